@@ -26,6 +26,10 @@ const (
 	metaLease      = "skillsd/browser-lease"
 )
 
+// metaAllowedTools is the key of the _meta of a load that has the skill's own allowed-tools, for hosts that
+// hold the model to them.
+const metaAllowedTools = "skillsd/allowed-tools"
+
 // localPrincipal is the user of the process, who speaks on stdio and whose evidence counts.
 var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 

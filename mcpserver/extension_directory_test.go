@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,6 +69,48 @@ func TestReadDirectory(t *testing.T) {
 			t.Errorf("%q: %v, want %d", uri, failure, mcp.INVALID_PARAMS)
 		} else if isFile := strings.HasSuffix(strings.TrimSuffix(uri, "/"), ".md"); isFile != strings.Contains(failure.Message, "is a file") {
 			t.Errorf("%q: %s", uri, failure.Message)
+		}
+	}
+}
+
+// read_skill_resource of a directory lists it, for clients that have tools only; it is not recorded as a read.
+func TestReadDirectoryTool(t *testing.T) {
+	p := newProbe(t, sampleFiles(), probeOptions{})
+	const eu = "- templates/regional/eu.md (template, text, 3 bytes)\n"
+	for path, want := range map[string]string{
+		"templates":             "- templates/invoice.md (template, text, 8 bytes)\n- templates/regional/ (directory, 1 files, 3 bytes)\n",
+		"./templates/regional/": eu,
+		".":                     "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
+	} {
+		if got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path}); got.IsError || !strings.HasPrefix(got.text(), want) {
+			t.Errorf("%s: %v %s, want %s", path, got.IsError, got.text(), want)
+		}
+	}
+	if got := p.tool(legacy, ToolLoad, object{"name": "pdf", "file_path": "templates/regional"}); got.text() != eu {
+		t.Errorf("load_skill of a directory = %s", got.text())
+	}
+	for _, path := range []string{"", "..", "/", "templ", "templates/..", "references/forms.md/", "skills/merge/nosuch"} {
+		got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path})
+		if isFile := path == "references/forms.md/"; got.IsError == isFile || strings.Contains(got.text(), "(directory") {
+			t.Errorf("%q: %+v", path, got)
+		}
+	}
+}
+
+// A load has the skill's own allowed-tools for hosts, if it declares them.
+func TestAllowedToolsOfALoad(t *testing.T) {
+	p := newProbe(t, map[string]string{
+		"a/SKILL.md": skillMD("a", "allowed-tools: Bash(git:*) Read\n"), "b/SKILL.md": skillMD("b"), "c/SKILL.md": skillMD("c", "allowed-tools: []\n"),
+	}, probeOptions{})
+	for name, want := range map[string]string{"a": `["Bash(git:*)","Read"]`, "b": "", "c": "[]"} {
+		if got := string(p.tool(modern, ToolLoad, object{"name": name}).Meta[metaAllowedTools]); got != want {
+			t.Errorf("%s: _meta has %s, want %s", name, got, want)
+		}
+		var prompt struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		}
+		if p.must(legacy, methodGetPrompt, object{"name": name}, &prompt); string(prompt.Meta[metaAllowedTools]) != want {
+			t.Errorf("the prompt %s: _meta has %s, want %s", name, prompt.Meta, want)
 		}
 	}
 }

@@ -22,9 +22,10 @@ const progressEvery = 15 * time.Second
 
 // answer is what a tool answers.
 type answer struct {
-	text   string // for the model
-	output any    // the reference's output object, for adapters
-	failed bool   // the result is an error for the model, although the call did what it was asked to
+	text   string   // for the model
+	output any      // the reference's output object, for adapters
+	tools  []string // the allowed-tools of the skill that was loaded; nil if it declares none
+	failed bool     // the result is an error for the model, although the call did what it was asked to
 	// asks is sent instead: the client is to call again with the answer to a question.
 	asks *mcp.CallToolResult
 }
@@ -47,6 +48,9 @@ func (s *Server) tool(
 			}
 		case result == nil:
 			result = textResult(made.text, made.output)
+			if made.tools != nil {
+				result.EnsureResultMeta().SetMetaField(metaAllowedTools, made.tools)
+			}
 			if result.IsError = made.failed; made.failed {
 				traceFailure(ctx, "")
 			}
@@ -85,7 +89,11 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	if loaded.Rescanned {
 		s.Publish()
 	}
-	return answer{text: renderLoad(ctx, ses, call, loaded), output: loaded.Output}, nil
+	made := answer{text: renderLoad(ctx, ses, call, loaded), output: loaded.Output}
+	if front := loaded.Skill.Frontmatter; front.AllowedToolsDeclared {
+		made.tools = append([]string{}, front.AllowedTools...)
+	}
+	return made, nil
 }
 
 // read is read_skill_resource.
@@ -117,16 +125,19 @@ func (s *Server) readFile(
 	if err != nil {
 		return answer{}, err
 	}
-	chars := maxRead
-	if call.Records != nil {
-		chars = 0 // a program gets all that it asks for, the text is cut
-	}
-	read, err := ses.ReadResource(ctx, session.ReadRequest{
-		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: chars,
+	in := session.ReadRequest{
+		Call: call, Skill: args.Skill, Path: args.Path, MaxBytes: most, MaxChars: maxRead,
 		Bounded: args.MaxBytes != nil && invalid == nil && request.Params.Name == ToolRead,
 		Offset:  args.Offset,
 		Invalid: invalid,
-	})
+	}
+	if call.Records != nil {
+		in.MaxChars = 0 // a program gets all that it asks for, the text is cut
+	} else if sk, dir, files := ses.Files(ctx, in); len(files) > 0 {
+		list := foldersOf(files).list(dir, nil, whyNotRunnable(ctx, ses, call, sk))
+		return answer{text: renderList(list, args.Offset, most)}, nil
+	}
+	read, err := ses.ReadResource(ctx, in)
 	if err != nil {
 		return answer{}, err
 	}

@@ -134,5 +134,8 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 		say(s.cfg.Sessions.Secrets().Text(request))
 	}
 	result.Meta = resultMeta(loaded.Output)
+	if front := loaded.Skill.Frontmatter; front.AllowedToolsDeclared {
+		result.Meta.SetMetaField(metaAllowedTools, append([]string{}, front.AllowedTools...))
+	}
 	return result, nil
 }

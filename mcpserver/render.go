@@ -2,9 +2,11 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,10 +56,33 @@ func renderLoaded(
 	// The index is always shown whole; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
-	b.WriteString(renderBody(l, room))
+	claims := renderClaims(sk)
+	b.WriteString(claims + renderBody(l, room-utf8.RuneCountInString(claims)))
 	fmt.Fprintf(&b, "----- end skill %s %s -----\n", sk.Path, boundary)
 	b.WriteString(index)
 	return b.String()
+}
+
+// maxClaim is the most characters of what a skill says of itself in one field of its frontmatter.
+const maxClaim = 600
+
+// renderClaims returns what a skill says of itself besides name and description, which the catalogue has: a
+// line for each field, and an empty one. The words are the skill's own and go where its text goes.
+func renderClaims(sk *skills.Skill) string {
+	front, claims := sk.Frontmatter, ""
+	for _, field := range []struct{ name, text string }{
+		{"when_to_use", front.WhenToUse}, {"compatibility", front.Compatibility}, {"license", front.License},
+		{"allowed-tools", strings.Join(front.AllowedTools, ", ")},
+	} {
+		if field.text != "" {
+			line := oneLine(string(session.Cut([]byte(field.text), maxClaim)))
+			claims += field.name + ": " + strings.TrimSpace(line) + "\n"
+		}
+	}
+	if claims != "" {
+		claims += "\n"
+	}
+	return claims
 }
 
 // renderBody returns the body, or an outline of its headings and as much of the body as fits.
@@ -66,7 +91,7 @@ func renderBody(l *session.Loaded, room int) string {
 	if utf8.RuneCount(body) <= room {
 		return withNewline(string(body))
 	}
-	outline := outlineOf(body, room/4)
+	outline := outlineOf(body, l.BodyOffset, room/4)
 	cut := session.Cut(body, room-utf8.RuneCountInString(outline))
 	first := l.BodyOffset
 	next := first + int64(len(cut))
@@ -76,45 +101,155 @@ func renderBody(l *session.Loaded, room int) string {
 		outline, withNewline(string(cut)), first, next, l.Size, more)
 }
 
-// outlineOf lists the headings of a body that has to be cut.
-func outlineOf(body []byte, room int) string {
+// outlineOf lists the headings of a body that has to be cut, each with the offset in the file to read it at.
+func outlineOf(body []byte, first int64, room int) string {
 	var b strings.Builder
-	b.WriteString("[the instructions are cut below; their headings are:\n")
-	fenced := false
+	b.WriteString("[the instructions are cut below; their headings, with the offset to read each at:\n")
+	fenced, next := false, first
 	for line := range bytes.Lines(body) {
+		at := next
+		next += int64(len(line))
 		if bytes.HasPrefix(line, []byte("```")) {
 			fenced = !fenced
 		}
 		if fenced || line[0] != '#' {
 			continue
 		}
-		if b.Len()+len(line) > room {
+		heading := fmt.Sprintf("%s (offset %d)\n", strings.TrimRight(string(line), "\r\n"), at)
+		if b.Len()+len(heading) > room {
 			b.WriteString("…\n")
 			break
 		}
-		b.WriteString(withNewline(strings.TrimRight(string(line), "\r\n")))
+		b.WriteString(heading)
 	}
 	b.WriteString("]\n\n")
 	return b.String()
 }
 
-// renderIndex lists the files of a skill, at most indexShare characters.
+// renderIndex lists the files of a skill, at most indexShare characters: all of them or, if they are too
+// many, as many directories as fit, from the top and those with few entries first; of the others how much
+// they hold.
 func renderIndex(files []skills.Resource, whyNot func(script string) string) string {
 	if len(files) == 0 {
 		return "Files: none besides SKILL.md\n"
 	}
-	var b strings.Builder
-	b.WriteString("Files:\n")
-	for i := range files {
-		line := indexLine(&files[i], whyNot)
-		if b.Len()+len(line) > indexShare {
-			fmt.Fprintf(&b, "… and %d more; every one is a resource below the base URI\n",
-				len(files)-i)
-			break
+	const guide = "Files (read_skill_resource with the path of a directory lists it):\n"
+	in := foldersOf(files)
+	dirs := slices.SortedFunc(maps.Keys(in), func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.Count(a, "/"), strings.Count(b, "/")),
+			cmp.Compare(len(in[a].entries), len(in[b].entries)), strings.Compare(a, b))
+	})
+	open := map[string]bool{}
+	for _, dir := range dirs {
+		open[dir] = true
+	}
+	if len(files) <= indexShare/shortLine {
+		if all := "Files:\n" + in.list("", open, whyNot); utf8.RuneCountInString(all) <= indexShare {
+			return all
 		}
-		b.WriteString(line)
+	}
+	clear(open)
+	room := indexShare - len(guide)
+	list := in.list("", open, whyNot)
+	for _, dir := range dirs[:min(len(dirs), maxOpen)] {
+		parent := dir[:strings.LastIndexByte(strings.TrimSuffix(dir, "/"), '/')+1]
+		if len(in[dir].entries) > indexShare/shortLine || parent != "" && !open[parent] || dir == "" {
+			continue
+		}
+		open[dir] = true
+		if more := in.list("", open, whyNot); utf8.RuneCountInString(more) <= room {
+			list = more
+		} else {
+			delete(open, dir)
+		}
+	}
+	if utf8.RuneCountInString(list) > room {
+		const rest = "…: read_skill_resource with the path . lists all\n"
+		list = string(session.Cut([]byte(list), room-len(rest)))
+		list = list[:strings.LastIndexByte(list, '\n')+1] + rest
+	}
+	return guide + list
+}
+
+const (
+	shortLine = 16  // characters that each line of a list has at least
+	maxOpen   = 100 // directories of a long list that may be shown with what they hold
+)
+
+// folder is a directory of a skill.
+type folder struct {
+	entries []folderEntry // what is directly in it, in byte order of path
+	files   int           // in it and below it
+	size    int64         // of these, in bytes
+}
+
+type folderEntry struct {
+	path string           // of a directory it ends with a slash
+	file *skills.Resource // nil for a directory
+}
+
+// folders are the directories of a skill by path with a slash at the end; the skill's own path is empty.
+type folders map[string]*folder
+
+func foldersOf(files []skills.Resource) folders {
+	in := folders{"": {}}
+	for i := range files {
+		path, entry := files[i].Path, &files[i]
+		in[""].files, in[""].size = in[""].files+1, in[""].size+entry.Size
+		parent := in[""]
+		for at, c := range path {
+			if c != '/' {
+				continue
+			}
+			dir := path[:at+1]
+			if in[dir] == nil {
+				in[dir] = &folder{}
+				parent.entries = append(parent.entries, folderEntry{path: dir})
+			}
+			parent = in[dir]
+			parent.files, parent.size = parent.files+1, parent.size+entry.Size
+		}
+		parent.entries = append(parent.entries, folderEntry{path, entry})
+	}
+	return in
+}
+
+// list lists a directory in byte order of path; of a directory in it that is not open it says what it holds.
+func (in folders) list(dir string, open map[string]bool, whyNot func(script string) string) string {
+	var b strings.Builder
+	for _, entry := range in[dir].entries {
+		switch {
+		case entry.file != nil:
+			b.WriteString(indexLine(entry.file, whyNot))
+		case open[entry.path]:
+			b.WriteString(in.list(entry.path, open, whyNot))
+		default:
+			fmt.Fprintf(&b, "- %s (directory, %d files, %d bytes)\n", fileName(entry.path),
+				in[entry.path].files, in[entry.path].size)
+		}
 	}
 	return b.String()
+}
+
+// renderList returns the part of a list that starts at the line of a byte, ends at a line and has a limit in
+// bytes.
+func renderList(list string, offset, most int64) string {
+	size := int64(len(list))
+	offset = int64(strings.LastIndexByte(list[:min(offset, size)], '\n') + 1)
+	part := string(session.Cut([]byte(list[offset:][:min(most, size-offset)]), maxRead))
+	part = part[:strings.LastIndexByte(part, '\n')+1]
+	switch end := offset + int64(len(part)); {
+	case end == size && part != "":
+		return part
+	case end == size:
+		return fmt.Sprintf("[the list ends at offset %d]", size)
+	case part == "":
+		return fmt.Sprintf("[a list of %d bytes; leave maxBytes out, or raise it, to read from offset %d]",
+			size, offset)
+	default:
+		return part + fmt.Sprintf("[bytes %d-%d of %d of the list; continue with offset %d]", offset, end,
+			size, end)
+	}
 }
 
 func indexLine(r *skills.Resource, whyNot func(script string) string) string {
@@ -122,7 +257,7 @@ func indexLine(r *skills.Resource, whyNot func(script string) string) string {
 	if r.Text {
 		content = "text"
 	}
-	line := fmt.Sprintf("- %s (%s, %s, %d bytes, %s", fileName(r.Path), r.Kind, content, r.Size, r.Digest)
+	line := fmt.Sprintf("- %s (%s, %s, %d bytes", fileName(r.Path), r.Kind, content, r.Size)
 	if r.Script != nil {
 		problem := r.Script.Problem
 		if r.Script.Runtime != "" {
@@ -159,7 +294,16 @@ func renderRead(r *session.ReadResult) string {
 		return b.String()
 	}
 	data := session.Cut(r.Data, maxRead)
-	b.Write(data)
+	switch {
+	case len(data) > 0 || r.Size == 0:
+		b.Write(data)
+	case r.Offset < r.Size:
+		fmt.Fprintf(&b, "[%s: %s, text of %d bytes; leave maxBytes out, or raise it, to read from offset %d]",
+			oneLine(r.Path), r.MIMEType, r.Size, r.Offset)
+		return b.String()
+	default:
+		fmt.Fprintf(&b, "[%s ends at offset %d]", oneLine(r.Path), r.Size)
+	}
 	if end := r.Offset + int64(len(data)); end < r.Size {
 		if len(data) > 0 && data[len(data)-1] != '\n' {
 			b.WriteByte('\n')
@@ -190,20 +334,25 @@ func baseURI(sk *skills.Skill) string {
 	return strings.TrimSuffix(sk.URI(sk.File), sk.File)
 }
 
-// renderLoad returns the text of a load for the client of call. Of the scripts it says what [ToolRun]
-// would be
-// refused for, in a few words; it names no file that the session hides.
+// renderLoad returns the text of a load for the client of call.
 func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l *session.Loaded) string {
+	files := slices.DeleteFunc(slices.Clone(l.Index.Resources),
+		func(r skills.Resource) bool { return ses.Hides(l.Skill, r.Path) })
+	return renderLoaded(l, files, whyNotRunnable(ctx, ses, call, l.Skill))
+}
+
+// whyNotRunnable returns a function that returns, in a few words, what [ToolRun] would be refused for if the
+// client of call asked for a script of a loaded skill; "" if for nothing.
+func whyNotRunnable(
+	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
+) func(script string) string {
 	run := session.RunRequest{Call: call, CanAsk: canAsk(ctx)}
 	run.Call.Method = ToolRun
-	whyNot := func(script string) string {
+	return func(script string) string {
 		run.Path = script
-		if denial := ses.Runnable(l.Skill, run); denial != nil {
+		if denial := ses.Runnable(sk, run); denial != nil {
 			return denial.Code.Brief()
 		}
 		return ""
 	}
-	files := slices.DeleteFunc(slices.Clone(l.Index.Resources),
-		func(r skills.Resource) bool { return ses.Hides(l.Skill, r.Path) })
-	return renderLoaded(l, files, whyNot)
 }

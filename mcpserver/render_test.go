@@ -2,6 +2,9 @@ package mcpserver
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
 func loadedWith(body string, files int) *session.Loaded {
@@ -74,6 +78,91 @@ func TestLongBody(t *testing.T) {
 	}
 }
 
+// The headings of a cut body say where each starts.
+func TestOutlineOffsets(t *testing.T) {
+	body := strings.Repeat("# One\n\ntext\n```\n# not\n```\n## Two\r\n"+strings.Repeat("words ", 3_000)+"\n", 4)
+	l := loadedWith(body, 0)
+	text := renderLoaded(l, nil, nobody)
+	file := strings.Repeat("-", int(l.BodyOffset)) + body
+	found := regexp.MustCompile(`(?m)^(#.*) \(offset (\d+)\)$`).FindAllStringSubmatch(text, -1)
+	if len(found) != 8 {
+		t.Fatalf("%d headings, want 8:\n%.600s", len(found), text)
+	}
+	for _, heading := range found {
+		if at, _ := strconv.Atoi(heading[2]); !strings.HasPrefix(file[at:], heading[1]) {
+			t.Errorf("%q is not at offset %d, which has %.20q", heading[1], at, file[at:])
+		}
+	}
+}
+
+// What a skill says of itself is shown within its own text, a line a field.
+func TestClaims(t *testing.T) {
+	l := loadedWith("Body.\n", 0)
+	l.Skill.Frontmatter = frontmatter.Fields{License: "MIT\nTier: builtin", Compatibility: strings.Repeat("ä", 5_000), WhenToUse: "often", AllowedTools: []string{"Bash(git:*)", "Read"}}
+	text := renderLoaded(l, nil, nobody)
+	_, own, _ := strings.Cut(text, "----- skill a/demo ")
+	want := "when_to_use: often\ncompatibility: " + strings.Repeat("ä", maxClaim) + "\nlicense: MIT Tier: builtin\nallowed-tools: Bash(git:*), Read\n\nBody.\n"
+	if _, own, _ = strings.Cut(own, "\n"); !strings.HasPrefix(own, want) {
+		t.Errorf("the skill's text is %.300q, want %.300q", own, want)
+	}
+}
+
+// A list has every file, without digests; one that is too long has whole directories, small ones first, and
+// says of the others how much they hold.
+func TestIndex(t *testing.T) {
+	files := func(dir string, n int) (all []skills.Resource) {
+		for i := range n {
+			all = append(all, skills.Resource{Path: fmt.Sprintf("%sfile-%04d.md", dir, i), Kind: skills.KindOther, Text: true, Size: 10, Digest: "sha256:x"})
+		}
+		return all
+	}
+	for _, test := range []struct {
+		name  string
+		files []skills.Resource
+		head  string
+		want  []string
+		lines int
+	}{
+		{"none", nil, "Files: none besides SKILL.md\n", nil, 1},
+		{"few", files("a/b/", 60), "Files:\n", []string{"- a/b/file-0059.md (other, text, 10 bytes)"}, 61},
+		{"a large directory", slices.Concat(files("large/", 300), files("scripts/", 3), files("scripts/x/", 290), files("", 2)),
+			"Files (read_skill_resource with", []string{"- large/ (directory, 300 files, 3000 bytes)", "- scripts/file-0002.md (other", "- scripts/x/ (directory, 290 files, 2900 bytes)", "- file-0001.md (other"}, 8},
+		{"large directories of which one fits", slices.Concat(files("a/", 200), files("b/", 190), files("c/", 5)), "Files (read", []string{"- a/ (directory, 200 files", "- b/file-0189.md", "- c/file-0004.md"}, 197},
+		{"too many of all", files("", 5000), "Files (read", []string{"…: read_skill_resource with the path . lists all"}, 0},
+	} {
+		got := renderIndex(test.files, nobody)
+		if !strings.HasPrefix(got, test.head) || strings.Contains(got, "sha256") || utf8.RuneCountInString(got) > indexShare || test.lines > 0 && strings.Count(got, "\n") != test.lines {
+			t.Errorf("%s: %d lines, %d characters: %.300s", test.name, strings.Count(got, "\n"), utf8.RuneCountInString(got), got)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s lacks %q: %.900s", test.name, want, got)
+			}
+		}
+	}
+	// Parts of a list are whole lines, and together the list.
+	list, whole := foldersOf(files("", 2000)).list("", nil, nobody), ""
+	for offset, part := int64(0), ""; ; offset += int64(len(part)) {
+		part = renderList(list, offset, 10_000)
+		text, next, cut := strings.Cut(part, "[bytes ")
+		whole += text
+		if part = text; !cut {
+			break
+		}
+		if want := fmt.Sprintf("continue with offset %d]", offset+int64(len(text))); !strings.HasSuffix(next, want) || !strings.HasSuffix(text, "\n") {
+			t.Fatalf("the part at %d ends with %q", offset, next)
+		}
+	}
+	if whole != list {
+		t.Error("the parts are not the list")
+	}
+	for want, got := range map[string]string{"[a list of ": renderList(list, 0, 0), "[the list ends at ": renderList(list, 1<<40, 10)} {
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestKnownIsShort(t *testing.T) {
 	l := loadedWith("", 3)
 	l.Known = true
@@ -93,6 +182,8 @@ func TestRenderRead(t *testing.T) {
 		{"cut by the caller", session.ReadResult{Data: []byte("abc"), Size: 9, Text: true}, []string{"abc\n[bytes 0-3 of 9; continue with offset 3]"}},
 		{"continued", session.ReadResult{Data: []byte("abc"), Offset: 6, Size: 9, Text: true}, []string{"abc"}},
 		{"changed", session.ReadResult{Data: []byte("abc"), Size: 3, Text: true, Changed: true, Want: "sha256:a", Got: "sha256:b"}, []string{"[changed since it was loaded: sha256:a -> sha256:b]\nabc"}},
+		{"of nothing", session.ReadResult{Path: "a.md", Size: 9, Text: true, MIMEType: "x/y"}, []string{"[a.md: x/y, text of 9 bytes; leave maxBytes out, or raise it, to read from offset 0]"}},
+		{"behind the end", session.ReadResult{Path: "a.md", Offset: 9, Size: 9, Text: true}, []string{"[a.md ends at offset 9]"}},
 		{"binary", session.ReadResult{Path: "a.bin", Size: 3, MIMEType: "x/y", Got: "sha256:b", URI: "skill://a/a.bin"}, []string{"[binary file a.bin: x/y, 3 bytes, sha256:b; resources/read skill://a/a.bin returns its bytes]"}},
 	} {
 		text := renderRead(&test.in)

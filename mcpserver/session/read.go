@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -100,6 +101,39 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	whole := r.file.Data
 	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
 	return s.show(ctx, r, whole)
+}
+
+// Files returns a skill and its files in the directory in.Path of it, "." meaning all of them. dir is that
+// directory with a slash at the end, or empty. There are no files if in.Path is not a directory, or if the
+// call is refused: ReadResource answers then. Like other facts of the catalogue, a list is not recorded.
+func (s *Session) Files(ctx context.Context, in ReadRequest) (
+	sk *skills.Skill, dir string, files []skills.Resource,
+) {
+	r := s.newRequest(in.Call, policy.Read)
+	sk, err := s.lookup(r, in.Skill, false)
+	if in.Invalid != nil || err != nil {
+		return nil, "", nil
+	}
+	if a := s.activated(sk.Path); a != nil {
+		sk = a.skill
+	}
+	if dir = in.Path; dir == "." || dir == "./" {
+		dir = ""
+	} else if dir, err = skills.CleanPath(dir); err != nil {
+		return nil, "", nil
+	} else {
+		dir += "/"
+	}
+	index, err := sk.Index(ctx)
+	if _, denied := s.decide(r, sk, policy.Request{File: true}); err != nil || denied != nil {
+		return nil, "", nil
+	}
+	for _, file := range index.Resources {
+		if strings.HasPrefix(file.Path, dir) && !s.Hides(sk, file.Path) {
+			files = append(files, file)
+		}
+	}
+	return sk, dir, files
 }
 
 // ReadURI reads a whole file by its skill:// URI. A file that no longer equals the snapshot is not
