@@ -231,7 +231,9 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 				serve.HintUnreleased
 		}
 		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
-			if found, err := finder.Find(ctx, string(row.Runtime)); err == nil && found != nil {
+			// Of entries in the sandbox the path is empty.
+			found, err := finder.FindOnHost(ctx, string(row.Runtime), entry.SearchPath)
+			if err == nil && found != nil {
 				row.Program = found.Path
 			}
 		}

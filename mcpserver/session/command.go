@@ -45,6 +45,7 @@ type command struct {
 	cache   caches.Key       // of what its interpreter compiled; zero if that cannot be kept
 	cached  digest.Digest    // of the tree with the cache that the run got; empty without
 	home    string           // of a script on the host; empty in the sandbox
+	hostCwd string           // where a script on the host starts, for the record; empty in the sandbox
 	named   bool             // the workspace is one the client named, open for this run
 }
 
@@ -72,7 +73,13 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path,
 			"{problem}", info.Problem)
 	}
-	interpreter, err := s.cfg.Interpreter(context.WithoutCancel(ctx), string(info.Runtime))
+	find := s.cfg.Interpreter
+	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
+		find = func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+			return s.cfg.HostInterpreter(ctx, name, r.grant.Entry.SearchPath)
+		}
+	}
+	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {
 		return nil, Internal(err)
 	}
@@ -221,6 +228,9 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	}
 	if c.Cwd, err = hostCwd(r.in.Cwd, c); err != nil {
 		return err
+	}
+	if c.hostCwd = c.Cwd; !filepath.IsAbs(c.Cwd) {
+		c.hostCwd = filepath.Join(c.Workspace.Dir.Name(), c.Cwd)
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
 	if err := c.commandLine(r, info, file); err != nil {

@@ -185,7 +185,7 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 	x.Writes = listed(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
 	if r.grant.Target == policy.TargetHost {
-		x.Network = "host"
+		x.Network, x.HostCWD = "host", r.secrets.Text(r.cmd.hostCwd)
 		return x
 	}
 	if r.cmd.proxy == nil {

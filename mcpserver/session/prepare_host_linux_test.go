@@ -117,8 +117,11 @@ func TestHostCommand(t *testing.T) {
 	if got, want := b.recordedArgv(), []string{"sh", filepath.Join(dir, "scripts/go.sh"), "a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("recorded argv %q, want %q", got, want)
 	}
+	if x := b.recordedRun().Skillsd; !strings.Contains(x.HostCWD, "skillsd-home-") || r.Output.Skillsd.HostCWD != "" {
+		t.Errorf("it started in %q by the record, in %q by the answer", x.HostCWD, r.Output.Skillsd.HostCWD)
+	}
 	for _, name := range []string{"skill-script-executions.json", "events.jsonl"} {
-		if shown := b.mustHave(Call{Principal: local}, name); strings.Contains(shown, dir) || !strings.Contains(shown, `"/skill/scripts/go.sh"`) {
+		if shown := b.mustHave(Call{Principal: local}, name); strings.Contains(shown, dir) || strings.Contains(shown, "hostCwd") || !strings.Contains(shown, `"/skill/scripts/go.sh"`) {
 			t.Errorf("%s shows %s", name, shown)
 		}
 	}
@@ -128,7 +131,10 @@ func TestHostCommand(t *testing.T) {
 }
 
 // recordedArgv returns the argv of the last run as the record on disk has it.
-func (b *hostRuns) recordedArgv() []string {
+func (b *hostRuns) recordedArgv() []string { return b.recordedRun().Argv }
+
+// recordedRun returns the row of the last run as the record on disk has it.
+func (b *hostRuns) recordedRun() cfharness.ScriptExecution {
 	b.t.Helper()
 	var row cfharness.ScriptExecution
 	for e, err := range b.records.Events(b.t.Context(), provenance.Query{Session: b.Current().ID()}) {
@@ -141,7 +147,7 @@ func (b *hostRuns) recordedArgv() []string {
 			}
 		}
 	}
-	return row.Argv
+	return row
 }
 
 // A script that its interpreter reads from standard input has the same argv in the record and in the answer,

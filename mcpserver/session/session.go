@@ -68,7 +68,9 @@ type Config struct {
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
 	// Host runs the scripts whose target is the host, without isolation. Optional: nil refuses them.
-	Host sandbox.Runner
+	// HostInterpreter is Interpreter for them: it looks in the directories of the entry first. Optional.
+	Host            sandbox.Runner
+	HostInterpreter func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error)
 
 	Workspace sandbox.Workspace // optional: the zero value grants none
 

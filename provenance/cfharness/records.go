@@ -217,6 +217,10 @@ type RunExtension struct {
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`
 
+	// HostCWD is the directory of this machine in which a script on the host started, which cwd names in the
+	// reference's words; empty in the sandbox. Callers are not shown it.
+	HostCWD string `json:"hostCwd,omitempty"`
+
 	// LoadedTree is the digest of the skill's files as the session loaded them, if the entry pins the script
 	// alone and other files were changed before the run; else empty.
 	LoadedTree digest.Digest `json:"loadedTreeDigest,omitempty"`

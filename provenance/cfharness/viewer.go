@@ -194,6 +194,9 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 			if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {
 				changed, x.Argv[at] = true, shown
 			}
+			if x.Skillsd != nil && x.Skillsd.HostCWD != "" {
+				changed, x.Skillsd.HostCWD = true, ""
+			}
 		}
 		if x.Skillsd != nil && !v.Released(x.OutputID) {
 			changed, x.Skillsd = true, Sealed(x.Skillsd)
@@ -248,9 +251,11 @@ func Sealed(x *RunExtension) *RunExtension {
 	return &copied
 }
 
-// Pathless returns x without the path of the interpreter, which is one of this machine.
+// Pathless returns x without the paths of this machine: of the interpreter, and of the directory of a script on
+// the host.
 func Pathless(x *RunExtension) *RunExtension {
 	copied := *x
+	copied.HostCWD = ""
 	if x.Interpreter != nil {
 		copied.Interpreter = &Interpreter{Version: x.Interpreter.Version, Digest: x.Interpreter.Digest}
 	}

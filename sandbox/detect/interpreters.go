@@ -32,6 +32,9 @@ type Finder struct {
 	home    string // for shims, which look there for the version they stand for
 	private private
 	known   map[string]*answer // by name
+
+	mu     sync.Mutex
+	onHost map[string]*answer // by name and directories
 }
 
 // An answer is what was found of one name. Looking for one interpreter does not delay another.
@@ -50,6 +53,7 @@ func Interpreters(path string) *Finder {
 		home:    ownHome(),
 		private: private{homes: resolved(homes())},
 		known:   map[string]*answer{},
+		onHost:  map[string]*answer{},
 	}
 	for _, in := range script.Interpreters() {
 		f.known[string(in.Runtime)] = &answer{}
@@ -73,12 +77,59 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 	if a == nil {
 		return nil, nil
 	}
+	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
+		return firstIn(f.dirs, name, func(path string) (*sandbox.Interpreter, error) {
+			return f.resolve(ctx, name, path)
+		})
+	})
+}
+
+// FindOnHost returns the interpreter called name of a script on the host that looks for programs in dirs: the
+// first of that name in dirs, else the one of Find. One in dirs is started by the name that it was found by,
+// as a shell would start it, and needs no directories of a sandbox. Answers are kept until the process ends.
+//
+// Errors: as Find.
+func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error) {
+	if f.known[name] == nil {
+		return nil, nil
+	}
+	key := strings.Join(append([]string{name}, dirs...), "\x00")
+	f.mu.Lock()
+	a := f.onHost[key]
+	if a == nil {
+		a = &answer{}
+		f.onHost[key] = a
+	}
+	f.mu.Unlock()
+	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
+		in, err := firstIn(dirs, name, func(path string) (*sandbox.Interpreter, error) {
+			in := &sandbox.Interpreter{Name: name, Path: path}
+			if err := trusted(path); err != nil {
+				return nil, err
+			}
+			var err error
+			if in.Digest, err = digest(path); err == nil {
+				in.Version = f.version(ctx, in, path)
+			}
+			return in, err
+		})
+		if in == nil && err == nil {
+			return f.Find(ctx, name)
+		}
+		return in, err
+	})
+}
+
+// once returns what was found of a name, which it looks for once.
+func (a *answer) once(
+	ctx context.Context, name string, search func() (*sandbox.Interpreter, error),
+) (*sandbox.Interpreter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.final {
 		return a.found, a.err
 	}
-	found, err := f.search(ctx, name)
+	found, err := search()
 	// A caller that gave up says nothing about the interpreter: the next one asks again.
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("find %s: %w", name, ctx.Err())
@@ -87,15 +138,17 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 	return found, err
 }
 
-// search returns the first interpreter of a name that is not refused, or the errors of all.
-func (f *Finder) search(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+// firstIn returns the first interpreter of a name in dirs that is not refused, or the errors of all.
+func firstIn(
+	dirs []string, name string, resolve func(path string) (*sandbox.Interpreter, error),
+) (*sandbox.Interpreter, error) {
 	var refused []error
-	for _, d := range f.dirs {
+	for _, d := range dirs {
 		path := filepath.Join(d, name)
 		if !isExecutable(path) {
 			continue
 		}
-		in, err := f.resolve(ctx, name, path)
+		in, err := resolve(path)
 		if err == nil {
 			return in, nil
 		}

@@ -133,7 +133,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		name, problem, hint := state.Script, state.Detail, state.Hint
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
 			problem, hint = "", ""
-			found, err := finder.Find(ctx, string(state.Runtime))
+			// Of entries in the sandbox the path is empty.
+			found, err := finder.FindOnHost(ctx, string(state.Runtime), entry.SearchPath)
 			if found != nil {
 				state.Program = found.Path
 			}
