@@ -251,8 +251,8 @@ func Sealed(x *RunExtension) *RunExtension {
 	return &copied
 }
 
-// Pathless returns x without the paths of this machine: of the interpreter, and of the directory of a script on
-// the host.
+// Pathless returns x without the paths of this machine: of the interpreter, and of the directory of a
+// script on the host.
 func Pathless(x *RunExtension) *RunExtension {
 	copied := *x
 	copied.HostCWD = ""
