@@ -203,7 +203,7 @@ func tokenFile(t *testing.T, principals ...string) string {
 
 // The two eras on one endpoint: list, load, read, run, be denied.
 func TestHTTPBothEras(t *testing.T) {
-	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	s := serveHTTP(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--http-activation", "handle")...)
 	for name, c := range map[string]*caller{"2025-11-25": s.open(""), "2026-07-28": {site: s}} {
 		t.Run(name, func(t *testing.T) {
 			loaded := c.tool("load_skill", map[string]any{"name": "demo"})

@@ -68,8 +68,11 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	if remote {
 		// Only a load opens a session over HTTP, where many conversations share a principal.
 		call.Opens = method == ToolLoad || method == methodGetPrompt
-		if !client.Modern {
+		switch {
+		case !client.Modern:
 			call.ProtocolSession = client.SessionID
+		case s.guesses.Load() && wire.Alone(ctx):
+			call.Alone = cmp.Or(call.Client, "unknown")
 		}
 	} else {
 		call.ClientSession = cmp.Or(call.ClientSession, s.cfg.ClientSession)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
@@ -15,6 +16,10 @@ import (
 
 // anonymous is who speaks over HTTP when nobody is asked who they are.
 var anonymous = policy.Principal{Name: "anonymous"}
+
+// clientClaude is the name of Claude Code. Two of its conversations send the same on 2026-07-28, so that no
+// script could run that its model has loaded; when it is refused that revision, it opens a session at once.
+const clientClaude = "claude-code"
 
 // endIdleEvery is how often sessions are looked through for ones that nobody uses.
 const endIdleEvery = time.Minute
@@ -28,8 +33,14 @@ type HTTPOptions struct {
 	Hosts   []string // accepted in the Host header in addition to loopback names and the server's address
 	Origins []string // accepted in the Origin header in addition to loopback origins
 	Auth    *httpauth.Authenticator
-	Rate    float64 // requests a second of each principal; 0 sets no limit
-	Burst   int     // requests at once
+	// OnlyHandles says that of calls that name no session only the handle counts. Without it, what their
+	// principal loaded counts while it has one conversation, and clients whose requests of 2026-07-28 name
+	// no session are not offered that revision.
+	OnlyHandles bool
+	// SessionKey marks the ids of protocol sessions, so that they outlive the process; may be nil.
+	SessionKey []byte
+	Rate       float64 // requests a second of each principal; 0 sets no limit
+	Burst      int     // requests at once
 }
 
 // Check reports a host or origin of the wrong form.
@@ -48,11 +59,15 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		Rate:         rate.Limit(o.Rate),
 		Burst:        o.Burst,
 		Ready:        s.isReady,
+		SessionKey:   o.SessionKey,
 		SessionEnded: s.cfg.Sessions.EndProtocolSession,
 		Changes:      s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},
+	}
+	if s.guesses.Store(!o.OnlyHandles); !o.OnlyHandles {
+		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
 	if o.Auth != nil {
 		// One principal may have as many calls under way as without others.

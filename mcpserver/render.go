@@ -43,6 +43,10 @@ func renderLoaded(
 	fmt.Fprintf(&b, "Skill: %s\nName: %s\nTier: %s\n", sk.Path, oneLine(sk.Name()), sk.Root.Tier)
 	fmt.Fprintf(&b, "Tree: %s\n", l.Index.TreeDigest)
 	fmt.Fprintf(&b, "Activation: %s (valid until %s)\n", l.Handle, l.Until.UTC().Format(time.RFC3339))
+	if l.Unnamed {
+		b.WriteString("Pass this handle on as the argument activation of load_skill, read_skill_resource " +
+			"and run_skill_script: nothing else shows that a call belongs to this conversation.\n")
+	}
 	fmt.Fprintf(&b, "Base: %s (in scripts: /skill)\n", baseURI(sk))
 	if l.Known {
 		// The model has them; a client that compacted its context can ask with force.

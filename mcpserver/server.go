@@ -77,6 +77,7 @@ type Server struct {
 	seen    visibleCache
 	early   atomic.Bool              // a list was answered before the first scan was done
 	waits   time.Time                // until when requests wait for the first scan
+	guesses atomic.Bool              // see HTTPOptions.OnlyHandles
 	trace   *tracer                  // nil if nothing is measured
 	changed func(method string) bool // of all that the process shows, see changesOf
 

@@ -76,6 +76,9 @@ type SessionInfo struct {
 	ParentSession        string        `json:"parentSession,omitempty"`
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
+	// Guessed says that nothing connects the calls of the session but that their principal seemed to have one
+	// conversation.
+	Guessed bool `json:"guessed,omitempty"`
 	// RequestedRunID is the id that the client wanted for the session, if the session has another.
 	RequestedRunID string `json:"requestedRunId,omitempty"`
 	// KeepsShown is how many bytes of shown texts the session keeps; 0 if it keeps none, or if that is not

@@ -40,6 +40,7 @@ type Loaded struct {
 	Body       []byte // SKILL.md after the frontmatter
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
+	Unnamed    bool   // only the handle connects later calls with this one, see Call.Unnamed
 	Rescanned  bool   // the skill had changed on disk and was read anew
 	Output     cfharness.LoadOutput
 
@@ -71,7 +72,9 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	a, sent := s.activate(loaded)
-	if loaded.Known = sent && !in.Force; loaded.Known {
+	loaded.Unnamed = in.Call.Unnamed()
+	// Another conversation may have been sent them, if the session is guessed.
+	if loaded.Known = sent && !in.Force && !s.isGuessed(); loaded.Known {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
 		return nil, err

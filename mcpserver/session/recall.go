@@ -65,10 +65,10 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *
 // another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
 	s.first.Do(func() {
-		if call.name() == "" || call.Parent != "" {
+		if call.lasting() == "" || call.Parent != "" {
 			return
 		}
-		key := earlier.ClientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.name()))
+		key := earlier.ClientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.lasting()))
 		if p := s.earlier.By(ctx, key); p != nil {
 			s.restore(ctx, p)
 		}

@@ -224,8 +224,9 @@ func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	facts := policy.Request{
 		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease,
-		Now:       s.cfg.Now(),
-		StartTree: s.pins[f.skill.Path], StartFile: s.pinned[f.skill.Path+":"+f.path],
+		Now:     s.cfg.Now(),
+		Unnamed: in.Call.Unnamed(), StartTree: s.pins[f.skill.Path],
+		StartFile: s.pinned[f.skill.Path+":"+f.path],
 	}
 	if f.index == nil {
 		return facts
@@ -255,6 +256,10 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if !asks || f.file == nil {
 		return authorization{grant, r.grant.approved}, err
+	}
+	if s.isGuessed() && needs.Remember { // the next call may be of another conversation
+		once := *needs
+		once.Remember, needs = false, &once
 	}
 	switch {
 	case s.tired(r.call, f):

@@ -170,6 +170,9 @@ type Call struct {
 	ClientSession   string // the client's own id of its session; not verified
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
+	// Alone is what a call that belongs to no session has in common with all others of the one conversation
+	// that its principal seems to have; empty if it has several, or if that is not to be guessed.
+	Alone string
 
 	// Profile narrows the call further than the operator does; a call with a profile belongs to another
 	// session than one without, also on stdio. Parent is the id of the session that a child session belongs
@@ -214,7 +217,7 @@ type Session struct {
 	id        string
 	principal policy.Principal
 	client    string
-	clientID  string      // the client's own id of its session; not verified
+	clientID  string      // the client's own id of its session, not verified, or that of its protocol session
 	profile   string      // what the session was narrowed to when it was opened
 	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
@@ -273,10 +276,11 @@ type activation struct {
 // names its session, narrows itself, names a parent or has the handle of such a session. A call that names
 // its session belongs to that. Other calls belong to the session of their handle; without a handle, to the
 // session of the id the client gives itself; without that id, to the session of their protocol session. A
-// remote client with none of these opens a session with each load_skill and is then known by the handle; its
-// other calls share a session in which nothing is active. A handle counts only for the principal it was given
-// to, and not for a call that names another session, profile or parent: nothing of a session reaches a child
-// of it. A keyed session stays open at least until ctx ends.
+// remote client with none of these has one session as long as its principal seems to have one conversation
+// (Call.Alone), whose record says so. Else it opens a session with each load_skill and is then known by the
+// handle; its other calls share a session in which nothing is active. A handle counts only for the
+// principal it was given to, and not for a call that names another session, profile or parent: nothing of a
+// session reaches a child of it. A keyed session stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
 // invalid_arguments for a parent that is not a session of the principal, *Error.
@@ -318,6 +322,18 @@ func (c *Call) keyed() bool { return c.Remote || c.Named != "" || c.Profile != "
 // name returns what the client calls the session of a call, or "".
 func (c *Call) name() string { return cmp.Or(c.Named, c.ClientSession) }
 
+// lasting returns the name by which the session of a call is found again after the process has ended, or "".
+// A protocol session has one too; the name does not give away its id.
+func (c *Call) lasting() string {
+	if name := c.name(); name != "" || c.ProtocolSession == "" {
+		return name
+	}
+	return "mcp-session " + digest.FromString(c.ProtocolSession).Encoded()[:32]
+}
+
+// Unnamed reports whether nothing but a handle connects a call with others of its conversation.
+func (c *Call) Unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
+
 // admits reports whether the handle of a session with this profile and parent counts for a call.
 func (c *Call) admits(profile, parentName string) bool {
 	return (c.Profile == "" || c.Profile == profile) &&
@@ -338,7 +354,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	ses := &Session{
 		wanted:   wanted,
 		Sessions: s, id: id, principal: call.Principal, client: call.Client,
-		clientID: policy.Clip(call.name()),
+		clientID: policy.Clip(call.lasting()),
 		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),

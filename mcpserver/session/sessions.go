@@ -44,7 +44,8 @@ func (c *Call) key(kind, id string) earlier.Key {
 // keyedState is the state of a session that is found by a key; guarded by Sessions.mu.
 type keyedState struct {
 	key      earlier.Key
-	shared   bool   // by all calls that only their principal connects
+	shared   bool   // by calls that only their principal connects
+	guessed  bool   // shared, by what is taken for one conversation
 	protocol string // id of the protocol session it ends with
 	used     time.Time
 	busy     int // calls under way
@@ -69,6 +70,8 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 		}
 		return s.process, err
 	case kind != "":
+	case call.Handle == "" && call.Alone != "":
+		kind, id = kindAlone, call.Alone
 	case call.Opens && call.Handle == "":
 		kind, id = "handle", rand.Text()
 	default:
@@ -135,6 +138,8 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 const (
 	// kindShared is the kind of key of the session of all calls that only their principal connects.
 	kindShared = "shared"
+	// kindAlone is the kind of key of the session of what is taken for the only conversation of a principal.
+	kindAlone = "alone"
 	// kindClient is the kind of key of a session that its client names.
 	kindClient = "client"
 )
@@ -193,7 +198,8 @@ func (s *Sessions) enter(
 		if ses, err = s.newSession(call, parent); err != nil {
 			return nil, err
 		}
-		ses.keyed = &keyedState{key: key, shared: kind == kindShared}
+		guessed := kind == kindAlone
+		ses.keyed = &keyedState{key: key, shared: guessed || kind == kindShared, guessed: guessed}
 		if kind == "protocol" {
 			ses.keyed.protocol = id
 		}
@@ -221,6 +227,9 @@ func (s *Sessions) countIn(ctx context.Context, ses *Session) {
 		s.leave(ses)
 	})
 }
+
+// isGuessed reports whether nothing but a guess connects the calls of a session.
+func (s *Session) isGuessed() bool { return s.keyed != nil && s.keyed.guessed }
 
 // leave counts a call out. Sessions.mu is held.
 func (s *Sessions) leave(ses *Session) {
@@ -349,6 +358,9 @@ func (s *Sessions) EndIdle() {
 	s.endThose(func(ses *Session) bool {
 		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
 			return false
+		}
+		if ses.keyed.guessed {
+			return true // who comes after an hour may be another conversation; the handles stay good
 		}
 		ses.mu.Lock()
 		defer ses.mu.Unlock()

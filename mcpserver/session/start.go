@@ -143,7 +143,7 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	mode, c := s.cfg.Policy.Mode(s.raised.Raise(0)), s.describe(ctx)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
-		Child: s.child, ParentSession: s.parentName, RequestedRunID: s.wanted,
+		Child: s.child, Guessed: s.isGuessed(), ParentSession: s.parentName, RequestedRunID: s.wanted,
 		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
 	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
 		Manifest: s.manifest}
@@ -158,6 +158,9 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}
 	if kind == provenance.KindSessionStarted && s.clientID != "" {
 		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
+	}
+	if info.Guessed {
+		e.Detail += ", of calls that name no session"
 	}
 	put := func(name string, data []byte) {
 		if err == nil && data != nil {

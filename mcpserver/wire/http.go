@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	"golang.org/x/time/rate"
 )
@@ -31,8 +32,14 @@ type HTTPOptions struct {
 	Public http.Handler
 	// Ready answers /readyz. Nil means always.
 	Ready func() bool
+	// SessionKey marks the ids of protocol sessions: a server with the same key accepts the ids that one
+	// before it gave, each from its principal. Nil makes a key that ends with the server.
+	SessionKey []byte
 	// SessionEnded is called with the id of each protocol session that ended. It must not block.
 	SessionEnded func(id string)
+	// OnlySessions reports whether a client is not offered 2026-07-28, which has no sessions: its
+	// server/discover is refused, and such a client then sends initialize. Nil offers it to all.
+	OnlySessions func(client mcp.Implementation) bool
 	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
 	// The function that it returns reports whether a notification of a method is news to that client; the
 	// client does not get the others. Nil lets all through. It must not block.
@@ -75,7 +82,8 @@ func (o *HTTPOptions) Check() error {
 // # Sessions
 //
 // A session of the older revisions belongs to the principal that sent initialize; for anyone else
-// it does not exist. The revision 2026-07-28 has no sessions; its requests are independent.
+// it does not exist. If it ended for lack of use or of room, or with an earlier process that had the same
+// key, it is opened again by its id. The revision 2026-07-28 has no sessions; its requests are independent.
 //
 // # Cancellation
 //
@@ -92,6 +100,7 @@ type HTTP struct {
 	waiting    *quota // bytes of requests that yielded their slot
 	calls      *quota
 	streams    *quota
+	listens    *quota // subscriptions, which are streams too
 	sessions   *sessionTable
 	broadcast  *session // all clients in one, for mcp-go
 
@@ -140,9 +149,11 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),
+		listens:    newQuota(opts.MaxStreams, 1),
 		audience:   newAudience(),
 	}
 	h.sessions = newSessionTable(newQuota(opts.MaxSessions, share), h.sessionEnded)
+	h.sessions.ids = newIdentities(opts.SessionKey)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
 	// mcp-go checks and answers each message, but sessions and streams stay here.

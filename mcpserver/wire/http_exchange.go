@@ -34,6 +34,17 @@ type exchange struct {
 // request answers a request, if there is a slot for it.
 func (ex *exchange) request() {
 	h, r, method := ex.h, ex.r, ex.msg.method
+	if method == string(mcp.MethodServerDiscover) && h.opts.OnlySessions != nil {
+		said := protocolOf(ex.msg.params)
+		if said.ClientInfo != nil && h.opts.OnlySessions(*said.ClientInfo) {
+			h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, &Error{
+				Code:    mcp.UNSUPPORTED_PROTOCOL_VERSION,
+				Message: "this client is served in sessions only: send initialize",
+				Data: map[string]any{"supported": mcp.LegacyProtocolVersions(),
+					"requested": said.ProtocolVersion}})
+			return
+		}
+	}
 	ex.call = &call{
 		msg:    ex.msg,
 		key:    idKey(ex.msg.id),
@@ -43,6 +54,9 @@ func (ex *exchange) request() {
 	slots := h.calls
 	if ex.call.listen {
 		slots = h.streams
+	}
+	if ex.call.listen && h.listens.take(ex.principal, 1) {
+		defer h.listens.leave(ex.principal, 1)
 	}
 	leave := func() {}
 	if !ex.call.ping {

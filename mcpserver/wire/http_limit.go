@@ -87,6 +87,13 @@ func (q *quota) leave(principal string, n int) {
 	}
 }
 
+// taken returns how much a principal has.
+func (q *quota) taken(principal string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.each[principal]
+}
+
 func retryLater(w http.ResponseWriter, status int, wait time.Duration, text string) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))))
 	plainText(w, status, text)

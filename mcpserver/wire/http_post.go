@@ -34,7 +34,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m)}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
-			if ex.protocol = h.sessions.enter(id, principal); ex.protocol != nil {
+			if ex.protocol = h.session(r.Context(), id, principal); ex.protocol != nil {
 				defer h.sessions.leave(ex.protocol)
 			}
 		} else if m.method != string(mcp.MethodInitialize) {

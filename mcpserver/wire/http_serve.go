@@ -114,7 +114,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) {
 	if s := h.enter(w, r, principal); s != nil {
 		defer h.sessions.leave(s)
-		h.sessions.end(func(other *httpSession) bool { return other == s })
+		h.sessions.forget(s)
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -137,7 +137,7 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 		plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing")
 		return nil
 	}
-	s := h.sessions.enter(id, principal)
+	s := h.session(r.Context(), id, principal)
 	if s == nil {
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	}

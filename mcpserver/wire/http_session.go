@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"sync"
@@ -70,19 +69,30 @@ func (s *httpSession) unused(since time.Time) bool { return s.busy == 0 && s.use
 type sessionTable struct {
 	room  *quota
 	ended func(*httpSession)
+	ids   identities
 
-	mu   sync.Mutex
-	byID map[string]*httpSession
+	mu      sync.Mutex
+	byID    map[string]*httpSession
+	deleted map[string]bool // ids of sessions that their clients ended
 }
 
 func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
-	return &sessionTable{room: room, ended: ended, byID: make(map[string]*httpSession)}
+	return &sessionTable{room: room, ended: ended, byID: make(map[string]*httpSession),
+		deleted: make(map[string]bool)}
 }
 
-// add gives s an id. If there is no room, the longest unused session of its principal ends; add reports false
-// if it has none.
+// add gives s an id if it has none. If there is no room, the longest unused session of its principal ends. It
+// reports false if there is none, and if the id is in use or was that of a session that its client ended.
 func (t *sessionTable) add(s *httpSession) bool {
+	id := s.id
+	if id == "" {
+		id = t.ids.give(s.principal, s.said())
+	}
 	t.mu.Lock()
+	if t.byID[id] != nil || t.deleted[id] {
+		t.mu.Unlock()
+		return false
+	}
 	var idlest *httpSession
 	if !t.room.take(s.principal, 1) {
 		// Never a session of somebody else: one principal could end all others'.
@@ -99,8 +109,8 @@ func (t *sessionTable) add(s *httpSession) bool {
 		t.drop(idlest)
 		t.room.take(s.principal, 1)
 	}
-	s.id, s.used = rand.Text(), time.Now()
-	t.byID[s.id] = s
+	s.id, s.used = id, time.Now()
+	t.byID[id] = s
 	t.mu.Unlock()
 	if idlest != nil {
 		t.ended(idlest)
@@ -142,6 +152,17 @@ func (t *sessionTable) end(over func(*httpSession) bool) {
 	for _, s := range gone {
 		t.ended(s)
 	}
+}
+
+// forget keeps the id of a session that its client ends from being accepted again.
+func (t *sessionTable) forget(s *httpSession) {
+	t.mu.Lock()
+	if len(t.deleted) >= maxDeleted {
+		clear(t.deleted)
+	}
+	t.deleted[s.id] = true
+	t.mu.Unlock()
+	t.end(func(other *httpSession) bool { return other == s })
 }
 
 func (t *sessionTable) drop(s *httpSession) {

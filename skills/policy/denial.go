@@ -167,6 +167,11 @@ var (
 		detail: "{tool}: the activation handle is unknown or has expired"}
 	notActivated = refusal{code: CodeSkillNotActivated,
 		detail: "{tool}: skill is not activated for this run: {skill}"}
+	notActivatedUnnamed = refusal{code: CodeSkillNotActivated,
+		detail: "{tool}: skill is not activated for this run: {skill}",
+		remedy: "call load_skill with this skill, then run the script again and pass on, as the argument " +
+			"activation, the handle in the line Activation of what load_skill returned: this client names " +
+			"no session"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
 		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
 	noSuchScript = refusal{code: CodeScriptNotAllowlisted,

@@ -34,6 +34,7 @@ type Request struct {
 	// Of a run.
 	ActivationUnknown bool          // the call names a session that does not exist
 	Activated         bool          // the session has loaded the skill
+	Unnamed           bool          // only a handle connects the call with the one that loaded it
 	Path              string        // of the script, below scripts/
 	FileDigest        digest.Digest // of the script in the activated tree; empty when it is not in it
 	Instead           string        // of a script that is not in it: which ones there are, in words

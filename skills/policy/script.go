@@ -5,6 +5,8 @@ func (r *Request) activation() *Denial {
 	switch {
 	case r.ActivationUnknown:
 		return r.refuse(handleUnknown)
+	case !r.Activated && r.Unnamed:
+		return r.refuse(notActivatedUnnamed)
 	case !r.Activated:
 		return r.refuse(notActivated)
 	}

@@ -55,15 +55,17 @@ type Options struct {
 
 // HTTP are the options of serving over HTTP.
 type HTTP struct {
-	Addr    string
-	Unix    string
-	Path    string
-	Hosts   []string
-	Origins []string
-	Cert    string
-	Key     string
-	Rate    float64 // negative for the default
-	NoAuth  bool
+	Addr string
+	Unix string
+	Path string
+	// Activation says what shows that a call belongs to the conversation that loaded a skill.
+	Activation string
+	Hosts      []string
+	Origins    []string
+	Cert       string
+	Key        string
+	Rate       float64 // negative for the default
+	NoAuth     bool
 
 	TokenFile  string
 	Issuer     string

@@ -329,6 +329,11 @@ func (o *Options) httpTable() []Option {
 				"connect"},
 		{Key: "http.path", Flag: "http-path", Value: &h.Path, Default: "/mcp",
 			Help: "`PATH` of the endpoint"},
+		{Key: "http.activation", Flag: "http-activation", Value: &h.Activation,
+			Words: []string{"session", "handle"}, Default: "session",
+			Help: "`WHAT` shows that a call belongs to the conversation that loaded a skill: session, and " +
+				"for clients that name none what their principal loaded, while it has one conversation; " +
+				"or for those clients only the handle that load_skill returns"},
 		{Key: "http.allowed_hosts", Flag: "allowed-host", Value: &h.Hosts,
 			Help: "answer to this Host besides localhost and the address itself: `NAME` or NAME:PORT " +
 				"(repeatable)"},

@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -54,10 +57,12 @@ func (o *Options) checkHTTP() error {
 		return nil
 	}
 	for _, flag := range []string{"allowed-host", "allowed-origin", "auth-evidence", "auth-issuer",
-		"auth-token-file", "http-path", "insecure-no-auth", "public-url", "rate-limit", "tls-cert"} {
+		"auth-token-file", "http-activation", "http-path",
+		"insecure-no-auth", "public-url", "rate-limit", "tls-cert"} {
 		kind := cfg.OriginOf(flag).Kind
 		// Several servers may share an environment that has these.
-		shared := flag == "auth-evidence" || flag == "http-path" || flag == "rate-limit" ||
+		shared := flag == "auth-evidence" || flag == "http-activation" ||
+			flag == "http-path" || flag == "rate-limit" ||
 			flag == "insecure-no-auth" && !h.NoAuth
 		if kind == config.FromFlag || kind == config.FromEnv && !shared {
 			return exit.Usagef("add --http ADDR or --unix PATH", "--%s has no effect on stdio", flag)
@@ -72,16 +77,38 @@ func (o *Options) serveHTTP(ctx context.Context, server *mcpserver.Server, logge
 	if err != nil {
 		return err
 	}
+	if opts.SessionKey, err = o.sessionKey(); err != nil {
+		logger.WarnContext(ctx, "sessions of clients end with this process", tint.Err(err))
+	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),
 		slog.String("path", o.HTTP.Path))
 	return server.ServeHTTP(ctx, listener, opts)
+}
+
+// sessionKey returns the key that marks the ids of protocol sessions, which servers of one state directory
+// share; it is made by the first.
+func (o *Options) sessionKey() ([]byte, error) {
+	state, err := o.Process.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(state, "session-ids.key")
+	const most = 1 << 10
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := fsys.WriteFile(path, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return config.ReadOperatorFile("state", path, most)
 }
 
 // prepareHTTP reads the files that are needed before the server listens. The certificate is nil without TLS.
 func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	h := &o.HTTP
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
-		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate())}
+		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
+		// Those who can reach a server that lets everyone in are not one user.
+		OnlyHandles: h.Activation == "handle" || h.NoAuth && h.TokenFile == "" && h.Issuer == ""}
 	// The names of the server are also those of its public URL and of its address.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())

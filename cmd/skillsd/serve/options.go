@@ -55,6 +55,7 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	}
 	// The words of other options are checked where they are used.
 	words := []string{"prompt-slot-role", "release", "allowed-tools", "drift", "sandbox", "search",
+		"http-activation",
 		"skill-script-execution-target"}
 	for _, option := range o.Table() {
 		word, ok := option.Value.(*string)
