@@ -94,7 +94,7 @@ func TestApprovalLegacy(t *testing.T) {
 	}{
 		{"accepted", able, `"result":{"action":"accept","content":{}}`, 1, ""},
 		{"accepted without content", able, `"result":{"action":"accept"}`, 1, ""},
-		{"accepted, once", able, `"result":{"action":"accept","content":{"decision":"Run it this once"}}`, 1, ""},
+		{"accepted, once", able, `"result":{"action":"accept","content":{"decision":"Run it once"}}`, 1, ""},
 		{"accepted, but not to run", able, `"result":{"action":"accept","content":{"decision":"Do not run it"}}`, 1, "approval_declined"},
 		{"accepted, with what the form has not", able, `"result":{"action":"accept","content":{"decision":true}}`, 1, "approval_declined"},
 		{"declined", able, `"result":{"action":"decline"}`, 1, "approval_declined"},
@@ -116,7 +116,7 @@ func TestApprovalLegacy(t *testing.T) {
 				t.Errorf("run = %s", result.text())
 			}
 			if tt.asks > 0 {
-				for _, want := range []string{`Run scripts/ok.sh of the skill demo (builtin) in a sandbox?\n`, `arguments: \"one\"\n`, `it can use: only the files of its skill; no workspace, no network\n`, `sha256:`} {
+				for _, want := range []string{`Run scripts/ok.sh of the skill demo (builtin) in a sandbox?\n`, `it can use: only the files of its skill; no workspace, no network\nasked because no command of yours was attached to this call\narguments: \"one\"`} {
 					if !strings.Contains(questions[0], want) {
 						t.Errorf("the question lacks %q: %s", want, questions[0])
 					}
@@ -142,7 +142,7 @@ func (a *asker) verified(t *testing.T) {
 func TestApprovalRemembered(t *testing.T) {
 	a := newAsker(t, "--allow-skill-script", "demo:scripts/fail.sh")
 	a.begin(able)
-	const remember = `"result":{"action":"accept","content":{"decision":"Run it, and allow it for this session with any arguments"}}`
+	const remember = `"result":{"action":"accept","content":{"decision":"Run it, and this script for the whole session"}}`
 	result, questions := a.run(`["one"]`, remember)
 	a.needRun(result)
 	if len(questions) != 1 || result.IsError {

@@ -155,6 +155,10 @@ type clientRun struct {
 	// more is added to the client's own configuration, env to its environment, and args to its arguments.
 	more      string
 	env, args []string
+	// terminal is called with the terminal that the client runs in, with the arguments of instead; nil runs it
+	// once, without one. WORK in its files is the directory in which it works.
+	terminal func(s *screen)
+	instead  []string
 }
 
 // clientOutcome is what came of it.
@@ -192,6 +196,7 @@ func runRealClient(t *testing.T, name string, overHTTP bool, run clientRun) *cli
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		text = strings.ReplaceAll(text, "WORK", work)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -199,6 +204,9 @@ func runRealClient(t *testing.T, name string, overHTTP bool, run clientRun) *cli
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	args := slices.Concat(client.args, run.args)
+	if run.terminal != nil {
+		args = slices.Clone(run.instead)
+	}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "HOME", home)
 	}
@@ -208,6 +216,10 @@ func runRealClient(t *testing.T, name string, overHTTP bool, run clientRun) *cli
 	cmd.Env = slices.Concat([]string{"PATH=" + path + ":" + os.Getenv("PATH"), "HOME=" + home, "TERM=dumb",
 		"LANG=C.UTF-8", "TMPDIR=" + t.TempDir()},
 		client.env(home, o.url), run.env)
+	if run.terminal != nil {
+		run.terminal(newScreen(t, cmd))
+		return o
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -14,31 +14,46 @@ import (
 // askApproval names the one input request of a call that needs an approval.
 const askApproval = "approval"
 
-// fieldDecision is the one field of the form; the others are its values. Clients show the values as they are;
-// yes or no would read as an answer to the whole question.
+// fieldDecision is the field of the form that decides; the others are its values. Clients show the values
+// as they
+// are, Claude Code 46 characters of them; yes or no would read as an answer to the whole question.
 const (
 	fieldDecision   = "decision"
-	decisionOnce    = "Run it this once"
-	decisionSession = "Run it, and allow it for this session with any arguments"
+	decisionOnce    = "Run it once"
+	decisionSession = "Run it, and this script for the whole session"
 	decisionNo      = "Do not run it"
 )
+
+// asksWithFields reports whether a client cuts the lines of a message, so that long texts of a question need
+// fields of their own.
+func asksWithFields(ctx context.Context) bool { return wire.ClientOf(ctx).Info.Name == "claude-code" }
 
 // canAsk reports whether the client says that it can put a form before its user. One that does not
 // is never asked, and its call is refused.
 func canAsk(ctx context.Context) bool { return wire.ClientOf(ctx).Capabilities.Elicitation != nil }
 
-// elicitation is the form of a question. To accept it is the approval, unless the field says no.
-func elicitation(q *session.Question) mcp.ElicitationParams {
-	// A client that puts its cursor on the first value must not run the script at a stray key.
+// elicitation is the form of a question. To accept it is the approval, unless the decision says no.
+func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams {
+	decision := map[string]any{"type": "string", "title": "Decision"}
+	// A client that puts its cursor on the first value must not run the script at a stray key. One with
+	// fields
+	// goes to the end of the form to accept it.
 	values := []any{decisionNo, decisionOnce}
+	if asksWithFields(ctx) {
+		values, decision["default"] = []any{decisionOnce, decisionNo}, decisionOnce
+	}
 	if q.Remember {
 		values = append(values, decisionSession)
 	}
+	decision["enum"] = values
+	// Clients show the properties in the order of their names.
+	properties := map[string]any{fieldDecision: decision}
+	for _, field := range q.Fields {
+		properties[field.Name] = map[string]any{"type": "string", "title": field.Title, "default": field.Text}
+	}
 	return mcp.ElicitationParams{
 		Mode: mcp.ElicitationModeForm, Message: q.Message,
-		RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{
-			fieldDecision: map[string]any{"type": "string", "title": "Decision", "enum": values},
-		}},
+		RequestedSchema: map[string]any{"type": "object", "properties": properties},
 	}
 }
 
@@ -58,6 +73,7 @@ func answerOf(request mcp.CallToolRequest) *session.Answer {
 func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
 	a := &session.Answer{State: state, Action: string(result.Action)}
 	fields, isObject := result.Content.(map[string]any)
+	a.Content = fields
 	decision, given := fields[fieldDecision]
 	for key := range fields {
 		// Another reader may take such a key for the field.
@@ -78,7 +94,7 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 	ctx, cancel := context.WithDeadline(ctx, q.Until)
 	defer cancel()
 	result, err := s.mcp.RequestElicitation(ctx, mcp.ElicitationRequest{
-		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(q),
+		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(ctx, q),
 	})
 	if err != nil || result == nil {
 		return canceled(q.State)

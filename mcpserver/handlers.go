@@ -163,7 +163,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
-		Invalid: invalid, CanAsk: canAsk(ctx), Answer: answerOf(request),
+		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answerOf(request),
 	}
 	if args.TimeoutMs != nil && invalid == nil {
 		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
@@ -182,7 +182,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	stop()
 	// Without an answer the question itself is the result (SEP-2322), and the client calls again.
 	if asks && run.Answer == nil {
-		form := server.NewInputRequestBuilder(question.State).Elicit(askApproval, elicitation(question))
+		form := server.NewInputRequestBuilder(question.State).Elicit(askApproval, elicitation(ctx, question))
 		return answer{asks: form.ToolResult()}, nil
 	}
 	if err != nil {

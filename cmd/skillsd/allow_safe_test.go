@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 )
 
 // brokenWriter takes a number of bytes and refuses the rest.
@@ -121,8 +122,8 @@ func TestConfirmUnseen(t *testing.T) {
 	if yes, err := a.confirm(t.Context(), "Really?"); yes || !errors.Is(err, errFull) {
 		t.Errorf("confirm = %v, %v", yes, err)
 	}
-	a = &app{in: strings.NewReader("y\n"), err: &brokenWriter{room: len("Run it this once? [y/N] ")}}
-	if got := a.answer(t.Context(), &session.Question{Message: "a message that is longer than there is room"}); got.Action != "cancel" {
+	a = &app{in: strings.NewReader("y\n"), err: &brokenWriter{room: len("Run it once? [y/N] ")}}
+	if got := a.answer(t.Context(), &session.Question{Form: approval.Form{Message: "a message that is longer than there is room"}}); got.Action != "cancel" {
 		t.Errorf("a run whose question was not seen whole is answered %q", got.Action)
 	}
 }

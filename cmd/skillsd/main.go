@@ -286,7 +286,7 @@ func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 		lines[i] = report.Printable(lines[i])
 	}
 	answer := &session.Answer{State: q.State, Action: "decline"}
-	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it this once?"); {
+	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it once?"); {
 	case err != nil:
 		answer.Action = "cancel"
 	case yes:

@@ -38,7 +38,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if !ok {
 		t.Fatalf("not asked: %v", err)
 	}
-	if b.Secrets().Contains([]byte(q.Message)) || strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) || strings.Count(q.Message, "[secret TOKEN]") != 2 {
+	if b.Secrets().Contains([]byte(q.Message)) || strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) || strings.Count(q.Message, "[secret TOKEN]") != 3 {
 		t.Errorf("the question shows the secret: %s", q.Message)
 	}
 	if err := run(&Answer{State: q.State, Action: "decline"}); code(err) != string(policy.CodeApprovalDeclined) {

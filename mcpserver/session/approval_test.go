@@ -126,13 +126,47 @@ func TestQuestionIsNotForged(t *testing.T) {
 		}
 		// Answered for another call it is used up, and the next may be asked.
 		b.askRun([]string{"other"}, &Answer{State: q.State, Action: "accept"})
-		if lines := strings.Split(q.Message, "\n"); len(lines) != 4 || len(q.Message) > 2000 {
-			t.Errorf("%d lines, %d bytes: %q", len(lines), len(q.Message), q.Message)
+		if strings.Contains(q.Message, "\nit can use: nothing") || q.Remember != q.Whole {
+			t.Errorf("%q, remember %v", q.Message, q.Remember)
 		}
 		for _, r := range q.Message {
-			if r != '\n' && r != '…' && (r < ' ' || r > '~') {
+			if r != '\n' && (r < ' ' || r > '~') {
 				t.Errorf("%q in %q", r, q.Message)
 			}
+		}
+	}
+}
+
+// What cannot be shown whole is not allowed for the session, and an answer that changes what was shown is none.
+func TestAnswerFitsTheQuestion(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.load("demo")
+	run := func(args []string, answer *Answer) (*Question, error) {
+		ses, call := b.call("run_skill_script")
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Stdin: []byte("in"),
+			Timeout: time.Second, CanAsk: true, Fields: true, Answer: answer})
+		q, _ := errors.AsType[*Question](err)
+		return q, err
+	}
+	for _, tt := range []struct {
+		name, arg string
+		answer    Answer
+		why       string // empty: it runs
+	}{
+		{"once", "a", Answer{}, ""},
+		{"the same text", "a", Answer{Content: map[string]any{"shown01": `"a"`, "shown02": `"in"`}}, ""},
+		{"another text", "a", Answer{Content: map[string]any{"shown01": `"b"`}}, approval.ErrEdited.Error()},
+		{"another stdin", "a", Answer{Content: map[string]any{"shown02": `""`}}, approval.ErrEdited.Error()},
+		{"once, of a long one", strings.Repeat("x", 600), Answer{}, ""},
+		{"for the session, of a long one", strings.Repeat("x", 600), Answer{Remember: true}, approval.ErrUnasked.Error()},
+	} {
+		q, err := run([]string{tt.arg}, nil)
+		if q == nil || q.Remember != (len(tt.arg) == 1) {
+			t.Fatalf("%s: %+v, %v", tt.name, q, err)
+		}
+		tt.answer.State, tt.answer.Action = q.State, "accept"
+		if _, err = run([]string{tt.arg}, &tt.answer); tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
+			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
 }

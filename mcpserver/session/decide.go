@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,15 +23,12 @@ import (
 const (
 	// AskLife is how long a user has to answer.
 	AskLife = 5 * time.Minute
-
-	// maxAskedArgs is how many characters of the arguments a question shows.
-	maxAskedArgs = 1000
 )
 
 // Question is what a user must be asked before a script may run. It is an error of
 // [Session.RunScript], which is called again with the answer.
 type Question struct {
-	Message  string // in plain text
+	approval.Form
 	State    string // comes back with the answer; opaque, bound to exactly this call
 	Remember bool   // whether the answer may be for the rest of the session
 	Until    time.Time
@@ -43,8 +39,9 @@ func (q *Question) Error() string { return "a user must approve the run" }
 // Answer is the answer to a Question. Only what State proves is trusted.
 type Answer struct {
 	State    string
-	Action   string // accept, decline or cancel
-	Remember bool   // allow the script, as it is now, for the rest of the session
+	Action   string         // accept, decline or cancel
+	Remember bool           // allow the script, as it is now, for the rest of the session
+	Content  map[string]any // of the form; a field that differs from the question's makes it no answer to it
 }
 
 // asked returns what a question about a run is bound to.
@@ -85,8 +82,9 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	s.mu.Lock()
 	delete(s.taken, r.output) // the call comes again
 	s.mu.Unlock()
-	return &Question{Message: s.question(r, f, needs), State: s.approver.Seal(&state),
-		Remember: needs.Remember, Until: until}
+	form := s.question(r, f, needs)
+	return &Question{Form: form, State: s.approver.Seal(&state), Remember: needs.Remember && form.Whole,
+		Until: until}
 }
 
 // answered checks the answer to a question about a run and records it. It returns nil if the answer
@@ -94,8 +92,13 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
 	failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
-	if failure == nil && answer.Remember && !needs.Remember {
+	form := s.question(r, f, needs)
+	switch {
+	case failure != nil:
+	case answer.Remember && !(needs.Remember && form.Whole):
 		failure = approval.ErrUnasked
+	case form.Edited(answer.Content):
+		failure = approval.ErrEdited
 	}
 	accepted := failure == nil && answer.Action == "accept"
 	detail := policy.Clip(answer.Action)
@@ -138,27 +141,19 @@ func (s *Session) tired(call Call, f *scriptFile) bool {
 	return s.approver.Tired(call.Principal.Name, f.approval(), s.cfg.Now())
 }
 
-// question returns what the user reads: facts of the server, and what the model chose in quotes. It has four
-// lines, since clients fold longer texts.
-func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) string {
-	where := "in a sandbox"
-	if needs.Target == policy.TargetHost {
-		where = "on this machine, WITHOUT a sandbox"
-	}
-	call := quoteArgs(r.secrets.Texts(r.in.Args))
-	if r.in.Cwd != "" {
-		call += "; directory: " + strconv.QuoteToASCII(policy.Clip(r.secrets.Text(r.in.Cwd)))
-	}
+// question returns what the user reads: facts of the server, and what the model chose in quotes.
+func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.Form {
+	facts := approval.Facts{Script: f.path, Skill: f.skill.Path, Tier: f.skill.Root.Tier.String(),
+		OnHost: needs.Target == policy.TargetHost, Reach: s.reach(r.call, needs),
+		Reason: "asked because the skill's origin or your configuration demands it",
+		Cwd:    r.secrets.Text(r.in.Cwd), Args: r.secrets.Texts(r.in.Args)}
 	if r.in.Stdin != nil {
-		call += fmt.Sprintf("; input: %d bytes, %s", len(r.in.Stdin),
-			digest.FromBytes(r.secrets.Bytes(r.in.Stdin)))
+		facts.Stdin = r.secrets.Bytes(r.in.Stdin)
 	}
-	why := "Asked because the skill's origin or the operator demands it."
 	if needs.Denial.Code == policy.CodeDirectCommandRequired {
-		why = "Asked because nothing shows that a user wants this run."
+		facts.Reason = "asked because no command of yours was attached to this call"
 	}
-	return fmt.Sprintf("Run %s of the skill %s (%s) %s?\narguments: %s\nit can use: %s\n%s %s",
-		f.path, f.skill.Path, f.skill.Root.Tier, where, call, s.reach(r.call, needs), why, f.file.Digest)
+	return facts.Form(r.in.Fields)
 }
 
 // reach returns what a run can use besides the files of its skill, in words for a user.
@@ -184,26 +179,6 @@ func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 		return "only the files of its skill; no workspace, no network"
 	}
 	return strings.Join(uses, "; ")
-}
-
-// quoteArgs quotes arguments so that none can look like another line of the question.
-func quoteArgs(args []string) string {
-	if len(args) == 0 {
-		return "none"
-	}
-	var b strings.Builder
-	for i, arg := range args {
-		quoted := strconv.QuoteToASCII(arg)
-		if b.Len()+len(quoted) > maxAskedArgs {
-			fmt.Fprintf(&b, " … and %d more, all of them %s", len(args)-i, digest.FromBytes(encode(args)))
-			return b.String()
-		}
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(quoted)
-	}
-	return b.String()
 }
 
 // decide asks the policy about a request for a skill, nil for none. facts holds what only the caller

@@ -421,13 +421,13 @@ func TestActivationSources(t *testing.T) {
 
 // What lets a refused run through is in the record, in the words of a command, and in nothing that a client sees.
 func TestOperatorIsNotForClients(t *testing.T) {
-	b := newBench(t, benchOptions{policy: direct})
+	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}
-	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/other.sh"})
+	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
 	denied, ok := errors.AsType[*Denied](err)
-	const command = "skillsd allow demo:scripts/other.sh"
+	const command = "skillsd allow demo:scripts/ok.sh"
 	if !ok || !strings.Contains(denied.Operator, command) {
 		t.Fatalf("refused with %v", err)
 	}

@@ -41,6 +41,7 @@ type RunRequest struct {
 	Invalid *Error
 
 	CanAsk bool    // whether the user can be asked to approve the run
+	Fields bool    // whether a question has fields for long texts; see [approval.Facts.Form]
 	Answer *Answer // to the question an earlier call ended with; nil when there was none
 }
 

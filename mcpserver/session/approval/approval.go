@@ -1,5 +1,13 @@
-// Package approval keeps what a user is asked and answers about scripts: a question is bound to exactly one
-// call, its answer counts once, and nobody is asked without end.
+// Package approval keeps what a user is asked and answers about scripts: a question shows what is
+// approved, it is
+// bound to exactly one call, its answer counts once, and nobody is asked without end.
+//
+// A prompt of a skill that the user chose loads the skill in their name, and is not their word for its
+// scripts:
+// nothing bounds the turn that it began. A call of Claude Code names the use of a tool, never the turn, so
+// that
+// the word would hold for whatever the model reads and calls later; and Codex, whose calls name their turn,
+// offers its user no prompts.
 package approval
 
 import (
@@ -142,6 +150,7 @@ var (
 	ErrReplayed = errors.New("it was used before")
 	ErrExpired  = errors.New("it came too late")
 	ErrUnasked  = errors.New("it allows more than was asked")
+	ErrEdited   = errors.New("it changes a text of the question")
 )
 
 // Open checks a token against the state of the call it comes with and uses it up, whatever the answer is.

@@ -10,7 +10,8 @@ import (
 var now = time.Unix(1_800_000_000, 0)
 
 func state() State {
-	return State{Tool: "t", Skill: "s", Path: "p", Tree: "sha256:1", Call: "sha256:2", Principal: "alice", Session: "ses"}
+	return State{Tool: "t", Skill: "s", Path: "p", Tree: "sha256:1", Call: "sha256:2", Principal: "alice",
+		Session: "ses"}
 }
 
 // ask returns the token of a question about a state.
@@ -46,7 +47,10 @@ func TestOpen(t *testing.T) {
 // Whatever differs from the call, the token is foreign, and used up.
 func TestOpenForAnotherCall(t *testing.T) {
 	for name, change := range map[string]func(s *State){
-		"tool": func(s *State) { s.Tool = "x" }, "skill": func(s *State) { s.Skill = "x" }, "path": func(s *State) { s.Path = "x" },
+		"tool": func(s *State) { s.Tool = "x" }, "skill": func(s *State) { s.Skill = "x" }, "path": func(
+			s *State) {
+			s.Path = "x"
+		},
 		"tree": func(s *State) { s.Tree = "x" }, "call": func(s *State) { s.Call = "x" },
 		"principal": func(s *State) { s.Principal = "x" }, "session": func(s *State) { s.Session = "x" },
 	} {
@@ -92,7 +96,8 @@ func TestTired(t *testing.T) {
 		}
 		a.Refused("alice", key, now)
 	}
-	if !a.Tired("alice", key, now) || a.Tired("bob", key, now) || a.Tired("alice", Key{"s", "p", "sha256:2"}, now) {
+	if !a.Tired("alice", key, now) || a.Tired("bob", key, now) ||
+		a.Tired("alice", Key{"s", "p", "sha256:2"}, now) {
 		t.Error("not counted by principal and script")
 	}
 	if a.Tired("alice", key, now.Add(Pause+1)) {
