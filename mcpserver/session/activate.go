@@ -80,7 +80,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		return nil, err
 	}
 	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
-	event := s.activationEvent(r, loaded, grant, source)
+	event := s.activationEvent(ctx, r, loaded, grant, source)
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
 	}
@@ -238,13 +238,13 @@ func (s *Session) reactivate(
 	loaded := &Loaded{Skill: sk, Index: index}
 	s.activate(loaded)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: rule}
-	return s.write(ctx, s.activationEvent(r, loaded, grant, source))
+	return s.write(ctx, s.activationEvent(ctx, r, loaded, grant, source))
 }
 
 // activationEvent returns the record of an activation. It has no row if the instructions were sent before
 // and are not sent again, unless a new handle goes out.
 func (s *Session) activationEvent(
-	r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
+	ctx context.Context, r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
 ) *provenance.Event {
 	e := &provenance.Event{
 		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File,
@@ -265,6 +265,7 @@ func (s *Session) activationEvent(
 		CFCPromptRole: cfharness.PromptRoleContext,
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
+			Origin:       s.cfg.Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Known, Sent: r.call.Source != "",
 		},

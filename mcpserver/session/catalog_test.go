@@ -162,7 +162,7 @@ func TestRegistryIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "narrow", "SKILL.md"), []byte("---\nname: narrow\ndescription: Other.\n---\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	registry, err := snapshot.Registry(t.Context(), b.cfg.Registry.Snapshot())
+	registry, err := snapshot.Registry(t.Context(), b.cfg.Registry.Snapshot(), &b.cfg.Facts)
 	if err != nil {
 		t.Fatal(err)
 	}

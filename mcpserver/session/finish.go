@@ -66,7 +66,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		observeExit(&released.ExitCode, output.ExitCode, result.Outcome)
 		output.CFCResult = released
 	}
-	e := s.runEvent(r, &output)
+	e := s.runEvent(ctx, r, &output)
 	e.Files = files
 	events := append(slices.Clip(refusals), e)
 	write := func(record func(e *provenance.Event) error) error {
@@ -94,7 +94,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 					return recordError(err)
 				}
 			}
-			e.Row = s.executionRow(r, &output)
+			e.Row = s.executionRow(ctx, r, &output)
 			return write(func(e *provenance.Event) error {
 				// The store fills these in, and has done so for the attempt that failed.
 				e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
@@ -268,13 +268,18 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 }
 
 // executionRow returns the row of a run, or of an attempt that did not start.
-func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
+func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutput) json.RawMessage {
 	row := cfharness.ScriptExecution{
 		Type: cfharness.TypeScriptExecution, OutputID: o.OutputID, RunID: s.id,
 		SkillName: o.Skill, Path: o.Path, Status: o.Status, ExecutedAt: provenance.Stamp(r.at),
 		ExecutionTarget: o.ExecutionTarget, Runtime: o.Runtime, Argv: o.Argv, Args: o.Args, CWD: o.CWD,
 		FileFacts: o.FileFacts, ExitCode: o.ExitCode, Diagnostics: o.Diagnostics, Error: o.Error,
 		Skillsd: o.Skillsd,
+	}
+	if x := o.Skillsd; x != nil {
+		kept := *x
+		kept.Origin = s.cfg.Facts.OriginOf(ctx, r.script.skill, x.TreeDigest)
+		row.Skillsd = &kept
 	}
 	if o.SandboxResourcePath != "" {
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
@@ -286,9 +291,9 @@ func (s *Session) executionRow(r *run, o *cfharness.RunOutput) json.RawMessage {
 }
 
 // runEvent returns the record of a run, or of an attempt that did not start.
-func (s *Session) runEvent(r *run, o *cfharness.RunOutput) *provenance.Event {
+func (s *Session) runEvent(ctx context.Context, r *run, o *cfharness.RunOutput) *provenance.Event {
 	e := &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: o.Skill, Path: o.Path,
-		Row: s.executionRow(r, o)}
+		Row: s.executionRow(ctx, r, o)}
 	if o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {

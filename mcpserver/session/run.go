@@ -480,7 +480,7 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 	if failure.Code != CodeCwdDenied {
 		output.ExecutionTarget = ""
 	}
-	if err := s.record(ctx, r.request, s.runEvent(r, &output)); err != nil {
+	if err := s.record(ctx, r.request, s.runEvent(ctx, r, &output)); err != nil {
 		return err
 	}
 	failure.Output = output

@@ -316,7 +316,7 @@ func (s *Session) describeRegistry(ctx context.Context) ([]byte, error) {
 	if c.of == visible {
 		return c.data, nil
 	}
-	registry, err := snapshot.Registry(ctx, visible)
+	registry, err := snapshot.Registry(ctx, visible, &s.cfg.Facts)
 	if err != nil {
 		return nil, err
 	}

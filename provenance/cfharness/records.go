@@ -100,6 +100,7 @@ func (a *Activation) SentBy(e *provenance.Event) bool {
 type ActivationExtension struct {
 	Path         string        `json:"path,omitempty"` // skill path
 	TreeDigest   digest.Digest `json:"treeDigest,omitempty"`
+	Origin       *SkillOrigin  `json:"origin,omitempty"`       // nil if not known
 	TaskID       string        `json:"taskId,omitempty"`       // the turn, if the client names one
 	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
 	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
@@ -213,6 +214,7 @@ type RunExtension struct {
 	Network    string        `json:"network"`   // "none", or what the run could reach
 	Workspace  string        `json:"workspace"` // none, ro, staged or rw
 	TreeDigest digest.Digest `json:"treeDigest"`
+	Origin     *SkillOrigin  `json:"origin,omitempty"` // in records only; nil if not known
 
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`

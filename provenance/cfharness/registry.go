@@ -91,9 +91,43 @@ type RegistrySkillExtension struct {
 	Path        string               `json:"path"` // skill path
 	Tier        string               `json:"tier"`
 	TreeDigest  digest.Digest        `json:"treeDigest,omitempty"`
+	Origin      *SkillOrigin         `json:"origin,omitempty"` // nil if not known
 	Verdict     *RegistryVerdict     `json:"verdict,omitempty"`
 	Frontmatter json.RawMessage      `json:"frontmatter,omitempty"` // whole, key order kept
 	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
+}
+
+// SkillOrigin is where the files of a skill came from: of an installed one what the lock file says of
+// exactly these files. It holds no credentials.
+type SkillOrigin struct {
+	Kind   string `json:"kind"`             // git, zip or directory; archive for one that is served as it is
+	Source string `json:"source"`           // a URL, or a path on this machine
+	Path   string `json:"path,omitempty"`   // of the skill in the source; empty for the whole
+	Ref    string `json:"ref,omitempty"`    // of git, as requested
+	Commit string `json:"commit,omitempty"` // of git
+}
+
+// String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main).
+func (o *SkillOrigin) String() string {
+	text := o.Source
+	if o.Path != "" {
+		text += " " + o.Path
+	}
+	if o.Commit != "" {
+		text += " at " + o.Commit[:min(len(o.Commit), 12)]
+	}
+	if o.Ref != "" && o.Ref != o.Commit {
+		text += " (" + o.Ref + ")"
+	}
+	return text
+}
+
+// Public returns the origin for remote clients, nil for one that names a path of this machine.
+func (o *SkillOrigin) Public() *SkillOrigin {
+	if o == nil || o.Kind != "git" {
+		return nil
+	}
+	return o
 }
 
 // RegistryVerdict is how well a skill conforms to the specification.

@@ -177,6 +177,9 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		var a Activation
 		err = json.Unmarshal(raw, &a)
 		changed, a.SkillPath, a.SkillDir = v.Remote, a.SandboxSkillPath, a.SandboxSkillDir
+		if a.Skillsd != nil && v.Remote {
+			a.Skillsd.Origin = a.Skillsd.Origin.Public()
+		}
 		row = a
 	case provenance.ResourceReadsFile:
 		var r ResourceRead
@@ -204,7 +207,7 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 				x.ExitCode = nil
 			}
 		}
-		if v.Remote && x.Skillsd != nil && x.Skillsd.Interpreter != nil {
+		if v.Remote && x.Skillsd != nil && (x.Skillsd.Interpreter != nil || x.Skillsd.Origin != nil) {
 			changed, x.Skillsd = true, Pathless(x.Skillsd)
 		}
 		row = x
@@ -251,11 +254,11 @@ func Sealed(x *RunExtension) *RunExtension {
 	return &copied
 }
 
-// Pathless returns x without the paths of this machine: of the interpreter, and of the directory of a
-// script on the host.
+// Pathless returns x without the paths of this machine: of the interpreter, of the directory of a script on
+// the host, and of where the skill came from.
 func Pathless(x *RunExtension) *RunExtension {
 	copied := *x
-	copied.HostCWD = ""
+	copied.HostCWD, copied.Origin = "", x.Origin.Public()
 	if x.Interpreter != nil {
 		copied.Interpreter = &Interpreter{Version: x.Interpreter.Version, Digest: x.Interpreter.Digest}
 	}
@@ -280,6 +283,9 @@ func sandboxRegistry(data []byte) ([]byte, error) {
 	for i := range registry.Skills {
 		sk := &registry.Skills[i]
 		sk.SkillPath, sk.SkillDir = sk.SandboxPath, sk.SandboxSkillDir
+		if sk.Skillsd != nil {
+			sk.Skillsd.Origin = sk.Skillsd.Origin.Public()
+		}
 		for j := range sk.Resources {
 			sk.Resources[j].ResourcePath = sk.Resources[j].SandboxResourcePath
 		}

@@ -66,6 +66,8 @@ type Approval struct {
 type PredicateSkill struct {
 	Path string            `json:"path"`
 	Tree map[string]string `json:"treeDigest"`
+	// Origin is where these files came from; nil if the record does not say.
+	Origin *cfharness.SkillOrigin `json:"origin,omitempty"`
 }
 
 // PredicateScript names the script by content.
@@ -121,7 +123,7 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 		return nil, nil
 	}
 	p := ScriptPredicate{
-		Skill:  PredicateSkill{Path: e.Skill, Tree: digestSet(x.TreeDigest)},
+		Skill:  PredicateSkill{Path: e.Skill, Tree: digestSet(x.TreeDigest), Origin: x.Origin},
 		Script: PredicateScript{Path: row.Path, Digest: digestSet(row.ObservedDigest), Runtime: row.Runtime},
 		Argv:   row.Argv, Args: row.Args, CWD: row.CWD, StartedAt: row.ExecutedAt,
 		Result: PredicateResult{Outcome: x.Outcome, ExitCode: row.ExitCode, Signal: x.Signal,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -63,20 +64,18 @@ func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry 
 	return all, err
 }
 
-// OriginText returns where an installed skill came from, in one line.
-func OriginText(e *install.Entry) string {
-	text := e.Origin.Source
-	if e.Origin.Path != "." {
-		text += " " + e.Origin.Path
+// OriginOf returns where an installed skill came from.
+func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
+	o := &cfharness.SkillOrigin{Kind: string(e.Origin.Kind), Source: e.Origin.Source, Path: e.Origin.Path,
+		Ref: e.Origin.Ref, Commit: e.Origin.Commit}
+	if o.Path == "." {
+		o.Path = ""
 	}
-	if e.Origin.Commit != "" {
-		text += " at " + e.Origin.Commit[:12]
-	}
-	if e.Origin.Ref != "" && e.Origin.Ref != e.Origin.Commit {
-		text += " (" + e.Origin.Ref + ")"
-	}
-	return text
+	return o
 }
+
+// OriginText returns where an installed skill came from, in one line.
+func OriginText(e *install.Entry) string { return OriginOf(e).String() }
 
 // HintLock says what to do about a lock file that cannot be read.
 func HintLock(file string) string {

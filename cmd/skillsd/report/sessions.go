@@ -238,13 +238,19 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below the line of a script: its inputs, then its digest, the evidence that a
-// user wants it and the id of its output. Each is cut to the width of a line; --json has all of it.
+// eventDetails returns the lines below the line of an event: where a skill came from; the inputs of a script,
+// then its digest, the evidence that a user wants it and the id of its output. Each is cut to the width of a
+// line; --json has all of it.
 func eventDetails(e *provenance.Event, columns int) []string {
 	var given, id string
 	var facts []string
 	var sum digest.Digest
 	switch e.Kind {
+	case provenance.KindSkillActivated:
+		row, err := rowOf[cfharness.Activation](e)
+		if err == nil && row != nil && row.Skillsd != nil && row.Skillsd.Origin != nil {
+			given = "from " + OneLine(row.Skillsd.Origin.String())
+		}
 	case provenance.KindApprovalAsked:
 		row, err := rowOf[cfharness.ScriptRequest](e)
 		if err != nil || row == nil {

@@ -237,6 +237,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		}
 		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
 	}
+	facts.Origin = (&origins{state: p.own[0].path, registry: p.Registry}).of
 	sessions := session.New(session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,

@@ -231,7 +231,9 @@ func trustDiagnostics(
 // Registry returns the skills of a snapshot in the reference's shape.
 //
 // Errors: the errors of ctx.
-func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillRegistry, error) {
+func Registry(
+	ctx context.Context, snapshot *skills.Snapshot, facts *Facts,
+) (*cfharness.SkillRegistry, error) {
 	out := &cfharness.SkillRegistry{
 		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
@@ -254,7 +256,9 @@ func Registry(ctx context.Context, snapshot *skills.Snapshot) (*cfharness.SkillR
 			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning,
 				Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
 		}
-		out.Skills = append(out.Skills, registrySkill(sk, index))
+		entry := registrySkill(sk, index)
+		entry.Skillsd.Origin = facts.OriginOf(ctx, sk, index.TreeDigest)
+		out.Skills = append(out.Skills, entry)
 	}
 	for _, sk := range snapshot.Shadowed {
 		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed,

@@ -61,8 +61,19 @@ type Facts struct {
 	KeepsShown    int64                  // bytes of shown texts that Records keeps of a session; may be 0
 	// Command returns the path of a command of this machine, empty if the machine does not have it.
 	Command func(name string) string
+	// Origin returns where the files of a skill with a digest of its tree came from, nil if that is not
+	// known.
+	Origin func(ctx context.Context, sk *skills.Skill, tree digest.Digest) *cfharness.SkillOrigin
 	// Enforces returns, once there is a sandbox, how it enforces the limits of memory and of processes.
 	Enforces func() (memory, processes string)
+}
+
+// OriginOf returns where the files of a skill came from: of its tree with that digest.
+func (f *Facts) OriginOf(ctx context.Context, sk *skills.Skill, tree digest.Digest) *cfharness.SkillOrigin {
+	if f.Origin == nil || tree == "" {
+		return nil
+	}
+	return f.Origin(ctx, sk, tree)
 }
 
 // HostPath returns where a file of a skill is on this machine; only records on disk hold it.

@@ -1,0 +1,85 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// origins says where skills came from, by the lock file of installed skills, which may change at any time. It
+// is safe for concurrent use.
+type origins struct {
+	state    string // directory
+	registry *skills.Registry
+
+	mu   sync.Mutex
+	info fs.FileInfo // of the lock file that was read; nil before the first
+	lock *install.Lock
+}
+
+// of returns where the files of a skill with the digest of its tree came from. It is nil if that is not known
+// of exactly these files: they may have been edited since they were installed.
+func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) *cfharness.SkillOrigin {
+	if sk.Root.FS != nil {
+		origin := &cfharness.SkillOrigin{Kind: "archive", Source: cmp.Or(sk.Root.Origin, sk.Root.Dir)}
+		if sk.Dir != "." {
+			origin.Path = sk.Dir
+		}
+		return origin
+	}
+	below, err := filepath.Rel(filepath.Dir(install.RootDir(o.state, 0)), sk.Root.Dir)
+	if err != nil || !filepath.IsLocal(below) {
+		return nil
+	}
+	name, inside, nested := strings.Cut(sk.Path, "/")
+	if nested {
+		// The lock file has the digest of the whole, of which this skill is a part.
+		whole := o.registry.Snapshot().Skill(name)
+		if whole == nil || whole.Root.Dir != sk.Root.Dir {
+			return nil
+		}
+		index, err := whole.Index(ctx)
+		if err != nil {
+			return nil
+		}
+		tree = index.TreeDigest
+	}
+	e := o.entry(name)
+	if e == nil || e.Tree != tree {
+		return nil
+	}
+	origin := report.OriginOf(e)
+	origin.Path = strings.Trim(origin.Path+"/"+inside, "/")
+	return origin
+}
+
+// entry returns what the lock file says of an installed skill, nil for nothing.
+func (o *origins) entry(name string) *install.Entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	file := install.LockFile(o.state)
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil
+	}
+	if o.info == nil || !os.SameFile(o.info, info) || !info.ModTime().Equal(o.info.ModTime()) ||
+		info.Size() != o.info.Size() {
+		o.info = nil
+		if o.lock, err = install.ReadLock(file); err != nil {
+			return nil
+		}
+		o.info = info
+	}
+	return o.lock.Find(name)
+}
