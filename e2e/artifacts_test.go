@@ -270,8 +270,8 @@ func TestWorkspaceFromClient(t *testing.T) {
 		stdout string
 		wrote  bool
 	}{
-		{"not allowed", nil, false, "write", "/tmp\nwrote\n", false},
-		{"not allowed by environment", nil, true, "", "/tmp\nwrote\n", false},
+		{"not allowed", nil, false, "write", "/out\nwrote\n", false},
+		{"not allowed by environment", nil, true, "", "/out\nwrote\n", false},
 		{"read-only", []string{"--workspace-from-client"}, false, "write", "/workspace\nseen\n", false},
 		{"environment", []string{"--workspace-from-client"}, true, "", "/workspace\nseen\n", false},
 		{"mode of the operator", []string{"--workspace-from-client", "--workspace", "other:rw"}, false, "write", "/workspace\nseen\nwrote\n", true},

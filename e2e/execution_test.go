@@ -44,7 +44,7 @@ func TestExecutionStdin(t *testing.T) {
 		args   map[string]any
 		want   string
 	}{
-		{"in.sh", nil, "stdout:\n</usr/bin/bash><-c><a b>\n/tmp\n"},
+		{"in.sh", nil, "stdout:\n</usr/bin/bash><-c><a b>\n/out\n"},
 		{"in.sh", map[string]any{"stdin": "x"}, `"invalid_arguments"`},
 		{"in.ts", nil, "stdout:\ndeno -c a b\n"},
 		{"include.sh", nil, "line 3 includes"},

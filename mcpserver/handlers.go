@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -188,7 +189,12 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{text: renderRun(result), output: result.Output, failed: result.Outcome != "exited"}, nil
+	text := renderRun(result)
+	if line := s.unseen(&call, args, result); line != "" {
+		first, rest, _ := strings.Cut(text, "\n")
+		text = first + "\n" + line + rest
+	}
+	return answer{text: text, output: result.Output, failed: result.Outcome != "exited"}, nil
 }
 
 // checkRun returns what is wrong with the numbers and sizes of a run, or nil.

@@ -62,6 +62,13 @@ type Config struct {
 	// ClientSession and ClientDir are the id of the session and the working directory of the client that
 	// started the process. Optional; they count on stdio only.
 	ClientSession, ClientDir string
+	// WorkDir is the directory of the process, if the client that started it is on this machine. A result
+	// says
+	// of an argument that it names a file there which the script does not see. Optional; it counts on
+	// stdio only.
+	WorkDir string
+	// Workspace is the directory that scripts see at /workspace whatever the client names. Optional.
+	Workspace string
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
 	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
@@ -130,7 +137,7 @@ func New(cfg Config) *Server {
 		server.ServerTool{Tool: searchTool(), Handler: s.tool(s.search)},
 	)
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false), s.tool(s.run))
+		s.mcp.AddTool(runTool(false, false), s.tool(s.run))
 	}
 	return s
 }

@@ -98,12 +98,13 @@ func (s *Server) describe(of visibleKey) *toolList {
 
 // runTool describes run_skill_script as it is configured.
 func (s *Server) runTool() mcp.Tool {
+	files := s.cfg.Workspace != "" || s.cfg.AskWorkspace
 	for _, entry := range s.cfg.Policy.Entries() {
 		if len(entry.Network) > 0 || entry.Target == policy.TargetHost {
-			return runTool(true)
+			return runTool(true, files)
 		}
 	}
-	return runTool(false)
+	return runTool(false, files)
 }
 
 // loadTool describes load_skill; names, if there are few, become an enum.
@@ -152,12 +153,12 @@ func searchTool() mcp.Tool {
 	return newTool(ToolSearch, "Search skills", description, schema, true, false, false)
 }
 
-func runTool(network bool) mcp.Tool {
+func runTool(network, files bool) mcp.Tool {
 	schema := schemaFor[RunArgs](map[string]string{
 		"skill":      "Path or unique name of a loaded skill",
 		"path":       "Path of the script, relative to the skill, below scripts/",
 		"args":       "Arguments of the script, passed as they are, without a shell",
-		"cwd":        "Working directory below /workspace, /skill or /tmp",
+		"cwd":        "Working directory below /workspace, /skill, /out or /tmp",
 		"timeoutMs":  "Milliseconds until the script and all it started are killed (default 60000)",
 		"stdin":      "Text for the script's standard input, at most 1 MiB",
 		"activation": "Activation handle of load_skill",
@@ -167,10 +168,15 @@ func runTool(network bool) mcp.Tool {
 	if network {
 		reach = "it reaches only what the operator granted"
 	}
+	sees := "It sees none of the user's files: pass their text on stdin. It starts in /out"
+	if files {
+		sees = "It starts in /workspace, the user's directory, if that is granted: name files there by " +
+			"relative paths"
+	}
 	description := "Run one script of a loaded skill, if the operator allowlisted exactly that script. " +
 		"Load the skill with load_skill first. " +
-		"The script runs in a sandbox: its skill is read-only at /skill, " + reach + ", " +
-		"and what it leaves in /out is returned. Any exit code is a normal result. " +
+		"The script runs in a sandbox: its skill is read-only at /skill, and " + reach + ". " + sees +
+		", and what it leaves in /out is returned. Any exit code is a normal result. " +
 		"A refusal says who can change it; do not retry a refusal unchanged."
 	return newTool(ToolRun, "Run skill script", description, schema, false, true, network)
 }

@@ -1,13 +1,18 @@
 package mcpserver
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/sandbox"
 )
 
 // metaSandboxState is the key of Codex's description of its own sandbox, and the name of the experimental
@@ -85,4 +90,62 @@ func sandboxState(raw []byte) session.ClientDir {
 	}
 	dir.ReadOnly = state.Legacy.Type != "workspace-write" && state.Legacy.Type != "danger-full-access"
 	return dir
+}
+
+// maxUnseen is how many arguments of a run are looked up and named.
+const maxUnseen = 5
+
+// unseen returns lines about arguments that name a file of the client's directory which the script did not
+// see:
+// most programs go on without it, or say only that it is missing. The answer tells which files exist
+// there, so
+// it is given only to the client that started this process, and about nothing outside of that directory.
+func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) string {
+	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
+	if call.Remote || dir == "" || r.Sealed || r.Output.ExecutionTarget != "sandbox" ||
+		r.Output.Skillsd == nil {
+		return ""
+	}
+	mounted := ""
+	if r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone) {
+		mounted = cmp.Or(s.cfg.Workspace, dir)
+		if s.cfg.AskWorkspace && call.Workspace.Path != "" {
+			mounted = call.Workspace.Path
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return ""
+	}
+	defer root.Close()
+	var lines strings.Builder
+	for _, arg := range args.Args[:min(len(args.Args), maxUnseen)] {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		name, isWhole := arg, filepath.IsAbs(arg)
+		if isWhole {
+			if name, err = filepath.Rel(dir, arg); err != nil {
+				continue
+			}
+		}
+		// Only a whole path can miss a directory that is mounted and in which the script starts.
+		if !filepath.IsLocal(name) || filepath.Clean(name) == "." || !isWhole &&
+			(mounted != "" || args.Cwd != "") {
+			continue
+		}
+		if _, err := root.Lstat(name); err != nil {
+			continue
+		}
+		advice := "the script sees none of the user's files; pass its text on stdin"
+		if inside, err := filepath.Rel(cmp.Or(mounted, dir), filepath.Join(dir, name)); mounted != "" {
+			if err != nil || !filepath.IsLocal(inside) {
+				continue
+			}
+			advice = "there it is `" + oneLine(path.Join(sandbox.WorkspaceDir, filepath.ToSlash(inside))) +
+				"`"
+		}
+		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(arg), advice)
+	}
+	return lines.String()
 }

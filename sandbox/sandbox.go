@@ -232,7 +232,7 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return e.Backend + ": " + e.Reason }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// CwdError is a working directory that does not exist, or lies outside /workspace, /skill and /tmp.
+// CwdError is a working directory that does not exist, or lies outside /workspace, /skill, /out and /tmp.
 type CwdError struct{ Cwd, Reason string }
 
 func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }

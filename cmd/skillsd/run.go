@@ -75,7 +75,8 @@ func newRunCmd(a *app) *cobra.Command {
 		cmd.Flags().AddFlag(opts.all.Lookup(name))
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill or /tmp")
+	flags.StringVar(&opts.Cwd, "cwd", "", "working `DIR` of the script below /workspace, /skill, "+
+		"/out or /tmp")
 	flags.DurationVar(&opts.Timeout, "timeout", 0,
 		"`DURATION` until the script and all it started are killed, such as 90s; else that of its entry or "+
 			"of --limit")

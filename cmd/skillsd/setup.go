@@ -31,6 +31,7 @@ type setupOptions struct {
 	Project  string
 	Approve  bool
 	Trust    bool
+	Files    bool // --workspace
 	Write    bool
 	Remove   bool
 }
@@ -48,19 +49,14 @@ func newSetupCmd(a *app) *cobra.Command {
 			"    --token-env SKILLS_TOKEN --write\n\n" +
 			"--write runs the client's own command and shows what it prints; what no command of the\n" +
 			"client does is written into its file. A copy of the file is kept as FILE.skillsd-backup.\n" +
+			"--print prints the block for a client that is not listed.\n" +
 			"--remove removes the entry of that name. An entry of the same name that does not lead to\n" +
 			"skillsd is never changed, and no secret is ever written.",
 		Annotations: map[string]string{withoutConfig: "true"},
 	}
 	generic := &setupOptions{app: a, client: clients.Any()}
 	var printed bool
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-			return exit.Usagef("see `skillsd setup --help`; for a client that is not listed: "+
-				"skillsd setup --print", "unknown command %q for %q", args[0], cmd.CommandPath())
-		}
-		return nil
-	}
+	cmd.Args = argsAfterDash
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !printed {
 			return cmd.Help()
@@ -104,6 +100,12 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 			"let the client run allowlisted scripts without asking, which it needs to run any without a "+
 				"terminal; stays until --remove")
 	}
+	if client.InProject {
+		flags.BoolVar(&opts.Files, "workspace", false,
+			"let scripts see the directory in which the client works, at /workspace; what they "+
+				"change there is "+
+				"checked before it is applied, and what they print may say what is in it")
+	}
 	if client.Trust {
 		flags.BoolVar(&opts.Trust, "trust", true,
 			"let the client call the server's tools without asking; without it the client offers "+
@@ -143,8 +145,16 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case o.Write:
-		if err := setup.Write(ctx); err != nil || !entry.Trust {
+		if err := setup.Write(ctx); err != nil {
 			return err
+		}
+		if o.Files {
+			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and %s sees what "+
+				"they print; "+
+				"their changes are checked before they are applied\n", o.client.Title, o.client.Title)
+		}
+		if !entry.Trust {
+			return nil
 		}
 		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true); without "+
 			"that, a run "+
@@ -162,6 +172,10 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	e := &clients.Entry{Name: o.Name, Approve: o.Approve, Trust: o.Trust}
 	if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(o.Name) {
 		return nil, exit.Usagef("use letters, digits, _ and -", "--name: %q cannot name a server", o.Name)
+	}
+	if o.URL != "" && o.Files {
+		return nil, exit.Usagef("give --workspace where that server is started",
+			"--workspace has no effect on a server at a URL")
 	}
 	if o.URL != "" {
 		return e, o.remote(e, args)
@@ -254,6 +268,15 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 	if slices.Contains(clients.WithSkills(), o.client.Name) && !flagGiven(args, "client") {
 		words = append(words, "--client", o.client.Name)
 	}
+	if o.Files {
+		for _, name := range []string{"workspace", "workspace-from-client", "release"} {
+			if flagGiven(args, name) {
+				return nil, exit.Usagef("give one of them", "--workspace writes --%s itself", name)
+			}
+		}
+		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
+			args...)
+	}
 	err := flags.ParseAll(args, func(flag *pflag.Flag, value string) error {
 		if flag.Name == "http" || flag.Name == "unix" {
 			return errors.New("the client starts a server of its own over stdio; " +
@@ -261,6 +284,13 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 		}
 		if err := flags.Set(flag.Name, value); err != nil {
 			return err
+		}
+		dir := regexp.MustCompile(`:(ro|staged|rw)$`).ReplaceAllString(value, "")
+		if flag.Name == "workspace" && o.Project == "" && dir != "" && !filepath.IsAbs(dir) {
+			return fmt.Errorf("--workspace %s would be the same directory in every project; use "+
+				"`skillsd setup %s "+
+				"--workspace` for the one in which the client works, or give a whole path", value,
+				o.client.Name)
 		}
 		value, err := o.absolute(flag.Name, value)
 		switch {

@@ -71,7 +71,7 @@ func TestCapabilities(t *testing.T) {
 	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
 		t.Errorf("sandbox = %+v", x)
 	}
-	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/tmp" || len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
+	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/out" || len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
 		t.Errorf("cfc = %+v", c)
 	}
 }

@@ -138,7 +138,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	case r.grant.Target == policy.TargetHost:
 		c.cwd = "~"
 	default:
-		c.cwd = sandbox.TmpDir
+		c.cwd = sandbox.OutDir
 	}
 	if given := r.in.Cwd; path.IsAbs(given) {
 		c.cwd = path.Clean(given)
@@ -213,6 +213,10 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	// A script that writes into its directory means the file for its caller.
+	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
+		c.Cwd = sandbox.OutDir
+	}
 	return nil
 }
 

@@ -146,7 +146,7 @@ var (
 		"the operator can install {runtime} on the server's PATH and restart it"}
 
 	cwdDenied = failure{CodeCwdDenied, "cwd {cwd}: {reason}",
-		"use an existing directory below /workspace, /skill or /tmp, or leave cwd out"}
+		"use an existing directory below /workspace, /skill, /out or /tmp, or leave cwd out"}
 	cwdWithoutWorkspace = failure{CodeCwdDenied,
 		"no workspace is granted to this script, so it has no other directory than its own",
 		"leave cwd out, or the operator can grant a workspace"}

@@ -216,7 +216,7 @@ func TestEntryWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ entry, sees, records string }{
-		{"", "/workspace there", "rw"}, {"ro", "/workspace there", "ro"}, {"none", "/tmp", "none"},
+		{"", "/workspace there", "rw"}, {"ro", "/workspace there", "ro"}, {"none", "/out", "none"},
 	} {
 		b := granting(t, policy.Entry{Workspace: tt.entry}, "#!/bin/sh\necho $(pwd) $(ls /workspace 2>/dev/null)\ntouch /workspace/new 2>/dev/null\n")
 		handle, err := os.Open(dir)

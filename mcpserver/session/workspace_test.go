@@ -72,7 +72,7 @@ func TestClientWorkspace(t *testing.T) {
 			if err != nil {
 				return
 			}
-			want, cwd := "none", sandbox.TmpDir
+			want, cwd := "none", sandbox.OutDir
 			if tt.mounted {
 				want, cwd = "ro", sandbox.WorkspaceDir
 				if dir.Close() == nil {

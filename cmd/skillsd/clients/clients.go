@@ -81,6 +81,8 @@ type Client struct {
 	// without asking, takes a token from a variable, and offers a server's tools to a run without a terminal
 	// only if its entry says that the server is trusted.
 	Project, Approve, TokenEnv, Trust bool
+	// InProject reports whether the client starts its servers in the directory in which it works.
+	InProject bool
 	// Expands are the beginnings of what the client replaces in a command, such as ${NAME} by a variable.
 	Expands []string
 
@@ -159,7 +161,8 @@ func claude() *Client {
 		return "user"
 	}
 	return &Client{
-		Name: "claude", Title: "Claude Code", Project: true, TokenEnv: true, Expands: []string{"${"},
+		Name: "claude", Title: "Claude Code", InProject: true, Project: true, TokenEnv: true,
+		Expands: []string{"${"},
 		program: "claude", servers: "mcpServers", http: "http", stdio: "stdio", variable: "${%s}",
 		skills: []string{".claude/skills", "~/.claude/skills", "$CLAUDE_CONFIG_DIR/skills"},
 		path: func(env environment, project string) (string, error) {
@@ -197,7 +200,7 @@ func claude() *Client {
 
 func codex() *Client {
 	return &Client{
-		Name: "codex", Title: "Codex", Approve: true, TokenEnv: true, program: "codex",
+		Name: "codex", Title: "Codex", InProject: true, Approve: true, TokenEnv: true, program: "codex",
 		servers: "mcp_servers",
 		skills: []string{".agents/skills", ".codex/skills", "~/.agents/skills", "$CODEX_HOME/skills",
 			"~/.codex/skills"},
@@ -223,7 +226,8 @@ func codex() *Client {
 // gemini offers no tool of a server that is not trusted to a run without a terminal (gemini -p).
 func gemini() *Client {
 	return &Client{
-		Name: "gemini", Title: "Gemini CLI", TokenEnv: true, Trust: true, Expands: []string{"$"},
+		Name: "gemini", Title: "Gemini CLI", InProject: true, TokenEnv: true, Trust: true,
+		Expands: []string{"$"},
 		servers: "mcpServers", http: "http", comments: true, variable: "${%s}",
 		skills: []string{".agents/skills", ".gemini/skills", "~/.agents/skills", "~/.gemini/skills",
 			"$GEMINI_CLI_HOME/.gemini/skills"},
@@ -236,7 +240,8 @@ func gemini() *Client {
 
 func opencode() *Client {
 	return &Client{
-		Name: "opencode", Title: "OpenCode", TokenEnv: true, Expands: []string{"{env:", "{file:"},
+		Name: "opencode", Title: "OpenCode", InProject: true, TokenEnv: true,
+		Expands: []string{"{env:", "{file:"},
 		servers: "mcp", http: "remote", stdio: "local", oneList: true, comments: true, variable: "{env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".opencode/skill", ".opencode/skills",
 			"~/.agents/skills", "~/.claude/skills", "~/.opencode/skill", "~/.opencode/skills",

@@ -74,9 +74,9 @@ const (
 	pathOrURL
 )
 
-// IsPath reports whether a value of the kind is a path.
+// IsPath reports whether a value of the kind is a path. A mode without a directory (:staged) is not one.
 func (k PathKind) IsPath(value string) bool {
-	return k == anyPath || k == pathOrURL && !strings.Contains(value, "://")
+	return k == anyPath && !strings.HasPrefix(value, ":") || k == pathOrURL && !strings.Contains(value, "://")
 }
 
 // Env returns the environment variable of the option, empty for an option of the file only.
@@ -297,7 +297,7 @@ func (o *Options) runTable() []Option {
 			Help: "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], default ro"},
 		{Key: "workspace.from_client", Flag: "workspace-from-client", Value: &o.FromClient,
 			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in the " +
-				"mode of --workspace, ro without it"},
+				"mode of --workspace, which may be a mode alone (:staged); ro without it"},
 		limit("timeout", (*Duration)(&l.Timeout), second, int64(policy.MaxTimeout),
 			"wall clock; default 60s, 600s at most"),
 		limit("cpu", (*Duration)(&l.CPU), second, 0,

@@ -90,10 +90,7 @@ func (p *Plan) findPlaces() (err error) {
 		return exit.Usagef("give --workspace DIR instead",
 			"--workspace-from-client has no effect over HTTP, where clients work elsewhere")
 	}
-	mode := p.Workspace.Mode
-	if mode == "" {
-		mode = sandbox.WorkspaceRO
-	}
+	_, mode := o.workspaceMode()
 	own := p.ownPaths()
 	for _, dir := range searched {
 		own = append(own, dir.path)
@@ -133,18 +130,30 @@ func (p *Plan) ownPaths() []string {
 	return paths
 }
 
+// workspaceMode returns the parts of --workspace. There may be a mode without a directory.
+func (o *Options) workspaceMode() (dir string, mode sandbox.WorkspaceMode) {
+	// The name of a directory may contain colons, so only a known mode is cut off.
+	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW} {
+		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
+			return rest, known
+		}
+	}
+	return o.Workspace, sandbox.WorkspaceRO
+}
+
 // openWorkspace opens the granted workspace. The caller closes the handle.
 func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error) {
 	if o.Workspace == "" {
 		return ws, "", nil
 	}
-	dir, mode := o.Workspace, sandbox.WorkspaceRO
-	// The name of a directory may contain colons, so only a known mode is cut off.
-	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
-		sandbox.WorkspaceRW} {
-		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
-			dir, mode = rest, known
+	dir, mode := o.workspaceMode()
+	if dir == "" {
+		if !o.FromClient {
+			return ws, "", exit.Usagef("give DIR"+o.Workspace+", or --workspace-from-client as well",
+				"--workspace: %s is a mode without a directory", o.Workspace)
 		}
+		return ws, "", nil
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return ws, "", exit.Flag("workspace", err)

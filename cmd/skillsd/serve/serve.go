@@ -2,11 +2,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -56,10 +59,18 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Version: o.Version, Registry: p.Registry, Sessions: sessions,
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
-		Watching: o.watches(), AskWorkspace: o.FromClient,
+		Watching: o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
 	}
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
 	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
+	if !o.HTTP.Enabled() {
+		if cfg.WorkDir, err = os.Getwd(); err != nil {
+			cfg.WorkDir = "" // it was removed; then no argument names a file in it
+		}
+		if client := clients.Named(o.Roots.Client); client != nil && client.InProject {
+			cfg.ClientDir = cmp.Or(cfg.ClientDir, cfg.WorkDir)
+		}
+	}
 	p.logStart(ctx, logger)
 	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger)

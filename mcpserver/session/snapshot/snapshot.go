@@ -220,7 +220,7 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 // Errors: the errors of ctx.
 func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescription, error) {
 	limits := s.Limits.WithDefaults()
-	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.TmpDir,
+	d := &cfharness.SandboxDescription{Kind: "none", DefaultWorkingDirectory: sandbox.OutDir,
 		Skillsd: &cfharness.SandboxExtension{Limits: Limits(limits)}}
 	if s.workspaceMount().Present {
 		d.DefaultWorkingDirectory = sandbox.WorkspaceDir

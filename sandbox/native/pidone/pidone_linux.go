@@ -335,12 +335,12 @@ func (h *helper) chdir() error {
 		return cwdError("cannot be resolved")
 	}
 	dir := string(buf[:n-1])
-	for _, allowed := range []string{"/workspace", "/skill", "/tmp"} {
+	for _, allowed := range []string{"/workspace", "/skill", "/out", "/tmp"} {
 		if dir == allowed || strings.HasPrefix(dir, allowed+"/") {
 			return nil
 		}
 	}
-	return cwdError("outside /workspace, /skill and /tmp")
+	return cwdError("outside /workspace, /skill, /out and /tmp")
 }
 
 func (h *helper) start() (int, error) {

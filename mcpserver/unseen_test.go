@@ -1,0 +1,77 @@
+package mcpserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// Arguments that name a file of the client's directory are named if the script did not see it, for the client
+// that started the process and for nothing outside of that directory.
+func TestUnseen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "proj"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	work, outside := filepath.Join(dir, "proj"), filepath.Join(dir, "outside.txt")
+	for _, path := range []string{filepath.Join(work, "notes.txt"), filepath.Join(work, "a`b\n"), outside} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Skip("the file system has no such names")
+		}
+	}
+	if err := os.Symlink(dir, filepath.Join(work, "up")); err != nil {
+		t.Skip("no links here")
+	}
+	const stdin = "pass its text on stdin"
+	for _, tt := range []struct {
+		name       string
+		args       []string
+		call       session.Call
+		workspace  string // of the result
+		cfg        Config
+		cwd        string
+		want       string
+		target     string
+		isWithheld bool
+	}{
+		{name: "relative", args: []string{"notes.txt"}, want: "`notes.txt` does not exist in the sandbox: "},
+		{name: "whole", args: []string{filepath.Join(work, "notes.txt")}, want: stdin},
+		{name: "value of a flag", args: []string{"--in=notes.txt"}, want: "`notes.txt`"},
+		{name: "text", args: []string{"notes", "-n", ".", "", "5"}},
+		{name: "outside", args: []string{"../outside.txt", outside, "up/outside.txt", "/etc/passwd"}},
+		{name: "strange", args: []string{"a`b\n"}, want: "does not exist"},
+		{name: "cwd", args: []string{"notes.txt"}, cwd: "/skill"},
+		{name: "remote", args: []string{"notes.txt"}, call: session.Call{Remote: true}},
+		{name: "host", args: []string{"notes.txt"}, target: "host"},
+		{name: "withheld", args: []string{"notes.txt"}, isWithheld: true},
+		{name: "mounted", args: []string{"notes.txt"}, workspace: "staged", cfg: Config{AskWorkspace: true},
+			call: session.Call{Workspace: session.ClientDir{Path: work}}},
+		{name: "mounted, whole", args: []string{filepath.Join(work, "notes.txt")}, workspace: "staged",
+			cfg: Config{AskWorkspace: true}, call: session.Call{Workspace: session.ClientDir{Path: work}},
+			want: "there it is `/workspace/notes.txt`"},
+		{name: "another mounted", args: []string{filepath.Join(work, "notes.txt")}, workspace: "ro",
+			cfg: Config{Workspace: filepath.Join(dir, "elsewhere")}},
+		{name: "a part mounted", args: []string{filepath.Join(work, "notes.txt")}, workspace: "ro",
+			cfg: Config{Workspace: dir}, want: "`/workspace/proj/notes.txt`"},
+	} {
+		tt.cfg.WorkDir = work
+		result := &session.RunResult{Sealed: tt.isWithheld}
+		result.Output.ExecutionTarget = "sandbox"
+		if tt.target != "" {
+			result.Output.ExecutionTarget = tt.target
+		}
+		result.Output.Skillsd = &cfharness.RunExtension{Workspace: "none"}
+		if tt.workspace != "" {
+			result.Output.Skillsd.Workspace = tt.workspace
+		}
+		got := (&Server{cfg: tt.cfg}).unseen(&tt.call, RunArgs{Args: tt.args, Cwd: tt.cwd}, result)
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
