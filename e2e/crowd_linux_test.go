@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -215,7 +217,11 @@ func (c *caller) follow(ctx context.Context, body string, news chan<- crowdNews)
 // answered meanwhile, and the first slot that is free goes to another principal, who has none.
 func TestCrowdOverHTTP(t *testing.T) {
 	args, _ := crowdServer(t)
-	s := serveHTTP(t, append(args, "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0")...)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("principals: {alice: {concurrent: 1024}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveHTTP(t, append(args, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"), "--rate-limit", "0")...)
 	if !s.canRun() {
 		t.Skip("missing capability: a sandbox backend that can isolate")
 	}

@@ -228,7 +228,7 @@ func TestArchiveRefused(t *testing.T) {
 	var stderr strings.Builder
 	list.Stderr = &stderr
 	out, err := list.Output()
-	if err != nil || strings.Contains(string(out), "In a bad archive.") || !strings.Contains(string(out), "A skill for tests.") {
+	if list.ProcessState.ExitCode() != 1 || strings.Contains(string(out), "In a bad archive.") || !strings.Contains(string(out), "A skill for tests.") {
 		t.Errorf("list = %s, %v", out, err)
 	}
 	for _, want := range []string{bad + ": ", `not a usable zip archive: "../../etc/cron.d/x" is refused`, `"demo/skill.md" has a name that differs`, missing + ": ", "file does not exist"} {

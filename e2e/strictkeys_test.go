@@ -19,7 +19,7 @@ var smuggled = []struct{ method, name, params, want string }{
 	{"tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"demo"%s},"Arguments":{"name":"other"}`, `key "Arguments"`},
 	{"tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"none","NAME":"demo"%s}`, `key \"NAME\"`},
 	{"tools/call", "load_skill", `"name":"load_skill","arguments":{"NAME":"demo"%s}`, `argument \"name\" is missing or empty`},
-	{"tools/call", "read_skill_resource", `"name":"read_skill_resource","arguments":{"skill":"demo","Path":"SKILL.md"%s}`, `argument \"path\" is missing or empty`},
+	{"tools/call", "read_skill_resource", `"name":"read_skill_resource","arguments":{"skill":"demo","Path":"SKILL.md"%s}`, `resource path must be non-empty`},
 	{"resources/read", "skill://none", `"uri":"skill://none","URI":"skill://demo/SKILL.md"`, `key "URI"`},
 	{"resources/read", "skill://demo/SKILL.md", `"uri":"skill://none","uri":"skill://demo/SKILL.md"`, `key "uri"`},
 	{"resources/read", "skill://demo/SKILL.md", `"URI":"skill://demo/SKILL.md"`, `must be spelt "uri"`},
