@@ -156,3 +156,23 @@ func TestClientsShowTheQuestion(t *testing.T) {
 		})
 	}
 }
+
+// TestClientsAnswerByThemselves has Claude Code and Codex, without a terminal, be asked about a script: they answer
+// at once, which is no word of a user, however often it comes; Gemini and OpenCode cannot be asked.
+func TestClientsAnswerByThemselves(t *testing.T) {
+	eachClient(t, func(t *testing.T, name string, overHTTP bool) {
+		run := turn{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/ok.sh"}}}
+		o := runRealClient(t, name, overHTTP, clientRun{
+			serve: []string{"--skills-root", "builtin=" + tree(t, demoSkill()), "--allow-tool", "run_skill_script",
+				"--allow-skill-script", "demo:scripts/ok.sh"},
+			turns: []turn{{{tool: "load_skill", args: map[string]any{"name": "demo"}}}, run, run, run, run},
+		})
+		want := map[string]string{"claude": "the client answered by itself", "codex": "the client answered by itself",
+			"gemini": "this client cannot ask its user", "opencode": "this client cannot ask its user"}[name]
+		for i := 1; i <= 4; i++ {
+			if got := o.result(t, i, 0).text; !strings.Contains(got, want) {
+				t.Errorf("call %d lacks %q: %s", i, want, got)
+			}
+		}
+	})
+}

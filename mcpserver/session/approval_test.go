@@ -61,17 +61,17 @@ func TestApprovalStateIsAuthentic(t *testing.T) {
 	want := approval.State{Session: b.Current().ID()}
 	for i := range raw {
 		raw[i] ^= 1
-		if err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
+		if _, err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 		raw[i] ^= 1
 	}
 	for _, token := range []string{"", "A", strings.Repeat("A", 40), strings.Repeat("A", 1<<20)} {
-		if err := b.approver.Open(token, want, time.Now()); !errors.Is(err, approval.ErrForged) {
+		if _, err := b.approver.Open(token, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Errorf("%.20q: %v", token, err)
 		}
 	}
-	if err := New(b.cfg).approver.Open(q.State, want, time.Now()); !errors.Is(err, approval.ErrForged) {
+	if _, err := New(b.cfg).approver.Open(q.State, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 		t.Errorf("another process: %v", err)
 	}
 }
@@ -199,21 +199,32 @@ func TestUserIsNotWornDown(t *testing.T) {
 	now = now.Add(AskLife + time.Second)
 	ses, call := b.call("run_skill_script")
 	b.load("demo")
-	decline := func() (*Question, error) {
+	decline := func(after time.Duration) (*Question, error) {
 		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true})
 		q, _ := errors.AsType[*Question](err)
+		now = now.Add(after)
 		if q != nil {
 			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, Answer: &Answer{State: q.State, Action: "decline"}})
 		}
 		return q, err
 	}
+	// What a client answers by itself is not the user's word, and does not count.
 	for i := range approval.MaxDeclined + 1 {
-		if q, err := decline(); (q != nil) != (i < approval.MaxDeclined) {
+		if q, err := decline(approval.Least - time.Millisecond); q == nil || code(err) != string(policy.CodeApprovalRequired) ||
+			!strings.Contains(err.Error(), "the client answered by itself") {
+			t.Errorf("answer %d by the client: asked %v, %v", i, q != nil, err)
+		}
+	}
+	if text := b.artifact("events.jsonl"); !strings.Contains(text, `"detail":"by the client itself: decline"`) || strings.Contains(text, `"detail":"decline"`) {
+		t.Errorf("recorded %s", text)
+	}
+	for i := range approval.MaxDeclined + 1 {
+		if q, err := decline(approval.Least); (q != nil) != (i < approval.MaxDeclined) {
 			t.Errorf("refusal %d: asked %v, %v", i, q != nil, err)
 		}
 	}
 	now = now.Add(approval.Pause + time.Second)
-	if q, err := decline(); q == nil {
+	if q, err := decline(approval.Least); q == nil {
 		t.Errorf("an hour later: %v", err)
 	}
 }

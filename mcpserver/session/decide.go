@@ -42,6 +42,7 @@ type Answer struct {
 	Action   string         // accept, decline or cancel
 	Remember bool           // allow the script, as it is now, for the rest of the session
 	Content  map[string]any // of the form; a field that differs from the question's makes it no answer to it
+	Typed    bool           // by the user, at a terminal of this process
 }
 
 // asked returns what a question about a run is bound to.
@@ -91,7 +92,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 // approves the run.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
+	age, failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
 	form := s.question(r, f, needs)
 	switch {
 	case failure != nil:
@@ -101,8 +102,13 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		failure = approval.ErrEdited
 	}
 	accepted := failure == nil && answer.Action == "accept"
+	byItself := !accepted && failure == nil && ctx.Err() == nil && age < approval.Least &&
+		len(answer.Content) == 0 &&
+		!answer.Typed
 	detail := policy.Clip(answer.Action)
 	switch {
+	case byItself:
+		detail = cfharness.ApprovalNotAsked + detail
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
 	case accepted && answer.Remember:
@@ -116,6 +122,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	switch {
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
+	case byItself:
+		return r.unasked(clientAnswered, needs)
 	case !accepted:
 		// The cancellation of a call withdraws its question: that is not a refusal by the user.
 		if ctx.Err() == nil {
@@ -134,6 +142,17 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		s.approved[f.approval()] = true
 	}
 	return nil
+}
+
+// unasked returns the denial of a run for which nobody could be asked; detail may have the words of a row.
+func (r *request) unasked(row refusal, needs *policy.ApprovalRequired) *policy.Denial {
+	denial := *needs.Denial
+	d := r.denial(row, denial.Skill, denial.Path, "{remedy}", denial.Remedy)
+	denial.Remedy = d.Remedy
+	if row.detail != "" {
+		denial.Detail, denial.Code, denial.RuleID = d.Detail, d.Code, d.RuleID
+	}
+	return &denial
 }
 
 // tired reports whether a call must not ask the user about a script any more.

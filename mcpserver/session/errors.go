@@ -225,6 +225,13 @@ var (
 	answerInvalid = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the answer to the approval does not count: {cause}",
 		remedy: "call the tool again and let the user answer"}
+	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
+		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
+	clientAnswered = refusal{code: policy.CodeApprovalRequired,
+		detail: "nobody was asked: the client answered by itself",
+		remedy: "a client without a terminal, such as claude -p or codex exec, and one that may not " +
+			"ask, answers " +
+			"for its user; {remedy}"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user declined",
 		remedy: "ask the user before you call the tool again"}

@@ -270,9 +270,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	case r.in.CanAsk:
 		err = s.ask(ctx, r, f, needs)
 	default:
-		unasked := *needs.Denial
-		unasked.Remedy = "nobody was asked, because this client cannot ask its user; " + unasked.Remedy
-		err = &unasked
+		err = r.unasked(clientCannotAsk, needs)
 	}
 	if err != nil {
 		return authorization{}, err

@@ -164,6 +164,9 @@ const TypeScriptRequest = "skillsd.script-request"
 const (
 	ApprovalAccepted   = "accept"
 	ApprovalRemembered = ApprovalAccepted + " for the rest of the session"
+
+	// ApprovalNotAsked comes before the action of a client that answered in less time than a person needs.
+	ApprovalNotAsked = "by the client itself: "
 )
 
 // ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that

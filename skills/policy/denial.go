@@ -119,9 +119,9 @@ var codes = map[Code]struct {
 }
 
 // remedyUnasked is the remedy where an approval by the user would be enough.
-const remedyUnasked = "if the user wants this, they can use a client through which the server can " +
-	"ask them, or " +
-	"say in the server's configuration that calls are their own"
+const remedyUnasked = "if the user wants this, they can use a client through which the server " +
+	"can ask them, " +
+	"or change what its configuration demands"
 
 // Reason returns the reason of a code, NotAuthorized if the table has none for it.
 func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }

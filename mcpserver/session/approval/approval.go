@@ -31,6 +31,15 @@ const (
 	// Pause is how long a user is not asked about a script that they have declined too often.
 	Pause = time.Hour
 
+	// Least is the time below which nobody has read a question and refused it: the client has answered by
+	// itself,
+	// as Claude Code does without a terminal (cancel) and Codex too, or wherever it may not ask (decline).
+	// Theirs come
+	// within some 10 ms. The name and the capabilities of a client do not tell, and a person who is
+	// mistaken for it is
+	// only asked again.
+	Least = time.Second
+
 	// MaxPending is how many questions about a script are open at a time.
 	MaxPending = 3
 
@@ -53,6 +62,7 @@ type State struct {
 	Call      digest.Digest `json:"call"` // of arguments, directory, input and time; see [Approver.Digest]
 	Principal string        `json:"principal"`
 	Session   string        `json:"session"`
+	Asked     int64         `json:"asked"`   // Unix milliseconds
 	Expires   int64         `json:"expires"` // Unix seconds
 	Nonce     string        `json:"nonce"`
 }
@@ -122,7 +132,7 @@ func (a *Approver) Begin(state *State, until, now time.Time) bool {
 	if len(open) >= MaxPending {
 		return false
 	}
-	state.Expires, state.Nonce = until.Unix(), rand.Text()
+	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
 	open[state.Nonce] = until
 	return true
 }
@@ -153,17 +163,18 @@ var (
 	ErrEdited   = errors.New("it changes a text of the question")
 )
 
-// Open checks a token against the state of the call it comes with and uses it up, whatever the answer is.
+// Open checks a token against the state of the call it comes with and uses it up, whatever the answer is. It
+// returns how long ago the question was asked.
 //
 // Errors: ErrForged, ErrReplayed, ErrExpired, ErrForeign.
-func (a *Approver) Open(token string, want State, now time.Time) error {
+func (a *Approver) Open(token string, want State, now time.Time) (age time.Duration, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], a.mac(raw[sha256.Size:])) {
-		return ErrForged
+		return 0, ErrForged
 	}
 	var got State
 	if err := json.Unmarshal(raw[sha256.Size:], &got); err != nil {
-		return ErrForged
+		return 0, ErrForged
 	}
 	expires := time.Unix(got.Expires, 0)
 	a.mu.Lock()
@@ -174,21 +185,21 @@ func (a *Approver) Open(token string, want State, now time.Time) error {
 		}
 	}
 	if _, replayed := a.used[got.Nonce]; replayed {
-		return ErrReplayed
+		return 0, ErrReplayed
 	}
 	if !now.Before(expires) {
-		return ErrExpired
+		return 0, ErrExpired
 	}
 	// Used up before it is compared: a token is not good for a second guess at the call.
 	a.used[got.Nonce] = expires
 	for _, open := range a.pending {
 		delete(open, got.Nonce)
 	}
-	want.Expires, want.Nonce = got.Expires, got.Nonce
+	want.Asked, want.Expires, want.Nonce = got.Asked, got.Expires, got.Nonce
 	if got != want {
-		return ErrForeign
+		return 0, ErrForeign
 	}
-	return nil
+	return now.Sub(time.UnixMilli(got.Asked)), nil
 }
 
 // Refused counts a refusal of a script by the user of a principal.

@@ -27,19 +27,19 @@ func ask(t testing.TB, a *Approver, s State) string {
 func TestOpen(t *testing.T) {
 	a := New()
 	token := ask(t, a, state())
-	if err := New().Open(token, state(), now); !errors.Is(err, ErrForged) {
+	if _, err := New().Open(token, state(), now); !errors.Is(err, ErrForged) {
 		t.Errorf("at another server: %v", err)
 	}
-	if err := a.Open(token[:len(token)-4]+"AAAA", state(), now); !errors.Is(err, ErrForged) {
+	if _, err := a.Open(token[:len(token)-4]+"AAAA", state(), now); !errors.Is(err, ErrForged) {
 		t.Errorf("changed: %v", err)
 	}
-	if err := a.Open(token, state(), now.Add(time.Minute)); !errors.Is(err, ErrExpired) {
+	if _, err := a.Open(token, state(), now.Add(time.Minute)); !errors.Is(err, ErrExpired) {
 		t.Errorf("late: %v", err)
 	}
-	if err := a.Open(token, state(), now); err != nil {
+	if _, err := a.Open(token, state(), now); err != nil {
 		t.Errorf("in time: %v", err)
 	}
-	if err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
+	if _, err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
 		t.Errorf("again: %v", err)
 	}
 }
@@ -57,10 +57,10 @@ func TestOpenForAnotherCall(t *testing.T) {
 		a := New()
 		token, want := ask(t, a, state()), state()
 		change(&want)
-		if err := a.Open(token, want, now); !errors.Is(err, ErrForeign) {
+		if _, err := a.Open(token, want, now); !errors.Is(err, ErrForeign) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
+		if _, err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
 			t.Errorf("%s, then its own call: %v", name, err)
 		}
 	}
@@ -112,7 +112,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(ask(f, a, s))
 	f.Add(strings.Repeat("A", 43))
 	f.Fuzz(func(t *testing.T, token string) {
-		if err := New().Open(token, s, now); !errors.Is(err, ErrForged) {
+		if _, err := New().Open(token, s, now); !errors.Is(err, ErrForged) {
 			t.Errorf("Open(%q) = %v", token, err)
 		}
 	})
