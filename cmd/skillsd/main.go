@@ -52,7 +52,10 @@ type app struct {
 	out io.Writer // results, and on stdio the protocol; nothing else
 	err io.Writer // everything else
 
-	unwritten error // the first error of printf
+	unwritten error  // the first error of printf
+	started   bool   // a server read its input
+	retries   bool   // the process serves a fault, and tries whether the server can start now
+	fault     string // of the try
 	config.Process
 }
 
@@ -94,6 +97,10 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if suggests {
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
+	if a.retries && !a.started {
+		a.fault = a.withoutSecrets(faultText(text, hint))
+		return failed.Code
+	}
 	for line := range strings.SplitSeq(text, "\n") {
 		a.say("error", line)
 	}
@@ -103,6 +110,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if hint != "" {
 		a.say("hint", hint)
 	}
+	a.serveFault(ctx, cmd, args, text, hint)
 	return failed.Code
 }
 

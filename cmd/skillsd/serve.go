@@ -2,12 +2,25 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 func newServeCmd(a *app) *cobra.Command {
 	opts := a.serveOptions()
+	if !report.IsTerminal(a.in) {
+		opts.In = &startReader{a.in, &a.started}
+	}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve skills over stdio or HTTP",
@@ -26,4 +39,103 @@ func newServeCmd(a *app) *cobra.Command {
 	}
 	opts.Register(cmd.Flags())
 	return cmd
+}
+
+// serveFault answers the client of a server that cannot start, if one speaks on stdin: it says why in the
+// words that were printed. args are those of the process.
+func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string, text, hint string) {
+	given := func(flag string) bool {
+		option := cmd.Flags().Lookup(flag)
+		return option == nil || option.Value.String() != ""
+	}
+	switch {
+	case cmd.Name() != "serve", cmd.Parent() != cmd.Root(), given("http"), given("unix"):
+		return // nobody speaks the protocol on stdin
+	case a.started, report.IsTerminal(a.in):
+		return
+	}
+	fault := &mcpserver.Fault{In: a.in, Out: a.out, Version: readBuild().Version,
+		Text: a.withoutSecrets(faultText(text, hint)), Changed: a.configChanged()}
+	fault.Start = func(ctx context.Context, in io.Reader, out io.Writer) string {
+		again := &app{in: in, out: out, err: a.err, retries: true,
+			Process: config.Process{Env: a.Env, Environ: a.Environ}}
+		again.main(ctx, args)
+		return again.fault
+	}
+	fault.Serve(ctx)
+}
+
+// faultText is an error with what mends it, as a client is told it.
+func faultText(text, hint string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
+	}
+	if hint != "" {
+		lines = append(lines, report.Printable(hint))
+	}
+	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
+}
+
+// configChanged returns a function that reports whether the configuration file is another than at its last
+// call.
+func (a *app) configChanged() func() bool {
+	var last string
+	look := func() bool {
+		now := "none"
+		if path, err := a.ConfigPlace(); err == nil && path != "" {
+			if info, err := os.Stat(path); err == nil {
+				now = fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
+			}
+		}
+		before := last
+		last = now
+		return now != before
+	}
+	look()
+	return look
+}
+
+// withoutSecrets takes out of a text about a configuration the secrets that it declares, and the values of
+// variables that have names of secrets.
+func (a *app) withoutSecrets(text string) string {
+	secrets := map[string]string{}
+	add := func(name, value string) {
+		if value = strings.TrimSpace(value); len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
+			secrets[name] = value
+		}
+	}
+	for name := range a.Cfg.Keys.Secrets {
+		if value, err := a.Secret(name); err == nil {
+			add(name, value)
+		}
+	}
+	var environ []string
+	if a.Environ != nil {
+		environ = a.Environ()
+	}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY"} {
+			if strings.Contains(strings.ToUpper(name), word) {
+				add(name, value)
+			}
+		}
+	}
+	redactor, err := redact.New(secrets)
+	if err != nil {
+		return "its configuration has a fault"
+	}
+	return redactor.Text(text)
+}
+
+// startReader notes that it was read: the server answers its client from then on.
+type startReader struct {
+	io.Reader
+	started *bool
+}
+
+func (r *startReader) Read(p []byte) (int, error) {
+	*r.started = true
+	return r.Reader.Read(p)
 }

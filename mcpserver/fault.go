@@ -1,0 +1,257 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// ToolProblem is the one tool of a server that could not start.
+const ToolProblem = "skillsd_problem"
+
+const (
+	// faultPatience is how long a process waits for a client to speak that may not be there.
+	faultPatience = 10 * time.Second
+	// faultLook is how often it is looked whether the fault may be mended.
+	faultLook = 500 * time.Millisecond
+	// maxFaultLine is the longest message of a client, in bytes, that is read while the server cannot start.
+	maxFaultLine = 8 << 20
+	// againID is the id of the request that a mended server gets in place of its client's own initialize.
+	againID = `"skillsd-mended"`
+)
+
+// Fault is a server that cannot start, as its client on stdio sees it: nothing is served and nothing runs.
+// All fields are required.
+type Fault struct {
+	In      io.Reader
+	Out     io.Writer
+	Version string
+	Text    string // what keeps the server from starting and, on further lines, what mends it
+	// Changed reports whether the fault may be mended since the last call.
+	Changed func() bool
+	// Start runs the server on streams until it ends. It returns what keeps it from starting, in which case
+	// it has not read.
+	Start func(ctx context.Context, in io.Reader, out io.Writer) (fault string)
+}
+
+// faultCall is what is read of a message.
+type faultCall struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Version string             `json:"protocolVersion"`
+		Client  mcp.Implementation `json:"clientInfo"`
+		Name    string             `json:"name"`
+		Meta    struct {
+			Client mcp.Implementation `json:"io.modelcontextprotocol/clientInfo"`
+		} `json:"_meta"`
+	} `json:"params"`
+}
+
+// Serve answers the client until its input or ctx ends. It returns at once if nobody speaks the protocol
+// there. For most clients the fault is the error that each request gets: Claude Code shows it to its user and
+// its model, OpenCode to its user. The models of Codex and Gemini CLI would never learn of it, so that those
+// clients get a server without skills whose instructions and only tool say it; when the fault is mended, the
+// server itself takes their connection over.
+func (f *Fault) Serve(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	chunks := f.read(ctx)
+	patience, ticker := time.After(faultPatience), time.NewTicker(faultLook)
+	defer ticker.Stop()
+	var rest, opening []byte // opening is the initialize request of a client that waits for the server
+	for {
+		line, more, whole := bytes.Cut(rest, []byte("\n"))
+		if !whole {
+			select {
+			case chunk, open := <-chunks:
+				if rest = append(rest, chunk...); !open || len(rest) > maxFaultLine {
+					return
+				}
+			case <-ticker.C:
+				if opening != nil && f.Changed() && f.start(ctx, opening, rest, chunks) {
+					return
+				}
+			case <-patience:
+				return
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		rest = more
+		var call faultCall
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if json.Unmarshal(line, &call) != nil && patience != nil {
+			return
+		}
+		begins := call.Method == string(mcp.MethodInitialize)
+		if patience != nil && !begins && call.Method != string(mcp.MethodServerDiscover) {
+			return
+		}
+		patience = nil
+		if begins {
+			opening = nil
+			if slices.Contains([]string{"codex-mcp-client", "gemini-cli-mcp-client"},
+				call.Params.Client.Name) {
+				opening = slices.Clone(line)
+			}
+		}
+		if len(call.ID) == 0 || call.Method == "" {
+			continue // nothing to answer
+		}
+		mended := f.answer(&call, opening != nil)
+		if mended && f.start(ctx, opening, rest, chunks) {
+			return
+		}
+	}
+}
+
+// read returns what comes in, in pieces; the channel is closed at the end of the input.
+func (f *Fault) read(ctx context.Context) <-chan []byte {
+	chunks := make(chan []byte)
+	go func() {
+		defer close(chunks)
+		for {
+			chunk := make([]byte, 32<<10)
+			n, err := f.In.Read(chunk)
+			if n > 0 {
+				select {
+				case chunks <- chunk[:n]:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return chunks
+}
+
+// answer answers a request; kept says that the client has a server without skills. It reports whether to try
+// the start again behind the answer.
+func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
+	var result any
+	switch {
+	case !kept:
+	case call.Method == string(mcp.MethodInitialize):
+		version := call.Params.Version
+		if !slices.Contains(ProtocolVersions()[1:], version) {
+			version = ProtocolVersions()[1]
+		}
+		changes := map[string]bool{"listChanged": true}
+		result = map[string]any{"protocolVersion": version, "instructions": f.sentence(),
+			"serverInfo":   mcp.Implementation{Name: Name, Version: f.Version},
+			"capabilities": map[string]any{"tools": changes, "prompts": changes, "resources": changes}}
+	case call.Method == string(mcp.MethodPing):
+		result = map[string]any{}
+	case call.Method == methodListTools:
+		result = map[string]any{"tools": []any{map[string]any{"name": ToolProblem,
+			"description": "Says why there are no skills. " + f.sentence(),
+			"inputSchema": map[string]any{"type": "object", "properties": map[string]any{}},
+			"annotations": map[string]bool{"readOnlyHint": true, "destructiveHint": false,
+				"openWorldHint": false}}}}
+	case call.Method == methodListResources:
+		result = map[string]any{"resources": []any{}}
+	case call.Method == methodListTemplates:
+		result = map[string]any{"resourceTemplates": []any{}}
+	case call.Method == methodListPrompts:
+		result = map[string]any{"prompts": []any{}}
+	case call.Method == "tools/call" && call.Params.Name == ToolProblem:
+		again = true
+		text := f.sentence() + "\nTell the user. When it is mended, the skills appear without a restart."
+		result = map[string]any{"content": []any{mcp.NewTextContent(text)}}
+	}
+	reply := map[string]any{"jsonrpc": "2.0", "id": call.ID, "result": result}
+	if result == nil {
+		delete(reply, "result")
+		reply["error"] = map[string]any{"code": mcp.INTERNAL_ERROR, "message": f.sentence()}
+	}
+	f.send(reply)
+	return again
+}
+
+func (f *Fault) sentence() string { return "skillsd cannot start: " + f.Text }
+
+func (f *Fault) send(message any) {
+	if line, err := json.Marshal(message); err == nil {
+		f.Out.Write(append(line, '\n'))
+	}
+}
+
+// start tries to start the server for a client that initialized. If it starts, it gets what the client sends
+// from then on, and start returns when it has ended; else it returns false.
+func (f *Fault) start(ctx context.Context, opening, rest []byte, chunks <-chan []byte) bool {
+	in, feed := io.Pipe()
+	up, ended := make(chan struct{}), make(chan string, 1)
+	go func() {
+		ended <- f.Start(ctx, &firstRead{Reader: in, up: up}, &mended{Writer: f.Out, fault: f})
+		in.Close()
+	}()
+	select {
+	case f.Text = <-ended:
+		return false
+	case <-up:
+	}
+	// The server has to know the client, which will not initialize again.
+	var message map[string]json.RawMessage
+	if json.Unmarshal(opening, &message) == nil {
+		message["id"] = json.RawMessage(againID)
+		opening, _ = json.Marshal(message)
+	}
+	_, err := feed.Write(slices.Concat(opening, []byte("\n"+
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"), rest))
+	for err == nil {
+		chunk, open := <-chunks
+		if !open {
+			break
+		}
+		_, err = feed.Write(chunk)
+	}
+	feed.Close()
+	<-ended
+	return true
+}
+
+// firstRead closes up when it is read for the first time.
+type firstRead struct {
+	io.Reader
+	up chan struct{}
+}
+
+func (r *firstRead) Read(p []byte) (int, error) {
+	if r.up != nil {
+		close(r.up)
+		r.up = nil
+	}
+	return r.Reader.Read(p)
+}
+
+// mended is the output of a server that took a connection over: the client hears of the new lists in the
+// place of an answer to what it did not ask. Each message is one Write, and they come one after another.
+type mended struct {
+	io.Writer
+	fault *Fault
+	said  bool
+}
+
+func (w *mended) Write(line []byte) (int, error) {
+	if !w.said && strings.Contains(string(line[:min(len(line), 80)]), `"id":`+againID) {
+		w.said = true
+		for _, method := range listMethods() {
+			w.fault.send(map[string]any{"jsonrpc": "2.0", "method": method})
+		}
+		return len(line), nil
+	}
+	return w.Writer.Write(line)
+}
