@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -32,6 +33,7 @@ type setupOptions struct {
 	Approve  bool
 	Trust    bool
 	Files    bool // --workspace
+	Permit   bool // --approve-tools
 	Write    bool
 	Remove   bool
 }
@@ -56,7 +58,12 @@ func newSetupCmd(a *app) *cobra.Command {
 	}
 	generic := &setupOptions{app: a, client: clients.Any()}
 	var printed bool
-	cmd.Args = argsAfterDash
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.ArgsLenAtDash() == 0 {
+			return nil
+		}
+		return cobra.NoArgs(cmd, args)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !printed {
 			return cmd.Help()
@@ -99,6 +106,12 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 		flags.BoolVar(&opts.Approve, "approve-scripts", false,
 			"let the client run allowlisted scripts without asking, which it needs to run any without a "+
 				"terminal; stays until --remove")
+	}
+	if client.Project {
+		flags.BoolVar(&opts.Permit, "approve-tools", false,
+			"let the client call the server's tools without a question of its own; skillsd still "+
+				"asks before a "+
+				"script runs, and shows what with")
 	}
 	if client.InProject {
 		flags.BoolVar(&opts.Files, "workspace", false,
@@ -148,6 +161,9 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		if err := setup.Write(ctx); err != nil {
 			return err
 		}
+		if err := o.permit(ctx, setup); err != nil {
+			return err
+		}
 		if o.Files {
 			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and %s sees what "+
 				"they print; "+
@@ -162,9 +178,37 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 			o.client.Title, o.Name)
 		return nil
 	case o.Remove:
-		return setup.Remove(ctx)
+		err := setup.Remove(ctx)
+		if o.client.Project && err == nil {
+			err = setup.ForbidTools(ctx)
+		}
+		return err
 	}
 	return setup.Print()
+}
+
+// permit lets Claude Code call the tools without asking, if the user wants that.
+func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
+	if !o.client.Project {
+		return nil
+	}
+	if !o.Permit && o.Project == "" && report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err) &&
+		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
+		yes, err := o.app.confirm(ctx, o.client.Title+
+			" asks before it loads a skill, before it reads a file of "+
+			"one and before it calls a script,\nand skillsd asks once more before the script runs, "+
+			"and shows its "+
+			"arguments and input.\nLet "+o.client.Title+" call the tools of "+o.Name+
+			" without asking, so that only skillsd asks?")
+		if err != nil {
+			return err
+		}
+		o.Permit = yes
+	}
+	if !o.Permit {
+		return nil
+	}
+	return setup.PermitTools(ctx)
 }
 
 // entry returns the entry that the flags describe.

@@ -491,3 +491,51 @@ func FuzzTOML(f *testing.F) {
 		}
 	})
 }
+
+// The tools are put into permissions.allow of Claude Code's settings once, and the file is as it was without them.
+func TestPermitTools(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "{}\n", "{\n  \"model\": \"x\"\n}\n", `{"permissions": {"deny": ["Bash"]}}`,
+		"{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls:*)\",\n      \"mcp__skills__other\"\n    ]\n  }\n}\n",
+		"{\n  // mine\n  \"permissions\": {\"allow\": [\"Read\",]},\n}\n",
+	} {
+		home := t.TempDir()
+		path := filepath.Join(home, ".claude", "settings.json")
+		if text != "" {
+			write(t, path, text)
+		}
+		setup, _ := newSetup(claude(), stdio, home)
+		if setup.PermitsTools(t.Context()) {
+			t.Errorf("%q permits the tools", text)
+		}
+		if err := setup.PermitTools(t.Context()); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		written := read(t, path)
+		for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
+			if strings.Count(written, `"mcp__skills__`+tool+`"`) != 1 {
+				t.Errorf("%q became %q", text, written)
+			}
+		}
+		if err := setup.PermitTools(t.Context()); err != nil || read(t, path) != written || !setup.PermitsTools(t.Context()) {
+			t.Errorf("the second time %q became %q, %v", written, read(t, path), err)
+		}
+		if err := setup.ForbidTools(t.Context()); err != nil {
+			t.Errorf("%q: %v", written, err)
+		}
+		left, err := os.ReadFile(path)
+		if string(left) != text || (err == nil) != (text != "") {
+			t.Errorf("%q is left of %q, %v", left, text, err)
+		}
+	}
+	for _, text := range []string{"{", `{"permissions": {"allow": "all"}}`, `{"permissions": []}`} {
+		home := t.TempDir()
+		path := filepath.Join(home, ".claude", "settings.json")
+		write(t, path, text)
+		setup, _ := newSetup(claude(), stdio, home)
+		if err := setup.PermitTools(t.Context()); err == nil || read(t, path) != text {
+			t.Errorf("%q became %q, %v", text, read(t, path), err)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/tailscale/hujson"
+)
+
+// permissions returns the names of the server's tools as the permissions of Claude Code have them.
+func (e *Entry) permissions() []string {
+	var names []string
+	for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
+		names = append(names, "mcp__"+e.Name+"__"+tool)
+	}
+	return names
+}
+
+// settingsFile returns a setup of the user's settings of Claude Code, which are a file of their own.
+func (s *Setup) settingsFile() *Setup {
+	settings := *s
+	settings.Client = &Client{Name: s.Client.Name, servers: "permissions", http: "none", comments: true,
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "CLAUDE_CONFIG_DIR", ".claude")
+			return filepath.Join(dir, "settings.json"), err
+		}}
+	settings.Project = ""
+	return &settings
+}
+
+// PermitTools lets Claude Code call the server's tools without asking: it puts them into permissions.allow of
+// the user's settings. If nothing is to be changed it does nothing.
+//
+// Errors: as [Setup.Write].
+func (s *Setup) PermitTools(ctx context.Context) error {
+	settings := s.settingsFile()
+	f, unlock, err := settings.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	text, err := putPermissions(f.text, s.Entry.permissions())
+	if err != nil {
+		return settings.unreadable(f, err)
+	}
+	if bytes.Equal(text, f.text) {
+		return nil
+	}
+	return settings.replace(f, text)
+}
+
+// PermitsTools reports whether the user's settings of Claude Code let it call the server's tools without
+// asking.
+func (s *Setup) PermitsTools(ctx context.Context) bool {
+	f, unlock, err := s.settingsFile().open(ctx, false)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	text, err := putPermissions(f.text, s.Entry.permissions())
+	return err == nil && bytes.Equal(text, f.text)
+}
+
+// ForbidTools takes back what PermitTools wrote.
+//
+// Errors: as [Setup.Write].
+func (s *Setup) ForbidTools(ctx context.Context) error {
+	settings := s.settingsFile()
+	f, unlock, err := settings.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	text, err := takePermissions(f.text, s.Entry.permissions())
+	if err != nil {
+		return settings.unreadable(f, err)
+	}
+	if bytes.Equal(text, f.text) {
+		return nil
+	}
+	_, err = os.Lstat(f.path + backup)
+	if left, errLeft := settings.Client.decode(text); errors.Is(err, fs.ErrNotExist) && errLeft == nil &&
+		len(left) == 0 {
+		return os.Remove(f.path) // there was none
+	}
+	return settings.replace(f, settings.asBefore(f, text))
+}
+
+// permitted returns the names in permissions.allow of a file. ok is false if there is no such list.
+func permitted(file *hujson.Value) (names []string, ok bool, err error) {
+	list := file.Find("/permissions/allow")
+	if list == nil {
+		return nil, false, nil
+	}
+	array, ok := list.Value.(*hujson.Array)
+	if !ok {
+		return nil, false, errors.New("permissions.allow is not a list")
+	}
+	for _, element := range array.Elements {
+		text, _ := element.Value.(hujson.Literal)
+		names = append(names, text.String())
+	}
+	return names, true, nil
+}
+
+// putPermissions returns the settings of Claude Code with names in permissions.allow.
+func putPermissions(text []byte, names []string) ([]byte, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("{}\n")
+	}
+	file, err := hujson.Parse(bytes.Clone(text))
+	if err != nil {
+		return nil, err
+	}
+	there, ok, err := permitted(&file)
+	if err != nil {
+		return nil, err
+	}
+	var patch []any
+	add := func(path string, value any) {
+		patch = append(patch, map[string]any{"op": "add", "path": path, "value": value})
+	}
+	if file.Find("/permissions") == nil {
+		add("/permissions", map[string]any{})
+	}
+	if !ok {
+		add("/permissions/allow", []string{})
+	}
+	for _, name := range names {
+		if !slices.Contains(there, name) {
+			add("/permissions/allow/-", name)
+		}
+	}
+	return patched(&file, patch)
+}
+
+// takePermissions returns the settings of Claude Code without names in permissions.allow, and without what
+// then
+// holds nothing.
+func takePermissions(text []byte, names []string) ([]byte, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return text, nil
+	}
+	file, err := hujson.Parse(bytes.Clone(text))
+	if err != nil {
+		return nil, err
+	}
+	there, _, err := permitted(&file)
+	if err != nil {
+		return nil, err
+	}
+	var patch []any
+	remove := func(path string) { patch = append(patch, map[string]any{"op": "remove", "path": path}) }
+	left := len(there)
+	for i, name := range slices.Backward(there) {
+		if slices.Contains(names, name) {
+			remove("/permissions/allow/" + strconv.Itoa(i))
+			left--
+		}
+	}
+	if left == 0 && len(there) > 0 {
+		remove("/permissions/allow")
+		if object, ok := file.Find("/permissions").Value.(*hujson.Object); ok && len(object.Members) == 1 {
+			remove("/permissions")
+		}
+	}
+	return patched(&file, patch)
+}
+
+// patched applies a JSON Patch.
+func patched(file *hujson.Value, patch []any) ([]byte, error) {
+	if len(patch) == 0 {
+		return file.Pack(), nil
+	}
+	encoded, err := json.Marshal(patch)
+	if err == nil {
+		err = file.Patch(encoded)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("change permissions.allow: %w", err)
+	}
+	return file.Pack(), nil
+}
