@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -189,6 +191,84 @@ func TestProfileExcludes(t *testing.T) {
 	for _, name := range []string{"skill-registry.json", "events.jsonl", "policy-trace.json"} {
 		if content, code := alice.artifact("skillsd://session/"+name, handle); code != 0 || strings.Contains(content, "secret/") {
 			t.Errorf("%s of a narrowed session: code %d, %s", name, code, content)
+		}
+	}
+}
+
+// What a profile activates is active in the sessions that it narrows, whoever chose it: a call, the operator
+// for all, or the operator for a principal. A child starts with what its own profile activates.
+func TestProfileActivates(t *testing.T) {
+	root := tree(t, map[string]string{
+		"notes/SKILL.md": "---\nname: notes\ndescription: For tests.\n---\nNotes.\n", "notes/scripts/run.sh": "#!/bin/sh\necho ran-notes\n",
+		"secret/SKILL.md": "---\nname: secret\ndescription: For tests.\n---\nSecret.\n", "secret/scripts/run.sh": "#!/bin/sh\necho ran-secret\n",
+	})
+	config := configFile(t, fmt.Sprintf(`
+roots: [{dir: %q, tier: builtin}]
+scan: {no_default_roots: true}
+allow_tools: [run_skill_script]
+allow: ["notes:scripts/run.sh", "secret:scripts/run.sh"]
+policy: {prompt_slot_role: direct-command}
+profiles:
+  starter: {skills: [notes], activate: [notes, secret]}
+  keeper: {skills: [secret]}
+principals:
+  alice: {profile: starter}
+`, root))
+	shown, err := exec.Command(binary, "config", "show", "--config", config).CombinedOutput()
+	if err != nil || !strings.Contains(string(shown), "activate: [notes, secret]") {
+		t.Errorf("config show: %v\n%s", err, shown)
+	}
+	const not = "skill_not_activated"
+	for _, row := range []struct{ name, args, token, meta, want, source string }{
+		{"none", "", "bob", `"skillsd/session":"a"`, not, ""},
+		{"a call's", "", "bob", `"skillsd/session":"a","skillsd/profile":"starter"`, "ran-notes", "subagent-inherit"},
+		{"a child's", "", "bob", `"skillsd/session":"a","skillsd/parent-session":"p","skillsd/profile":"starter"`, "ran-notes", "subagent-inherit"},
+		{"the operator's", "--profile=starter", "bob", `"skillsd/session":"a"`, "ran-notes", "cli-preload"},
+		{"a principal's", "", "alice", `"skillsd/session":"a"`, "ran-notes", "cli-preload"},
+		{"a principal's, child", "", "alice", `"skillsd/session":"a","skillsd/parent-session":"p"`, not, ""},
+		{"the operator's, child", "--profile=starter", "bob", `"skillsd/session":"a","skillsd/parent-session":"p"`, not, ""},
+		{"both, which leave nothing", "--profile=keeper", "alice", `"skillsd/session":"a"`, "profile_excludes", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := serveHTTP(t, append(strings.Fields(row.args), "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob"))...)
+			f := &family{t, (&caller{site: s, token: row.token + "-token"}).with}
+			f.told(`"skillsd/session":"p"`, "read_skill_resource", `{"skill":"notes","path":"SKILL.md"}`)
+			got := f.told(row.meta, "run_skill_script", `{"skill":"notes","path":"scripts/run.sh"}`)
+			if got.code() == "sandbox_unavailable" {
+				t.Skipf("missing capability: a sandbox backend that can isolate: %s", got.text())
+			}
+			if !strings.Contains(got.text(), row.want) {
+				t.Errorf("a run is answered %s, want %s", got.text(), row.want)
+			}
+			active := string(f.ask("resources/read", "skillsd://session/skill-activations.json",
+				`"uri":"skillsd://session/skill-activations.json"`, row.meta).Result)
+			if !strings.Contains(active, row.source) || strings.Contains(active, "secret") || row.source == "" && strings.Contains(active, `\"name\"`) {
+				t.Errorf("active: %s", active)
+			}
+		})
+	}
+}
+
+// The policy snapshot of a narrowed session names what it sees, that of another session everything.
+func TestSnapshotOfNarrowed(t *testing.T) {
+	s := profileSite(t)
+	for _, who := range []struct {
+		token, meta string
+		sees        bool
+	}{{"alice", `"skillsd/session":"a"`, false}, {"bob", `"skillsd/session":"b"`, true}, {"bob", `"skillsd/session":"c","skillsd/profile":"starter"`, false}} {
+		f := &family{t, (&caller{site: s, token: who.token + "-token"}).with}
+		loaded := f.told(who.meta+`,"skillsd/records":true`, "load_skill", `{"name":"notes"}`)
+		var records struct{ RunID string }
+		if err := json.Unmarshal(loaded.Meta["skillsd/records"], &records); err != nil {
+			t.Fatalf("%s: %v", loaded.text(), err)
+		}
+		snapshot, err := os.ReadFile(filepath.Join(s.state, "sessions", records.RunID, "policy-snapshot.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(snapshot), "notes") || strings.Contains(string(snapshot), "secret") != who.sees {
+			t.Errorf("%s with %s: %s", who.token, who.meta, snapshot)
 		}
 	}
 }

@@ -124,9 +124,15 @@ func (s *Session) startsWith() (all []initialSkill) {
 			all = append(all, initialSkill{sk, "operator_preload", cfharness.SourcePreload})
 		}
 	}
-	for _, path := range s.cfg.Policy.Activates(s.profile) {
-		if sk := visible.Skill(path); sk != nil {
-			all = append(all, initialSkill{sk, "profile_activate", cfharness.SourceInherited})
+	source := cfharness.SourcePreload
+	if s.child || s.profile != "" {
+		source = cfharness.SourceInherited
+	}
+	for _, path := range s.cfg.Policy.Activates(s.principal, s.profile, s.child) {
+		sk := visible.Skill(path)
+		preloaded := func(initial initialSkill) bool { return initial.skill == sk }
+		if sk != nil && !slices.ContainsFunc(all, preloaded) {
+			all = append(all, initialSkill{sk, "profile_activate", source})
 		}
 	}
 	return all
@@ -134,7 +140,7 @@ func (s *Session) startsWith() (all []initialSkill) {
 
 // startsActive reports whether some skill can be active when the session starts.
 func (s *Session) startsActive() bool {
-	return !s.child && len(s.preload) > 0 || len(s.cfg.Policy.Activates(s.profile)) > 0
+	return !s.child && len(s.preload) > 0 || len(s.cfg.Policy.Activates(s.principal, s.profile, s.child)) > 0
 }
 
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that

@@ -147,14 +147,19 @@ func (p *Policy) excluded(r *Request) *Denial {
 // HasProfile reports whether a profile, configured or built in, has that name.
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
 
-// Activates returns the paths of the skills that are active when a session starts that a request narrows to a
-// profile.
-func (p *Policy) Activates(profile string) []string {
-	if chosen := p.profiles[profile]; chosen != nil {
-		return slices.DeleteFunc(slices.Clone(chosen.Activate),
-			func(path string) bool { return !chosen.includesSkill(path) })
-	}
-	return nil
+// Activates returns the paths of the skills that are active when a session of a principal starts: those of the
+// profile that a request narrows it to, and, unless the session is a child, of the operator's profiles. Only
+// what all of them include is active.
+func (p *Policy) Activates(principal Principal, profile string, child bool) (paths []string) {
+	p.eachProfile(principal, []string{profile}, func(profile *Profile, operators bool) {
+		if !operators || !child {
+			paths = append(paths, profile.Activate...)
+		}
+	})
+	slices.Sort(paths)
+	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool {
+		return !p.Includes(path, "", principal, []string{profile})
+	})
 }
 
 // Includes reports whether a session of a principal, which narrows itself to profiles, is left a skill, and

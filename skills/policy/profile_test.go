@@ -136,7 +136,7 @@ func TestProfileFilesAndActivations(t *testing.T) {
 		}
 	}
 	for profile, want := range map[string][]string{"starts": {"pdf"}, "browser": {"agent-browser"}, "loads": {}, "": {}, "none": {}} {
-		if got := p.Activates(profile); len(got) != len(want) || len(got) > 0 && !cmp.Equal(got, want) {
+		if got := p.Activates(Principal{}, profile, false); len(got) != len(want) || len(got) > 0 && !cmp.Equal(got, want) {
 			t.Errorf("Activates(%q) = %v, want %v", profile, got, want)
 		}
 	}
