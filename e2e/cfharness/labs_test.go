@@ -27,9 +27,11 @@ func TestRealHarness(t *testing.T) {
 	if *labsMap != "" {
 		packages = "--import-map=" + *labsMap
 	}
-	for _, transport := range []string{"stdio", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: "run", remote: transport == "http"}
+	// In denied and drift the command line hands refusals to the model, which the recordings do not.
+	for _, name := range []string{"stdio/run", "http/run", "stdio/observe", "http/observe", "stdio/denied-slot", "http/denied-slot"} {
+		t.Run(name, func(t *testing.T) {
+			transport, scenario, _ := strings.Cut(name, "/")
+			r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: scenario, remote: transport == "http"}
 			r.makeWorkspace()
 			artifacts := filepath.Join(r.dir, "artifacts")
 			words := []string{deno, "run", "--allow-all", "--no-check", "--no-lock", packages, filepath.Join(adapter, "cli.ts"), "--skill", "text-tools"}
@@ -40,7 +42,9 @@ func TestRealHarness(t *testing.T) {
 			} else {
 				words = append(append(words, place["command"].(string)), place["args"].([]string)...)
 			}
-			run(t, "", append(words, "---", "--workspace", r.workspace, "--artifact-root", artifacts, "--cfc-enforcement-mode", "enforce-explicit",
+			run(t, "", append(words, "---", "--workspace", r.workspace, "--artifact-root", artifacts,
+				"--cfc-enforcement-mode", r.file("run-state.json").(*object).members["cfcEnforcementMode"].(string),
+				"--prompt-slot-role", r.role(),
 				// Of a sandbox of its own, which is not used.
 				"--cfc-invocation-context-dir", r.dir, "--cfc-result-dir", r.dir,
 				"--allow-tool", "read_skill_resource", "--allow-tool", "run_skill_script", "--gateway-auth-mode", "none",
@@ -59,12 +63,21 @@ func TestRealHarness(t *testing.T) {
 				return decode(t, []byte(strings.ReplaceAll(string(text), id, r.runID())))
 			})
 			for _, d := range differences("", r.recorded(), got) {
-				if !isKnown(transport+"/run", d.field, make([]bool, len(known))) {
+				if !isKnown(name, d.field, make([]bool, len(known))) {
 					t.Errorf("%s: %s was recorded, is %s", d.field, d.want, d.got)
 				}
 			}
 		})
 	}
+}
+
+// role returns the role of the words behind the recorded run.
+func (r *replay) role() string {
+	var slot struct{ Role string }
+	if err := json.Unmarshal([]byte(r.slot()), &slot); err != nil {
+		r.t.Fatal(err)
+	}
+	return slot.Role
 }
 
 // gateway starts a server that answers as the recorded model did, and returns its URL.

@@ -112,8 +112,8 @@ var (
 	resourceGone = failure{CodeResourceNotFound, "{path} is no longer there",
 		"call load_skill again for the current file list"}
 	artifactUnknown = failure{CodeResourceNotFound, "no resource {uri} in this session",
-		"check the name; over HTTP, name the session too: add ?activation=HANDLE, the handle that " +
-			"load_skill returned, to the URI"}
+		"check the name; over HTTP, name the session too: a program by skillsd/session in _meta, a " +
+			"model by ?activation=HANDLE after the URI, the handle that load_skill returned"}
 	resourceNotFile = failure{CodeResourceNotFile, "resource is not a file: {path}",
 		"use the path of a file from the skill's file list"}
 	artifactTooLarge = failure{CodeResourceNotFile, "{path} is too large to be sent",

@@ -42,7 +42,6 @@ const (
 	CodeScriptSnapshotMismatch Code = "script_snapshot_mismatch"
 	CodeOutputNotReleased      Code = "output_not_released"
 	CodeOutputOpaque           Code = "output_opaque"
-	CodeResumeDrift            Code = "resume_drift"
 )
 
 // codes is the table of codes: the reason each has in the reference's terms, what keeps a script from
@@ -113,9 +112,6 @@ var codes = map[Code]struct {
 	CodeOutputOpaque: {NeedsOpaquePassThrough, "its output is not shown",
 		"the user can read it in the record of this session",
 		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
-	CodeResumeDrift: {NotObservable, "the skill is not the one that was loaded",
-		"load the skill again",
-		"load the skill again, or the operator can resume with --resume-drift reload"},
 }
 
 // remedyUnasked is the remedy where an approval by the user would be enough.

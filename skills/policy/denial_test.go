@@ -96,7 +96,7 @@ func TestDenialObjects(t *testing.T) {
 
 	got.WriteString("# Those the server makes of facts that the policy does not know.\n")
 	for _, code := range []Code{CodeApprovalDeclined, CodeResourceOutsideRoot, CodeScriptOutsideRoot,
-		CodeOutputOpaque, CodeResumeDrift} {
+		CodeOutputOpaque} {
 		got.Write(encode(t, texts(NewDenial(code, "detail", "remedy"))))
 	}
 	for _, code := range declaredCodes(t) {
@@ -134,7 +134,7 @@ func declaredCodes(t *testing.T) (list []Code) {
 		}
 		return true
 	})
-	if len(list) != 18 {
+	if len(list) != 17 {
 		t.Fatalf("%d codes: %v", len(list), list)
 	}
 	return list
@@ -169,7 +169,7 @@ func TestReasonOfCode(t *testing.T) {
 			"allowed_tools_conflict", "tier_denied", "approval_required", "approval_declined",
 			"profile_excludes", "permission_denied", "lease_invalid", "of_tomorrow"},
 		NotObservable: {"resource_outside_root", "script_outside_root", "script_snapshot_mismatch",
-			"output_not_released", "resume_drift"},
+			"output_not_released"},
 		NeedsOpaquePassThrough: {"output_opaque"},
 	} {
 		for _, code := range codes {
