@@ -205,7 +205,7 @@ func (k *ProfileKey) table() []Option {
 			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
 			Help:  "tools it leaves; default all"},
 		{Key: "activate", Value: &k.Activate,
-			Help: "paths of skills that are active when a session starts that a request narrows to it"},
+			Help: "paths of skills that are active when a session with the profile starts"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
 	}
 }
