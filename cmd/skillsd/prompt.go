@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -65,8 +64,8 @@ func (o *promptOptions) run(ctx context.Context) error {
 		render.Budget = math.MaxInt
 	}
 	render.Tail = func(n int) string { return fmt.Sprintf("and %d more", n) }
-	if o.Location == "path" {
-		render.Location = location
+	if o.Location == "uri" && format == catalog.FormatXML {
+		render.Location = func(sk *skills.Skill) string { return sk.URI(sk.File) }
 	}
 	text := catalog.Render(all, render)
 	if text == "" && len(all) > 0 {
@@ -83,18 +82,4 @@ func (o *promptOptions) run(ctx context.Context) error {
 		return d.Severity != skills.Error
 	})
 	return report.WriteDiagnostics(o.app.err, missing, report.MaxListed)
-}
-
-// location returns the file of a skill, with links in its directory resolved, or the URI of a skill in an
-// archive.
-func location(sk *skills.Skill) string {
-	if sk.Root.FS != nil {
-		return sk.URI(sk.File)
-	}
-	file := report.SkillFile(sk)
-	dir, err := filepath.EvalSymlinks(filepath.Dir(file))
-	if err != nil {
-		return file
-	}
-	return filepath.Join(dir, filepath.Base(file))
 }

@@ -49,9 +49,11 @@ type Options struct {
 	// Tail returns the last line if n names are left out, n > 0. It must be one line, not longer for a
 	// smaller n, and true of the server; nil: a text that does not mention a search. See SearchTail.
 	Tail func(n int) string
-	// Location returns where a skill's SKILL.md is, for FormatXML. nil: its skill:// URI, which also
-	// replaces a location with characters that do not show.
+	// Location returns where a skill's SKILL.md is. A skill:// URI replaces a location with characters that
+	// do not show. nil: [Location] in FormatXML, and none in FormatText.
 	Location func(sk *skills.Skill) string
+	// Lead is written before the list, unless there is none; see [DefaultLead].
+	Lead string
 }
 
 // SearchTail is the Options.Tail of a server with the tool search_skills.
@@ -72,12 +74,15 @@ func (o *Options) tail(n int) string {
 }
 
 // Render returns the skills in the format asked for, pinned ones first, else in byte order of the
-// paths, without a final newline. It is empty if not even the frame and the tail fit.
+// paths, without a final newline. It is empty without skills, and if not even the frame and the tail fit.
 //
-// FormatText is one line `path: description` for each skill. A path with characters that could be
-// taken for something else is in quotes. In [FormatXML] an element <more> has the number of skills left
-// out, and a skill whose description does not fit has no element for it.
+// FormatText is one line `path: description` for each skill, with its location in parentheses if asked for. A
+// path with characters that could be taken for something else is in quotes. In [FormatXML] an element <more>
+// has the number of skills left out, and a skill whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
+	if len(all) == 0 {
+		return ""
+	}
 	c := newCatalog(all, &opts)
 	if !c.fits(0, c.room(0)) {
 		kept := slices.DeleteFunc(c.others, func(e entry) bool { return e.isLong() })
@@ -111,7 +116,7 @@ func Render(all []*skills.Skill, opts Options) string {
 // Fits reports whether Render shows all names and descriptions whole.
 func Fits(all []*skills.Skill, opts Options) bool {
 	c := newCatalog(all, &opts)
-	return c.fits(full, c.room(0))
+	return len(all) == 0 || c.fits(full, c.room(0))
 }
 
 // catalog is what one call renders.
@@ -149,6 +154,9 @@ func set(paths []string) map[string]bool {
 // room returns the characters that are left for the skills next to a tail.
 func (c *catalog) room(tail int) int {
 	room := min(c.opts.Budget, maxBudget) - tail + 1 // the last newline is not written
+	if c.opts.Lead != "" {
+		room -= width(c.opts.Lead) + 1
+	}
 	if c.opts.Format == FormatXML {
 		room -= width(xmlOpen) + width(xmlClose)
 	}
@@ -163,6 +171,9 @@ func (c *catalog) fits(at, room int) bool {
 // join returns the skills with descriptions of up to some characters, and the tail.
 func (c *catalog) join(atPinned, atOthers int, tail string) string {
 	var b strings.Builder
+	if c.opts.Lead != "" {
+		b.WriteString(c.opts.Lead + "\n")
+	}
 	if c.opts.Format == FormatXML {
 		b.WriteString(xmlOpen)
 	}

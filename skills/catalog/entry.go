@@ -42,19 +42,29 @@ func (e *entry) frame() {
 	e.framed = true
 	if e.opts.Format != FormatXML {
 		e.before, e.after = quoteName(e.sk.Path), "\n"
-		e.wide = width(e.before) + len(e.after)
+		if e.opts.Location != nil {
+			e.after = " (" + e.location(e.opts.Location) + ")\n"
+		}
+		e.wide = width(e.before) + width(e.after)
 		return
 	}
-	location := e.sk.URI(cmp.Or(e.sk.File, "SKILL.md"))
+	location := e.location(Location)
 	if e.opts.Location != nil {
-		// A location that must be changed to be shown would name another file.
-		if own := e.opts.Location(e.sk); lines(own) == own && !strings.ContainsAny(own, "\ufffe\uffff") {
-			location = own
-		}
+		location = e.location(e.opts.Location)
 	}
 	e.before = "<skill>\n<name>\n" + escape(e.xmlName()) + "\n</name>\n"
 	e.after = "<location>\n" + escape(location) + "\n</location>\n</skill>\n"
 	e.wide = width(e.before) + width(e.after)
+}
+
+// location returns what of returns, or a URI: a location that must be changed to be shown, or that could be
+// taken for more than one line, would name another file.
+func (e *entry) location(of func(sk *skills.Skill) string) string {
+	own := of(e.sk)
+	if lines(own) != own || strings.ContainsAny(own, "\n\ufffe\uffff") {
+		return e.sk.URI(cmp.Or(e.sk.File, "SKILL.md"))
+	}
+	return own
 }
 
 func (e *entry) xmlName() string { return lines(cmp.Or(e.sk.Name(), e.sk.Path)) }
@@ -65,7 +75,7 @@ func (e *entry) isLong() bool {
 		return len(cmp.Or(e.sk.Name(), e.sk.Path)) > maxName && width(e.xmlName()) > maxName
 	}
 	e.frame()
-	return e.wide-len(e.after) > maxName
+	return e.wide-width(e.after) > maxName
 }
 
 // prepare makes the description plain if any of it is shown.

@@ -31,8 +31,10 @@ func ExampleLoadAndRender() {
 	}
 	fmt.Println(text)
 	// Output:
-	// pdf: Extract tables from PDF files & scans.
-	// csv: Summarise a CSV file.
+	// These skills have instructions for particular tasks. When a task matches the description of one, read the file at its location first; paths in it are relative to the directory of that file.
+	// pdf: Extract tables from PDF files & scans. (skill://pdf/SKILL.md)
+	// csv: Summarise a CSV file. (skill://csv/SKILL.md)
+	// These skills have instructions for particular tasks. When a task matches the description of one, read the file at its location first; paths in it are relative to the directory of that file.
 	// <available_skills>
 	// <skill>
 	// <name>

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"path/filepath"
 	"slices"
 
 	"github.com/skillsd/skillsd/skills"
@@ -12,8 +13,28 @@ import (
 // the description of a tool.
 const DefaultBudget = 4_096
 
+// DefaultLead tells a model that reads files what the list is and what to do with it.
+const DefaultLead = "These skills have instructions for particular tasks. When a task matches the " +
+	"description of one, read the file at its location first; paths in it are relative to the directory " +
+	"of that file."
+
+// Location returns the path of a skill's SKILL.md, without links in its directory, or the skill:// URI of a
+// skill whose root is not a directory of this machine.
+func Location(sk *skills.Skill) string {
+	name := cmp.Or(sk.File, "SKILL.md")
+	if sk.Root == nil || sk.Root.FS != nil {
+		return sk.URI(name)
+	}
+	dir := filepath.Join(sk.Root.Dir, filepath.FromSlash(sk.Dir))
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return filepath.Join(dir, name)
+}
+
 // LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only
-// shows a model its skills needs nothing else. The skills that the scan pins or shortens are added to the
+// shows a model its skills needs nothing else: the list has a lead, DefaultLead if there is none and
+// it fits, and the location of each skill. The skills that the scan pins or shortens are added to the
 // options. Skills that the scan skips are left out silently; a program that reports them calls
 // [skills.Scan], [Offered] and [Render] itself.
 //
@@ -26,8 +47,19 @@ func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOp
 	}
 	all, chosen := Offered(snapshot)
 	opts.Budget = cmp.Or(opts.Budget, DefaultBudget)
+	if opts.Location == nil {
+		opts.Location = Location
+	}
 	opts.Pinned = slices.Concat(chosen.Pinned, opts.Pinned)
 	opts.NameOnly = slices.Concat(chosen.NameOnly, opts.NameOnly)
+	if opts.Lead == "" {
+		// The list counts for more than the words before it.
+		opts.Lead = DefaultLead
+		if text := Render(all, opts); text != "" {
+			return text, nil
+		}
+		opts.Lead = ""
+	}
 	return Render(all, opts), nil
 }
 

@@ -33,14 +33,19 @@ func writeSkills(t *testing.T) string {
 func TestLoadAndRender(t *testing.T) {
 	dir := writeSkills(t)
 	scan := &skills.ScanOptions{Disabled: []string{"off"}, Pinned: []string{"notes"}, NameOnly: []string{"csv"}, HasCommand: func(string) bool { return false }}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(sk *skills.Skill) string { return "/" + sk.Dir }
 	tests := []struct {
 		name string
 		opts catalog.Options
 		want string
 	}{
-		{"choices of the scan", catalog.Options{}, "notes: What notes is for.\ncsv\npdf: What pdf is for."},
-		{"own choices", catalog.Options{Pinned: []string{"pdf"}, NameOnly: []string{"notes"}}, "notes\npdf: What pdf is for.\ncsv"},
-		{"budget", catalog.Options{Budget: 35, Tail: catalog.SearchTail}, "notes\ncsv\npdf: What pdf is for."},
+		{"choices of the scan", catalog.Options{}, catalog.DefaultLead + "\nnotes: What notes is for. (DIR/notes/SKILL.md)\ncsv (DIR/csv/SKILL.md)\npdf: What pdf is for. (DIR/pdf/SKILL.md)"},
+		{"own choices", catalog.Options{Pinned: []string{"pdf"}, NameOnly: []string{"notes"}, Location: at, Lead: "Skills:"}, "Skills:\nnotes (/notes)\npdf: What pdf is for. (/pdf)\ncsv (/csv)"},
+		{"budget", catalog.Options{Budget: 58, Tail: catalog.SearchTail, Location: at}, "notes (/notes)\ncsv (/csv)\npdf: What pdf is for. (/pdf)"},
 		{"xml", catalog.Options{
 			Format: catalog.FormatXML, Budget: 170, Location: func(sk *skills.Skill) string { return "/at/" + sk.Dir },
 			NameOnly: []string{"notes", "pdf"}, Tail: catalog.SearchTail,
@@ -49,7 +54,7 @@ func TestLoadAndRender(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir, Tier: skills.TierUser}}, scan, tt.opts)
-			if err != nil || got != tt.want {
+			if want := strings.ReplaceAll(tt.want, "DIR", real); err != nil || got != want {
 				t.Errorf("LoadAndRender = %q, %v, want %q", got, err, tt.want)
 			}
 		})

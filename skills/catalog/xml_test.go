@@ -43,7 +43,6 @@ func TestXML(t *testing.T) {
 		location func(*skills.Skill) string
 		want     string // within the outer element
 	}{
-		{"empty list", nil, nil, ""},
 		{"single skill", map[string]string{"my-skill": "---\nname: my-skill\ndescription: A test skill\n---\nBody\n"}, host,
 			element("my-skill", "A test skill", "/srv/my-skill/SKILL.md")},
 		{"multiple skills", map[string]string{
@@ -59,6 +58,9 @@ func TestXML(t *testing.T) {
 		{"spaces in a path", map[string]string{"a  b": "---\nname: x\ndescription: D\n---\n"}, host, element("x", "D", "/srv/a  b/SKILL.md")},
 		{"URI", map[string]string{"a b/技": "---\nname: 技\ndescription: D\n---\n"}, nil, element("技", "D", "skill://a%20b/%E6%8A%80/SKILL.md")},
 		{"invisible", map[string]string{"i": "---\nname: i\ndescription: \"A\\u202EB\\U000E0041C\\u001bD\"\n---\n"}, host, element("i", "ABC D", "/srv/i/SKILL.md")},
+	}
+	if got := renderXML(nil, nil); got != "" {
+		t.Errorf("XML of no skills = %q, want nothing", got)
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
