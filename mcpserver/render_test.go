@@ -252,3 +252,18 @@ func TestRenderWrites(t *testing.T) {
 		t.Errorf("of many changes RenderWrites ends with %q, want %q", got[len(got)-min(len(got), 120):], want)
 	}
 }
+
+// A model reads in the header of a load that the texts of the skill are suspicious, in no words of the skill.
+func TestLoadWarnsOfText(t *testing.T) {
+	l := loadedWith("x\n", 0)
+	if text := renderLoaded(l, nil, nobody); strings.Contains(text, "Warning") {
+		t.Errorf("a warning without a reason: %s", text)
+	}
+	l.Index.Diagnostics = []skills.Diagnostic{{Severity: skills.Warning, Code: skills.CodeInjectionPhrase, Path: "a"},
+		{Severity: skills.Warning, Code: skills.CodeInjectionPhrase, Path: "b"}, {Severity: skills.Info, Code: skills.CodeInvisibleText}}
+	head, _, _ := strings.Cut(renderLoaded(l, nil, nobody), "----- skill")
+	if strings.Count(head, "Warning: files of this skill have words known from attempts to take over a model (injection-phrase)") != 1 ||
+		strings.Contains(head, "invisible-text") {
+		t.Errorf("header %s", head)
+	}
+}

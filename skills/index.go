@@ -392,6 +392,19 @@ func (x *Index) Resource(path string) *Resource {
 	return &x.Resources[at]
 }
 
+// Suspicious returns the codes of what in the texts of the skill may be meant to take over a model, or to
+// be seen
+// by a model alone: each once, sorted.
+func (x *Index) Suspicious() (codes []Code) {
+	for _, d := range x.Diagnostics {
+		if d.Severity != Info && (d.Code == CodeInjectionPhrase || d.Code == CodeInvisibleText) {
+			codes = append(codes, d.Code)
+		}
+	}
+	slices.Sort(codes)
+	return slices.Compact(codes)
+}
+
 // kinds are the kinds by directory.
 var kinds = map[string]Kind{
 	"references": KindReference,

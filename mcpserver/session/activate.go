@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -256,6 +257,14 @@ func (s *Session) activationEvent(
 	if l.Known && !l.renewed {
 		return e
 	}
+	var suspicious []string
+	for _, code := range l.Index.Suspicious() {
+		suspicious = append(suspicious, string(code))
+	}
+	if len(suspicious) > 0 {
+		s.cfg.Logger.Warn("a skill with suspicious text was loaded", slog.String("skill", l.Skill.Path),
+			slog.String("codes", strings.Join(suspicious, ", ")), slog.String("session", s.id))
+	}
 	e.Row = encode(cfharness.Activation{
 		Name: l.Skill.Name(), Source: source, RunID: s.id,
 		SkillPath: snapshot.HostPath(l.Skill, l.Skill.File), SkillDir: snapshot.HostPath(l.Skill, ""),
@@ -267,7 +276,7 @@ func (s *Session) activationEvent(
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
 			Origin:       s.cfg.Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
-			Repeated: l.Known, Sent: r.call.Source != "",
+			Repeated: l.Known, Sent: r.call.Source != "", Suspicious: suspicious,
 		},
 	})
 	return e

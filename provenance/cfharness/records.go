@@ -106,6 +106,8 @@ type ActivationExtension struct {
 	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
 	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
 	Sent         bool          `json:"sent,omitempty"`     // to a caller, who named the source
+	// Suspicious are the codes of warnings about texts of the skill: injection-phrase, invisible-text.
+	Suspicious []string `json:"suspicious,omitempty"`
 }
 
 // FileFacts is how the file of a read or a run compares with the registry. Pointers are nil where the key is

@@ -153,6 +153,9 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			}
 		}
 		c := ok("allowlist", name+" may run "+state.Means())
+		if problem == "" && verdicts.Asks(ctx, snapshot, entry) {
+			c.Fact += ", where the client can ask the user"
+		}
 		switch loose := serve.Looseness(entry); {
 		case problem != "":
 			c = warn("allowlist", name+" cannot run: "+problem, hint)

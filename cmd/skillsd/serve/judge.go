@@ -226,6 +226,29 @@ func (j *Judge) Unreleased(entry policy.Entry) bool {
 // call can have, does not count. It is also nil if the script does not exist or cannot be read, which
 // callers report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
+	denial := j.denial(ctx, snapshot, entry, policy.ApprovalOfCall)
+	if denial != nil && (denial.Code == policy.CodeLeaseInvalid || needsUser(denial)) {
+		return nil
+	}
+	return denial
+}
+
+// Asks reports whether a user must be asked before the script of an entry runs, if the client shows no
+// evidence that they want it.
+func (j *Judge) Asks(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) bool {
+	denial := j.denial(ctx, snapshot, entry, policy.ApprovalNone)
+	return denial != nil && needsUser(denial)
+}
+
+func needsUser(denial *policy.Denial) bool {
+	return denial.Code == policy.CodeDirectCommandRequired || denial.Code == policy.CodeApprovalRequired
+}
+
+// denial returns the denial of a run of the script of an entry; nil if it is allowed, or if there is no
+// such script.
+func (j *Judge) denial(
+	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, approved policy.Approval,
+) *policy.Denial {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil || j.policy == nil {
 		return nil
@@ -244,17 +267,12 @@ func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry po
 		AllowedTools: sk.Frontmatter.AllowedTools, AllowedToolsDeclared: sk.Frontmatter.AllowedToolsDeclared,
 		Activated: true, Path: entry.Path, FileDigest: r.Digest, TreeDigest: index.TreeDigest,
 		StartTree: index.TreeDigest, StartFile: r.Digest, Workspace: j.workspace,
-		Approved: policy.ApprovalOfCall,
+		Approved: approved,
 	})
 	if err == nil {
 		return nil
 	}
-	switch denial := policy.DenialOf(err); denial.Code {
-	case policy.CodeLeaseInvalid, policy.CodeDirectCommandRequired, policy.CodeApprovalRequired:
-		return nil
-	default:
-		return denial
-	}
+	return policy.DenialOf(err)
 }
 
 // RefusalText returns the text of a refusal without the name of the tool.

@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -85,6 +86,11 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.warn(exit.Usagef("allow only scripts on the host that may change skills",
 			"scripts with target: host can write the skills roots in the workspace, which a sandbox "+
 				"keeps read-only"))
+	}
+	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) && p.Policy.Mode(0) < policy.EnforceExplicit {
+		p.warn(exit.Usagef("leave --cfc-enforcement-mode and policy.mode out, or say enforce-explicit",
+			"in mode %s every allowed script runs without anybody being asked, one of a third party too",
+			p.Policy.Mode(0)))
 	}
 	if o.Records.SignKey != "" {
 		text, err := config.ReadOperatorFile("sign-key", o.Records.SignKey, MaxKeyFile)
