@@ -68,7 +68,7 @@ func (c *caller) artifact(uri, handle string) (content string, code int) {
 	return a.resource(c.t)
 }
 
-var outURI = regexp.MustCompile(`\nout: report\.bin \d+ sha256:[0-9a-f]{64} (\S+)\n`)
+var outURI = regexp.MustCompile(`\nout: report\.bin, \d+ bytes, (skillsd://[^,]+)[,\n]`)
 
 // The URIs that a run prints can be read, and so can the record of the session, as it stands on disk.
 func TestArtifactsStdio(t *testing.T) {
@@ -305,7 +305,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 			p.callWith(2, "load_skill", map[string]any{"name": "demo"}, meta)
 			needSandbox(t, p)
 			result := p.callWith(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/look.sh"}, meta)
-			if !strings.Contains(result.text(), "stdout:\n"+tt.stdout+"stderr:") {
+			if !strings.HasSuffix(result.text(), "stdout:\n"+tt.stdout) {
 				t.Errorf("run = %s", result.text())
 			}
 			_, err := os.Stat(filepath.Join(workspace, "new.txt"))

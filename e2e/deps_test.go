@@ -64,8 +64,9 @@ var importRules = map[string][]string{
 
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
+	"mcpserver/picture":  {},
 	"mcpserver/session": {
-		"mcpserver/session/approval", "mcpserver/session/caches", "mcpserver/session/earlier",
+		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/caches", "mcpserver/session/earlier",
 		"mcpserver/session/secrets", "mcpserver/session/slots", "mcpserver/session/snapshot",
 		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
 		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
@@ -76,7 +77,7 @@ var importRules = map[string][]string{
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
-	"mcpserver": {"mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
+	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 

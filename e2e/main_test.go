@@ -174,13 +174,19 @@ type answer struct {
 	} `json:"error"`
 }
 
+// contentBlock is a part of a tool's result.
+type contentBlock struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Data     string `json:"data"`
+	MIMEType string `json:"mimeType"`
+	URI      string `json:"uri"`
+}
+
 // toolResult is the result of tools/call.
 type toolResult struct {
-	IsError bool `json:"isError"`
-	Content []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	} `json:"content"`
+	IsError           bool                       `json:"isError"`
+	Content           []contentBlock             `json:"content"`
 	StructuredContent json.RawMessage            `json:"structuredContent"`
 	Meta              map[string]json.RawMessage `json:"_meta"`
 }

@@ -196,10 +196,7 @@ func (b *toolBench) runOn(p *process, arguments map[string]any) toolResult {
 	var r toolResult
 	if a.Error != nil {
 		r.IsError = true
-		r.Content = append(r.Content, struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
-		}{"text", fmt.Sprintf("%d invalid: %s", a.Error.Code, a.Error.Message)})
+		r.Content = append(r.Content, contentBlock{Type: "text", Text: fmt.Sprintf("%d invalid: %s", a.Error.Code, a.Error.Message)})
 		return r
 	}
 	if err := json.Unmarshal(a.Result, &r); err != nil {

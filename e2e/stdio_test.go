@@ -39,7 +39,7 @@ func TestLoadReadRun(t *testing.T) {
 	}
 	needSandbox(t, p)
 	ran := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"a b", "$HOME"}})
-	if ran.IsError || !strings.HasPrefix(ran.text(), "exit 0 in ") || !strings.Contains(ran.text(), "stdout:\nran-ok a b $HOME\nstderr:\n(empty)\n") {
+	if ran.IsError || !strings.HasPrefix(ran.text(), "exit 0 in ") || !strings.Contains(ran.text(), "stdout:\nran-ok a b $HOME\n") {
 		t.Errorf("run_skill_script = %v %q", ran.IsError, ran.text())
 	}
 	failed := p.call(6, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/fail.sh"})

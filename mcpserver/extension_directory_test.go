@@ -1,17 +1,25 @@
 package mcpserver
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -93,6 +101,53 @@ func TestReadDirectoryTool(t *testing.T) {
 		got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path})
 		if isFile := path == "references/forms.md/"; got.IsError == isFile || strings.Contains(got.text(), "(directory") {
 			t.Errorf("%q: %+v", path, got)
+		}
+	}
+}
+
+// A picture follows its text as a block of its own, in both eras; any other binary file is a link. The record
+// has what was shown.
+func TestPictures(t *testing.T) {
+	var small, large bytes.Buffer
+	for b, width := range map[*bytes.Buffer]int{&small: 30, &large: 3000} {
+		if err := png.Encode(b, image.NewGray(image.Rect(0, 0, width, 20))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newProbe(t, map[string]string{
+		"a/SKILL.md": skillMD("a"), "a/small.png": small.String(), "a/large.png": large.String(), "a/broken.png": small.String()[:40], "a/logo.svg": "<svg/>", "a/data.bin": "\x00\x01",
+	}, probeOptions{})
+	for _, era := range []string{legacy, modern} {
+		for _, test := range []struct{ path, block, text string }{
+			{"small.png", "image", "[small.png: picture of 30 x 20 pixels, image/png"}, {"large.png", "image", "[large.png: picture of 3000 x 20 pixels, shown smaller"},
+			{"broken.png", "resource_link", "[broken.png: binary file, image/png, 40 bytes; skill://a/broken.png"}, {"logo.svg", "", "<svg/>"},
+			{"data.bin", "resource_link", "[data.bin: binary file, application/octet-stream, 2 bytes; skill://a/data.bin; " + filepath.Join(p.root, "a/data.bin") + "]"},
+		} {
+			got := p.tool(era, ToolRead, object{"skill": "a", "path": test.path})
+			if got.IsError || !strings.HasPrefix(got.text(), test.text) || len(got.Content) != 1+min(len(test.block), 1) {
+				t.Errorf("%s: %+v, want %s", test.path, got, test.text)
+				continue
+			}
+			switch block := got.Content[len(got.Content)-1]; test.block {
+			case "resource_link":
+				if block.Type != test.block || block.URI != "skill://a/"+test.path {
+					t.Errorf("%s: %+v", test.path, block)
+				}
+			case "image":
+				data, err := base64.StdEncoding.DecodeString(block.Data)
+				config, decodeErr := png.DecodeConfig(bytes.NewReader(data))
+				if block.Type != test.block || block.MIMEType != "image/png" || err != nil || decodeErr != nil || config.Width > picture.MaxSide {
+					t.Errorf("%s: %s %s, %v %v", test.path, block.Type, block.MIMEType, err, decodeErr)
+				}
+				if kept, err := p.records.Artifact(t.Context(), p.server.cfg.Sessions.Current().ID(), provenance.ShownName(digest.FromBytes(data))); err != nil {
+					t.Errorf("%s: what was shown is not kept: %v", test.path, err)
+				} else {
+					kept.Close()
+				}
+			}
+		}
+		if got := p.tool(era, ToolRead, object{"skill": "a", "path": "small.png", "maxBytes": 0}); len(got.Content) != 2 || got.Content[1].Type != "resource_link" {
+			t.Errorf("a picture of which no bytes are asked for: %+v", got.Content)
 		}
 	}
 }

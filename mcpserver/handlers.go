@@ -23,10 +23,11 @@ const progressEvery = 15 * time.Second
 
 // answer is what a tool answers.
 type answer struct {
-	text   string   // for the model
-	output any      // the reference's output object, for adapters
-	tools  []string // the allowed-tools of the skill that was loaded; nil if it declares none
-	failed bool     // the result is an error for the model, although the call did what it was asked to
+	text   string        // for the model
+	output any           // the reference's output object, for adapters
+	tools  []string      // the allowed-tools of the skill that was loaded; nil if it declares none
+	blocks []mcp.Content // that follow the text: pictures, and links to files
+	failed bool          // the result is an error for the model, although the call did what it was asked to
 	// asks is sent instead: the client is to call again with the answer to a question.
 	asks *mcp.CallToolResult
 }
@@ -49,6 +50,7 @@ func (s *Server) tool(
 			}
 		case result == nil:
 			result = textResult(made.text, made.output)
+			result.Content = append(result.Content, made.blocks...)
 			if made.tools != nil {
 				result.EnsureResultMeta().SetMetaField(metaAllowedTools, made.tools)
 			}
@@ -142,7 +144,7 @@ func (s *Server) readFile(
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{text: renderRead(read), output: read.Output}, nil
+	return answer{text: renderRead(read), output: read.Output, blocks: fileBlocks(read)}, nil
 }
 
 // run is run_skill_script.
@@ -165,6 +167,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
 		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answerOf(request),
+		ShowOut: call.Records == nil,
 	}
 	if args.TimeoutMs != nil && invalid == nil {
 		run.Timeout = time.Duration(*args.TimeoutMs) * time.Millisecond
@@ -194,7 +197,8 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		first, rest, _ := strings.Cut(text, "\n")
 		text = first + "\n" + line + rest
 	}
-	return answer{text: text, output: result.Output, failed: result.Outcome != "exited"}, nil
+	return answer{text: text, output: result.Output, blocks: outBlocks(result),
+		failed: result.Outcome != "exited"}, nil
 }
 
 // checkRun returns what is wrong with the numbers and sizes of a run, or nil.
@@ -283,9 +287,13 @@ func (s *Server) reportProgress(
 // withoutSecrets removes the declared secrets from a result.
 func withoutSecrets(result *mcp.CallToolResult, secrets *redact.Redactor) (*mcp.CallToolResult, error) {
 	for i, content := range result.Content {
-		if text, ok := content.(mcp.TextContent); ok {
-			text.Text = secrets.Text(text.Text)
-			result.Content[i] = text
+		switch block := content.(type) {
+		case mcp.TextContent:
+			block.Text = secrets.Text(block.Text)
+			result.Content[i] = block
+		case mcp.ResourceLink:
+			block.Name = secrets.Text(block.Name)
+			result.Content[i] = block
 		}
 	}
 	if result.StructuredContent != nil {

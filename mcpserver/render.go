@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -304,8 +308,18 @@ func renderRead(r *session.ReadResult) string {
 		fmt.Fprintf(&b, "[changed since it was loaded: %s -> %s]\n", r.Want, r.Got)
 	}
 	if !r.Text {
-		fmt.Fprintf(&b, "[binary file %s: %s, %d bytes, %s; resources/read %s returns its bytes]\n",
-			oneLine(r.Path), r.MIMEType, r.Size, r.Got, r.URI)
+		kind := "binary file"
+		if p := r.Picture; p != nil {
+			kind = fmt.Sprintf("picture of %d x %d pixels", p.Width, p.Height)
+			if p.Scaled {
+				kind += ", shown smaller"
+			}
+		}
+		fmt.Fprintf(&b, "[%s: %s, %s, %d bytes; %s", oneLine(r.Path), kind, r.MIMEType, r.Size, r.URI)
+		if r.HostPath != "" && r.Picture == nil {
+			b.WriteString("; " + oneLine(r.HostPath))
+		}
+		b.WriteString("]\n")
 		return b.String()
 	}
 	data := session.Cut(r.Data, maxRead)
@@ -326,6 +340,25 @@ func renderRead(r *session.ReadResult) string {
 		fmt.Fprintf(&b, "[bytes %d-%d of %d; continue with offset %d]", r.Offset, end, r.Size, end)
 	}
 	return b.String()
+}
+
+// imageBlock is a picture as clients hand it to their models.
+func imageBlock(p *picture.Picture) mcp.Content {
+	return mcp.NewImageContent(base64.StdEncoding.EncodeToString(p.Data), p.MIMEType)
+}
+
+// fileBlocks is what follows the text of a read: a picture, or where another binary file is. A file is never
+// embedded: clients hand its base64 to models as text.
+func fileBlocks(r *session.ReadResult) []mcp.Content {
+	switch {
+	case r.Text:
+		return nil
+	case r.Picture != nil:
+		return []mcp.Content{imageBlock(r.Picture)}
+	}
+	link := mcp.NewResourceLink(r.URI, r.Path, "", r.MIMEType)
+	link.Size = &r.Size
+	return []mcp.Content{link}
 }
 
 func withNewline(s string) string {

@@ -2,34 +2,95 @@ package mcpserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
 
-// renderRun returns the text of run_skill_script: how it ended, what it printed, what it left in /out.
+// renderRun returns the text of run_skill_script: how it ended, what it left in /out and changed, what it
+// printed. The answer is in the last lines, since those are what some clients show their users: what the
+// script printed or, if it failed, its errors. The last line of a cut text says again how the script ended.
 func renderRun(r *session.RunResult) string {
 	first := RunLine(r)
-	var out, b strings.Builder
-	for _, file := range r.Out {
-		line := fmt.Sprintf("out: %s %d %s %s\n", oneLine(file.Name), file.Bytes, file.Digest, file.URI)
-		if file.Withheld != "" {
-			line = fmt.Sprintf("out: %s withheld: it is not text and holds a secret (%s)\n",
-				oneLine(file.Name), file.Withheld)
+	streams := []struct {
+		name string
+		*session.Stream
+	}{{"stderr", &r.Stderr}, {"stdout", &r.Stdout}}
+	if !r.ExitWithheld && (r.Outcome != "exited" || r.ExitCode != 0) {
+		slices.Reverse(streams)
+	}
+	text, printed := first+"\n"+renderOut(r)+RenderSkips(r)+RenderWrites(r), ""
+	for _, stream := range streams {
+		if stream.Total > 0 || stream.Withheld != nil {
+			printed += stream.name + ":\n" + RenderStream(stream.Stream)
 		}
-		if out.Len()+len(line) > 1_500 {
-			out.WriteString("… more files in the session's outputs\n")
+	}
+	if printed == "" && len(r.Out) == 0 {
+		printed = "The script printed nothing.\n"
+	}
+	text += printed
+	if r.Stdout.Truncated || r.Stderr.Truncated {
+		text += first + "\n"
+	}
+	return text
+}
+
+const (
+	maxOutLines = 1_500 // characters of the lines about files in /out, without their texts
+	maxOutLinks = 20    // links to files in an answer
+)
+
+// renderOut returns the files in /out, a line each, and the texts that are shown.
+func renderOut(r *session.RunResult) string {
+	var b strings.Builder
+	used := 0
+	for i, file := range r.Out {
+		shown := session.OutShown{}
+		if i < len(r.OutShown) {
+			shown = r.OutShown[i]
+		}
+		line := fmt.Sprintf("out: %s, %d bytes, %s", oneLine(file.Name), file.Bytes, file.URI)
+		if shown.HostPath != "" {
+			line += ", " + oneLine(shown.HostPath)
+		}
+		switch {
+		case file.Withheld != "":
+			line = fmt.Sprintf("out: %s withheld: it is not text and holds a secret (%s)",
+				oneLine(file.Name), file.Withheld)
+		case shown.Picture != nil:
+			line += fmt.Sprintf(", a picture of %d x %d pixels", shown.Picture.Width, shown.Picture.Height)
+		}
+		if used += len(line); used > maxOutLines {
+			b.WriteString("… more files in the session's outputs\n")
 			break
 		}
-		out.WriteString(line)
-	}
-	b.WriteString(first + "\n")
-	b.WriteString("stdout:\n" + RenderStream(&r.Stdout) + "stderr:\n" + RenderStream(&r.Stderr))
-	b.WriteString(out.String() + RenderSkips(r) + RenderWrites(r))
-	if r.Stdout.Truncated || r.Stderr.Truncated {
-		b.WriteString(first + "\n")
+		if b.WriteString(line); shown.Text != "" {
+			b.WriteString(":\n" + strings.TrimSuffix(shown.Text, "\n"))
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// outBlocks is what follows the text of a run: its pictures, and links to the other files that are not shown.
+func outBlocks(r *session.RunResult) (blocks []mcp.Content) {
+	links := 0
+	for i, shown := range r.OutShown {
+		file := &r.Out[i]
+		switch {
+		case file.Withheld != "" || shown.Text != "":
+		case shown.Picture != nil:
+			blocks = append(blocks, imageBlock(shown.Picture))
+		case links < maxOutLinks:
+			link := mcp.NewResourceLink(file.URI, oneLine(file.Name), "", "application/octet-stream")
+			link.Size = &file.Bytes
+			blocks, links = append(blocks, link), links+1
+		}
+	}
+	return blocks
 }
 
 // RenderSkips returns a line about files in /out that were not taken, or "".

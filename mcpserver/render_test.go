@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -184,7 +185,9 @@ func TestRenderRead(t *testing.T) {
 		{"changed", session.ReadResult{Data: []byte("abc"), Size: 3, Text: true, Changed: true, Want: "sha256:a", Got: "sha256:b"}, []string{"[changed since it was loaded: sha256:a -> sha256:b]\nabc"}},
 		{"of nothing", session.ReadResult{Path: "a.md", Size: 9, Text: true, MIMEType: "x/y"}, []string{"[a.md: x/y, text of 9 bytes; leave maxBytes out, or raise it, to read from offset 0]"}},
 		{"behind the end", session.ReadResult{Path: "a.md", Offset: 9, Size: 9, Text: true}, []string{"[a.md ends at offset 9]"}},
-		{"binary", session.ReadResult{Path: "a.bin", Size: 3, MIMEType: "x/y", Got: "sha256:b", URI: "skill://a/a.bin"}, []string{"[binary file a.bin: x/y, 3 bytes, sha256:b; resources/read skill://a/a.bin returns its bytes]"}},
+		{"binary", session.ReadResult{Path: "a.bin", Size: 3, MIMEType: "x/y", Got: "sha256:b", URI: "skill://a/a.bin"}, []string{"[a.bin: binary file, x/y, 3 bytes; skill://a/a.bin]"}},
+		{"binary on this machine", session.ReadResult{Path: "a.bin", Size: 3, MIMEType: "x/y", URI: "skill://a/a.bin", HostPath: "/s/a.bin"}, []string{"[a.bin: binary file, x/y, 3 bytes; skill://a/a.bin; /s/a.bin]"}},
+		{"picture", session.ReadResult{Path: "a.png", Size: 3, MIMEType: "image/png", URI: "skill://a/a.png", HostPath: "/s/a.png", Picture: &picture.Picture{Width: 4000, Height: 20, Scaled: true}}, []string{"[a.png: picture of 4000 x 20 pixels, shown smaller, image/png, 3 bytes; skill://a/a.png]"}},
 	} {
 		text := renderRead(&test.in)
 		for _, want := range test.want {
@@ -207,14 +210,21 @@ func TestRenderRun(t *testing.T) {
 		not  string
 	}{
 		{"exit", session.RunResult{Outcome: "exited", ExitCode: 3, Backend: "b", Duration: 5 * time.Millisecond, Stdout: session.Stream{Head: "hi", Total: 2}},
-			[]string{"exit 3 in 5 ms (backend b)\nstdout:\nhi\nstderr:\n(empty)\n"}, "omitted"},
+			[]string{"exit 3 in 5 ms (backend b)\nstdout:\nhi\n"}, "stderr"},
+		{"the answer is last", session.RunResult{Outcome: "exited", Stdout: session.Stream{Head: "hi", Total: 2}, Stderr: session.Stream{Head: "oh", Total: 2}, Out: []cfharness.OutFile{{Name: "x"}}},
+			[]string{"(backend )\nout: x, 0 bytes, \nstderr:\noh\nstdout:\nhi\n"}, "nothing"},
+		{"of a failure the error is last", session.RunResult{Outcome: "exited", ExitCode: 1, Stdout: session.Stream{Head: "hi", Total: 2}, Stderr: session.Stream{Head: "oh", Total: 2}}, []string{"stdout:\nhi\nstderr:\noh\n"}, ""},
+		{"nothing", session.RunResult{Outcome: "exited"}, []string{"(backend )\nThe script printed nothing.\n"}, "std"},
+		{"files", session.RunResult{Outcome: "exited", Out: []cfharness.OutFile{{Name: "a.png", Bytes: 9, URI: "skillsd://a"}, {Name: "b.txt", Bytes: 3, URI: "skillsd://b"}, {Name: "c.zip", Bytes: 7, URI: "skillsd://c"}},
+			OutShown: []session.OutShown{{HostPath: "/r/a", Picture: &picture.Picture{Width: 3, Height: 2}}, {HostPath: "/r/b", Text: "b\nc\n"}, {HostPath: "/r/c"}}},
+			[]string{"out: a.png, 9 bytes, skillsd://a, /r/a, a picture of 3 x 2 pixels\nout: b.txt, 3 bytes, skillsd://b, /r/b:\nb\nc\nout: c.zip, 7 bytes, skillsd://c, /r/c\n"}, "nothing"},
 		{"timeout", session.RunResult{Outcome: "timeout", Backend: "b"}, []string{"timeout after 0 ms (backend b)\n"}, "exit"},
 		{"signal", session.RunResult{Outcome: "signaled", Signal: "SIGSEGV", Backend: "b"}, []string{"signal SIGSEGV after 0 ms"}, "exit"},
 		{"cut", session.RunResult{Outcome: "exited", Backend: "b", Stdout: session.Stream{Head: "first\n", Tail: "last\n", Truncated: true, Total: 1011, Digest: "sha256:x"}, Stderr: session.Stream{Head: "err\n", Total: 4}},
-			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\nstderr:\nerr\n"}, ""},
+			[]string{"stdout:\nfirst\n[… 1000 bytes omitted, whole stream sha256:x]\nlast\n", "stderr:\nerr\nstdout:"}, ""},
 		{"withheld", session.RunResult{Outcome: "exited", Stdout: session.Stream{Withheld: withheld, Total: 9}}, []string{"[withheld; handle r:t:1:stdout]"}, "(backend )\nexit"},
 		{"secret", session.RunResult{Outcome: "exited", Out: []cfharness.OutFile{{Name: "a.bin", Withheld: "needs-sanitizing-worker"}, {Name: "b.txt", Bytes: 3, Digest: "sha256:x", URI: "skillsd://y"}}},
-			[]string{"out: a.bin withheld: it is not text and holds a secret (needs-sanitizing-worker)\nout: b.txt 3 sha256:x skillsd://y\n"}, "a.bin 0"},
+			[]string{"out: a.bin withheld: it is not text and holds a secret (needs-sanitizing-worker)\nout: b.txt, 3 bytes, skillsd://y\n"}, "a.bin, 0"},
 		{"left behind", session.RunResult{Outcome: "exited", OutSkips: 7, Skipped: []string{`"a\nb"`, `"link"`}}, []string{"out: 7 left behind (not a regular file, a name that is not text, unreadable or too much): \"a\\nb\", \"link\", …\n"}, "/out"},
 		{"exit code withheld", session.RunResult{Outcome: "exited", ExitCode: 3, ExitWithheld: true, Backend: "b"}, []string{"ended after 0 ms, exit code withheld (backend b)"}, "3"},
 	} {

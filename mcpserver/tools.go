@@ -137,8 +137,8 @@ func readTool() mcp.Tool {
 	schema.Properties["offset"].Minimum = new(float64)
 	const description = "Read one file of a skill (references, templates, assets, scripts), or list a " +
 		"directory of it. Use the paths that load_skill lists. Text comes back as it is; a text that was " +
-		"cut names the " +
-		"offset to continue with; a binary file is described, not sent. Reads are recorded."
+		"cut names the offset to continue with; a picture (PNG, JPEG, GIF, WebP) is shown; of another " +
+		"binary file you get the place. Reads are recorded."
 	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
 }
 

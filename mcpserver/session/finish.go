@@ -53,6 +53,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if keepErr == nil {
 		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
 	}
+	if keepErr == nil && r.in.ShowOut {
+		keepErr = s.showOut(ctx, r, result, answer)
+	}
 	output := s.runOutput(r)
 	output.Skillsd = x
 	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
@@ -86,6 +89,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if err != nil {
 		// The answer is withheld whole: nothing of it was shown.
 		x.Stdout.Shown, x.Stderr.Shown = nil, nil
+		for i := range x.Out {
+			x.Out[i].Shown = nil
+		}
 		s.sequence.Lock()
 		defer s.sequence.Unlock()
 		s.pending = append(s.pending, func(ctx context.Context) (err error) {

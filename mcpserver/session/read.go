@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -39,14 +40,16 @@ type ReadResult struct {
 	Size      int64 // of the whole file now
 	Text      bool
 	MIMEType  string
-	Want, Got digest.Digest // of the file when the session loaded the skill, and now
-	Changed   bool          // Want and Got differ
+	Want, Got digest.Digest    // of the file when the session loaded the skill, and now
+	Changed   bool             // Want and Got differ
+	Picture   *picture.Picture // what is shown of a binary file that is a picture, else nil
+	HostPath  string           // of a binary file that a local client asked for by path, else empty
 	Output    cfharness.ReadOutput
 
 	kind      skills.Kind
 	indexSize int64         // of the file when it was indexed
 	sliced    bool          // Data is what is shown of a text
-	shown     digest.Digest // of Data, when that is not the whole file
+	shown     digest.Digest // of Data or of the picture, if that is not the file itself
 }
 
 // read is one call of ReadResource or ReadURI and what its stages returned.
@@ -100,6 +103,12 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	}
 	whole := r.file.Data
 	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
+	if !r.file.Text && in.MaxBytes > 0 {
+		r.file.Picture = picture.Of(ctx, whole)
+	}
+	if !r.file.Text && !in.Call.Remote {
+		r.file.HostPath = snapshot.HostPath(sk, path)
+	}
 	return s.show(ctx, r, whole)
 }
 
@@ -180,6 +189,15 @@ func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult,
 			return nil, err
 		}
 		if len(shown) < len(whole) {
+			out.shown = d
+		}
+	}
+	if p := out.Picture; p != nil {
+		d, err := s.keepShown(ctx, p.Data)
+		if err != nil {
+			return nil, err
+		}
+		if p.Scaled {
 			out.shown = d
 		}
 	}
@@ -307,6 +325,9 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	} else {
 		row.ResourcePath = snapshot.HostPath(f.Skill, f.Path)
 		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &f.Offset, new(int64(len(f.Data))), f.shown
+		if f.Picture != nil {
+			*row.Skillsd.Bytes = int64(len(f.Picture.Data))
+		}
 		e.Want, e.Got = f.Want.String(), f.Got.String()
 	}
 	if r.grant.Decision != "" {

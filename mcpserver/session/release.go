@@ -1,14 +1,17 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -144,6 +147,56 @@ func (s *Session) keepStreams(
 		records[i].Shown = shown
 	}
 	return err
+}
+
+// OutShown is what an answer shows of a file in /out besides its name: its text, its picture, or neither.
+type OutShown struct {
+	Text     string
+	Picture  *picture.Picture
+	HostPath string // where the file is kept, for a local client
+}
+
+const (
+	maxOutText     = 8_000 // characters of all files of /out that an answer shows as text
+	maxOutPictures = 4     // pictures in an answer: with their base64, a message has room for no more
+)
+
+// showOut adds to an answer what it shows of the files in /out, and to the record that it did. If something
+// of the run is withheld there are no files; secrets were taken out of text files before, and a file that is
+// not text and holds one is withheld. Pictures are not shown in an answer about a run that failed, since
+// clients drop them there.
+func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, answer *RunResult) error {
+	texts, pictures := maxOutText, maxOutPictures
+	for i := range answer.Out {
+		out, data, shown := &answer.Out[i], result.Out[i].Data, OutShown{}
+		if out.Withheld != "" {
+			answer.OutShown = append(answer.OutShown, shown)
+			continue
+		}
+		if path := s.cfg.Facts.Path; path != nil && !r.call.Remote {
+			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, ArtifactBase))
+		}
+		var kept []byte
+		switch isText := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0; {
+		case isText && utf8.RuneCount(data) <= texts:
+			shown.Text, kept = string(data), data
+			texts -= utf8.RuneCount(data)
+		case !isText && pictures > 0 && result.Outcome == sandbox.Exited:
+			if shown.Picture = picture.Of(ctx, data); shown.Picture != nil {
+				kept = shown.Picture.Data
+				pictures--
+			}
+		}
+		if len(kept) > 0 {
+			d, err := s.keepShown(ctx, kept)
+			if err != nil {
+				return err
+			}
+			out.Shown = &cfharness.ShownText{Digest: d, Bytes: int64(len(kept))}
+		}
+		answer.OutShown = append(answer.OutShown, shown)
+	}
+	return nil
 }
 
 // describe fills the reference's fields of an output object for a stream: the released text, or the object in

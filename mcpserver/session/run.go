@@ -40,6 +40,8 @@ type RunRequest struct {
 	// attempt is recorded, and nothing runs. Nil for a call that is well formed.
 	Invalid *Error
 
+	ShowOut bool // whether the caller shows files of /out
+
 	CanAsk bool    // whether the user can be asked to approve the run
 	Fields bool    // whether a question has fields for long texts; see [approval.Facts.Form]
 	Answer *Answer // to the question an earlier call ended with; nil when there was none
@@ -65,6 +67,7 @@ type RunResult struct {
 	Backend        string
 	Stdout, Stderr Stream
 	Out            []cfharness.OutFile
+	OutShown       []OutShown      // of Out, in its order; empty if nothing is shown
 	OutSkips       int             // entries of /out that were left behind
 	Skipped        []string        // names of the first of those, quoted
 	Writes         []sandbox.Write // changes to a staged workspace, in order

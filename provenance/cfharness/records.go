@@ -330,6 +330,10 @@ type OutFile struct {
 	// Withheld is why the file was not kept, as the reason of a denial. The file then has no digest and no
 	// URI.
 	Withheld string `json:"withheld,omitempty"`
+
+	// Shown is what the model was shown of the file: its text, or a picture that may be a smaller one. It is
+	// nil if that was only the name.
+	Shown *ShownText `json:"shown,omitempty"`
 }
 
 // ReadOutput is the output object of a read. Pointers are nil where the key is absent.

@@ -52,6 +52,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -185,6 +186,11 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 		return provenance.File{}, err
 	}
 	return f, nil
+}
+
+// Path returns where a file of a session is, or would be, on this machine.
+func (st *Store) Path(session, name string) string {
+	return filepath.Join(st.root.Name(), session, filepath.FromSlash(provenance.CleanFileName(name)))
 }
 
 // with calls do with the open session id. If the session is released first, it is opened again.

@@ -234,7 +234,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	logger *slog.Logger) (*session.Sessions, error) {
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
-	facts.Enforces = p.Detection.enforces
+	facts.Enforces, facts.Path = p.Detection.enforces, p.Records.Path
 	all := cmp.Or(o.Limits.Concurrent, session.DefaultConcurrent())
 	concurrent := func(principal string) int {
 		// The only principal of a server may use all of it.

@@ -59,6 +59,8 @@ type Facts struct {
 	Slot          json.RawMessage        // the operator's binding for the whole process; nil for none
 	WorkspacePath string                 // of the granted workspace, on this machine
 	KeepsShown    int64                  // bytes of shown texts that Records keeps of a session; may be 0
+	// Path returns where a file of a session is on this machine; optional. Only local clients see it.
+	Path func(session, name string) string
 	// Command returns the path of a command of this machine, empty if the machine does not have it.
 	Command func(name string) string
 	// Origin returns where the files of a skill with a digest of its tree came from, nil if that is not

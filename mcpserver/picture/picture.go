@@ -1,0 +1,199 @@
+// Package picture makes of a file what a model may be shown as a picture: a PNG, JPEG, GIF or WebP that
+// decodes, at most [MaxSide] pixels wide and high and at most [MaxBytes] large. Clients hand pictures
+// to their models as they are, some without looking at them, so what does not decode is not a picture here.
+//
+// The files are foreign. Guarantees:
+//   - dimensions are read, and bounded, before anything is decoded: also those of a frame that a WebP
+//     declares larger than itself;
+//   - one picture is decoded at a time, and all readers of a file end when its time is over: a progressive
+//     JPEG of a megabyte can ask for hours;
+//   - a decoder that panics has found no picture.
+//
+// A picture that is small enough is shown as the file's own bytes; its frames after the first and what
+// follows its end are not looked at. A larger one is scaled and encoded anew, as PNG or, if that is too
+// large, as JPEG on white; the orientation that a camera noted is lost with its other notes. Nothing here
+// reads what a picture shows: a secret that a script draws is not found in it.
+//
+// The decoders are the standard library's and those of golang.org/x/image, which has WebP and scaling and is
+// kept by the same people.
+package picture
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"time"
+
+	"golang.org/x/image/draw"
+	"golang.org/x/image/webp"
+)
+
+const (
+	// MaxSide is the most pixels of a shown picture's width and height.
+	MaxSide = 2000
+	// MaxBytes is the most bytes of a shown picture, before it is written as base64.
+	MaxBytes = 1 << 20
+
+	maxFile   = 32 << 20        // bytes of a file that is looked at
+	maxPixels = 20_000_000      // of a picture that is decoded, which takes up to 12 bytes for each
+	patience  = 5 * time.Second // for one file
+	chunk     = 256             // bytes that a decoder gets between two looks at the clock
+)
+
+// Picture is what is shown of a file.
+type Picture struct {
+	Data          []byte
+	MIMEType      string // of Data
+	Width, Height int    // of the picture in the file, in pixels
+	Scaled        bool   // Data is not the file's own bytes
+}
+
+// format is a kind of file, known by its first bytes.
+type format struct {
+	mimeType string
+	magic    string // with ? for any byte
+	config   func(io.Reader) (image.Config, error)
+	decode   func(io.Reader) (image.Image, error)
+}
+
+var formats = []format{
+	{"image/png", "\x89PNG\r\n\x1a\n", png.DecodeConfig, png.Decode},
+	{"image/jpeg", "\xff\xd8\xff", jpeg.DecodeConfig, jpeg.Decode},
+	{"image/gif", "GIF8?a", gif.DecodeConfig, gif.Decode},
+	{"image/webp", "RIFF????WEBP", webp.DecodeConfig, webp.Decode},
+}
+
+// turn is held while a picture is decoded.
+var turn = make(chan struct{}, 1)
+
+// Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
+// some seconds and 250 MB of memory, and returns nil when ctx ends.
+func Of(ctx context.Context, file []byte) (shown *Picture) {
+	f := formatOf(file)
+	if f == nil || len(file) > maxFile {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			shown = nil
+		}
+	}()
+	config, err := f.config(&patient{ctx, bytes.NewReader(file)})
+	if err != nil || !decodable(config.Width, config.Height) || f.mimeType == "image/webp" &&
+		!framesFit(file) {
+		return nil
+	}
+	decoded, err := f.decode(&patient{ctx, bytes.NewReader(file)})
+	if err != nil {
+		return nil
+	}
+	shown = &Picture{Data: file, MIMEType: f.mimeType, Width: config.Width, Height: config.Height}
+	if max(config.Width, config.Height) <= MaxSide && len(file) <= MaxBytes {
+		return shown
+	}
+	shown.Scaled = true
+	shown.Data, shown.MIMEType = encode(ctx, decoded, f.mimeType == "image/jpeg")
+	if shown.Data == nil {
+		return nil
+	}
+	return shown
+}
+
+func formatOf(file []byte) *format {
+	for i := range formats {
+		magic := formats[i].magic
+		fits := len(file) >= len(magic)
+		for at := 0; fits && at < len(magic); at++ {
+			fits = magic[at] == '?' || magic[at] == file[at]
+		}
+		if fits {
+			return &formats[i]
+		}
+	}
+	return nil
+}
+
+func decodable(width, height int) bool {
+	return width > 0 && height > 0 && width <= maxPixels/height
+}
+
+// framesFit reports whether every frame of a WebP file has dimensions that may be decoded. An extended file
+// declares a canvas, and the decoder makes the frame as large as the frame says.
+func framesFit(file []byte) bool {
+	for rest := file[12:]; len(rest) >= 8; {
+		kind, size := string(rest[:4]), int64(binary.LittleEndian.Uint32(rest[4:]))
+		rest = rest[8:]
+		body := rest[:min(size, int64(len(rest)))]
+		width, height := 1, 1
+		switch {
+		case kind == "VP8 " && len(body) >= 10:
+			width = int(binary.LittleEndian.Uint16(body[6:]) & 0x3fff)
+			height = int(binary.LittleEndian.Uint16(body[8:]) & 0x3fff)
+		case kind == "VP8L" && len(body) >= 5:
+			bits := binary.LittleEndian.Uint32(body[1:])
+			width, height = int(bits&0x3fff)+1, int(bits>>14&0x3fff)+1
+		}
+		if !decodable(width, height) {
+			return false
+		}
+		rest = rest[min(size+size%2, int64(len(rest))):]
+	}
+	return true
+}
+
+// encode returns a picture within the bounds with its type, or nil if ctx ended.
+func encode(ctx context.Context, from image.Image, lossy bool) ([]byte, string) {
+	bounds := from.Bounds()
+	for side := float64(MaxSide); ctx.Err() == nil && side > 1; side *= 0.7 {
+		factor := min(1, side/float64(max(bounds.Dx(), bounds.Dy())))
+		size := image.Rect(0, 0, max(1, int(float64(bounds.Dx())*factor)),
+			max(1, int(float64(bounds.Dy())*factor)))
+		scaled := image.NewNRGBA(size)
+		draw.BiLinear.Scale(scaled, size, from, bounds, draw.Src, nil)
+		var b bytes.Buffer
+		if !lossy && png.Encode(&b, scaled) == nil && b.Len() <= MaxBytes {
+			return b.Bytes(), "image/png"
+		}
+		flat := image.NewRGBA(size)
+		draw.Draw(flat, size, image.NewUniform(color.White), image.Point{}, draw.Src)
+		draw.Draw(flat, size, scaled, image.Point{}, draw.Over)
+		for _, quality := range []int{85, 60} {
+			b.Reset()
+			if jpeg.Encode(&b, flat, &jpeg.Options{Quality: quality}) == nil && b.Len() <= MaxBytes {
+				return b.Bytes(), "image/jpeg"
+			}
+		}
+	}
+	return nil, ""
+}
+
+// errPatience ends a decoder whose time is over.
+var errPatience = errors.New("picture: the time is over")
+
+// patient reads a file in small parts as long as ctx has not ended.
+type patient struct {
+	ctx  context.Context
+	file *bytes.Reader
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	if p.ctx.Err() != nil {
+		return 0, errPatience
+	}
+	return p.file.Read(b[:min(len(b), chunk)])
+}
