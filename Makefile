@@ -30,8 +30,12 @@ RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wi
 build:
 	CGO_ENABLED=0 go build -o bin/skillsd ./cmd/skillsd
 
-demo: build
-	go run ./e2e/demo bin/skillsd $(DEMO_ROOT)
+# A first build takes minutes, so it names each package; a later one prints nothing.
+demo:
+	@echo "building bin/skillsd and the demo: the first time this takes minutes"
+	CGO_ENABLED=0 go build -v -o bin/skillsd ./cmd/skillsd
+	go build -v -o bin/demo ./e2e/demo
+	bin/demo bin/skillsd $(DEMO_ROOT)
 
 test: unit fuzz
 
@@ -99,6 +103,8 @@ cf-harness:
 # Into GOBIN, else the bin of GOPATH.
 install:
 	CGO_ENABLED=0 go install -trimpath ./cmd/skillsd
+	@dir="$$(go env GOBIN)"; dir="$${dir:-$$(go env GOPATH | sed 's/:.*//')/bin}"; case ":$$PATH:" in *":$$dir:"*) echo "installed $$dir/skillsd" ;; \
+	*) echo "installed $$dir/skillsd; $$dir is not in your PATH: add it there, with export PATH=\"\$$PATH:$$dir\" in your shell's profile" ;; esac
 
 # One page for each command, into bin/man.
 man: build

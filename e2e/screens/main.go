@@ -1,7 +1,7 @@
-// Command screens makes the pictures of the README. It runs skillsd on a terminal of 80 columns, as a user
+// Command screens makes the pictures of the README. It runs skillsd on a terminal of 100 columns, as a user
 // me with an empty home directory, and draws the screen of the terminal as SVG. It does not retouch the
-// screen: identifiers, times and versions come from the run. It works only on Linux, where a user may make
-// namespaces.
+// screen, but for breaking lines between words: identifiers, times and versions come from the run. It
+// works only on Linux, where a user may make namespaces.
 package main
 
 import (

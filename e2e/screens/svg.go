@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// columns is the width of the terminal; a longer line continues on the next, as it does there.
-const columns = 80
+// columns is the width of the terminal. A longer line continues on the next, between words, so that a reader
+// finds digests and words whole.
+const columns = 100
 
 const (
 	cellWidth  = 8.4
@@ -20,13 +22,26 @@ const (
 // cell is one character of the terminal and how it looks.
 type cell struct {
 	r    rune
-	bold bool
+	look look
+}
+
+// look is how characters look; the zero look is plain.
+type look struct {
+	bold  bool
+	shade string // a colour; empty: that of the picture
+}
+
+// looks are the looks that escape sequences choose.
+var looks = map[string]look{
+	"\x1b[0m": {}, "\x1b[1m": {bold: true},
+	"\x1b[31m": {shade: "#ff7b72"}, "\x1b[32m": {shade: "#7ee787"}, "\x1b[33m": {shade: "#e3b341"},
 }
 
 // terminal returns the lines that a terminal shows after it was sent these bytes: text, line
-// ends, carriage returns, erasing to the end of the line, and bold text. Anything else is an error.
+// ends, carriage returns, erasing to the end of the line, and text of the known looks. Anything else is an
+// error.
 func terminal(sent []byte) ([][]cell, error) {
-	lines, at, bold := [][]cell{nil}, 0, false
+	lines, at, now := [][]cell{nil}, 0, look{}
 	last := func() *[]cell { return &lines[len(lines)-1] }
 	for len(sent) > 0 {
 		r, n := utf8.DecodeRune(sent)
@@ -36,13 +51,13 @@ func terminal(sent []byte) ([][]cell, error) {
 		case r == '\r':
 			at = 0
 		case r == '\x1b':
-			switch rest := string(sent); {
-			case strings.HasPrefix(rest, "\x1b[K"):
+			end := bytes.IndexAny(sent, "Km") + 1
+			chosen, known := looks[string(sent[:end])]
+			switch n = end; {
+			case string(sent[:end]) == "\x1b[K":
 				*last() = (*last())[:min(at, len(*last()))]
-				n = len("\x1b[K")
-			case strings.HasPrefix(rest, "\x1b[1m"), strings.HasPrefix(rest, "\x1b[0m"):
-				bold = rest[2] == '1'
-				n = len("\x1b[1m")
+			case known:
+				now = chosen
 			default:
 				return nil, fmt.Errorf("the escape sequence %.10q is not known", sent)
 			}
@@ -50,12 +65,23 @@ func terminal(sent []byte) ([][]cell, error) {
 			return nil, fmt.Errorf("the byte %q is not known", sent[0])
 		default:
 			if at == columns {
-				lines, at = append(lines, nil), 0
+				whole, from := *last(), columns
+				for r != ' ' && from > 0 && whole[from-1].r != ' ' {
+					from--
+				}
+				if from == 0 {
+					from = columns // the word is longer than a line
+				}
+				*last() = whole[:from:from]
+				lines, at = append(lines, slices.Clone(whole[from:])), columns-from
+				if at == 0 && r == ' ' {
+					break
+				}
 			}
 			for len(*last()) <= at {
 				*last() = append(*last(), cell{r: ' '})
 			}
-			(*last())[at] = cell{r, bold}
+			(*last())[at] = cell{r, now}
 			at++
 		}
 		sent = sent[n:]
@@ -80,7 +106,7 @@ func picture(title string, lines [][]cell) []byte {
 	for i, line := range lines {
 		for from := 0; from < len(line); {
 			to := from + 1
-			for to < len(line) && line[to].bold == line[from].bold {
+			for to < len(line) && line[to].look == line[from].look {
 				to++
 			}
 			b.WriteString(text(line[from:to], from, margin+i*lineHeight+14))
@@ -103,12 +129,15 @@ func text(cells []cell, column, y int) string {
 	if shown == "" {
 		return ""
 	}
-	look := ""
-	if cells[0].bold {
-		look = ` font-weight="bold"`
+	style := ""
+	if cells[0].look.bold {
+		style = ` font-weight="bold"`
+	}
+	if shade := cells[0].look.shade; shade != "" {
+		style += ` fill="` + shade + `"`
 	}
 	x, length := margin+float64(column)*cellWidth, float64(utf8.RuneCountInString(shown))*cellWidth
-	return fmt.Sprintf(`<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n", x, y, length, look,
+	return fmt.Sprintf(`<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n", x, y, length, style,
 		escaped(shown))
 }
 

@@ -14,6 +14,9 @@ func TestTerminal(t *testing.T) {
 		{"a counter that is erased", "scan: 1 of 2\x1b[K\rscan: 2 of 2\x1b[K\r\x1b[Kdone\r\n", "done"},
 		{"a shorter line over a longer one", "abc\rx\r\n", "xbc"},
 		{"a line longer than the terminal", strings.Repeat("x", columns) + "y", strings.Repeat("x", columns) + "\ny"},
+		{"words", strings.Repeat("x", columns-3) + " yyyy z", strings.Repeat("x", columns-3) + " \nyyyy z"},
+		{"a space at the end", strings.Repeat("x", columns) + " y", strings.Repeat("x", columns) + "\ny"},
+		{"colours", "\x1b[32mok\x1b[0m \x1b[31mbad\x1b[0m", "ok bad"},
 		{"bold text", "\x1b[1mbad\x1b[0m good", "bad good"},
 	} {
 		lines, err := terminal([]byte(c.sent))
