@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"io"
 	"os"
 	"unicode/utf8"
 )
@@ -22,16 +23,21 @@ type Capture struct {
 	next    int    // where the ring continues
 	total   int64
 	sum     hash.Hash
+	live    io.Writer // nil for none
 }
 
-// NewCapture returns a capture that keeps limit bytes, which is positive.
-func NewCapture(limit int64) *Capture {
-	return &Capture{limit: limit, headCap: int(limit - limit/3), sum: sha256.New()}
+// NewCapture returns a capture that keeps limit bytes, which is positive. What it takes goes to live too,
+// which may be nil.
+func NewCapture(limit int64, live io.Writer) *Capture {
+	return &Capture{limit: limit, headCap: int(limit - limit/3), sum: sha256.New(), live: live}
 }
 
 // Write takes the next bytes of the stream. It never fails.
 func (c *Capture) Write(p []byte) (int, error) {
 	written := len(p)
+	if c.live != nil && written > 0 {
+		_, _ = c.live.Write(p)
+	}
 	c.total += int64(len(p))
 	c.sum.Write(p)
 	if n := min(c.headCap-len(c.head), len(p)); n > 0 {

@@ -28,7 +28,7 @@ func TestCapture(t *testing.T) {
 		{"bytes of no text", 9, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff", "\xff\xff\xff", true},
 	} {
 		for _, step := range []int{1, 2, 5, len(tt.text) + 1} {
-			c := NewCapture(tt.limit)
+			c := NewCapture(tt.limit, nil)
 			for rest := []byte(tt.text); len(rest) > 0; rest = rest[min(step, len(rest)):] {
 				if n, err := c.Write(rest[:min(step, len(rest))]); err != nil || n != min(step, len(rest)) {
 					t.Fatalf("%s: Write = %d, %v", tt.name, n, err)
@@ -47,7 +47,7 @@ func FuzzCapture(f *testing.F) {
 	f.Add([]byte("some output"), uint16(4), uint8(3))
 	f.Add([]byte("\xc3\xa9\xc3\xa9\xe2\x82\xac\xff"), uint16(5), uint8(1))
 	f.Fuzz(func(t *testing.T, data []byte, limit uint16, step uint8) {
-		c := NewCapture(int64(limit) + 1)
+		c := NewCapture(int64(limit)+1, nil)
 		for rest := data; len(rest) > 0; {
 			n := min(int(step)+1, len(rest))
 			_, _ = c.Write(rest[:n])
@@ -83,7 +83,7 @@ func TestDrainIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		c := NewCapture(tt.limit)
+		c := NewCapture(tt.limit, nil)
 		if over := c.Drain(r); over != tt.over || c.total != int64(tt.size) {
 			t.Errorf("Drain of %d bytes with a limit of %d = %t after %d", tt.size, tt.limit, over, c.total)
 		}

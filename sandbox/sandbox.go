@@ -7,6 +7,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,8 @@ type Cmd struct {
 	Stdin       []byte   // nil is /dev/null
 	Limits      Limits
 	Network     Network
+	// gets a copy of both streams as they come; must be safe for concurrent use; may be nil
+	Live io.Writer
 
 	// Cwd is inside the sandbox. It is relative to /workspace if that is mounted, else to /tmp; "" is that
 	// directory.

@@ -445,7 +445,7 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 	}
 	if err == nil {
 		backend = runner.Name()
-		r.call.progress("running")
+		defer r.reportRun()()
 		if onHost {
 			err = s.sameTree(ctx, r)
 		}

@@ -5,7 +5,8 @@
 // Guarantees:
 //   - no byte of a skill leaves, and no script starts, before the policy allowed it;
 //   - no answer is returned whose event the provenance store did not accept: a call that cannot be
-//     recorded is answered provenance_unavailable, and a script does not start;
+//     recorded is answered provenance_unavailable, and a script does not start. The progress of a run whose
+//     start is recorded may show one line of released output before its outcome is;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
 //     only while the files on disk still equal it. If its entry pins the script alone, the script must
 //     still be the one that was activated, and the tree around it is the one on disk, which is stored and

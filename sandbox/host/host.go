@@ -85,7 +85,8 @@ func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, erro
 	}
 	e := &execution{
 		cmd: cmd, limits: limits, done: make(chan struct{}),
-		stdout: sandbox.NewCapture(limits.Output), stderr: sandbox.NewCapture(limits.Output),
+		stdout: sandbox.NewCapture(limits.Output, cmd.Live),
+		stderr: sandbox.NewCapture(limits.Output, cmd.Live),
 	}
 	// The kernel kills the command when the thread that started it ends.
 	runtime.LockOSThread()

@@ -32,7 +32,7 @@ func TestReadAfterTheDeadline(t *testing.T) {
 		if err := r.SetDeadline(time.Now().Add(-time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		c := sandbox.NewCapture(1 << 20)
+		c := sandbox.NewCapture(1<<20, nil)
 		e.drain(r, c)
 		if got := c.Stream().Total; got != int64(len(said)) {
 			t.Errorf("%d bytes of %d were read, the other end closed: %v", got, len(said), closed)

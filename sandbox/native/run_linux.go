@@ -69,7 +69,8 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 			return nil, err
 		}
 	}
-	e.stdout, e.stderr = sandbox.NewCapture(e.limits.Output), sandbox.NewCapture(e.limits.Output)
+	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
+	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	// A run that leaves something behind fails, with the first reason if there are several.
 	cleanUp := func(reason string, undo func() error) {
 		if uerr := undo(); uerr != nil && err == nil {
