@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 )
 
 // noise is a picture that does not compress.
@@ -94,8 +95,18 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A progressive JPEG can have thousands of scans of a large picture in few bytes; the time for it ends.
+// A progressive JPEG can ask for thousands of passes over a large picture in few bytes; the time for it ends.
 func TestPatience(t *testing.T) {
+	scan := "\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x10" + strings.Repeat("\x00", 30)
+	passes := "\xff\xd8\xff\xdb\x00\x43\x00" + strings.Repeat("\x01", 64) + // a table of quantization
+		"\xff\xc2\x00\x0b\x08\x0f\xa0\x0f\xa0\x01\x01\x11\x00" + // 4000 x 4000 pixels, progressive
+		"\xff\xc4\x00\x14\x10\x01" + strings.Repeat("\x00", 15) + "\xe0" + // one code: 16,384 blocks of nothing
+		strings.Repeat(scan, 20_000) + "\xff\xd9"
+	soon, stop := context.WithTimeout(t.Context(), time.Second/10)
+	defer stop()
+	if Of(soon, []byte(passes)) != nil {
+		t.Error("20,000 passes over 16 million pixels are over in a moment")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	file := []byte("\xff\xd8\xff" + strings.Repeat("x", 4*chunk))
 	in := &patient{ctx, bytes.NewReader(file)}
