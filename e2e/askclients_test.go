@@ -75,12 +75,21 @@ func (s *screen) until(want ...string) string {
 	}
 }
 
-// press sends keys, as tmux names them.
-func (s *screen) press(keys ...string) {
+// press presses a key, as tmux names it, until the terminal shows want: a client that draws takes no keys.
+func (s *screen) press(key, want string) {
 	s.t.Helper()
-	for _, key := range keys {
-		s.tmux("send-keys", key)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for n := range int(soon / (100 * time.Millisecond)) {
+		if strings.Contains(s.tmux("capture-pane", "-p"), want) {
+			return
+		}
+		if n%20 == 0 {
+			s.tmux("send-keys", key)
+		}
+		<-ticker.C
 	}
+	s.until(want)
 }
 
 // TestClientsShowTheQuestion has Claude Code and Codex ask a user at a terminal about a script with thirteen
@@ -106,10 +115,7 @@ func TestClientsShowTheQuestion(t *testing.T) {
 				"projects":              map[string]any{"WORK": map[string]any{"hasTrustDialogAccepted": true}}})},
 			sees: []string{"Run scripts/ok.sh of the skill demo (builtin) in a sandbox?",
 				"asked because no command of yours was attached to this call", "Run it once"},
-			steps: [][2]string{{"Down", "❯ ✔ arguments 1/4"}, {"Down", "❯ ✔ arguments 2/4"},
-				{"Down", "❯ ✔ arguments 3/4"},
-				{"Down", "❯ ✔ arguments 4/4"}, {"Down", "❯ ✔ stdin"}, {"Down", "❯ Accept"},
-				{"Enter", "● done"}}},
+			steps: [][2]string{{"Down", "❯ Accept"}, {"Enter", "● done"}}},
 		{name: "codex", instead: []string{"-c", `approval_policy="on-request"`, "go"},
 			more: "\n[projects.\"WORK\"]\ntrust_level = \"trusted\"\n",
 			sees: []string{"Run scripts/ok.sh of the skill demo (builtin) in a sandbox?",
@@ -130,7 +136,8 @@ func TestClientsShowTheQuestion(t *testing.T) {
 				terminal: func(s *screen) {
 					if tt.name == "codex" { // which offers another model first
 						s.until("Use existing model")
-						s.press("Down", "Enter")
+						s.press("Down", "› 2. Use existing model")
+						s.press("Enter", "OpenAI Codex")
 					}
 					text := s.until(tt.sees...)
 					t.Logf("\n%s", text)
@@ -145,8 +152,7 @@ func TestClientsShowTheQuestion(t *testing.T) {
 						}
 					}
 					for _, step := range tt.steps {
-						s.press(step[0])
-						s.until(step[1])
+						s.press(step[0], step[1])
 					}
 				},
 			})
