@@ -315,7 +315,9 @@ func TestReadmeLinks(t *testing.T) {
 					t.Errorf("%s: no heading for %s", name, target)
 				}
 			default:
-				if _, err := os.Stat(filepath.Join("..", filepath.Dir(name), target)); errors.Is(err, fs.ErrNotExist) {
+				file, heading, inPage := strings.Cut(target, "#")
+				page, err := os.ReadFile(filepath.Join("..", filepath.Dir(name), file))
+				if errors.Is(err, fs.ErrNotExist) || inPage && !strings.Contains(headings(string(page)), "\n"+heading+"\n") {
 					t.Errorf("%s: there is no %s", name, target)
 				}
 			}
