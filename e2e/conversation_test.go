@@ -150,3 +150,27 @@ func TestSessionIDSurvivesKill(t *testing.T) {
 		t.Error("what the session loaded before the restart does not count")
 	}
 }
+
+// OpenCode cancels each call that was answered; its record has no word of it.
+func TestClientsLateCancel(t *testing.T) {
+	if *clients == "" {
+		t.Skip("no client is installed: make clients does")
+	}
+	for name, overHTTP := range map[string]bool{"stdio": false, "http": true} {
+		t.Run(name, func(t *testing.T) {
+			o := runRealClient(t, "opencode", overHTTP, clientRun{
+				serve: allowRun(tree(t, demoSkill()), "ok.sh"),
+				turns: []turn{
+					{{tool: "load_skill", args: map[string]any{"name": "demo"}}},
+					{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/ok.sh"}}},
+				},
+			})
+			if got := o.result(t, 1, 0).text; !strings.Contains(got, "ran-ok") {
+				t.Errorf("run_skill_script = %s", got)
+			}
+			if got := o.skillsd("session", "show", "latest", "--json"); strings.Contains(got, "cancel") {
+				t.Errorf("the record says that a call was canceled:\n%s", got)
+			}
+		})
+	}
+}
