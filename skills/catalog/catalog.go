@@ -2,9 +2,11 @@
 // a skill.
 //
 // The text depends only on the skills and the options, not on their order or on the time, so that
-// prompt caches stay valid. Names are always whole. If the descriptions do not fit, all are shortened
-// alike, then left out; only then the names that do not fit are counted. A name or a description never
-// passes for more than it is, whatever characters it has, and invisible text is not repeated.
+// prompt caches stay valid. Names are always whole. If the descriptions do not fit, each keeps at least
+// its beginning, if there is room for that of all, and then as many as fit are whole: those of pinned
+// skills first, then of the skills used most, then in the order of names. Only then the names that do not
+// fit are counted. A name or a description never passes for more than it is, whatever characters it has,
+// and invisible text is not repeated.
 //
 // It does not judge what a description says: the text of the skill's author reaches the model. [Render]
 // and [Line] leave skills out only if they do not fit: the caller chooses which skills may be
@@ -25,6 +27,12 @@ import (
 const (
 	// minDescription is the shortest cut of a description, in characters, that still means something.
 	minDescription = 16
+	// gist is how much every description keeps before any is whole: about a sentence, enough to see for
+	// which tasks a skill is.
+	gist = 100
+	// longest is the longest description where not all fit, as the specification allows, so that one of
+	// many pages cannot crowd out the others.
+	longest = 1_024
 	// maxName is the longest name that is shown where not all fit, in characters, so that a
 	// directory name cannot crowd out the others.
 	maxName = 128
@@ -41,9 +49,12 @@ type Options struct {
 	// so. Zero and less leave room for nothing.
 	Budget int
 	Format Format
-	// Pinned are paths of skills that come before others if not all fit: they are named first and may
-	// keep their descriptions in up to half of the budget.
+	// Pinned are paths of skills that are named first. If not all fit, they keep their descriptions before
+	// others do, in up to half of the budget even at the cost of other names.
 	Pinned []string
+	// Uses has how often skills were used, by path. If not all fit, those used more come before those used
+	// less.
+	Uses map[string]int
 	// NameOnly are paths of skills whose descriptions are never shown.
 	NameOnly []string
 	// Tail returns the last line if n names are left out, n > 0. It must be one line, not longer for a
@@ -74,43 +85,91 @@ func (o *Options) tail(n int) string {
 }
 
 // Render returns the skills in the format asked for, pinned ones first, else in byte order of the
-// paths, without a final newline. It is empty without skills, and if not even the frame and the tail fit.
+// paths, without a final newline; those that are used more come before the others if not all fit. It is
+// empty without skills, and if not even the frame and the tail fit.
 //
-// FormatText is one line `path: description` for each skill, with its location in parentheses if asked for. A
-// path with characters that could be taken for something else is in quotes. In [FormatXML] an element <more>
-// has the number of skills left out, and a skill whose description does not fit has no element for it.
+// FormatText is one line `path: description` for each skill, followed by ` - ` and its when_to_use if these
+// fit as well, with its location in parentheses if asked for. A path with characters that could be taken for
+// something else is in quotes. In [FormatXML] an element <more> has the number of skills left out, and a skill
+// whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
 	if len(all) == 0 {
 		return ""
 	}
 	c := newCatalog(all, &opts)
+	for i := range c.entries {
+		c.entries[i].addWhen()
+	}
+	if c.fits(full, c.room(0)) {
+		return c.join("")
+	}
+	c = newCatalog(all, &opts)
+	if c.fits(full, c.room(0)) {
+		return c.join("")
+	}
+	c.rank()
 	if !c.fits(0, c.room(0)) {
-		kept := slices.DeleteFunc(c.others, func(e entry) bool { return e.isLong() })
-		c.left, c.others = len(c.others)-len(kept), kept
+		others := slices.DeleteFunc(c.entries[c.pinned:], func(e entry) bool { return e.isLong() })
+		c.left = len(c.entries) - c.pinned - len(others)
+		c.entries = c.entries[:c.pinned+len(others)]
 	}
 	tail := opts.tail(c.left)
 	room := c.room(width(tail))
 	switch {
 	case room < 0:
 		return ""
-	case !c.fits(0, room):
-		// Not all names fit: pinned skills first, then as many names as fit, then how many are missing.
-		total := c.left + len(c.pinned) + len(c.others)
-		if room = c.room(width(opts.tail(total))); room < 0 {
-			return ""
+	case c.fits(0, room):
+		share(c.entries, room)
+		return c.join(tail)
+	}
+	// Not all names fit: pinned skills first, then as many names as fit, then how many are missing.
+	total := c.left + len(c.entries)
+	if room = c.room(width(opts.tail(total))); room < 0 {
+		return ""
+	}
+	at := largestCut(c.entries[:c.pinned], room/2)
+	kept := 0
+	for ; kept < len(c.entries); kept++ {
+		e := &c.entries[kept]
+		if e.at = 0; kept < c.pinned {
+			e.at = at
 		}
-		at := largestCut(c.pinned, room/2)
-		c.pinned = fitting(c.pinned, at, room)
-		c.others = fitting(c.others, 0, room-cost(c.pinned, at, room))
-		return c.join(at, 0, opts.tail(total-len(c.pinned)-len(c.others)))
+		if room -= e.cost(e.at); room < 0 {
+			break
+		}
 	}
-	// Pinned skills take what they need of half of the room, and whatever the other names leave.
-	atPinned, atOthers := full, full
-	if !c.fits(full, room) {
-		atPinned = largestCut(c.pinned, min(room/2, room-cost(c.others, 0, room)))
-		atOthers = largestCut(c.others, room-cost(c.pinned, atPinned, room))
+	c.entries = c.entries[:kept]
+	return c.join(opts.tail(total - kept))
+}
+
+// share divides room among entries whose names fit in it. In their order, each keeps its description as long
+// as the others can keep their beginnings, if there is room for these at all. What is left goes to all that
+// are cut alike.
+func share(entries []entry, room int) {
+	least := gist
+	if cost(entries, least, room) > room {
+		least = 0
 	}
-	return c.join(atPinned, atOthers, tail)
+	room -= cost(entries, least, room)
+	var cut []*entry
+	for i := range entries {
+		e := &entries[i]
+		more := e.cost(longest) - e.cost(least)
+		if e.at = longest; more > room {
+			e.at = least
+			cut = append(cut, e)
+			continue
+		}
+		room -= more
+	}
+	of := make([]entry, len(cut))
+	for i, e := range cut {
+		of[i] = *e
+	}
+	at := largestCut(of, room+cost(of, least, full))
+	for _, e := range cut {
+		e.at = max(at, least)
+	}
 }
 
 // Fits reports whether Render shows all names and descriptions whole.
@@ -121,26 +180,59 @@ func Fits(all []*skills.Skill, opts Options) bool {
 
 // catalog is what one call renders.
 type catalog struct {
-	opts           *Options
-	pinned, others []entry
-	left           int // how many are not shown
+	opts    *Options
+	entries []entry
+	pinned  int // how many entries are, the first ones
+	left    int // how many are not shown
 }
 
 func newCatalog(all []*skills.Skill, opts *Options) *catalog {
-	c := &catalog{opts: opts, others: make([]entry, 0, len(all))}
-	pinned, nameOnly := set(opts.Pinned), set(opts.NameOnly)
-	for _, sk := range byPath(all) {
-		e := entry{sk: sk, opts: opts, raw: sk.Description()}
+	c := &catalog{opts: opts, entries: make([]entry, 0, len(all))}
+	nameOnly := set(opts.NameOnly)
+	var sorted []*skills.Skill
+	sorted, c.pinned = pinnedFirst(byPath(all), opts)
+	for _, sk := range sorted {
+		e := entry{sk: sk, opts: opts, raw: sk.Description(), at: full}
 		if nameOnly[sk.Path] {
 			e.raw = ""
 		}
-		if pinned[sk.Path] {
-			c.pinned = append(c.pinned, e)
-		} else {
-			c.others = append(c.others, e)
-		}
+		c.entries = append(c.entries, e)
 	}
 	return c
+}
+
+// pinnedFirst returns skills with those that are pinned in front, and their number.
+func pinnedFirst(sorted []*skills.Skill, opts *Options) (all []*skills.Skill, n int) {
+	if len(opts.Pinned) == 0 {
+		return sorted, 0
+	}
+	pinned := set(opts.Pinned)
+	all = make([]*skills.Skill, 0, len(sorted))
+	for _, sk := range sorted {
+		if pinned[sk.Path] {
+			all = append(all, sk)
+		}
+	}
+	n = len(all)
+	for _, sk := range sorted {
+		if !pinned[sk.Path] {
+			all = append(all, sk)
+		}
+	}
+	return all, n
+}
+
+// rank puts the entries that are used more before those that are used less, the pinned ones and the others
+// each among themselves.
+func (c *catalog) rank() {
+	if len(c.opts.Uses) == 0 {
+		return
+	}
+	more := func(a, b entry) int {
+		return cmp.Compare(c.opts.Uses[b.sk.Path], c.opts.Uses[a.sk.Path])
+	}
+	slices.SortStableFunc(c.entries[:c.pinned], more)
+	slices.SortStableFunc(c.entries[c.pinned:], more)
 }
 
 func set(paths []string) map[string]bool {
@@ -164,12 +256,10 @@ func (c *catalog) room(tail int) int {
 }
 
 // fits reports whether all skills fit room with descriptions of up to at characters.
-func (c *catalog) fits(at, room int) bool {
-	return cost(c.pinned, at, room)+cost(c.others, at, room) <= room
-}
+func (c *catalog) fits(at, room int) bool { return cost(c.entries, at, room) <= room }
 
-// join returns the skills with descriptions of up to some characters, and the tail.
-func (c *catalog) join(atPinned, atOthers int, tail string) string {
+// join returns the skills with as much of their descriptions as each may show, and the tail.
+func (c *catalog) join(tail string) string {
 	var b strings.Builder
 	if c.opts.Lead != "" {
 		b.WriteString(c.opts.Lead + "\n")
@@ -177,27 +267,14 @@ func (c *catalog) join(atPinned, atOthers int, tail string) string {
 	if c.opts.Format == FormatXML {
 		b.WriteString(xmlOpen)
 	}
-	for i := range c.pinned {
-		c.pinned[i].write(&b, atPinned)
-	}
-	for i := range c.others {
-		c.others[i].write(&b, atOthers)
+	for i := range c.entries {
+		c.entries[i].write(&b)
 	}
 	b.WriteString(tail)
 	if c.opts.Format == FormatXML {
 		b.WriteString(xmlClose)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// fitting returns the entries at the front that fit room.
-func fitting(entries []entry, at, room int) []entry {
-	for i := range entries {
-		if room -= entries[i].cost(at); room < 0 {
-			return entries[:i]
-		}
-	}
-	return entries
 }
 
 // largestCut returns how many characters every description may keep so that entries cost no more than
@@ -222,26 +299,23 @@ func largestCut(entries []entry, room int) int {
 }
 
 // Line returns the paths of skills on one line, separated by ", ", pinned ones first, else in byte
-// order. Names that do not fit are counted at the end; the result is empty if not even the count fits.
-// Only the options Budget and Pinned are used.
+// order; if not all fit, those used more come before the others. Names that do not fit are counted at the
+// end; the result is empty if not even the count fits. Only the options Budget, Pinned and Uses are used.
 func Line(all []*skills.Skill, opts Options) string {
 	budget := min(opts.Budget, maxBudget)
-	var names []string
-	used := -len(separator)
-	pinned := set(opts.Pinned)
-	sorted := byPath(all)
-	for _, first := range []bool{true, false} {
-		for _, sk := range sorted {
-			if pinned[sk.Path] == first {
-				name := quoteName(sk.Path)
-				names = append(names, name)
-				used += width(name) + len(separator)
-			}
+	c := newCatalog(all, &opts)
+	quoted := func() (names []string) {
+		for i := range c.entries {
+			names = append(names, quoteName(c.entries[i].sk.Path))
 		}
+		return names
 	}
-	if used <= budget {
-		return strings.Join(names, separator)
+	names := quoted()
+	if text := strings.Join(names, separator); width(text) <= budget {
+		return text
 	}
+	c.rank()
+	names = quoted()
 	names = slices.DeleteFunc(names, func(name string) bool { return width(name) > maxName })
 	room := budget - len(fmt.Sprintf("and %d more", len(all)))
 	kept := 0

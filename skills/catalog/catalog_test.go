@@ -24,6 +24,10 @@ func skill(path, description string) *skills.Skill {
 	return &skills.Skill{Path: path, Frontmatter: skills.Frontmatter{Description: description}}
 }
 
+func when(path, description, when string) *skills.Skill {
+	return &skills.Skill{Path: path, Frontmatter: skills.Frontmatter{Description: description, WhenToUse: when}}
+}
+
 // many makes n skills whose descriptions differ in length, in an order that is not theirs.
 func many(n int) []*skills.Skill {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -79,6 +83,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestRender(t *testing.T) {
 	long := strings.Repeat("word ", 40)
+	whole, begun := strings.TrimSpace(long), strings.Repeat("word ", 20)+"word..."
 	tests := []struct {
 		name   string
 		skills []*skills.Skill
@@ -116,7 +121,23 @@ func TestRender(t *testing.T) {
 		{"largest budget", []*skills.Skill{skill("a", "A.")}, catalog.Options{Budget: math.MaxInt}, "a: A."},
 		{"smallest budget", []*skills.Skill{skill("a", "A.")}, catalog.Options{Budget: math.MinInt}, ""},
 		{"pinned yield to names", []*skills.Skill{skill("a", ""), skill("b", "A description of b that is long."), skill("c-is-a-long-name", "")},
-			catalog.Options{Budget: 48, Pinned: []string{"b"}}, "b: A description of...\na\nc-is-a-long-name"},
+			catalog.Options{Budget: 48, Pinned: []string{"b"}}, "b: A description of b that...\na\nc-is-a-long-name"},
+		{"whole in the order of names", []*skills.Skill{skill("a", long), skill("b", long), skill("c", long)},
+			catalog.Options{Budget: 430}, "a: " + whole + "\nb: " + begun + "\nc: " + begun},
+		{"the one used more is whole", []*skills.Skill{skill("a", long), skill("b", long), skill("c", long)},
+			catalog.Options{Budget: 430, Uses: map[string]int{"c": 2, "b": 1, "x": 9}},
+			"c: " + whole + "\nb: " + begun + "\na: " + begun},
+		{"pinned before used", []*skills.Skill{skill("a", long), skill("b", long), skill("c", long)},
+			catalog.Options{Budget: 430, Pinned: []string{"a"}, Uses: map[string]int{"c": 2}},
+			"a: " + whole + "\nc: " + begun + "\nb: " + begun},
+		{"no room for the beginnings", []*skills.Skill{skill("a", long), skill("b", long), skill("c", long)},
+			catalog.Options{Budget: 230, Uses: map[string]int{"c": 2}}, "c: " + whole + "\na\nb"},
+		{"use changes nothing if all fit", []*skills.Skill{skill("a", "A."), skill("b", "B.")},
+			catalog.Options{Budget: 11, Uses: map[string]int{"b": 1}}, "a: A.\nb: B."},
+		{"used names before others", many(60), catalog.Options{Budget: 90, Uses: map[string]int{"team-2/skill-00005": 1}},
+			"team-2/skill-00005\nteam-0/skill-00000\nand 58 more; call load_skill with the exact name"},
+		{"when to use it", []*skills.Skill{when("a", "A.", "Asked."), when("b", "", "Never."), when("c", "C.", " ")}, catalog.Options{Budget: 22}, "a: A. - Asked.\nb\nc: C."},
+		{"no room for when", []*skills.Skill{when("a", "A.", "Asked.")}, catalog.Options{Budget: 13}, "a: A."},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,6 +22,7 @@ type entry struct {
 	sk   *skills.Skill
 	opts *Options
 	raw  string // the description as it was written
+	at   int    // how many characters of it are shown
 
 	framed bool // before, after and wide are set
 	// before and after are the texts around the description, or next to each other without one.
@@ -32,6 +33,15 @@ type entry struct {
 	description     string
 	descriptionWide int
 	shownWide       int // of the description when it is escaped
+}
+
+// addWhen adds when_to_use to the description as clients do that load skills themselves.
+func (e *entry) addWhen() {
+	when := e.sk.Frontmatter.WhenToUse
+	if e.opts.Format == FormatXML || e.raw == "" || strings.TrimSpace(when) == "" {
+		return
+	}
+	e.raw = strings.TrimSpace(e.raw) + " - " + when
 }
 
 // frame sets the texts around the description.
@@ -131,16 +141,16 @@ const (
 	xmlDescriptionEnd = "\n</description>\n"
 )
 
-func (e *entry) write(b *strings.Builder, at int) {
+func (e *entry) write(b *strings.Builder) {
 	e.frame()
-	e.prepare(at)
+	e.prepare(e.at)
 	text := e.description
-	if e.descriptionWide > at {
-		text = shorten(text, at)
+	if e.descriptionWide > e.at {
+		text = shorten(text, e.at)
 	}
 	b.WriteString(e.before)
 	switch {
-	case at == 0 || text == "":
+	case e.at == 0 || text == "":
 	case e.opts.Format == FormatXML:
 		b.WriteString(xmlDescription)
 		b.WriteString(escape(text))

@@ -9,9 +9,9 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// DefaultBudget is the budget of LoadAndRender if none is given, in characters. Clients show as much of
-// the description of a tool.
-const DefaultBudget = 4_096
+// DefaultBudget is the budget if none is given, in characters: 100 skills with descriptions of 220
+// characters, some 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
+const DefaultBudget = 24 << 10
 
 // DefaultLead tells a model that reads files what the list is and what to do with it.
 const DefaultLead = "These skills have instructions for particular tasks. When a task matches the " +

@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +46,7 @@ func TestLoadAndRender(t *testing.T) {
 	}{
 		{"choices of the scan", catalog.Options{}, catalog.DefaultLead + "\nnotes: What notes is for. (DIR/notes/SKILL.md)\ncsv (DIR/csv/SKILL.md)\npdf: What pdf is for. (DIR/pdf/SKILL.md)"},
 		{"own choices", catalog.Options{Pinned: []string{"pdf"}, NameOnly: []string{"notes"}, Location: at, Lead: "Skills:"}, "Skills:\nnotes (/notes)\npdf: What pdf is for. (/pdf)\ncsv (/csv)"},
-		{"budget", catalog.Options{Budget: 58, Tail: catalog.SearchTail, Location: at}, "notes (/notes)\ncsv (/csv)\npdf: What pdf is for. (/pdf)"},
+		{"budget", catalog.Options{Budget: 58, Tail: catalog.SearchTail, Location: at}, "notes: What notes is for. (/notes)\ncsv (/csv)\npdf (/pdf)"},
 		{"xml", catalog.Options{
 			Format: catalog.FormatXML, Budget: 170, Location: func(sk *skills.Skill) string { return "/at/" + sk.Dir },
 			NameOnly: []string{"notes", "pdf"}, Tail: catalog.SearchTail,
@@ -80,12 +81,18 @@ func TestLoadAndRenderErrors(t *testing.T) {
 // TestDefaultBudget makes sure that the zero value renders something, and not without a limit.
 func TestDefaultBudget(t *testing.T) {
 	dir := t.TempDir()
-	text := "---\nname: long\ndescription: " + strings.Repeat("word ", 2_000) + "\n---\nBody\n"
-	if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	for i := range 60 {
+		name := fmt.Sprintf("long-%02d", i)
+		text := "---\nname: " + name + "\ndescription: " + strings.Repeat("word ", 200) + "\n---\nBody\n"
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "SKILL.md"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got, err := catalog.LoadAndRender(t.Context(), []skills.Root{{Dir: dir}}, nil, catalog.Options{})
-	if n := length(got); err != nil || n > catalog.DefaultBudget || n < catalog.DefaultBudget-20 {
+	if n := length(got); err != nil || n > catalog.DefaultBudget || n < catalog.DefaultBudget-500 {
 		t.Errorf("LoadAndRender has %d characters, %v, want about %d", n, err, catalog.DefaultBudget)
 	}
 }
