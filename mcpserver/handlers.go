@@ -89,14 +89,22 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	if err != nil {
 		return answer{}, err
 	}
-	if loaded.Rescanned {
-		s.Publish()
-	}
+	s.loaded(loaded)
 	made := answer{text: renderLoad(ctx, ses, call, loaded), output: loaded.Output}
 	if front := loaded.Skill.Frontmatter; front.AllowedToolsDeclared {
 		made.tools = append([]string{}, front.AllowedTools...)
 	}
 	return made, nil
+}
+
+// loaded follows up on a skill that was loaded.
+func (s *Server) loaded(l *session.Loaded) {
+	if l.Rescanned {
+		s.Publish()
+	}
+	if s.cfg.Used != nil && !l.Known {
+		s.cfg.Used(l.Skill.Path)
+	}
 }
 
 // read is read_skill_resource.

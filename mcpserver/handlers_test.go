@@ -75,14 +75,14 @@ func TestInstructionsDuringTheScan(t *testing.T) {
 	go func() { loaded <- s.Load(context.WithoutCancel(t.Context())) }()
 	preloaded := "Preloaded for this session, load it first: notes"
 	for !s.isReady() {
-		if text := s.instructions(scope{principal: localPrincipal}); strings.Contains(text, preloaded) && !s.isReady() {
+		if text := s.instructions(scope{principal: localPrincipal}, client{}); strings.Contains(text, preloaded) && !s.isReady() {
 			t.Error("a preload is told of before it is known")
 		}
 	}
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
-	if text := s.instructions(scope{principal: localPrincipal}); !strings.Contains(text, preloaded) {
+	if text := s.instructions(scope{principal: localPrincipal}, client{}); !strings.Contains(text, preloaded) {
 		t.Errorf("instructions: %s", text)
 	}
 }

@@ -121,9 +121,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if loaded.Rescanned {
-		s.Publish()
-	}
+	s.loaded(loaded)
 	result := &mcp.GetPromptResult{Description: shorten(loaded.Skill.Description())}
 	say := func(text string) {
 		message := mcp.NewPromptMessage(mcp.RoleUser, mcp.NewTextContent(text))

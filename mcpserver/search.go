@@ -30,8 +30,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	if err != nil {
 		return answer{}, err
 	}
-	tools := s.visible(scope{call.Principal, call.Profile}).tools()
-	if !tools.searchable {
+	c := s.visible(scope{call.Principal, call.Profile}).catalogue()
+	if !c.searchable {
 		// A tool that is not listed does not exist; the library only knows that it may.
 		const text = "tool '" + ToolSearch + "' not found: tool not found"
 		return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
@@ -39,7 +39,7 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 		return answer{}, err
 	}
-	found, err := tools.search().Search(args.Query, search.Page{Cursor: args.Cursor})
+	found, err := c.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):
 		return answer{}, invalidArguments(err.Error(),
@@ -47,11 +47,11 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	case err != nil:
 		return answer{}, err
 	}
-	return answer{text: tools.renderFound(args.Query, &found)}, nil
+	return answer{text: c.renderFound(args.Query, &found)}, nil
 }
 
 // renderFound is the text of a page of hits: one line each, best first, and how to continue.
-func (t *toolList) renderFound(query string, found *search.Result) string {
+func (c *catalogue) renderFound(query string, found *search.Result) string {
 	var b strings.Builder
 	suggestion := ""
 	if found.Suggestion != "" {
@@ -65,7 +65,7 @@ func (t *toolList) renderFound(query string, found *search.Result) string {
 	}
 	fmt.Fprintf(&b, "%d of %d skills that match, best first:\n", len(found.Hits), found.Total)
 	for _, hit := range found.Hits {
-		options := catalog.Options{Budget: 2*len(hit.Skill.Path) + maxHit, NameOnly: t.nameOnly}
+		options := catalog.Options{Budget: 2*len(hit.Skill.Path) + maxHit, NameOnly: c.options.NameOnly}
 		b.WriteString(catalog.Render([]*skills.Skill{hit.Skill}, options) + "\n")
 	}
 	if found.Next != "" {

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/catalog"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -72,7 +74,7 @@ func invented(n int) map[string]string {
 
 func toolNames(s *Server) []string {
 	var names []string
-	for _, tool := range s.visible(scope{principal: localPrincipal}).tools().all {
+	for _, tool := range s.visible(scope{principal: localPrincipal}).tools(client{}) {
 		names = append(names, tool.Name)
 	}
 	return names
@@ -87,8 +89,9 @@ func TestSearchIsOfferedBeyondTheBudget(t *testing.T) {
 	}{
 		"few":                  {10, Config{}, false},
 		"few, always":          {10, Config{AlwaysSearch: true}, true},
-		"descriptions are cut": {60, Config{}, true},
-		"names are left out":   {600, Config{}, true},
+		"all fit":              {150, Config{}, false},
+		"descriptions are cut": {60, Config{CatalogBudget: 4_096}, true},
+		"names are left out":   {600, Config{CatalogBudget: 4_096}, true},
 		"no catalogue":         {600, Config{NoCatalog: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,9 +100,13 @@ func TestSearchIsOfferedBeyondTheBudget(t *testing.T) {
 			if got := slices.Contains(toolNames(s), ToolSearch); got != test.want {
 				t.Errorf("tools are %v, search offered: want %v", toolNames(s), test.want)
 			}
-			description := s.visible(scope{principal: localPrincipal}).tools().all[0].Description
-			if len([]rune(description)) > descriptionBudget {
-				t.Errorf("the description has %d characters", len([]rune(description)))
+			description := s.visible(scope{principal: localPrincipal}).tools(client{})[0].Description
+			before, list, _ := strings.Cut(description, catalogTitle)
+			if len([]rune(list)) > cmp.Or(test.cfg.CatalogBudget, catalog.DefaultBudget) {
+				t.Errorf("the catalogue has %d characters", len([]rune(list)))
+			}
+			if named := strings.Contains(before, ToolSearch); named != (test.want && name != "few, always") {
+				t.Errorf("the first line is %q", before)
 			}
 			if left := strings.Contains(description, "more: use search_skills"); left != (name == "names are left out") {
 				t.Errorf("the description ends %q", description[max(0, len(description)-80):])
@@ -183,7 +190,7 @@ func TestSearchTool(t *testing.T) {
 func TestCatalogueFollowsTheOperator(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, invented(300), &skills.ScanOptions{Pinned: []string{"skill-0299"}, NameOnly: []string{"skill-0298"}, Disabled: []string{"skill-0001"}}, Config{})
-	description := s.visible(scope{principal: localPrincipal}).tools().all[0].Description
+	description := s.visible(scope{principal: localPrincipal}).tools(client{})[0].Description
 	_, list, _ := strings.Cut(description, catalogTitle)
 	if !strings.HasPrefix(list, "skill-0299: Handles case number299") {
 		t.Errorf("the pinned skill is not first: %q", list[:60])
@@ -195,7 +202,7 @@ func TestCatalogueFollowsTheOperator(t *testing.T) {
 	if text, _ := callSearch(t, s, map[string]any{"query": "number1"}); !strings.Contains(text, "\nskill-0001\n") {
 		t.Errorf("a name-only skill is found as %q", text)
 	}
-	if _, list, _ := strings.Cut(s.visible(scope{principal: localPrincipal}).tools().all[0].Description, catalogTitle); !strings.Contains(list, "skill-0001\n") {
+	if _, list, _ := strings.Cut(s.visible(scope{principal: localPrincipal}).tools(client{})[0].Description, catalogTitle); !strings.Contains(list, "skill-0001\n") {
 		t.Errorf("a name-only skill is shown as %q", list)
 	}
 }

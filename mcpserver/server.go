@@ -2,8 +2,9 @@
 // [github.com/mark3labs/mcp-go/server.MCPServer], protocol words into session calls, and their
 // errors into answers, through the one table in errors.go. Nothing is decided here.
 //
-// The catalogue is part of the description of load_skill, within the budgets of known clients; the
-// instructions name the skills as well. Tools declare no output schema and successful results carry no
+// The catalogue is part of the description of load_skill, or of its parameter name for clients that cut
+// descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the first
+// line of the instructions, where the client may not show the tools at once. Tools declare no output schema and successful results carry no
 // structured content, because clients that see it drop the text; the reference's output objects
 // travel in _meta["skillsd/result"].
 //
@@ -57,7 +58,14 @@ type Config struct {
 	AlwaysSearch bool
 	// Watching reports that [Server.Reloaded] follows changes on disk, so that clients must not keep lists.
 	Watching bool
-	Logger   *slog.Logger
+	// CatalogBudget is the most characters of the catalogue; 0 for [catalog.DefaultBudget].
+	CatalogBudget int
+	// Uses has how often skills were used before, by path: if the catalogue does not fit, those used more
+	// come first. It does not change while the server runs, so that prompt caches stay valid.
+	Uses map[string]int
+	// Used is called with the path of each skill that was loaded; optional.
+	Used   func(path string)
+	Logger *slog.Logger
 
 	// ClientSession and ClientDir are the id of the session and the working directory of the client that
 	// started the process. Optional; they count on stdio only.
@@ -100,7 +108,7 @@ func New(cfg Config) *Server {
 	s.changed = s.changesOf(scope{principal: localPrincipal})
 	instructions := func(ctx context.Context) string {
 		s.awaitScan(ctx)
-		return s.instructions(s.scopeOf(ctx))
+		return s.instructions(s.scopeOf(ctx), clientOf(ctx))
 	}
 	hooks := &server.Hooks{}
 	// The library has no setter for instructions that depend on the client.
@@ -132,7 +140,7 @@ func New(cfg Config) *Server {
 		server.WithRecovery(),
 	)
 	s.mcp.AddTools(
-		server.ServerTool{Tool: loadTool("", nil), Handler: s.tool(s.load)},
+		server.ServerTool{Tool: loadTool("", ""), Handler: s.tool(s.load)},
 		server.ServerTool{Tool: readTool(), Handler: s.tool(s.read)},
 		server.ServerTool{Tool: searchTool(), Handler: s.tool(s.search)},
 	)
@@ -158,7 +166,7 @@ func (s *Server) Load(ctx context.Context) error {
 		all = append(all, sk.Path)
 	}
 	s.logDiagnostics(ctx, snapshot, all...)
-	s.visible(scope{principal: localPrincipal}).tools()
+	s.visible(scope{principal: localPrincipal}).catalogue()
 	close(s.ready)
 	if s.early.Load() {
 		s.Publish()

@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/search"
 )
 
 const methodListTools = "tools/list"
@@ -37,63 +35,42 @@ const (
 	DefaultReadBytes = 64_000
 	MaxTimeoutMs     = 600_000
 	MaxStdinBytes    = 1 << 20
-
-	// maxEnum is the most skills the name argument enumerates: validating a larger enum costs
-	// milliseconds at each call.
-	maxEnum = 50
 )
 
-// listTools is tools/list. The description of load_skill holds the catalogue.
-func (s *Server) listTools(_ context.Context, r *request) (any, error) {
+// listTools is tools/list. load_skill holds the catalogue.
+func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
+	to := clientOf(ctx)
 	if s.isReady() {
-		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools().all}, nil
+		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools(to)}, nil
 	}
-	offers, tools := s.offersOf(r.scope), []mcp.Tool{}
-	if offers.loads {
-		tools = append(tools, loadTool(s.loadDescription(nil, true), nil))
+	return &mcp.ListToolsResult{Tools: s.describe(s.offersOf(r.scope), nil, to)}, nil
+}
+
+// describe makes the list of tools for a client; c is nil during the first scan.
+func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
+	tools := []mcp.Tool{}
+	if offers.loads && (c == nil || len(c.skills) > 0 || s.cfg.NoCatalog) {
+		tools = append(tools, loadTool(s.loadTexts(c, offers.searches, to)))
 	}
 	if offers.reads {
 		tools = append(tools, readTool())
 	}
-	if offers.runs {
-		tools = append(tools, s.runTool())
-	}
-	return &mcp.ListToolsResult{Tools: tools}, nil
-}
-
-// toolList is the tools that offer one part of the catalogue.
-type toolList struct {
-	all        []mcp.Tool
-	searchable bool                 // the catalogue does not fit; search_skills is listed unless excluded
-	nameOnly   []string             // paths of skills whose descriptions are not shown
-	search     func() *search.Index // made when it is first asked for
-}
-
-// describe makes the list of tools.
-func (s *Server) describe(of visibleKey) *toolList {
-	c := s.catalog(of.snapshot)
-	tools, offers := []mcp.Tool{}, of.offers
-	if !offers.searches {
-		c.options.Tail = nil
-	}
-	if offers.loads && (len(c.skills) > 0 || s.cfg.NoCatalog) {
-		tools = append(tools, loadTool(s.loadDescription(c, false), c.enum))
-	}
-	if offers.reads {
-		tools = append(tools, readTool())
-	}
-	if offers.searches && c.searchable {
-		tools = append(tools, searchTool())
+	if offers.searches && c != nil && c.searchable {
+		tool := searchTool()
+		if c.cut {
+			alwaysLoad(&tool)
+		}
+		tools = append(tools, tool)
 	}
 	if offers.runs {
 		tools = append(tools, s.runTool())
 	}
-	return &toolList{
-		all:        tools,
-		searchable: c.searchable,
-		nameOnly:   c.options.NameOnly,
-		search:     sync.OnceValue(func() *search.Index { return search.New(c.skills) }),
-	}
+	return tools
+}
+
+// alwaysLoad has a tool shown at the start of a session by clients that else show it when it is searched for.
+func alwaysLoad(tool *mcp.Tool) {
+	tool.Meta = &mcp.Meta{AdditionalFields: map[string]any{"anthropic/alwaysLoad": true}}
 }
 
 // runTool describes run_skill_script as it is configured.
@@ -107,21 +84,18 @@ func (s *Server) runTool() mcp.Tool {
 	return runTool(false, files)
 }
 
-// loadTool describes load_skill; names, if there are few, become an enum.
-func loadTool(description string, names []string) mcp.Tool {
+// loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
+// check it refuse a name that is nearly right, which else is answered with the names that are like it.
+func loadTool(description, name string) mcp.Tool {
 	schema := schemaFor[LoadArgs](map[string]string{
-		"name":      "Path or unique name of the skill",
+		"name":      name,
 		"file_path": "Return this file of the skill instead of its instructions",
 		"force":     "Send the instructions again although this session already has them",
 		"activation": "Activation handle of an earlier load_skill, to add the skill to the same session; " +
 			"good for 24 hours",
 	})
-	for _, name := range names {
-		schema.Properties["name"].Enum = append(schema.Properties["name"].Enum, name)
-	}
 	tool := newTool(ToolLoad, "Load skill", description, schema, true, false, false)
-	// The catalogue is of use only where the model sees it, so this one tool is never deferred.
-	tool.Meta = &mcp.Meta{AdditionalFields: map[string]any{"anthropic/alwaysLoad": true}}
+	alwaysLoad(&tool) // the catalogue is of use only where the model sees it
 	return tool
 }
 

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -30,6 +32,10 @@ func (s *Server) scopeOf(ctx context.Context) scope {
 	principal, _ := principalOf(ctx)
 	return scope{principal: principal}
 }
+
+// clientOf returns what is known of the client of a request. In the revision 2026-07-28 each request names
+// it.
+func clientOf(ctx context.Context) client { return clients[wire.ClientOf(ctx).Info.Name] }
 
 // maxVisible bounds the parts of a snapshot that are kept.
 const maxVisible = 64
@@ -65,7 +71,9 @@ type visible struct {
 	visibleKey
 	entries func() []listedSkill // in byte order of URI
 	prompts func() []prompt      // in byte order of name
-	tools   func() *toolList
+
+	catalogue func() *catalogue
+	toolLists [2]func() []mcp.Tool // for clients that cut the descriptions of tools, and for others
 }
 
 // visible returns what a scope sees of the registry's current snapshot.
@@ -95,11 +103,24 @@ func (s *Server) visible(sc scope) *visible {
 				return listed
 			}),
 			prompts: sync.OnceValue(func() []prompt { return promptsOf(key.snapshot.Skills) }),
-			tools:   sync.OnceValue(func() *toolList { return s.describe(key) }),
+		}
+		v.catalogue = sync.OnceValue(func() *catalogue { return s.catalog(key) })
+		for i := range v.toolLists {
+			v.toolLists[i] = sync.OnceValue(func() []mcp.Tool {
+				return s.describe(key.offers, v.catalogue(), client{cuts: i == 0})
+			})
 		}
 		c.parts[key] = v
 	}
 	return v
+}
+
+// tools returns the tools as they are described to a client.
+func (v *visible) tools(to client) []mcp.Tool {
+	if to.cuts {
+		return v.toolLists[0]()
+	}
+	return v.toolLists[1]()
 }
 
 // listedSkill is a skill with its entry of the Skills extension, which is made when it is first asked for.

@@ -46,6 +46,11 @@ func register(flags *pflag.FlagSet, options []Option) {
 		case *[]string:
 			flags.StringArrayVar(p, option.Flag, nil, option.Help)
 		default:
+			if size, ok := p.(*Size); ok && option.Part == "" {
+				*size, _ = parseSize(option.Default)
+				flags.Var(size, option.Flag, option.Help)
+				continue
+			}
 			if parts[option.Flag] == nil {
 				parts[option.Flag] = &partsFlag{}
 			}

@@ -132,6 +132,18 @@ type Size int64
 // sizeUnits are the units of sizes, from the smallest.
 var sizeUnits = []string{"KiB", "MiB", "GiB"}
 
+// Set reads a size.
+func (s *Size) Set(text string) (err error) {
+	size, err := parseSize(text)
+	if err == nil {
+		*s = size
+	}
+	return err
+}
+
+// Type names the form for the help.
+func (s *Size) Type() string { return "SIZE" }
+
 func (s Size) String() string {
 	for i, suffix := range slices.Backward(sizeUnits) {
 		if unit := Size(1) << (10 * (i + 1)); s%unit == 0 && s >= unit {

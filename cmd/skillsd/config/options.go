@@ -24,33 +24,35 @@ type Options struct {
 	Resume   struct{ Session, Drift string } // of a recorded session
 	Manifest string                          // the file about the run a server belongs to
 
-	Skills       []string
-	NoCatalog    bool
-	Search       string
-	Watch        bool
-	NoWatch      bool // a flag only: the opposite of Watch
-	AllowTools   []string
-	AllowScripts []string   // the scripts of Allow, or those of the command line or the environment
-	Allow        []AllowKey // of the file
-	Secrets      map[string]SecretKey
-	Profiles     map[string]ProfileKey
-	Principals   map[string]PrincipalKey // of the file
-	Mode         string
-	Role         string
-	Release      string
-	AllowedTools string
-	ClosedTiers  []string // TIER=deny
-	Drift        string
-	Profile      string
-	Target       string
-	Workspace    string
-	FromClient   bool
-	Limits       RunLimits
-	Sandbox      string
-	State        string
-	Artifacts    string
-	LogLevel     string
-	LogFormat    string
+	Skills        []string
+	NoCatalog     bool
+	Search        string
+	CatalogBudget Size
+	CatalogOrder  string
+	Watch         bool
+	NoWatch       bool // a flag only: the opposite of Watch
+	AllowTools    []string
+	AllowScripts  []string   // the scripts of Allow, or those of the command line or the environment
+	Allow         []AllowKey // of the file
+	Secrets       map[string]SecretKey
+	Profiles      map[string]ProfileKey
+	Principals    map[string]PrincipalKey // of the file
+	Mode          string
+	Role          string
+	Release       string
+	AllowedTools  string
+	ClosedTiers   []string // TIER=deny
+	Drift         string
+	Profile       string
+	Target        string
+	Workspace     string
+	FromClient    bool
+	Limits        RunLimits
+	Sandbox       string
+	State         string
+	Artifacts     string
+	LogLevel      string
+	LogFormat     string
 }
 
 // HTTP are the options of serving over HTTP.

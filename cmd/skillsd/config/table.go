@@ -202,6 +202,11 @@ func (o *Options) Table() []Option {
 			Help: "name no skills in descriptions; explicit names still load"},
 		{Key: "catalog.search", Flag: "search", Value: &o.Search, Words: []string{"auto", "always"},
 			Default: "auto", Help: "`WHEN` to offer search_skills: auto, if the catalog is cut, or always"},
+		{Key: "catalog.budget", Flag: "catalog-budget", Value: &o.CatalogBudget, Default: "24KiB",
+			Help: "`SIZE` of the catalog in characters; above it names stay and descriptions are cut"},
+		{Key: "catalog.order", Flag: "catalog-order", Value: &o.CatalogOrder, Words: []string{"used", "name"},
+			Default: "used", Help: "which skills keep their descriptions in a catalog that is cut, after " +
+				"pinned ones: `ORDER` is used, those loaded most here, or name, which counts no loads"},
 		{Key: "watch", Flag: "watch", Value: &o.Watch, Default: "true",
 			Help: "follow changes of the skills on disk"},
 		{Flag: "no-watch", Value: &o.NoWatch, Help: "serve the skills as they are at start"},

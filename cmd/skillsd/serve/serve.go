@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/catalog/uses"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/watch"
 )
@@ -59,8 +61,10 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Version: o.Version, Registry: p.Registry, Sessions: sessions,
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
-		Watching: o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
+		CatalogBudget: int(o.CatalogBudget),
+		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
 	}
+	o.countUses(ctx, &cfg, logger)
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
 	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
 	if !o.HTTP.Enabled() {
@@ -250,4 +254,22 @@ func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor,
 		TimeFormat: time.TimeOnly}))
+}
+
+// countUses has the server order its catalogue by what was loaded here before, and count what is loaded. No
+// error of a count keeps a server from starting, or a skill from being loaded.
+func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) {
+	state, err := o.Process.StateDir()
+	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {
+		return
+	}
+	file := filepath.Join(state, "uses")
+	if cfg.Uses, err = uses.Count(file); err != nil {
+		logger.WarnContext(ctx, "the catalog is in the order of names", tint.Err(err))
+	}
+	cfg.Used = func(path string) {
+		if err := uses.Add(file, path); err != nil {
+			logger.DebugContext(ctx, "a use is not counted", tint.Err(err))
+		}
+	}
 }

@@ -1,0 +1,59 @@
+package uses_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills/catalog/uses"
+)
+
+func TestCount(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "uses")
+	if counts, err := uses.Count(file); err != nil || len(counts) > 0 {
+		t.Errorf("Count of no file = %v, %v", counts, err)
+	}
+	for _, path := range []string{"pdf", "team/csv", "pdf", "a\nforged", strings.Repeat("x", 2_000)} {
+		if err := uses.Add(file, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts, err := uses.Count(file)
+	if err != nil || len(counts) != 2 || counts["pdf"] != 2 || counts["team/csv"] != 1 {
+		t.Errorf("Count = %v, %v", counts, err)
+	}
+}
+
+// TestOldUsesGiveWay makes sure that the file stays small and the newest uses count.
+func TestOldUsesGiveWay(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "uses")
+	old := strings.Repeat("once-upon-a-time\n", 100_000)
+	if err := os.WriteFile(file, []byte(old+strings.Repeat("lately\n", 1_000)+"torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		counts, err := uses.Count(file)
+		if err != nil || len(counts) != 2 || counts["lately"] != 1_000 || counts["once-upon-a-time"] > 10_000 {
+			t.Errorf("Count = %v, %v", counts, err)
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() > 128<<10 {
+		t.Errorf("the file was not shortened: %v, %v", info, err)
+	}
+}
+
+// TestNothingToCount makes sure that a file in the way is an error and not a wait.
+func TestNothingToCount(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := uses.Count(dir); err == nil {
+		t.Error("Count of a directory succeeds")
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := uses.Add(link, "pdf"); err == nil {
+		t.Error("Add follows a link")
+	}
+}
