@@ -72,6 +72,7 @@ func TestReload(t *testing.T) {
 	}
 	move(filepath.Join(staging, "late"), filepath.Join(root, "late"))
 	p.untilNotified(toolsChanged)
+	p.untilNotified(resourcesChanged)
 	d := p.loadDescription(4)
 	if !strings.Contains(d, "late-one: Came later.") || !strings.Contains(d, "late-two: Came later too.") {
 		t.Errorf("description after the change: %q", d)
@@ -81,7 +82,7 @@ func TestReload(t *testing.T) {
 	}
 
 	move(filepath.Join(staging, "edited.md"), filepath.Join(root, "demo", "SKILL.md"))
-	p.untilNotified(toolsChanged)
+	p.untilNotified(resourcesChanged) // of tools a client hears once a minute
 	if d := p.loadDescription(6); !strings.Contains(d, "demo: Edited since.") {
 		t.Errorf("description after the edit: %q", d)
 	}
@@ -95,7 +96,7 @@ func TestReload(t *testing.T) {
 	}
 
 	move(filepath.Join(root, "late", "late-one"), filepath.Join(staging, "late-one"))
-	p.untilNotified(toolsChanged)
+	p.untilNotified(resourcesChanged)
 	if d := p.loadDescription(9); strings.Contains(d, "late-one") || !strings.Contains(d, "late-two") {
 		t.Errorf("description after a skill was removed: %q", d)
 	}
@@ -147,6 +148,7 @@ func TestRootDisappears(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.untilNotified(toolsChanged)
+	p.untilNotified(resourcesChanged)
 	if d := p.loadDescription(3); !strings.Contains(d, "other: Changed.") || !strings.Contains(d, "demo: A skill for tests.") {
 		t.Errorf("description after a root disappeared: %q", d)
 	}
@@ -156,7 +158,7 @@ func TestRootDisappears(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(base, "two", "other", "SKILL.md"), []byte("---\nname: other\ndescription: Changed again.\n---\nOther body.\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.untilNotified(toolsChanged)
+	p.untilNotified(resourcesChanged)
 	if text := p.call(4, "load_skill", map[string]any{"name": "demo"}).text(); !strings.Contains(text, "Do it.") {
 		t.Errorf("load after the root came back: %q", text)
 	}

@@ -33,7 +33,7 @@ type client struct {
 // clients are the known clients by the names they give themselves. None of it decides what may be seen or
 // run.
 var clients = map[string]client{
-	"claude-code":           {cuts: true, keeps: true},
+	clientClaude:            {cuts: true, keeps: true},
 	"gemini-cli-mcp-client": {shows: true},
 	"opencode":              {shows: true},
 }

@@ -2,13 +2,20 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/skills"
 )
+
+// toolsEvery is how long a client that heard of changed tools hears of no other change of them. A client that
+// takes up a change sends its model all tools anew, and what the model's maker has cached is read again.
+const toolsEvery = time.Minute
 
 // listMethods are the notifications of changed lists.
 func listMethods() []string {
@@ -19,41 +26,92 @@ func listMethods() []string {
 	}
 }
 
-// changesFor begins to watch what lists show to the client of a request.
-func (s *Server) changesFor(ctx context.Context) func(method string) bool {
-	return s.changesOf(s.scopeOf(ctx))
+// shown is what the lists of a client are made of.
+type shown struct {
+	ready   bool
+	whole   bool            // the client sees all of the catalogue
+	skills  []*skills.Skill // if it does not
+	tools   string          // their names
+	texts   [sha256.Size]byte
+	prompts [sha256.Size]byte
 }
 
-// changesOf begins to watch what lists show in a scope. The function that it returns reports whether the
-// lists changed since its last call with the same method: a client must not even learn that something changed
-// that is hidden from it. For a client that sees all of the catalogue it does not look: such a client may
-// learn of every change. It is safe for concurrent use.
-func (s *Server) changesOf(sc scope) func(method string) bool {
-	// shown is what the lists are made of.
-	type shown struct {
-		ready  bool
-		skills []*skills.Skill
-	}
-	look := func() (now shown, whole bool) {
-		snapshot := s.cfg.Sessions.Visible(sc.principal, sc.profile)
-		if snapshot == s.cfg.Registry.Snapshot() {
-			return shown{ready: s.isReady()}, true
-		}
-		return shown{s.isReady(), snapshot.Skills}, false
-	}
-	same := func(a, b *skills.Skill) bool { return a.Path == b.Path && !a.Differs(b) }
-	first, _ := look()
+// changesFor begins to watch what lists show to the client that ctx belongs to. The function that it returns
+// reports whether a list is news for the client since its last call with the same method: a client must not
+// even learn that something changed that is hidden from it. Tools and prompts are news if their names or
+// descriptions changed; where a client keeps descriptions, if there are other tools. Resources may be news
+// for
+// a client that sees all of the catalogue although nothing changed. It is safe for concurrent use.
+func (s *Server) changesFor(ctx context.Context) func(method string) bool {
+	sc := s.scopeOf(ctx)
 	var mu sync.Mutex
-	last := map[string]shown{}
+	first, last, told := s.shown(sc), map[string]shown{}, time.Time{}
 	for _, method := range listMethods() {
 		last[method] = first
 	}
 	return func(method string) bool {
-		now, whole := look()
+		now := s.shown(sc)
 		mu.Lock()
 		defer mu.Unlock()
-		before := last[method]
+		before, news := last[method], false
+		switch method {
+		case mcp.MethodNotificationToolsListChanged:
+			news = before.tools != now.tools || before.texts != now.texts && !clientOf(ctx).keeps
+			if wait := s.toolsEvery - time.Since(told); news && wait > 0 {
+				s.broadcastAfter(wait)
+				return false
+			}
+			if news {
+				told = time.Now()
+			}
+		case mcp.MethodNotificationPromptsListChanged:
+			news = before.prompts != now.prompts
+		default:
+			same := func(a, b *skills.Skill) bool { return a.Path == b.Path && !a.Differs(b) }
+			news = now.whole || !slices.EqualFunc(before.skills, now.skills, same)
+		}
 		last[method] = now
-		return whole || before.ready != now.ready || !slices.EqualFunc(before.skills, now.skills, same)
+		return news || before.ready != now.ready
+	}
+}
+
+// shown returns what a scope is shown now.
+func (s *Server) shown(sc scope) shown {
+	if !s.isReady() {
+		return shown{}
+	}
+	v := s.visible(sc)
+	now := shown{ready: true, whole: v.snapshot == s.cfg.Registry.Snapshot()}
+	if !now.whole {
+		now.skills = v.snapshot.Skills
+	}
+	var names, texts, prompts strings.Builder
+	for _, tool := range v.tools(client{}) {
+		names.WriteString(tool.Name + "\n")
+		texts.WriteString(tool.Description + "\x00")
+	}
+	for _, p := range v.prompts() {
+		prompts.WriteString(p.name + "\x00" + p.skill.Description() + "\x00")
+	}
+	now.tools = names.String()
+	now.texts, now.prompts = sha256.Sum256([]byte(texts.String())), sha256.Sum256([]byte(prompts.String()))
+	return now
+}
+
+// Publish notifies clients that listen of the lists that are news for them. The tools describe the registry's
+// current snapshot with or without it.
+func (s *Server) Publish() {
+	for _, method := range listMethods() {
+		s.mcp.SendNotificationToAllClients(method, nil)
+	}
+}
+
+// broadcastAfter has the clients asked again whether tools are news for them.
+func (s *Server) broadcastAfter(wait time.Duration) {
+	if s.asksLater.CompareAndSwap(false, true) {
+		time.AfterFunc(wait, func() {
+			s.asksLater.Store(false)
+			s.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+		})
 	}
 }

@@ -4,7 +4,8 @@
 //
 // The catalogue is part of the description of load_skill, or of its parameter name for clients that cut
 // descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the first
-// line of the instructions, where the client may not show the tools at once. Tools declare no output schema and successful results carry no
+// line of the instructions, where the client may not show the tools at once. Tools declare no output
+// schema and successful results carry no
 // structured content, because clients that see it drop the text; the reference's output objects
 // travel in _meta["skillsd/result"].
 //
@@ -39,6 +40,11 @@ const Name = "skillsd"
 // scanPatience is how long after the start initialize, server/discover and tools/list wait for the
 // first scan, all of them together. A client waits one second.
 const scanPatience = 800 * time.Millisecond
+
+// keepsPatience is how much longer they wait for a client that keeps the first descriptions that it gets.
+// Such
+// clients give a server 28 seconds at least.
+const keepsPatience = 20 * time.Second
 
 // keepLists is how long a client may keep a list that is not watched for changes.
 const keepLists = time.Minute
@@ -90,11 +96,13 @@ type Server struct {
 	mcp     *server.MCPServer
 	ready   chan struct{} // closed once the first scan is published
 	seen    visibleCache
-	early   atomic.Bool              // a list was answered before the first scan was done
-	waits   time.Time                // until when requests wait for the first scan
-	guesses atomic.Bool              // see HTTPOptions.OnlyHandles
-	trace   *tracer                  // nil if nothing is measured
-	changed func(method string) bool // of all that the process shows, see changesOf
+	early   atomic.Bool // a list was answered before the first scan was done
+	waits   time.Time   // until when requests wait for the first scan
+	guesses atomic.Bool // see HTTPOptions.OnlyHandles
+	trace   *tracer     // nil if nothing is measured
+
+	toolsEvery time.Duration // see the constant
+	asksLater  atomic.Bool   // clients are asked again whether tools are news for them
 
 	logging sync.Mutex
 	logged  []skills.Diagnostic // of roots and directories; guarded by logging
@@ -102,10 +110,10 @@ type Server struct {
 
 // New builds the server. It offers no tool until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, ready: make(chan struct{}), waits: time.Now().Add(scanPatience)}
+	s := &Server{cfg: cfg, ready: make(chan struct{}), waits: time.Now().Add(scanPatience),
+		toolsEvery: toolsEvery}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
-	s.changed = s.changesOf(scope{principal: localPrincipal})
 	instructions := func(ctx context.Context) string {
 		s.awaitScan(ctx)
 		return s.instructions(s.scopeOf(ctx), clientOf(ctx))
@@ -223,19 +231,13 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 	s.Publish()
 }
 
-// Publish notifies clients that listen of the lists that differ since it was called last. The tools describe
-// the registry's current snapshot with or without it.
-func (s *Server) Publish() {
-	for _, method := range listMethods() {
-		if s.changed(method) {
-			s.mcp.SendNotificationToAllClients(method, nil)
-		}
-	}
-}
-
 // awaitScan waits for the first scan, but not longer than a client would, and reports whether it is done.
 func (s *Server) awaitScan(ctx context.Context) bool {
-	ctx, cancel := context.WithDeadline(ctx, s.waits)
+	waits := s.waits
+	if clientOf(ctx).keeps {
+		waits = waits.Add(keepsPatience)
+	}
+	ctx, cancel := context.WithDeadline(ctx, waits)
 	defer cancel()
 	if s.isReady() || s.scanned(ctx) == nil {
 		return true
@@ -258,7 +260,7 @@ func (s *Server) scanned(ctx context.Context) error {
 // ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts are
 // killed then, other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out})
+	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})
 }
 
 // dispatcher answers messages of any transport.

@@ -71,7 +71,7 @@ func (ex *exchange) request() {
 	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
 	case opening:
-		ex.owner = h.newSession(ex.principal, int(8*h.opts.MaxBody), h.opts.Changes(r.Context()))
+		ex.owner = h.newSession(r.Context(), ex.principal, int(8*h.opts.MaxBody))
 		defer func() {
 			if ex.owner.id == "" { // no session came of it
 				ex.owner.end(ErrDisconnected)
@@ -106,7 +106,7 @@ func (ex *exchange) request() {
 		ex.session = newCallSession(ctx, h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
 		ex.session.mayAsk = !ex.modern
 		if ex.call.listen {
-			ex.session.watch = h.opts.Changes(ctx)
+			ex.session.watch = h.opts.Changes(h.dispatcher.Server.WithContext(ctx, ex.session))
 		}
 		ex.call.session = ex.session
 		// A call that yields its slot takes memory for its message instead. Nobody else calls it at its end.

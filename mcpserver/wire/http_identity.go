@@ -98,7 +98,7 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 	if !ok {
 		return nil
 	}
-	s := h.newSession(principal, int(8*h.opts.MaxBody), h.opts.Changes(ctx))
+	s := h.newSession(ctx, principal, int(8*h.opts.MaxBody))
 	s.id, s.known = id, client
 	h.audience.add(s.announcer)
 	if !h.sessions.add(s) {

@@ -34,15 +34,14 @@ type httpSession struct {
 	streaming sync.Mutex         // held by the GET stream
 }
 
-func (h *HTTP) newSession(
-	principal string, maxBytes int, watch func(method string) bool,
-) *httpSession {
+func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *httpSession {
 	s := &httpSession{
 		session:   new(session),
 		principal: principal,
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
-		announcer: newAnnouncer(watch),
 	}
+	ctx = h.dispatcher.Server.WithContext(context.WithoutCancel(ctx), s.session)
+	s.announcer = newAnnouncer(h.opts.Changes(ctx))
 	s.base, s.end = context.WithCancelCause(h.base)
 	return s
 }

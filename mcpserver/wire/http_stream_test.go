@@ -128,7 +128,7 @@ func TestHTTPSessionsBounded(t *testing.T) {
 func TestHTTPIdleSessions(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	table := newSessionTable(newQuota(10, 1), func(*httpSession) {})
-	used, idle, busy := p.h.newSession("", 1, nil), p.h.newSession("", 1, nil), p.h.newSession("", 1, nil)
+	used, idle, busy := p.h.newSession(t.Context(), "", 1), p.h.newSession(t.Context(), "", 1), p.h.newSession(t.Context(), "", 1)
 	for _, s := range []*httpSession{used, idle, busy} {
 		table.add(s)
 	}

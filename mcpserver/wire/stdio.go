@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 const (
@@ -27,6 +29,9 @@ type StdioOptions struct {
 	In io.Reader
 	// Out gets every message with one Write. It is not closed.
 	Out io.Writer
+	// Changes begins to watch the lists of the client that the context belongs to: what it returns reports
+	// whether a change is news to the client. Optional.
+	Changes func(ctx context.Context) func(method string) bool
 	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
 	Drain time.Duration
 	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
@@ -107,6 +112,7 @@ type conn struct {
 	workers    sync.WaitGroup
 	session    *session
 	audience   *audience
+	changes    func(ctx context.Context) func(method string) bool
 	legacy     *announcer // to the client itself, if it is of the older revisions
 	calls      *callTable
 	slots      chan struct{}
@@ -126,11 +132,14 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		work:       make(chan *call),
 		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),
-		legacy:     newAnnouncer(nil),
 	}
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
 	c.session = &session{id: "stdio", broadcast: newNotifications(c.hangUp, c.audience.post)}
+	if c.changes = o.Changes; c.changes == nil {
+		c.changes = func(context.Context) func(string) bool { return nil }
+	}
+	c.legacy = newAnnouncer(c.changes(d.Server.WithContext(c.base, c.session)))
 	return c
 }
 
@@ -138,6 +147,9 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 func (c *conn) sessionOf(ctx context.Context, m *message) *callSession {
 	s := newCallSession(ctx, c.hangUp, c.session, m, c.out, c.audience)
 	s.mayAsk = true
+	if m.method == string(mcp.MethodSubscriptionsListen) {
+		s.watch = c.changes(c.dispatcher.Server.WithContext(ctx, s))
+	}
 	return s
 }
 
