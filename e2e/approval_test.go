@@ -231,7 +231,7 @@ func TestApprovalModern(t *testing.T) {
 // The answer to one session's question counts in no other.
 func TestApprovalForeign(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
-		"--auth-token-file", tokenFile(t, "alice", "bob"))
+		"--auth-token-file", tokenFile(t, "alice", "bob"), "--http-activation", "handle") // or both of alice's are one conversation
 	call := func(token, tool, arguments, more string) (toolResult, string) {
 		t.Helper()
 		c := &caller{site: s, token: token}
