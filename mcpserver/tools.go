@@ -118,12 +118,14 @@ func readTool() mcp.Tool {
 
 func searchTool() mcp.Tool {
 	schema := schemaFor[SearchArgs](map[string]string{
-		"query":  "Words to look for",
+		"query":  "2 to 6 keywords: what the skill is for, file types, names of products",
 		"cursor": "Where to continue, as the end of the page before it says",
 	})
 	const description = "Find skills by words of their names, descriptions and tags, best match first. " +
-		"Use it when the list in load_skill does not show every skill in full, then call load_skill with " +
-		"the path before the colon."
+		"Use it when the list in load_skill does not show every skill in full. Send keywords that a " +
+		"description would have, not the user's sentence; if none of the hits fits, try other " +
+		"words for it. " +
+		"Then call load_skill with the path before the colon."
 	return newTool(ToolSearch, "Search skills", description, schema, true, false, false)
 }
 

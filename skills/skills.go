@@ -37,6 +37,7 @@ import (
 const (
 	MaxSkillFile = 1 << 20  // of a SKILL.md
 	MaxFile      = 64 << 20 // of any other file of a skill
+	MaxLead      = 500      // of the instructions that a scan keeps
 )
 
 // Frontmatter is the YAML block of a SKILL.md.
@@ -52,6 +53,7 @@ type Skill struct {
 	File        string        // SKILL.md or skill.md
 	Digest      digest.Digest // of the raw bytes of File
 	Size        int64         // of File, in bytes
+	Lead        string        // the beginning of the instructions, at most MaxLead bytes, for search
 	Verdict     Verdict
 	// Diagnostics are about File. Their paths are relative to the skill. The Index has those about its
 	// other files.

@@ -1,6 +1,7 @@
 package skills
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	slashpath "path"
@@ -301,6 +302,8 @@ func (s *Skill) parse(data []byte, m mark) error {
 		return err
 	}
 	s.Frontmatter, s.Digest, s.Size = doc.Fields, digest.FromBytes(data), int64(len(data))
+	lead := bytes.TrimSpace(doc.Body)
+	s.Lead = strings.ToValidUTF8(string(lead[:min(len(lead), MaxLead)]), "")
 	// An fs.FS may know no times.
 	if s.mark = m.readAt(s.opts.Now()); m.mtime > 0 {
 		s.LastModified = time.Unix(0, m.mtime)

@@ -15,8 +15,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/catalog"
-	"github.com/skillsd/skillsd/skills/search"
 )
 
 // listOptions are the flags of list and show.
@@ -158,63 +156,4 @@ func (o *listOptions) withBroken(rows []report.SkillRow, snapshot *skills.Snapsh
 	}
 	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
 	return rows
-}
-
-func newSearchCmd(a *app) *cobra.Command {
-	var reader config.ReaderOptions
-	limit, asJSON := 0, false
-	cmd := &cobra.Command{
-		Use:   "search QUERY",
-		Short: "Search the skills a model may see, as the tool search_skills does",
-		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
-			"first, as the tool search_skills does. Several words need no quotes.",
-		Args: cobra.MinimumNArgs(1),
-		RunE: runE(func(ctx context.Context, words []string) error {
-			if limit < 0 {
-				return exit.Usagef("give a number from 0", "--limit: %d is negative", limit)
-			}
-			snapshot, err := reader.Scan(ctx, &a.Process)
-			if err != nil {
-				return err
-			}
-			result, err := searchSkills(snapshot, strings.Join(words, " "), limit)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return report.WriteJSON(a.out, result)
-			}
-			return result.Print(a.out, a.err, a.columns(a.out))
-		}),
-	}
-	reader.Register(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 20, "most skills to print; 0 for all")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// searchSkills returns at most limit of the skills that a query finds; 0 for all.
-func searchSkills(snapshot *skills.Snapshot, query string, limit int) (*report.Found, error) {
-	offered, _ := catalog.Offered(snapshot)
-	index := search.New(offered)
-	result := &report.Found{Query: query, Hits: []report.Hit{}}
-	for page := (search.Page{Size: search.MaxPage}); ; {
-		found, err := index.Search(query, page)
-		if err != nil {
-			return nil, exit.Usagef("use fewer words", "search: %v", err)
-		}
-		result.Total, result.Suggestion = found.Total, found.Suggestion
-		for _, hit := range found.Hits {
-			if limit > 0 && len(result.Hits) == limit {
-				return result, nil
-			}
-			sk := hit.Skill
-			row := report.Hit{Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
-				Tier: sk.Root.Tier.String(), Score: hit.Score}
-			result.Hits = append(result.Hits, row)
-		}
-		if page.Cursor = found.Next; page.Cursor == "" {
-			return result, nil
-		}
-	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/search"
 )
 
 // dialect is the version of JSON Schema that the schemas are written in.
@@ -129,6 +130,7 @@ func outputs() []output {
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[report.Found]()},
+		{command: "search --evaluate", typ: reflect.TypeFor[search.Evaluation]()},
 		{command: "session list", record: "session"},
 		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
 		{command: "session show", record: "event", lines: true},

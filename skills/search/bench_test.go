@@ -18,13 +18,15 @@ func generated(n int) []*skills.Skill {
 	random := rand.New(rand.NewPCG(3, 4))
 	seen := map[string]bool{}
 	var vocabulary []string
-	for _, w := range strings.FieldsFunc(invented, func(r rune) bool { return strings.ContainsRune(" |\n.,:;?/()", r) }) {
+	for _, w := range strings.FieldsFunc(invented,
+		func(r rune) bool { return strings.ContainsRune(" |\n.,:;?/()", r) }) {
 		if w = strings.ToLower(w); !seen[w] {
 			seen[w] = true
 			vocabulary = append(vocabulary, w)
 		}
 	}
-	syllables := strings.Fields("con ver re port pro duc tion ma na ge ser vice ta ble in ter face mo del da ta op ti mi ze scan ner lo gic")
+	syllables := strings.Fields("con ver re port pro duc tion ma na ge ser vice ta ble in ter face mo del " +
+		"da ta op ti mi ze scan ner lo gic")
 	for len(vocabulary) < 12_000 {
 		var b strings.Builder
 		for range 2 + random.IntN(3) {
@@ -52,6 +54,7 @@ func generated(n int) []*skills.Skill {
 		all[i] = &skills.Skill{Path: fmt.Sprintf("team-%d/%s", i%40, name), Frontmatter: skills.Frontmatter{
 			Name: name, Description: text(15 + random.IntN(46)), Tags: strings.Fields(text(random.IntN(3))),
 		}}
+		all[i].Lead = text(60)
 		if i%4 == 0 {
 			all[i].Frontmatter.WhenToUse = text(12)
 		}
@@ -61,7 +64,8 @@ func generated(n int) []*skills.Skill {
 
 func BenchmarkSearch(b *testing.B) {
 	x := search.New(generated(10_000))
-	common := "the a to and of in for write with data files tests text code pages change find what have into from how them user use web plan state"
+	common := "the a to and of in for write with data files tests text code pages change find what have " +
+		"into from how them user use web plan state"
 	queries := []struct{ name, query string }{
 		{"word", "kubernetes"},
 		{"sentence", "find a skill that helps me extract tables from a scanned pdf report"},

@@ -17,6 +17,7 @@ const (
 	fieldTags
 	fieldDescription
 	fieldWhen
+	fieldLead
 	fields
 )
 
@@ -31,9 +32,9 @@ const (
 const saturation = 1.2
 
 var (
-	// In the order name, path, tags, description, when.
-	fieldWeight = [fields]float32{5, 2.5, 3, 1, 1}
-	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6}
+	// In the order name, path, tags, description, when, lead.
+	fieldWeight = [fields]float32{5, 2.5, 3, 1, 1, 0.3}
+	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6, 0.6}
 )
 
 // A word counts twice as much as a part of a compound.
@@ -56,26 +57,38 @@ func New(all []*skills.Skill) *Index {
 	x := &Index{skills: slices.Clone(all)}
 	slices.SortStableFunc(x.skills, func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) })
 	sum := sha256.New()
-	terms := map[string][]counted{} // in the order of skills
+	places := map[string]int{} // of terms in found
+	var found [][]counted      // in the order of skills
 	lengths := make([]([fields]float32), len(x.skills))
-	of := map[string]frequency{} // the terms of one skill
 	for doc, sk := range x.skills {
-		clear(of)
+		different := 0
 		for field, text := range texts(sk) {
 			sum.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(text))))
 			sum.Write([]byte(text))
 			count := func(term string, n uint8) {
-				in, known := of[term]
-				if !known && len(of) >= maxOfSkill {
+				place, known := places[term]
+				if known {
+					if last := &found[place][len(found[place])-1]; last.doc == uint32(doc) {
+						if last.in[field] <= 255-n {
+							last.in[field] += n
+						}
+						return
+					}
+				}
+				if different++; different > maxOfSkill {
 					return
 				}
-				if in[field] <= 255-n {
-					in[field] += n
+				if !known {
+					place = len(found)
+					places[strings.Clone(term)] = place // the index keeps no longer text alive
+					found = append(found, nil)
 				}
-				of[term] = in
+				in := frequency{}
+				in[field] = n
+				found[place] = append(found[place], counted{uint32(doc), in})
 			}
 			eachWord(text, func(w word) {
-				if emptyWords[w.text] && (field == fieldDescription || field == fieldWhen) {
+				if field >= fieldDescription && emptyWords[w.text] {
 					return
 				}
 				lengths[doc][field]++
@@ -85,23 +98,17 @@ func New(all []*skills.Skill) *Index {
 				}
 			})
 		}
-		for term, in := range of {
-			if terms[term] == nil {
-				term = strings.Clone(term) // the index keeps no longer text alive
-			}
-			terms[term] = append(terms[term], counted{uint32(doc), in})
-		}
 	}
 	sum.Sum(x.identity[:0])
-	x.terms = slices.Sorted(maps.Keys(terms))
+	x.terms = slices.Sorted(maps.Keys(places))
 	x.postings = make([][]posting, len(x.terms))
 	mean := meanLengths(lengths)
 	for i, term := range x.terms {
-		postings := make([]posting, len(terms[term]))
-		for n, c := range terms[term] {
-			postings[n] = posting{c.doc, weight(&c.in, &lengths[c.doc], &mean)}
+		of := found[places[term]]
+		x.postings[i] = make([]posting, len(of))
+		for n, c := range of {
+			x.postings[i][n] = posting{c.doc, weight(&c.in, &lengths[c.doc], &mean)}
 		}
-		x.postings[i] = postings
 	}
 	return x
 }
@@ -115,6 +122,7 @@ func texts(sk *skills.Skill) [fields]string {
 		fieldTags:        strings.Join(f.Tags[:min(len(f.Tags), maxField)], " "),
 		fieldDescription: f.Description,
 		fieldWhen:        f.WhenToUse,
+		fieldLead:        sk.Lead,
 	}
 	for field, text := range all {
 		all[field] = text[:min(len(text), maxField)]

@@ -90,7 +90,8 @@ func inventedSkills() []*skills.Skill {
 		}
 		path := fields[0]
 		all = append(all, &skills.Skill{Path: path, Frontmatter: skills.Frontmatter{
-			Name: path[strings.LastIndexByte(path, '/')+1:], Tags: strings.Fields(fields[1]), Description: fields[2], WhenToUse: fields[3],
+			Name: path[strings.LastIndexByte(path, '/')+1:], Tags: strings.Fields(fields[1]),
+			Description: fields[2], WhenToUse: fields[3],
 		}})
 	}
 	return all

@@ -18,11 +18,13 @@ const (
 // How much a word counts that is not the query's own.
 const (
 	asStem      = 0.85 // has the same stem
-	asBeginning = 0.5  // begins with the term
+	asBeginning = 0.5  // begins with the term, which no skill has
+	asOther     = 0.2  // begins with the term, which other skills have
 	asShorter   = 0.4  // is most of the term
 )
 
-// parse returns the words of a query that carry meaning, or all if none does.
+// parse returns the words of a query that carry meaning, or all if none does. Sentences have words that
+// say nothing about what is wanted, but would find the skills that are called "let" or "look".
 func parse(query string) []word {
 	var all []word
 	eachWord(query, func(w word) {
@@ -30,7 +32,8 @@ func parse(query string) []word {
 			all = append(all, w)
 		}
 	})
-	meaning := slices.DeleteFunc(slices.Clone(all), func(w word) bool { return emptyWords[w.text] })
+	meaning := slices.DeleteFunc(slices.Clone(all),
+		func(w word) bool { return emptyWords[w.text] || fillers[w.text] })
 	if len(meaning) > 0 {
 		return meaning
 	}
@@ -119,10 +122,16 @@ func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 				return
 			}
 		}
+		// Of a word that skills have others are rarely the beginning: "back" is not backoff, nor "mood"
+		// moody.
+		factor := float32(asBeginning)
+		if exact >= 0 {
+			factor = asOther
+		}
 		// Too many words begin with one or two letters to mean them.
 		if utf8.RuneCountInString(term) > 2 || exact < 0 {
 			for i := range x.beginning(term, expand) {
-				if i != exact && stem(x.terms[i]) != root && !yield(i, asBeginning) {
+				if i != exact && stem(x.terms[i]) != root && !yield(i, factor) {
 					return
 				}
 			}

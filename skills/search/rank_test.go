@@ -124,17 +124,20 @@ func TestSuggestion(t *testing.T) {
 			continue
 		}
 		if again, err := x.Search(result.Suggestion, search.Page{}); err != nil || again.Total == 0 {
-			t.Errorf("Search(%q) suggests %q, which finds %d, %v", tt.query, result.Suggestion, again.Total, err)
+			t.Errorf("Search(%q) suggests %q, which finds %d, %v", tt.query, result.Suggestion, again.Total,
+				err)
 		}
 	}
-	if result, err := search.New(nil).Search("pdf", search.Page{}); err != nil || result.Total != 0 || result.Suggestion != "" {
+	if result, err := search.New(nil).Search("pdf", search.Page{}); err != nil || result.Total != 0 ||
+		result.Suggestion != "" {
 		t.Errorf("Search of nothing = %+v, %v", result, err)
 	}
 }
 
 // TestStuffing makes sure that a skill does not win by repeating words, nor take memory by it.
 func TestStuffing(t *testing.T) {
-	all := append(inventedSkills(), skill("stuffed", strings.Repeat("pdf tables extract kubernetes excel ", 20_000)))
+	all := append(inventedSkills(), skill("stuffed",
+		strings.Repeat("pdf tables extract kubernetes excel ", 20_000)))
 	for _, query := range []string{"pdf tables", "kubernetes", "excel"} {
 		result, err := search.New(all).Search(query, search.Page{})
 		if err != nil || result.Hits[0].Skill.Path == "stuffed" {
@@ -145,12 +148,14 @@ func TestStuffing(t *testing.T) {
 	for i := range 1_100 {
 		fmt.Fprintf(&different, "%03x ", i)
 	}
-	for name, text := range map[string]string{"4 KiB": strings.Repeat("word ", 2_000), "1,024 words": different.String()[:4_080]} {
+	for name, text := range map[string]string{"4 KiB": strings.Repeat("word ", 2_000),
+		"1,024 words": different.String()[:4_080]} {
 		late := skill("late", text+"needle")
 		late.Frontmatter.WhenToUse = "needles"
 		result, err := search.New([]*skills.Skill{late}).Search("needle", search.Page{})
 		if want := map[string]int{"4 KiB": 1, "1,024 words": 0}[name]; err != nil || result.Total != want {
-			t.Errorf("a word after %s of the description: %d hits, %v, want %d", name, result.Total, err, want)
+			t.Errorf("a word after %s of the description: %d hits, %v, want %d", name, result.Total, err,
+				want)
 		}
 	}
 }
@@ -162,20 +167,26 @@ func TestOrderOfMatches(t *testing.T) {
 		{"word before beginning", "commit", "Commit it.", "Committees meet."},
 		{"word form before beginning", "parse", "Parsing it.", "Parsec it."},
 		{"joined before apart", "web socket", "Websocket servers.", "Web servers."},
-		{"whole query before a part of it", "convert invoices", "Convert " + strings.Repeat("filler ", 40) + "invoices.", "Convert, convert, convert, convert, convert."},
+		{"whole query before a part of it", "convert invoices",
+			"Convert " + strings.Repeat("filler ", 40) + "invoices.",
+			"Convert, convert, convert, convert, convert."},
 		{"the word itself says how rare it is", "des zebra", "Des.", "Striped zebra animals of the plains."},
 		{"rare before frequent", "describe zebra", "A zebra.", "Describe it."},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			all := []*skills.Skill{skill("a", tt.worse), skill("b", tt.better), skill("c", "Describe this."), skill("d", "Describe "+long)}
+			all := []*skills.Skill{skill("a", tt.worse), skill("b", tt.better), skill("c", "Describe this."),
+				skill("d", "Describe "+long)}
 			result, err := search.New(all).Search(tt.query, search.Page{})
-			if err != nil || len(result.Hits) < 2 || result.Hits[0].Skill.Path != "b" || result.Hits[1].Skill.Path != "a" {
-				t.Errorf("Search(%q) = %v, %v, want %q before %q", tt.query, summary(result), err, tt.better, tt.worse)
+			if err != nil || len(result.Hits) < 2 || result.Hits[0].Skill.Path != "b" ||
+				result.Hits[1].Skill.Path != "a" {
+				t.Errorf("Search(%q) = %v, %v, want %q before %q", tt.query, summary(result), err, tt.better,
+					tt.worse)
 			}
 		})
 	}
-	if result, err := search.New([]*skills.Skill{skill("a", "Deploy it.")}).Search("deployment", search.Page{}); err != nil || result.Total != 1 {
+	if result, err := search.New([]*skills.Skill{skill("a", "Deploy it.")}).Search("deployment",
+		search.Page{}); err != nil || result.Total != 1 {
 		t.Errorf("Search(deployment) does not find what deploys: %v", err)
 	}
 }
@@ -185,11 +196,15 @@ func TestExactName(t *testing.T) {
 	all := []*skills.Skill{
 		skill("data", strings.Repeat("Sorts, filters and stores records of all kinds for later. ", 4)),
 		skill("data-data", "Data, data, data."), skill("tools/data-model", "Data of a data model for data."),
-		skill("data--my_records", "Something else."), skill("data--data--my_records", "Data, my data--my_records."),
+		skill("data--my_records", "Something else."),
+		skill("data--data--my_records", "Data, my data--my_records."),
 	}
 	all[2].Frontmatter.Name = "the model"
-	for query, want := range map[string]string{"data": "data", "DATA": "data", "data-data": "data-data", "tools/data-model": "tools/data-model", "Data Model": "tools/data-model", " data--my_records": "data--my_records"} {
-		if result, err := search.New(all).Search(query, search.Page{}); err != nil || result.Hits[0].Skill.Path != want {
+	for query, want := range map[string]string{"data": "data", "DATA": "data", "data-data": "data-data",
+		"tools/data-model": "tools/data-model", "Data Model": "tools/data-model",
+		" data--my_records": "data--my_records"} {
+		if result, err := search.New(all).Search(query, search.Page{}); err != nil ||
+			result.Hits[0].Skill.Path != want {
 			t.Errorf("Search(%q) = %v, %v, want %s first", query, summary(result), err, want)
 		}
 	}

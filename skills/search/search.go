@@ -1,12 +1,17 @@
 // Package search finds skills by keywords, ranked, in a catalogue that is too large to be shown.
 //
 // An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25 over
-// name, path, tags, description and when_to_use, in that order of weight. Words are compared
+// name, path, tags, description, when_to_use and the beginning of the instructions, in that order of
+// weight. Words are compared
 // without regard to case and to compatibility forms, in every script; text of scripts that put no
 // spaces between words is compared by pairs of characters. The beginning of a word finds the word.
 // Equal skills and equal queries give equal results, in equal order.
 //
-// It does not read the instructions of skills or their files, and it does not decide who may see a
+// It knows no synonyms: a list of 136 groups of them, written by hand, found 6 more of 40 sentences that
+// its author knew, and one less of 40 others. More of the instructions, and words of the best hits added to
+// the query, found no more either. [Index.Evaluate] measures it, beside plain BM25.
+//
+// It does not read the rest of the instructions or other files, and it does not decide who may see a
 // skill: it finds any of the skills it was given. A skill's own description decides how it ranks, so
 // rank is not a reason for trust.
 //
@@ -51,7 +56,7 @@ var (
 		"the cursor belongs to another query or to an earlier catalogue: ask again without it")
 )
 
-// Index holds what is needed to search some skills: about 0.5 KiB for each, besides the skills
+// Index holds what is needed to search some skills: about 1 KiB for each, besides the skills
 // themselves. It is immutable and safe for concurrent use.
 type Index struct {
 	skills   []*skills.Skill // in byte order of Path

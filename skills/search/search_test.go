@@ -25,7 +25,8 @@ func paths(result search.Result) []string {
 }
 
 func skill(path, description string) *skills.Skill {
-	return &skills.Skill{Path: path, Frontmatter: skills.Frontmatter{Name: path[strings.LastIndexByte(path, '/')+1:], Description: description}}
+	return &skills.Skill{Path: path, Frontmatter: skills.Frontmatter{Name: path[strings.LastIndexByte(path,
+		'/')+1:], Description: description}}
 }
 
 // TestNothingAsked lists all skills for queries that hold no word.
@@ -35,7 +36,8 @@ func TestNothingAsked(t *testing.T) {
 		result, err := search.New(all).Search(query, search.Page{Size: 3})
 		want := []string{"acme/billing/invoices", "acme/billing/refunds", "acme/legal/contract-review"}
 		if err != nil || result.Total != len(all) || !slices.Equal(paths(result), want) {
-			t.Errorf("Search(%q) = %q of %d, %v, want %q of %d", query, paths(result), result.Total, err, want, len(all))
+			t.Errorf("Search(%q) = %q of %d, %v, want %q of %d", query, paths(result), result.Total, err,
+				want, len(all))
 		}
 	}
 }
@@ -80,7 +82,8 @@ func TestPages(t *testing.T) {
 	for i := range 45 {
 		all = append(all, skill(fmt.Sprintf("s-%02d", i), "Convert files."))
 	}
-	if exact, err := search.New(all[:20]).Search("convert", search.Page{}); err != nil || exact.Total != 20 || exact.Next != "" {
+	if exact, err := search.New(all[:20]).Search("convert", search.Page{}); err != nil || exact.Total != 20 ||
+		exact.Next != "" {
 		t.Errorf("a result of one whole page = %d hits, next %q, %v", exact.Total, exact.Next, err)
 	}
 	x := search.New(all)
@@ -100,7 +103,8 @@ func TestPages(t *testing.T) {
 		if !slices.Equal(sizes, []int{20, 20, 5}) {
 			t.Errorf("pages of Search(%q) have %v hits, want 20, 20, 5", query, sizes)
 		}
-		if whole, err := x.Search(query, search.Page{Size: 1_000}); err != nil || !slices.Equal(paths(whole), got) {
+		if whole, err := x.Search(query, search.Page{Size: 1_000}); err != nil ||
+			!slices.Equal(paths(whole), got) {
 			t.Errorf("pages of Search(%q) = %q, want %q, %v", query, got, paths(whole), err)
 		}
 	}
@@ -175,7 +179,8 @@ func TestCursor(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if result, err := tt.index.Search(tt.query, search.Page{Cursor: tt.cursor}); !errors.Is(err, search.ErrCursor) {
+			if result, err := tt.index.Search(tt.query, search.Page{Cursor: tt.cursor}); !errors.Is(err,
+				search.ErrCursor) {
 				t.Errorf("Search = %q, %v, want ErrCursor", paths(result), err)
 			}
 		})
@@ -184,12 +189,14 @@ func TestCursor(t *testing.T) {
 
 func TestQueryLimit(t *testing.T) {
 	x := search.New(inventedSkills())
-	for _, query := range []string{strings.Repeat("a", search.MaxQuery), strings.Repeat("技", search.MaxQuery), strings.Repeat("a ", search.MaxQuery/2)} {
+	for _, query := range []string{strings.Repeat("a", search.MaxQuery), strings.Repeat("技", search.MaxQuery),
+		strings.Repeat("a ", search.MaxQuery/2)} {
 		if _, err := x.Search(query, search.Page{}); err != nil {
 			t.Errorf("Search of %d characters: %v", search.MaxQuery, err)
 		}
 	}
-	if _, err := x.Search(strings.Repeat("a", search.MaxQuery+1), search.Page{}); !errors.Is(err, search.ErrQuery) {
+	if _, err := x.Search(strings.Repeat("a", search.MaxQuery+1), search.Page{}); !errors.Is(err,
+		search.ErrQuery) {
 		t.Errorf("Search of one character more = %v, want ErrQuery", err)
 	}
 }
@@ -216,7 +223,8 @@ func TestConcurrent(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 20 {
-				if got, err := x.Search("write tests", search.Page{}); err != nil || !slices.Equal(paths(got), paths(want)) {
+				if got, err := x.Search("write tests", search.Page{}); err != nil ||
+					!slices.Equal(paths(got), paths(want)) {
 					t.Errorf("Search = %q, %v, want %q", paths(got), err, paths(want))
 				}
 			}
@@ -237,7 +245,8 @@ func FuzzSearch(f *testing.F) {
 	f.Add("技能 データ ไทย", "AAAA", "งานวิจัย", -1)
 	f.Add("ﬁ ß ſ İ \xff", "", "İıſK", 1_000)
 	f.Fuzz(func(t *testing.T, query, cursor, description string, size int) {
-		for _, index := range []*search.Index{x, search.New([]*skills.Skill{skill("a", description), skill("b", query)})} {
+		for _, index := range []*search.Index{x,
+			search.New([]*skills.Skill{skill("a", description), skill("b", query)})} {
 			result, err := index.Search(query, search.Page{Cursor: cursor, Size: size})
 			if err != nil {
 				if !errors.Is(err, search.ErrCursor) && !errors.Is(err, search.ErrQuery) {
@@ -248,11 +257,13 @@ func FuzzSearch(f *testing.F) {
 			if len(result.Hits) > min(result.Total, search.MaxPage) {
 				t.Fatalf("Search(%q) has %d hits of %d", query, len(result.Hits), result.Total)
 			}
-			if again, err := index.Search(query, search.Page{Cursor: cursor, Size: size}); err != nil || !cmp.Equal(paths(again), paths(result)) || again.Next != result.Next {
+			if again, err := index.Search(query, search.Page{Cursor: cursor, Size: size}); err != nil ||
+				!cmp.Equal(paths(again), paths(result)) || again.Next != result.Next {
 				t.Fatalf("Search(%q) is not repeatable: %v", query, err)
 			}
 			if result.Next != "" {
-				if next, err := index.Search(query, search.Page{Cursor: result.Next, Size: size}); err != nil || len(next.Hits) == 0 {
+				if next, err := index.Search(query,
+					search.Page{Cursor: result.Next, Size: size}); err != nil || len(next.Hits) == 0 {
 					t.Fatalf("the page after Search(%q) = %q, %v", query, paths(next), err)
 				}
 			}

@@ -43,11 +43,18 @@ func eachWord(text string, yield func(word)) {
 		} else {
 			end += suffix(text[at:end], text[end:])
 			run := text[at:end]
-			yield(word{text: clip(fold(run)), parts: split(run)})
+			if strings.ContainsFunc(run, notPlain) {
+				yield(word{text: clip(fold(run)), parts: split(run)})
+			} else {
+				yield(word{text: clip(run)}) // most words
+			}
 		}
 		at = end
 	}
 }
+
+// notPlain reports whether r is not a small letter of ASCII.
+func notPlain(r rune) bool { return r < 'a' || r > 'z' }
 
 func inWord(r rune) bool {
 	if r < utf8.RuneSelf {
@@ -97,9 +104,6 @@ func eachPair(run string, yield func(word)) {
 // split returns the parts of a compound, folded: words joined by capitals or with digits. Parts of
 // one character are left out.
 func split(run string) []string {
-	if !strings.ContainsFunc(run, func(r rune) bool { return r < 'a' || r > 'z' }) {
-		return nil
-	}
 	var parts []string
 	start, whole := 0, len(run)
 	cut := func(end int) {
@@ -146,21 +150,32 @@ func clip(s string) string {
 }
 
 // emptyWords are in most descriptions and say nothing about a skill.
-var emptyWords = func() map[string]bool {
-	words := map[string]bool{}
-	for word := range strings.FieldsSeq("a about an and any are as at be by can do does for from has have " +
-		"help helps how i if in into is it its me my need needs of on or skill skills so that the their " +
-		"them these this to use used user users using want wants we what when where which will " +
-		"with you your") {
-		words[word] = true
+var emptyWords = setOf("a about an and any are as at be by can do does for from has have " +
+	"help helps how i if in into is it its me my need needs of on or skill skills so that the their " +
+	"them these this to use used user users using want wants we what when where which will " +
+	"with you your")
+
+// fillers are the words of sentences that say nothing about what is wanted.
+var fillers = setOf("he she they our us mine him her his hers theirs who whom whose why did done doing was " +
+	"were been being am not don had having would should could may might must shall no nor doesn didn isn " +
+	"aren won cant there here then than too very just also only some any each every all both few more " +
+	"most other such own ever never now again please way thing things something someone somebody anyone " +
+	"anybody everything everyone let lets get gets got getting go goes going put tell tells say says " +
+	"know think see give show look looks like up down out off over under after before between through " +
+	"while because until against into t s m d ll re ve much many one two three")
+
+func setOf(words string) map[string]bool {
+	set := map[string]bool{}
+	for word := range strings.FieldsSeq(words) {
+		set[word] = true
 	}
-	return words
-}()
+	return set
+}
 
 // stem cuts the endings of English words that change least of the meaning. Other words are their
 // own stem.
 func stem(s string) string {
-	if len(s) < 4 || strings.ContainsFunc(s, func(r rune) bool { return r < 'a' || r > 'z' }) {
+	if len(s) < 4 || strings.ContainsFunc(s, notPlain) {
 		return s
 	}
 	switch {

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+
+	"github.com/skillsd/skillsd/skills/search"
 )
 
 // Hit is a found skill as search --json prints it.
@@ -52,4 +54,26 @@ func (f *Found) Print(out, stderr io.Writer, columns int) error {
 		fmt.Fprintf(stderr, "did you mean: %s\n", Printable(f.Suggestion))
 	}
 	return nil
+}
+
+// PrintEvaluation prints a table of the scores, and the questions that are not answered well.
+func PrintEvaluation(out io.Writer, e *search.Evaluation) error {
+	w := bufio.NewWriter(out)
+	fmt.Fprintf(w, "%-18s%6s%6s%6s%6s\n", fmt.Sprintf("%d questions", e.Questions), "first", "in 5", "in 20",
+		"MRR")
+	row := func(name string, s *search.Scores) {
+		fmt.Fprintf(w, "%-18s%6d%6d%6d%6.2f\n", name, s.At1, s.At5, s.At20, s.MRR)
+	}
+	row("search_skills", &e.Search)
+	row("plain BM25", &e.Plain)
+	for _, a := range e.Answers {
+		if a.Place > 5 || a.Place == 0 {
+			place := "not found"
+			if a.Place > 0 {
+				place = fmt.Sprintf("place %d", a.Place)
+			}
+			fmt.Fprintf(w, "%s: %s (%s)\n", place, Printable(a.Query), Printable(a.Want[0]))
+		}
+	}
+	return w.Flush()
 }

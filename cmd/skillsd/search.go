@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/catalog"
+	"github.com/skillsd/skillsd/skills/search"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+func newSearchCmd(a *app) *cobra.Command {
+	var reader config.ReaderOptions
+	limit, asJSON, questions := 0, false, ""
+	cmd := &cobra.Command{
+		Use:   "search {QUERY | --evaluate FILE}",
+		Short: "Search the skills a model may see, as the tool search_skills does",
+		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
+			"first, as the tool search_skills does; the beginning of the instructions counts for " +
+			"less. Several " +
+			"words need no quotes.\n\n--evaluate measures how well search finds your skills: each line " +
+			"of FILE is " +
+			"a query, a tab, and the path or name of the skill that answers it; of several with " +
+			"tabs between " +
+			"them, any is right. # begins a comment. It prints how many answers are the first hit, among " +
+			"5 and among 20, the mean of 1/place (MRR), and the same for plain BM25; then the questions " +
+			"whose answer is not among the first 5.",
+		Args: func(cmd *cobra.Command, words []string) error {
+			if questions != "" && len(words) == 0 {
+				return nil
+			}
+			if questions != "" {
+				return exit.Usagef("leave out one of the two", "search: --evaluate takes the place of QUERY")
+			}
+			return cobra.MinimumNArgs(1)(cmd, words)
+		},
+		RunE: runE(func(ctx context.Context, words []string) error {
+			if limit < 0 {
+				return exit.Usagef("give a number from 0", "--limit: %d is negative", limit)
+			}
+			snapshot, err := reader.Scan(ctx, &a.Process)
+			if err != nil {
+				return err
+			}
+			offered, _ := catalog.Offered(snapshot)
+			index := search.New(offered)
+			if questions != "" {
+				return a.evaluate(index, questions, asJSON)
+			}
+			result, err := searchSkills(index, strings.Join(words, " "), limit)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return report.WriteJSON(a.out, result)
+			}
+			return result.Print(a.out, a.err, a.columns(a.out))
+		}),
+	}
+	reader.Register(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 20, "most skills to print; 0 for all")
+	cmd.Flags().StringVar(&questions, "evaluate", "",
+		"measure search with the questions of `FILE`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// searchSkills returns at most limit of the skills that a query finds; 0 for all.
+func searchSkills(index *search.Index, query string, limit int) (*report.Found, error) {
+	result := &report.Found{Query: query, Hits: []report.Hit{}}
+	for page := (search.Page{Size: search.MaxPage}); ; {
+		found, err := index.Search(query, page)
+		if err != nil {
+			return nil, exit.Usagef("use fewer words", "search: %v", err)
+		}
+		result.Total, result.Suggestion = found.Total, found.Suggestion
+		for _, hit := range found.Hits {
+			if limit > 0 && len(result.Hits) == limit {
+				return result, nil
+			}
+			sk := hit.Skill
+			row := report.Hit{Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
+				Tier: sk.Root.Tier.String(), Score: hit.Score}
+			result.Hits = append(result.Hits, row)
+		}
+		if page.Cursor = found.Next; page.Cursor == "" {
+			return result, nil
+		}
+	}
+}
+
+// evaluate measures search with the questions of a file.
+func (a *app) evaluate(index *search.Index, file string, asJSON bool) error {
+	data, err := fsys.ReadFile(file, maxQuestions, nil)
+	if err != nil {
+		return fmt.Errorf("--evaluate: %w", err)
+	}
+	questions, err := search.ParseQuestions(string(data))
+	if err != nil {
+		return exit.Usagef("see `skillsd search --help`", "--evaluate %s: %v", file, err)
+	}
+	result, err := index.Evaluate(questions)
+	if err != nil {
+		return exit.Usagef("use paths or names that `skillsd list` prints", "--evaluate %s: %v", file, err)
+	}
+	if asJSON {
+		return report.WriteJSON(a.out, result)
+	}
+	return report.PrintEvaluation(a.out, result)
+}
+
+// maxQuestions bounds a file of questions, in bytes.
+const maxQuestions = 16 << 20

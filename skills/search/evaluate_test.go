@@ -1,0 +1,88 @@
+package search_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/search"
+)
+
+// sentences are questions as users ask them, in words that few descriptions have.
+const sentences = `
+# a comment, and an empty line
+
+the customer wants his money back for the broken lamp	acme/billing/refunds
+can you look at my patch before I merge it	code-review
+this test is green on my machine and red on the server every third time	flaky-tests
+our page takes ages because the browser loads half a megabyte of code	javascript-bundle
+which commit broke the build	git-bisect
+the report is slow, I think a database index is missing	sql-tuning
+write down who promised what in the call	meeting-notes
+we decided to use a queue, note down why	adr-writer
+what should our users know about the new version	release-notes	changelog
+put the numbers of this spreadsheet into a nice picture	data-visualization
+let people log in with their google account	oauth2-login
+I have a scan of a bank statement and need the figures in a table	pdf-tables
+the pod keeps restarting	kubernetes-debug
+my mailbox is full, what is urgent	email-triage
+how many requests at once can our service take	load-testing
+a new colleague starts on Monday	acme/onboarding
+tell me what the other side changed in this contract	acme/legal/contract-review
+get me to Lisbon and back with a hotel near the beach	travel-booking
+somebody committed a password, what else leaks	security-audit	password-policy
+shrink these photos for the web	image-resize
+`
+
+// TestEvaluate holds how well search answers sentences and keywords: it may get better.
+func TestEvaluate(t *testing.T) {
+	x := search.New(inventedSkills())
+	questions, err := search.ParseQuestions(sentences)
+	if err != nil || len(questions) != 20 {
+		t.Fatalf("%d questions, %v", len(questions), err)
+	}
+	e, err := x.Evaluate(questions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Search.At1 < 11 || e.Search.At5 < 15 || e.Search.MRR < e.Plain.MRR || e.Search.At5 < e.Plain.At5 {
+		t.Errorf("%+v, plain BM25 %+v", e.Search, e.Plain)
+		for _, a := range e.Answers {
+			t.Logf("%d (%d) %s", a.Place, a.Plain, a.Query)
+		}
+	}
+}
+
+func TestParseQuestions(t *testing.T) {
+	got, err := search.ParseQuestions("\ufeffa b\tx/y\t Name of it \r\n\n# c\td\n")
+	if want := []search.Question{{Query: "a b", Want: []string{"x/y", "Name of it"}}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for _, text := range []string{"a b", "ok\tx\na\t \t"} {
+		if got, err := search.ParseQuestions(text); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("ParseQuestions(%q) = %v, %v", text, got, err)
+		}
+	}
+	for _, q := range []search.Question{{Query: "a", Want: []string{"gone"}}, {Query: strings.Repeat("a", search.MaxQuery+1), Want: []string{"a"}}} {
+		if e, err := search.New([]*skills.Skill{skill("a", "b")}).Evaluate([]search.Question{q}); err == nil {
+			t.Errorf("Evaluate(%.20q) = %+v", q.Query, e)
+		}
+	}
+}
+
+// TestSentence makes sure that words of the sentence, not of the wish, and beginnings of other words
+// find nothing better than what is asked for.
+func TestSentence(t *testing.T) {
+	all := []*skills.Skill{skill("let-fate-decide", "Draws cards."), skill("backoffice", "Offers backoff and backups."),
+		skill("sandwich", "Let me get you the thing."), skill("mailer", "Sends an app message."), skill("rates", "How to back out when a rate limit is hit."),
+		skill("sheet", "A table."), skill("quiet", "Does nothing.")}
+	all[5].Lead = "# Sheet\n\nPivot numbers of a quarter."
+	for query, want := range map[string]string{"let me see how my app can get out of sending this thing": "mailer", "I hit the limit, how do I back off": "rates",
+		"pivot": "sheet", "make a pivot of the quarter": "sheet"} {
+		result, err := search.New(all).Search(query, search.Page{})
+		if err != nil || len(result.Hits) == 0 || result.Hits[0].Skill.Path != want {
+			t.Errorf("Search(%q) = %v, %v, want %s first", query, summary(result), err, want)
+		}
+	}
+}
