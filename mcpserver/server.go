@@ -189,14 +189,24 @@ func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 }
 
 // logDiagnostics logs the diagnostics of roots and directories that are new, and of the skills at the
-// given paths.
+// given paths: one line for each code, with the first of them.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
+	type sum struct {
+		count int
+		first skills.Diagnostic
+		skill string // of first
+	}
+	sums := map[skills.Code]*sum{}
+	var order []skills.Code
 	warn := func(path string, d skills.Diagnostic) {
-		if d.Severity != skills.Info {
-			s.cfg.Logger.WarnContext(ctx, "skill diagnostic",
-				slog.String("code", string(d.Code)), slog.String("skill", path),
-				slog.String("path", d.Path), slog.String("err", d.Detail))
+		if d.Severity == skills.Info {
+			return
 		}
+		if sums[d.Code] == nil {
+			sums[d.Code] = &sum{first: d, skill: path}
+			order = append(order, d.Code)
+		}
+		sums[d.Code].count++
 	}
 	s.logging.Lock()
 	before := s.logged
@@ -213,6 +223,18 @@ func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, 
 				warn(path, d)
 			}
 		}
+	}
+	for _, code := range order {
+		of := sums[code]
+		attrs := []any{slog.String("code", string(code)), slog.String("skill", of.skill),
+			slog.String("path", of.first.Path), slog.String("err", of.first.Detail)}
+		message := "skill diagnostic"
+		if of.count > 1 {
+			message = "skill diagnostics; this is the first, `skillsd list` and `skillsd doctor` " +
+				"have the others"
+			attrs = append(attrs, slog.Int("count", of.count))
+		}
+		s.cfg.Logger.WarnContext(ctx, message, attrs...)
 	}
 }
 

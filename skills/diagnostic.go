@@ -148,13 +148,12 @@ var fixes = map[Code]string{
 	CodeInvalidEncoding: "save SKILL.md as UTF-8 text without NUL bytes",
 	CodeInvalidFrontmatter: "make it plain YAML between two lines ---: keys and values, without anchors " +
 		"and tags, in 64 KiB",
-	CodeFrontmatterRepaired: "correct the line: quotes around a value, spaces for tabs, a closing ---, " +
-		"a missing field",
-	CodeMissingName:        "add name: with the name of the directory",
-	CodeMissingDescription: "add description: and say what the skill does and when to use it",
-	CodeInvalidName:        "use 1 to 64 lower-case letters, digits and single hyphens between them",
-	CodeNameMismatch:       "give the directory the skill's name, or the skill the directory's",
-	CodeNotPublishable:     "follow the rule named here; until then only the tools serve the skill",
+	CodeFrontmatterRepaired: "write what was meant, so that every client reads it alike",
+	CodeMissingName:         "add name: with the name of the directory",
+	CodeMissingDescription:  "add description: and say what the skill does and when to use it",
+	CodeInvalidName:         "use 1 to 64 lower-case letters, digits and single hyphens between them",
+	CodeNameMismatch:        "give the directory the skill's name, or the skill the directory's",
+	CodeNotPublishable:      "follow the rule named here; until then only the tools serve the skill",
 
 	CodeUnreadableResource: "make it a regular file that can be read, or remove it",
 	CodeResourceOutside:    "copy the target into the skill in place of the link",
@@ -176,6 +175,17 @@ var fixes = map[Code]string{
 // Fix returns in one phrase what to do about a diagnostic of this code. It is empty only for a code
 // outside of the list.
 func (c Code) Fix() string { return fixes[c] }
+
+// Fix returns in one phrase what to do about the diagnostic.
+func (d *Diagnostic) Fix() string {
+	switch {
+	case d.Code == CodeFrontmatterRepaired:
+		return frontmatter.Fix(d.Detail)
+	case d.Code == CodeOutsideRoot && d.Severity == Error: // of a skill file
+		return "put the file here in place of the link"
+	}
+	return d.Code.Fix()
+}
 
 // Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.
 // Diagnostics of skills and files name no place of this machine; the diagnostics of a snapshot may,

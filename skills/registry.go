@@ -171,7 +171,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	}
 	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
 		state: newIndexState(sk.lastIndex())}
-	data, m, err := readLinked(sk.place, sk.File, nil)
+	data, m, err := fresh.readLinked(nil)
 	if err == nil {
 		err = fresh.parse(data, m)
 	}

@@ -246,7 +246,7 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 		over := len(w.visits)+len(level) > s.opts.MaxDirs
 		if over {
 			level = level[:s.opts.MaxDirs-len(w.visits)]
-			s.note(Error, CodeScanLimit, a.path,
+			s.note(Error, CodeScanLimit, cmp.Or(a.path, a.root.Dir),
 				"there are more than %d directories; the others are not scanned", s.opts.MaxDirs)
 		}
 		var again []string

@@ -49,6 +49,19 @@ func (s *Snapshot) Broken() []*Skill {
 	return broken
 }
 
+// Cut returns the diagnostics that say which directories were not scanned because of a limit: there may be
+// skills that the snapshot does not know.
+func (s *Snapshot) Cut() []Diagnostic {
+	var cut []Diagnostic
+	for _, d := range s.Diagnostics {
+		last := d.Path[strings.LastIndexByte(d.Path, '/')+1:]
+		if d.Code == CodeScanLimit && d.Severity == Error && last != upperFile && last != lowerFile {
+			cut = append(cut, d)
+		}
+	}
+	return cut
+}
+
 // assemble makes a snapshot of the skills a scan found, by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions) *Snapshot {
 	s := &Snapshot{

@@ -29,6 +29,9 @@ type place struct {
 	base string // a directory of this machine, free of links; unused with fsys
 	fsys fs.FS
 	rel  string // slash-separated, below base or fsys, free of links when it was found
+	// skillFile is the file below base that the skill file is a link to, free of links when it was found;
+	// empty if the skill file is in the directory.
+	skillFile string
 }
 
 // key identifies the directory: two skills with the same one are the same.
@@ -56,12 +59,67 @@ func (p place) open() (tree, error) {
 	if p.rel == "." {
 		return osTree{base}, nil
 	}
-	defer base.Close()
 	root, err := base.OpenRoot(filepath.FromSlash(p.rel))
+	if err == nil && p.skillFile != "" {
+		return linkedTree{osTree{root}, osTree{base}, p.skillFile}, nil
+	}
+	base.Close()
 	if err != nil {
 		return nil, cause(err)
 	}
 	return osTree{root}, nil
+}
+
+// follow returns the place of a skill whose skill file is a link to the one of another directory of base.
+//
+// Errors: ErrOutsideRoot also for a link to a file of another name: whoever may write one skill must not
+// have any file of the root served.
+func (p place) follow(name string) (place, error) {
+	if p.fsys != nil || p.rel == "." {
+		return p, ErrOutsideRoot
+	}
+	target, err := filepath.EvalSymlinks(filepath.Join(p.onDisk(), name))
+	if err != nil {
+		return p, cause(err)
+	}
+	if last := filepath.Base(target); !within(p.base, target) || last != upperFile && last != lowerFile {
+		return p, ErrOutsideRoot
+	}
+	p.skillFile = strings.Trim(filepath.ToSlash(target[len(p.base):]), "/")
+	return p, nil
+}
+
+// linkedTree is the directory of a skill whose skill file is a file of another directory of base.
+type linkedTree struct {
+	osTree
+	base      osTree
+	skillFile string
+}
+
+func (t linkedTree) lstat(name string) (fs.FileInfo, error) {
+	if name == upperFile || name == lowerFile {
+		return t.base.lstat(t.skillFile)
+	}
+	return t.osTree.lstat(name)
+}
+
+func (t linkedTree) stat(name string) (fs.FileInfo, error) {
+	if name == upperFile || name == lowerFile {
+		return t.base.stat(t.skillFile)
+	}
+	return t.osTree.stat(name)
+}
+
+func (t linkedTree) open(name string) (fs.File, error) {
+	if name == upperFile || name == lowerFile {
+		return t.base.open(t.skillFile)
+	}
+	return t.osTree.open(name)
+}
+
+func (t linkedTree) close() {
+	t.osTree.close()
+	t.base.close()
 }
 
 // tree is a directory whose links are followed only if they lead to something within it.

@@ -87,7 +87,9 @@ func unloadable(err error) Diagnostic {
 		return diagnose(Error, CodeScanLimit, "", "the file has more than %d bytes", MaxSkillFile)
 	case errors.Is(err, ErrOutsideRoot):
 		return diagnose(Error, CodeOutsideRoot, "",
-			"the file is a link that leads out of its directory; the files of a skill are below it")
+			"the file is a link out of its root, or not to another SKILL.md")
+	case errors.Is(err, ErrNotFound):
+		return diagnose(Error, CodeUnreadableSkill, "", "the file is a link to nothing")
 	}
 	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
 }

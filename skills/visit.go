@@ -268,7 +268,7 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	} else if file.mode == 0 {
 		data, m, err = f.read(file.name, MaxSkillFile, v.buf)
 	} else {
-		data, m, err = readLinked(at, file.name, v.buf)
+		data, m, err = sk.readLinked(v.buf)
 	}
 	if err == nil {
 		v.buf = data
@@ -285,14 +285,23 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	v.out.skills = append(v.out.skills, sk)
 }
 
-// readLinked reads a skill file that may be a link to a file of the skill.
-func readLinked(at place, name string, buf []byte) ([]byte, mark, error) {
-	t, err := at.open()
-	if err != nil {
-		return nil, mark{}, err
+// readLinked reads a skill file that may be a link to a file of the skill, or to the skill file of another
+// directory of the root.
+func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
+	for s.place.skillFile = ""; ; {
+		t, err := s.place.open()
+		if err != nil {
+			return nil, mark{}, err
+		}
+		data, m, err = readTree(t, s.File, MaxSkillFile, buf)
+		t.close()
+		if s.place.skillFile != "" || !errors.Is(err, ErrOutsideRoot) {
+			return data, m, err
+		}
+		if s.place, err = s.place.follow(s.File); err != nil {
+			return nil, mark{}, err
+		}
 	}
-	defer t.close()
-	return readTree(t, name, MaxSkillFile, buf)
 }
 
 // parse fills the skill from the bytes of its file.

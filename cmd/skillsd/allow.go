@@ -94,6 +94,13 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) error {
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
+		for _, withheld := range snapshot.Withheld {
+			if withheld.Path == entry.Skill {
+				status := snapshot.Status(withheld)
+				return exit.Errorf(exit.Failure, "no script of it runs before that is mended",
+					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
+			}
+		}
 		// An entry names a path, because the name could be that of another skill tomorrow.
 		_, err := snapshot.Lookup(entry.Skill)
 		if err == nil {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -96,6 +96,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		rows = slices.DeleteFunc(rows, func(row report.SkillRow) bool { return row.State != o.Only })
 	}
 	found := report.Diagnostics(snapshot.Diagnostics)
+	partial := o.app.partial(snapshot)
 	if o.JSON {
 		if err := report.AddViolations(ctx, rows); err != nil {
 			return err
@@ -103,7 +104,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		if err := report.WriteJSON(o.app.out, o.withBroken(rows, snapshot)); err != nil {
 			return err
 		}
-		return errors.Join(report.WriteDiagnostics(o.app.err, found, len(found)), o.unreadable(snapshot))
+		return cmp.Or(report.WriteDiagnostics(o.app.err, found, len(found)), partial, o.unreadable(snapshot))
 	}
 	switch {
 	case len(rows) > 0:
@@ -120,7 +121,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	return errors.Join(report.WriteDiagnostics(o.app.err, found, report.MaxListed), o.unreadable(snapshot))
+	return cmp.Or(report.WriteDiagnostics(o.app.err, found, maxOfCode), partial, o.unreadable(snapshot))
 }
 
 // unreadable returns an error without a text, the diagnostics have it, if a root that was given could not be
@@ -133,6 +134,23 @@ func (o *listOptions) unreadable(snapshot *skills.Snapshot) error {
 		return &exit.Error{Code: exit.Failure}
 	}
 	return nil
+}
+
+// maxOfCode bounds the diagnostics of one code that list prints; --json has all.
+const maxOfCode = 3
+
+// partial says that limits cut the scan, before anything else is printed, and returns the error of the
+// command in that case.
+func (a *app) partial(snapshot *skills.Snapshot) error {
+	cut := snapshot.Cut()
+	if len(cut) == 0 {
+		return nil
+	}
+	for _, d := range cut {
+		a.notef("skillsd: warning: skills may be missing below: %s",
+			report.ProblemLine(d.Path, string(d.Code), d.Detail, ""))
+	}
+	return exit.Errorf(exit.Failure, cut[0].Fix(), "the scan was cut by a limit; skills may be missing")
 }
 
 // stateBroken is the state of a skill that cannot be loaded.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -57,10 +58,11 @@ func newSearchCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			partial := a.partial(snapshot)
 			if asJSON {
-				return report.WriteJSON(a.out, result)
+				return cmp.Or(report.WriteJSON(a.out, result), partial)
 			}
-			return result.Print(a.out, a.err, a.columns(a.out))
+			return cmp.Or(result.Print(a.out, a.err, a.columns(a.out)), partial)
 		}),
 	}
 	reader.Register(cmd.Flags())

@@ -26,8 +26,8 @@ func newServeCmd(a *app) *cobra.Command {
 		Short: "Serve skills over stdio or HTTP",
 		Long: "Serve skills to one MCP client over stdin and stdout, or with --http or --unix to many\n" +
 			"over HTTP. Without --skills-root the conventional directories are served: ./skills,\n" +
-			"./.agents/skills and ./.claude/skills (untrusted), ~/.agents/skills and ~/.claude/skills.\n" +
-			"What `skillsd install` installed is served as well.\n\n" +
+			"./.agents/skills, ./.claude/skills and ./.github/skills (untrusted), ~/.agents/skills and\n" +
+			"~/.claude/skills. What `skillsd install` installed is served as well.\n\n" +
 			"Nothing may run unless it is allowed twice, the tool and the exact script:\n\n" +
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
 			"    --allow-skill-script pdf:scripts/extract.py \\\n" +

@@ -228,7 +228,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 			found = append(found, v)
 		}
 		note := func(place string) {
-			o.app.notef("note: %s", report.ProblemLine(place, string(d.Code), d.Detail, d.Code.Fix()))
+			o.app.notef("note: %s", report.ProblemLine(place, string(d.Code), d.Detail, d.Fix()))
 		}
 		switch {
 		case d.Severity == skills.Error && (file == "SKILL.md" || file == "skill.md"):
@@ -259,7 +259,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 			if d.Severity == skills.Info {
 				continue
 			}
-			p := report.Problem{Rule: string(d.Code), Line: d.Line, Message: d.Detail, Fix: d.Code.Fix()}
+			p := report.Problem{Rule: string(d.Code), Line: d.Line, Message: d.Detail, Fix: d.Fix()}
 			if lenient || !v.place {
 				p.Severity = d.Severity.String() // else a fault: it may hide skills that are not valid
 			}
@@ -276,7 +276,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 		v.Errors = report.StrictProblems(frontmatter.MissingFile())
 	default:
 		d := v.diagnostics[0]
-		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Code.Fix(),
+		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Fix(),
 			Message: fmt.Sprintf("%s cannot be read: %s", v.File, d.Detail)})
 	}
 	isFault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }

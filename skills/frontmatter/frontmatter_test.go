@@ -15,15 +15,24 @@ import (
 func TestFrontmatterJSON(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ yaml, want string }{
-		{"a: 1", `1`}, {"a: 0777", `777`}, {"a: 0o17", `15`}, {"a: 0xff", `255`}, {"a: 0xFF", `255`}, {"a: 0b1", `"0b1"`}, {"a: 1_000", `"1_000"`},
-		{"a: 1.0", `1`}, {"a: 1.50", `1.5`}, {"a: 1e3", `1000`}, {"a: 1e21", `1e+21`}, {"a: .5", `0.5`}, {"a: 5.", `5`}, {"a: -0", `0`}, {"a: +7", `7`},
-		{"a: -0x1", `"-0x1"`}, {"a: 1e", `"1e"`}, {"a: .", `"."`}, {"a: -", `[null]`}, {"a: 1.2.3", `"1.2.3"`}, {"a: 1e999", `null`},
-		{"a: .inf", `null`}, {"a: -.INF", `null`}, {"a: .NaN", `null`}, {"a: 12345678901234567890", `12345678901234567000`},
-		{"a: yes", `"yes"`}, {"a: no", `"no"`}, {"a: on", `"on"`}, {"a: off", `"off"`}, {"a: y", `"y"`}, {"a: true", `true`}, {"a: True", `true`}, {"a: FALSE", `false`},
-		{"a: tRUE", `"tRUE"`}, {"a: null", `null`}, {"a: ~", `null`}, {"a:", `null`}, {"a: Null", `null`}, {"a: nULL", `"nULL"`}, {`a: ""`, `""`}, {"a: 'true'", `"true"`},
-		{"a: 2024-01-01", `"2024-01-01"`}, {"a: 2001-12-14t21:59:43.10-05:00", `"2001-12-14t21:59:43.10-05:00"`}, {"a: 190:20:30", `"190:20:30"`}, {"a: 12:30", `"12:30"`},
-		{"a: !!str 12", `"12"`}, {"a: |\n  x\n  y\n", `"x\ny\n"`}, {"a: >-\n  x\n  y\n", `"x y"`}, {`a: "\x41\u00e9\t"`, `"Aé\u0009"`}, {`a: "q\"b\\"`, `"q\"b\\"`},
-		{"a: [1, x, null]", `[1,"x",null]`}, {"a: {z: 1, b: 2}", `{"z":1,"b":2}`}, {"a:\n  1: x\n  1.0e1: y\n  true: z\n  ~: n", `{"1":"x","10":"y","true":"z","":"n"}`},
+		{"a: 1", `1`}, {"a: 0777", `777`}, {"a: 0o17", `15`}, {"a: 0xff", `255`}, {"a: 0xFF", `255`},
+		{"a: 0b1", `"0b1"`}, {"a: 1_000", `"1_000"`},
+		{"a: 1.0", `1`}, {"a: 1.50", `1.5`}, {"a: 1e3", `1000`}, {"a: 1e21", `1e+21`}, {"a: .5", `0.5`},
+		{"a: 5.", `5`}, {"a: -0", `0`}, {"a: +7", `7`},
+		{"a: -0x1", `"-0x1"`}, {"a: 1e", `"1e"`}, {"a: .", `"."`}, {"a: -", `[null]`},
+		{"a: 1.2.3", `"1.2.3"`}, {"a: 1e999", `null`},
+		{"a: .inf", `null`}, {"a: -.INF", `null`}, {"a: .NaN", `null`},
+		{"a: 12345678901234567890", `12345678901234567000`},
+		{"a: yes", `"yes"`}, {"a: no", `"no"`}, {"a: on", `"on"`}, {"a: off", `"off"`}, {"a: y", `"y"`},
+		{"a: true", `true`}, {"a: True", `true`}, {"a: FALSE", `false`},
+		{"a: tRUE", `"tRUE"`}, {"a: null", `null`}, {"a: ~", `null`}, {"a:", `null`}, {"a: Null", `null`},
+		{"a: nULL", `"nULL"`}, {`a: ""`, `""`}, {"a: 'true'", `"true"`},
+		{"a: 2024-01-01", `"2024-01-01"`}, {"a: 2001-12-14t21:59:43.10-05:00",
+			`"2001-12-14t21:59:43.10-05:00"`}, {"a: 190:20:30", `"190:20:30"`}, {"a: 12:30", `"12:30"`},
+		{"a: !!str 12", `"12"`}, {"a: |\n  x\n  y\n", `"x\ny\n"`}, {"a: >-\n  x\n  y\n", `"x y"`},
+		{`a: "\x41\u00e9\t"`, `"Aé\u0009"`}, {`a: "q\"b\\"`, `"q\"b\\"`},
+		{"a: [1, x, null]", `[1,"x",null]`}, {"a: {z: 1, b: 2}", `{"z":1,"b":2}`},
+		{"a:\n  1: x\n  1.0e1: y\n  true: z\n  ~: n", `{"1":"x","10":"y","true":"z","":"n"}`},
 		{"a: ünï", `"ünï"`}, {"a: <&>", `"<&>"`},
 	}
 	for _, test := range tests {
@@ -77,7 +86,8 @@ mixed: [1, null]
 	want := frontmatter.Fields{
 		Name: "pdf", Description: "Reads PDF.", License: "MIT", Compatibility: "12", WhenToUse: "often",
 		AllowedTools: []string{"Bash(git add:*, x)", "Read", "Write"}, AllowedToolsDeclared: true,
-		DisableModelInvocation: true, UserInvocable: false, Author: "someone", Version: "1.0", Tags: []string{"x", "y"},
+		DisableModelInvocation: true, UserInvocable: false, Author: "someone", Version: "1.0",
+		Tags:     []string{"x", "y"},
 		Requires: frontmatter.Requires{Commands: []string{"jq", "git", "curl"}, Env: []string{"TOKEN"}},
 	}
 	if diff := cmp.Diff(want, f); diff != "" {
@@ -96,12 +106,15 @@ mixed: [1, null]
 func TestAllowedTools(t *testing.T) {
 	t.Parallel()
 	for yaml, want := range map[string][]string{
-		"x: y": nil, "allowed-tools:": nil, `allowed-tools: ""`: {}, "allowed-tools: []": {}, "allowed-tools: {a: b}": {}, "allowed-tools: a": {"a"},
-		"allowed-tools: a b": {"a", "b"}, "allowed-tools: a,b": {"a", "b"}, "allowed-tools: [a, B(c d)]": {"a", "B(c d)"}, "allowed-tools: A(b c) d": {"A(b c)", "d"},
+		"x: y": nil, "allowed-tools:": nil, `allowed-tools: ""`: {}, "allowed-tools: []": {},
+		"allowed-tools: {a: b}": {}, "allowed-tools: a": {"a"},
+		"allowed-tools: a b": {"a", "b"}, "allowed-tools: a,b": {"a", "b"},
+		"allowed-tools: [a, B(c d)]": {"a", "B(c d)"}, "allowed-tools: A(b c) d": {"A(b c)", "d"},
 		"allowed-tools: 'A(b c'": {"A(b c"}, "allowed-tools: 'A) b'": {"A)", "b"},
 	} {
 		doc, err := frontmatter.Parse([]byte("---\n" + yaml + "\n---\nbody\n"))
-		if err != nil || !cmp.Equal(doc.Fields.AllowedTools, want) || doc.Fields.AllowedToolsDeclared != (want != nil) {
+		if err != nil || !cmp.Equal(doc.Fields.AllowedTools, want) ||
+			doc.Fields.AllowedToolsDeclared != (want != nil) {
 			t.Errorf("%q = %#v, %v; want %#v", yaml, doc, err, want)
 		}
 	}
@@ -119,42 +132,62 @@ func TestFrontmatterRepairs(t *testing.T) {
 		{"blanks behind the fences", "--- \nname: a\ndescription: d\n---\t\nB\n", "d", "B\n", nil},
 		{"no newline at the end", "---\nname: a\ndescription: d\n---", "d", "", nil},
 		{"colon", "---\nname: a\ndescription: Use when: x\n---\nB\n", "Use when: x", "B\n", []int{3}},
-		{"colon and quote", "---\nname: a\ndescription: It's for: x\n---\nB\n", "It's for: x", "B\n", []int{3}},
-		{"colon in a continued value", "---\nname: a\ndescription: Use\n  when: x\n  and y\nlicense: MIT\n---\nB\n", "Use when: x and y", "B\n", []int{3}},
+		{"colon and quote", "---\nname: a\ndescription: It's for: x\n---\nB\n", "It's for: x", "B\n",
+			[]int{3}},
+		{"colon in a continued value", "---\nname: a\ndescription: Use\n  when: x\n  and y\nlicense: " +
+			"MIT\n---\nB\n", "Use when: x and y", "B\n", []int{3}},
 		{"star", "---\nname: a\ndescription: *bold* text\n---\nB\n", "*bold* text", "B\n", []int{3}},
 		{"backquote", "---\nname: a\ndescription: `x` is\n---\nB\n", "`x` is", "B\n", []int{3}},
 		{"at", "---\nname: a\ndescription: @x\n---\nB\n", "@x", "B\n", []int{3}},
 		{"percent", "---\nname: a\ndescription: %x\n---\nB\n", "%x", "B\n", []int{3}},
 		{"bracket", "---\nname: a\ndescription: [Beta] reads\n---\nB\n", "[Beta] reads", "B\n", []int{3}},
-		{"text behind >", "---\nname: a\ndescription: > Reads\n  files.\n---\nB\n", "Reads files.", "B\n", []int{3}},
+		{"text behind >", "---\nname: a\ndescription: > Reads\n  files.\n---\nB\n", "Reads files.", "B\n",
+			[]int{3}},
 		{"two lines", "---\nname: a: b\ndescription: c: d\n---\nB\n", "c: d", "B\n", []int{2, 3}},
-		{"no frontmatter", "# Title\n\nFirst\nparagraph.\n\nSecond.\n", "First paragraph.", "# Title\n\nFirst\nparagraph.\n\nSecond.\n", []int{1, 1}},
-		{"no description", "---\nname: a\n---\n<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", "Text.", "<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", []int{1}},
-		{"description is a list", "---\nname: a\ndescription: [x]\n---\nText.\n", "Text.", "Text.\n", []int{1}},
-		{"rules around text", "---\n\n**Title** of it\n\n- a list\n---\nMore.\n", "**Title** of it", "---\n\n**Title** of it\n\n- a list\n---\nMore.\n", []int{1, 1}},
-		{"a field that is broken", "---\nname: a\ndescription: d\nmetadata: {a: [b}\nlicense: MIT\n---\nB\n", "d", "B\n", []int{4}},
-		{"text in a field that is a list", "---\nname: a\ndescription: d\nread_when:\n  - \"x\" in y\n---\nB\n", "d", "B\n", []int{4}},
+		{"no frontmatter", "# Title\n\nFirst\nparagraph.\n\nSecond.\n", "First paragraph.",
+			"# Title\n\nFirst\nparagraph.\n\nSecond.\n", []int{1, 1}},
+		{"no description", "---\nname: a\n---\n<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", "Text.",
+			"<!-- c\nd -->\n# T\n```\ncode\n```\nText.\n", []int{1}},
+		{"description is a list", "---\nname: a\ndescription: [x]\n---\nText.\n", "Text.", "Text.\n",
+			[]int{1}},
+		{"rules around text", "---\n\n**Title** of it\n\n- a list\n---\nMore.\n", "**Title** of it",
+			"---\n\n**Title** of it\n\n- a list\n---\nMore.\n", []int{1, 1}},
+		{"a field that is broken", "---\nname: a\ndescription: d\nmetadata: {a: [b}\nlicense: MIT\n---\nB\n",
+			"d", "B\n", []int{4}},
+		{"text in a field that is a list", "---\nname: a\ndescription: d\nread_when:\n  - \"x\" in " +
+			"y\n---\nB\n", "d", "B\n", []int{4}},
 		{"empty block", "---\n---\nText.\n", "Text.", "Text.\n", []int{1}},
 		{"number", "---\nname: a\ndescription: 1.0\n---\nB\n", "1.0", "B\n", nil},
-		{"quotes in quotes", "---\nname: a\ndescription: \"say \"x\" now\"\n---\nB\n", "say \"x\" now", "B\n", []int{3}},
-		{"lines at the margin", "---\nname: a\ndescription: **Bold**\n\n- one: x\n- two\nlicense: MIT\n---\nB\n", "**Bold** - one: x - two", "B\n", []int{3}},
-		{"quoted lines at the margin", "---\nname: a\ndescription: \"one\ntwo\"\n---\nB\n", "one two", "B\n", []int{4}},
+		{"quotes in quotes", "---\nname: a\ndescription: \"say \"x\" now\"\n---\nB\n", "say \"x\" now", "B\n",
+			[]int{3}},
+		{"lines at the margin", "---\nname: a\ndescription: **Bold**\n\n- one: x\n- two\nlicense: " +
+			"MIT\n---\nB\n", "**Bold** - one: x - two", "B\n", []int{3}},
+		{"quoted lines at the margin", "---\nname: a\ndescription: \"one\ntwo\"\n---\nB\n", "one two", "B\n",
+			[]int{4}},
 		{"anchor", "---\nname: a\ndescription: &more text\n---\nB\n", "&more text", "B\n", []int{3}},
-		{"tag", "---\nname: a\ndescription: ![image](x) and text\n---\nB\n", "![image](x) and text", "B\n", []int{3}},
-		{"placeholder", "---\nname: a\ndescription: {{WHAT}} it does\n---\nB\n", "{{WHAT}} it does", "B\n", []int{3}},
-		{"open bracket", "---\nname: a\ndescription: [Extended: text\n---\nB\n", "[Extended: text", "B\n", []int{3}},
-		{"colon on the next line", "---\nname: a\ndescription:\n  one: two: three\n---\nB\n", "one: two: three", "B\n", []int{3}},
-		{"colon in a nested value", "---\nname: a\ndescription: d\nmetadata:\n  author: me: you\n---\nB\n", "d", "B\n", []int{5}},
+		{"tag", "---\nname: a\ndescription: ![image](x) and text\n---\nB\n", "![image](x) and text", "B\n",
+			[]int{3}},
+		{"placeholder", "---\nname: a\ndescription: {{WHAT}} it does\n---\nB\n", "{{WHAT}} it does", "B\n",
+			[]int{3}},
+		{"open bracket", "---\nname: a\ndescription: [Extended: text\n---\nB\n", "[Extended: text", "B\n",
+			[]int{3}},
+		{"colon on the next line", "---\nname: a\ndescription:\n  one: two: three\n---\nB\n",
+			"one: two: three", "B\n", []int{3}},
+		{"colon in a nested value", "---\nname: a\ndescription: d\nmetadata:\n  author: me: you\n---\nB\n",
+			"d", "B\n", []int{5}},
 		{"tabs", "---\nname: a\ndescription: d\ntags:\n\t- b\n---\nB\n", "d", "B\n", []int{5}},
 		{"control character", "---\nname: a\nemoji: \x01\ndescription: d\n---\nB\n", "d", "B\n", []int{3}},
 		{"text behind the end", "---\nname: a\ndescription: d\n---# T\nB\n", "d", "# T\nB\n", []int{4}},
 		{"four dashes at the end", "---\nname: a\ndescription: d\n----\nB\n", "d", "B\n", []int{4}},
 		{"never closed", "---\nname: a\ndescription: d\n\n# T\n\n---\nB\n", "d", "B\n", nil},
 		{"never closed, no rule", "---\nname: a\ndescription: d\n\n# T\nB\n", "d", "# T\nB\n", []int{5}},
-		{"rule instead of frontmatter", "---\n\nText here.\n", "Text here.", "---\n\nText here.\n", []int{1, 1}},
-		{"one fault beside another", "---\nname: a\ndescription: b: c\nmetadata:\n  x: \"one\n two\"\n---\nB\n", "b: c", "B\n", []int{3, 6}},
+		{"rule instead of frontmatter", "---\n\nText here.\n", "Text here.", "---\n\nText here.\n",
+			[]int{1, 1}},
+		{"one fault beside another", "---\nname: a\ndescription: b: c\nmetadata:\n  x: \"one\n " +
+			"two\"\n---\nB\n", "b: c", "B\n", []int{3, 6}},
 		{"explicit key", "---\nname: a\n? description\n: d\n---\nB\n", "d", "B\n", []int{3}},
-		{"ends in the middle of a line", "---\nname: a\ndescription: d\nlicense: x --- {\n---\nB\n", "d", "B\n", nil},
+		{"ends in the middle of a line", "---\nname: a\ndescription: d\nlicense: x --- {\n---\nB\n", "d",
+			"B\n", nil},
 		{"duplicate key", "---\nname: a\ndescription: d\nname: b\n---\nB\n", "d", "B\n", []int{4}},
 	}
 	for _, test := range tests {
@@ -168,13 +201,16 @@ func TestFrontmatterRepairs(t *testing.T) {
 			for _, r := range doc.Repairs {
 				lines = append(lines, r.Line)
 			}
-			if doc.Fields.Description != test.description || string(doc.Body) != test.body || !cmp.Equal(lines, test.lines) {
-				t.Errorf("description %q, body %q, repairs at %v; want %q, %q, %v", doc.Fields.Description, doc.Body, lines, test.description, test.body, test.lines)
+			if doc.Fields.Description != test.description || string(doc.Body) != test.body ||
+				!cmp.Equal(lines, test.lines) {
+				t.Errorf("description %q, body %q, repairs at %v; want %q, %q, %v", doc.Fields.Description,
+					doc.Body, lines, test.description, test.body, test.lines)
 			}
 			if doc.Repaired() != (len(test.lines) > 0) {
 				t.Errorf("Repaired = %v", doc.Repaired())
 			}
-			if got := frontmatter.BodyOffset([]byte(test.data)); got != doc.BodyOffset || test.data[got:] != test.body {
+			if got := frontmatter.BodyOffset([]byte(test.data)); got != doc.BodyOffset ||
+				test.data[got:] != test.body {
 				t.Errorf("BodyOffset = %d, want %d", got, doc.BodyOffset)
 			}
 		})
@@ -186,7 +222,8 @@ func TestFrontmatterRefused(t *testing.T) {
 	var bomb strings.Builder
 	bomb.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
 	for i := range 9 {
-		bomb.WriteString(strings.NewReplacer("N", string(rune('1'+i)), "P", string(rune('0'+i))).Replace("aN: &aN [*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP]\n"))
+		bomb.WriteString(strings.NewReplacer("N", string(rune('1'+i)), "P",
+			string(rune('0'+i))).Replace("aN: &aN [*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP,*aP]\n"))
 	}
 	tests := []struct {
 		name, block string
@@ -203,11 +240,13 @@ func TestFrontmatterRefused(t *testing.T) {
 		{"python tag", "a: !!python/object:os.system x", frontmatter.Syntax, 2},
 		{"list", "- a\n- b", frontmatter.Syntax, 2},
 		{"tools that are broken", "name: a\ndescription: d\nallowed-tools: [a", frontmatter.Syntax, 4},
-		{"a flag that is broken", "name: a\ndescription: d\ndisable-model-invocation: {", frontmatter.Syntax, 4},
+		{"a flag that is broken", "name: a\ndescription: d\ndisable-model-invocation: {", frontmatter.Syntax,
+			4},
 		{"deep", "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300), frontmatter.Syntax, 2},
 		{"very deep", "a: " + strings.Repeat("{a: ", 15_000), frontmatter.Syntax, 2},
 		{"many values", "a: [" + strings.Repeat("1,", 12_000) + "]", frontmatter.Syntax, 2},
-		{"many values in one line of wide characters", "a: [" + strings.Repeat("é,", 12_000) + "]", frontmatter.Syntax, 2},
+		{"many values in one line of wide characters", "a: [" + strings.Repeat("é,", 12_000) + "]",
+			frontmatter.Syntax, 2},
 		{"keys of 1 MiB", manyKeys(1 << 20), frontmatter.Syntax, 2},
 		{"one key of 1 MiB", strings.Repeat("k", 1<<20) + ": v", frontmatter.Syntax, 2},
 		{"tab and nothing clear", "a:\n\t- b\n\t c d\n\te: f", frontmatter.Syntax, 3},
@@ -224,8 +263,10 @@ func TestFrontmatterRefused(t *testing.T) {
 		})
 	}
 	for data, want := range map[string]frontmatter.Kind{
-		"---\nname: a\n": frontmatter.Syntax, "---": frontmatter.Syntax, "": frontmatter.NoDescription, "# Only\n## headings\n": frontmatter.NoDescription,
-		"---\nname: a\n---\n": frontmatter.NoDescription, "text\x00": frontmatter.Encoding, "\xff\xfe": frontmatter.Encoding,
+		"---\nname: a\n": frontmatter.Syntax, "---": frontmatter.Syntax, "": frontmatter.NoDescription,
+		"# Only\n## headings\n": frontmatter.NoDescription,
+		"---\nname: a\n---\n":   frontmatter.NoDescription, "text\x00": frontmatter.Encoding,
+		"\xff\xfe": frontmatter.Encoding,
 	} {
 		_, err := frontmatter.Parse([]byte(data))
 		if invalid, ok := errors.AsType[*frontmatter.Error](err); !ok || invalid.Kind != want {
@@ -238,7 +279,8 @@ func TestFrontmatterRefused(t *testing.T) {
 func manyKeys(size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
-		b.WriteString("key" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("y", i%5) + ": v\n")
+		b.WriteString("key" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + strings.Repeat("y", i%5) +
+			": v\n")
 	}
 	return b.String()
 }
@@ -269,4 +311,45 @@ func quick(t *testing.T, do func()) {
 		}
 	}
 	t.Errorf("it took %v", took)
+}
+
+// TestRepairsAreNamed: the reason of a repair says what was repaired, and its fix what to do about it.
+func TestRepairsAreNamed(t *testing.T) {
+	t.Parallel()
+	const quotes, start = "put the value in quotes", "begin every key at the start of its line"
+	tests := []struct {
+		block, description string
+		line               int
+		reason, fix        string
+	}{
+		{" name: x\ndescription: wanted", "wanted", 2, "the first key is indented", start},
+		{"# note\n   name: x\n   description: >\n     wanted\n     too\nlicense: MIT", "wanted too", 3, "the first key is indented", start},
+		{"  description: wanted\nmetadata:\n  a: b", "wanted", 2, "the first key is indented", start},
+		{"name: x\ndescription: use when: wanted", "use when: wanted", 3, "the value of description needs quotes", quotes},
+		{"description: wanted\nlicense: a: b", "wanted", 3, "the value of license needs quotes", quotes},
+		{"description: wanted\ndescription: late", "wanted", 3, "duplicate key", "remove one of the two"},
+		{"name: x", "Body.", 1, "there is no description", "add description:"},
+		{"description: wanted\nsecretive: a: b", "wanted", 3, "the value needs quotes", quotes},
+	}
+	for _, test := range tests {
+		doc, err := frontmatter.Parse([]byte("---\n" + test.block + "\n---\nBody.\n"))
+		if err != nil || len(doc.Repairs) != 1 {
+			t.Errorf("%q: %+v, %v", test.block, doc, err)
+			continue
+		}
+		r := doc.Repairs[0]
+		if doc.Fields.Description != test.description || r.Line != test.line || !strings.HasPrefix(r.Reason, test.reason) ||
+			!strings.HasPrefix(frontmatter.Fix(r.Reason), test.fix) {
+			t.Errorf("%q: %q, %+v, fix %q; want %+v", test.block, doc.Fields.Description, r, frontmatter.Fix(r.Reason), test)
+		}
+	}
+	// Two keys that are indented alike are a mapping; text below is not a key.
+	doc, err := frontmatter.Parse([]byte("---\n  name: x\n  description: wanted\n---\nBody.\n"))
+	if err != nil || len(doc.Repairs) != 0 || doc.Fields.Description != "wanted" {
+		t.Errorf("%+v, %v", doc, err)
+	}
+	_, err = frontmatter.Parse([]byte("---\ndescription: use when: this\nallowed-tools: *\n---\nBody.\n"))
+	if err == nil || !strings.Contains(err.Error(), "line 3: the value of allowed-tools begins with *") {
+		t.Errorf("error %v, want the line and the character", err)
+	}
 }

@@ -38,6 +38,40 @@ type repairer struct {
 	notes   *notes
 	entries int
 	depth   int
+	fault   *Error // of the entry that could not be read, if it is known
+}
+
+// fixes are what to do about repairs, by words of their reasons; the first that is in a reason counts.
+var fixes = []struct{ words, fix string }{
+	{"put it in quotes", "put the value in quotes"},
+	{"needs quotes", "put the value in quotes"},
+	{"cannot be understood", "correct the value, or remove the field"},
+	{"duplicate key", "remove one of the two"},
+	{"indented with tabs", "indent it with spaces"},
+	{"a tab where spaces", "write a space for the tab"},
+	{"starts with a tab", "indent the line with spaces"},
+	{"the first key is indented", "begin every key at the start of its line"},
+	{"follows the end of the mapping", "begin every key at the start of its line"},
+	{"the line that closes", "write nothing but --- in the line"},
+	{"no closing line", "write --- in a line below the last key"},
+	{"there is no frontmatter", "begin the file with ---, name:, description: and ---, a line each"},
+	{"there is no description", "add description: and say what the skill does and when to use it"},
+	{"a comment needs a space", "write a space before the #"},
+	{"not indented", "indent the lines more than their key"},
+	{"control characters", "remove the control characters"},
+	{"an escape", "put the value in double quotes, or leave out the escape"},
+	{"carriage return", "end lines with a line feed"},
+	{"byte order mark", "remove the byte order mark"},
+}
+
+// Fix returns in one phrase what an author does about a repair with that reason.
+func Fix(reason string) string {
+	for _, f := range fixes {
+		if strings.Contains(reason, f.words) {
+			return f.fix
+		}
+	}
+	return "write it in another way, so that every client reads it alike"
 }
 
 // faulty is a key with the lines that belong to it.
@@ -45,6 +79,14 @@ type faulty struct {
 	key, rest string
 	line      int // of the file
 	lines     []string
+}
+
+// value names the value of an entry in a sentence. A key that may be any text is not named.
+func (e *faulty) value() string {
+	if slices.Contains(textFields, e.key) || slices.Contains(boundFields, e.key) {
+		return "the value of " + e.key
+	}
+	return "the value"
 }
 
 // broken reports whether an entry is not YAML, rather than YAML that is refused.
@@ -82,11 +124,16 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 		before := len(p.notes.repairs)
 		item, ok := p.entry(e, loose)
 		if !ok && (p.depth > 1 || slices.Contains(boundFields, e.key) || !e.broken()) {
+			if p.depth == 1 && e.rest != "" && strings.IndexByte("*@`%&!", e.rest[0]) >= 0 {
+				p.fault = &Error{Kind: Syntax, Line: e.line, Reason: fmt.Sprintf(
+					"%s begins with %c, which means something else in YAML: put it in quotes", e.value(),
+					e.rest[0])}
+			}
 			return nil, false
 		}
 		if !ok {
 			p.notes.repairs = p.notes.repairs[:before]
-			p.notes.repaired(e.line, "the value cannot be understood; the field is left out")
+			p.notes.repaired(e.line, e.value()+" cannot be understood; the field is left out")
 			i = end
 			continue
 		}
@@ -121,7 +168,7 @@ func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
 	if e.rest != "" {
 		raw, ok := rawText(e, loose)
 		if ok {
-			p.notes.repaired(e.line, "the value needs quotes in YAML; it is taken as text")
+			p.notes.repaired(e.line, e.value()+" needs quotes in YAML; it is taken as text")
 		}
 		return &value{kind: text, source: raw}, ok
 	}
@@ -147,7 +194,7 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	}
 	p.notes.repairs = p.notes.repairs[:before]
 	if loose {
-		p.notes.repaired(e.line, "the value needs quotes in YAML; it is taken as text")
+		p.notes.repaired(e.line, e.value()+" needs quotes in YAML; it is taken as text")
 		return &value{kind: text, source: words(lines)}, true
 	}
 	least := -1

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,10 @@ func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 		notes.repaired(line+lines(source[:max(at, 0)]), "control characters are left out")
 		source = clean
 	}
+	if even, first := dedent(source); first >= 0 {
+		notes.repaired(line+first, "the first key is indented and a later one is not; they are read alike")
+		source = even
+	}
 	before := len(notes.repairs)
 	whole, err := parseYAML(source, line, notes)
 	if err == nil {
@@ -39,9 +44,35 @@ func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 	whole, ok := p.mapping(strings.Split(strings.TrimSuffix(source, "\n"), "\n"), line)
 	if !ok {
 		notes.repairs = notes.repairs[:before]
+		if p.fault != nil {
+			return nil, p.fault
+		}
 		return nil, err
 	}
 	return whole, nil
+}
+
+// dedent returns a block whose first key is indented, and a later one is not, with all lines above that
+// moved to the left, and the line of the first key, from 0; -1 if the block is not such a one. YAML would
+// end the mapping at the later key.
+func dedent(block string) (string, int) {
+	all := strings.Split(block, "\n")
+	first := slices.IndexFunc(all, func(line string) bool {
+		text := strings.TrimSpace(line)
+		return text != "" && text[0] != '#'
+	})
+	if first < 0 || all[first][0] != ' ' || !entryLine().MatchString(strings.TrimLeft(all[first], " ")) {
+		return block, -1
+	}
+	from := indent(all[first])
+	later := slices.IndexFunc(all[first:], entryLine().MatchString)
+	if later < 0 {
+		return block, -1
+	}
+	for i := first; i < first+later; i++ {
+		all[i] = all[i][min(from, indent(all[i])):]
+	}
+	return strings.Join(all, "\n"), first
 }
 
 // parseYAML reads a block with the library, and notes what other parsers refuse or read differently.

@@ -99,7 +99,7 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 		}
 	}
 	if cwd, err := os.Getwd(); err == nil {
-		add(cwd, skills.TierThirdParty, "skills", ".agents/skills", ".claude/skills")
+		add(cwd, skills.TierThirdParty, "skills", ".agents/skills", ".claude/skills", ".github/skills")
 	}
 	if home, ok := p.Env("HOME"); ok && filepath.IsAbs(home) {
 		add(home, skills.TierUser, ".agents/skills", ".claude/skills")

@@ -88,7 +88,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 			continue
 		}
 		if failed {
-			checks = append(checks, warn("roots", root.Dir+": "+failure.Detail, failure.Code.Fix()))
+			checks = append(checks, warn("roots", root.Dir+": "+failure.Detail, failure.Fix()))
 			continue
 		}
 		fact := fmt.Sprintf("%s (%s): %s", root.Dir, root.Tier, report.Plural(served[root], "skill"))

@@ -20,7 +20,7 @@ type Diagnostic struct {
 func Diagnostics(diagnostics []skills.Diagnostic) []Diagnostic {
 	rows := make([]Diagnostic, len(diagnostics))
 	for i, d := range diagnostics {
-		rows[i] = Diagnostic{d, d.Code.Fix()}
+		rows[i] = Diagnostic{d, d.Fix()}
 	}
 	return rows
 }
@@ -38,16 +38,33 @@ func Notable(prefix string, rows []Diagnostic) []Diagnostic {
 	return kept
 }
 
-// WriteDiagnostics writes diagnostics, one a line, at most most of them, errors first.
+// WriteDiagnostics writes diagnostics, one a line, at most most of each code, errors first; a line for each
+// code counts the others.
 func WriteDiagnostics(w io.Writer, rows []Diagnostic, most int) error {
-	var out strings.Builder
-	rows = slices.Clone(rows)
-	slices.SortStableFunc(rows, func(a, b Diagnostic) int { return int(b.Severity) - int(a.Severity) })
-	for _, row := range rows[:min(len(rows), most)] {
-		fmt.Fprintf(&out, "%s: %s\n", row.Severity, row.Text())
+	type group struct {
+		skills.Severity
+		skills.Code
 	}
-	if len(rows) > most {
-		fmt.Fprintf(&out, "and %d more; `skillsd doctor` and --json have all\n", len(rows)-most)
+	groups := map[group][]Diagnostic{}
+	var order []group // in which they come first
+	for _, row := range rows {
+		g := group{row.Severity, row.Code}
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], row)
+	}
+	slices.SortStableFunc(order, func(a, b group) int { return int(b.Severity) - int(a.Severity) })
+	var out strings.Builder
+	for _, g := range order {
+		of := groups[g]
+		for _, row := range of[:min(len(of), most)] {
+			fmt.Fprintf(&out, "%s: %s\n", row.Severity, row.Text())
+		}
+		if more := len(of) - most; more > 0 {
+			fmt.Fprintf(&out, "%s: and %d more of %s; `skillsd doctor` and --json have all\n", g.Severity, more,
+				g.Code)
+		}
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

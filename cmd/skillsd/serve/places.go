@@ -332,7 +332,8 @@ type clientWorkspaces struct {
 // inside a skills root at all. What is checked is what is opened: a path whose links were changed
 // meanwhile is refused, as scripts that may write one workspace could lead the way to another.
 func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, err error) {
-	ws.Mode, ws.Protected = c.mode, []string{"skills", ".agents/skills", ".claude/skills"}
+	ws.Mode, ws.Protected = c.mode, []string{"skills", ".agents/skills", ".claude/skills",
+		".github/skills"}
 	if named.ReadOnly {
 		ws.Mode = sandbox.WorkspaceRO
 	}
