@@ -108,7 +108,7 @@ func (c *Cache) read() []byte {
 
 // header returns the first line of a cache with those records.
 func header(lines []byte) []byte {
-	return fmt.Appendf(nil, "{\"format\":\"skillsd digests 2\",\"sha256\":\"%x\"}\n", sha256.Sum256(lines))
+	return fmt.Appendf(nil, "{\"format\":\"skillsd digests 3\",\"sha256\":\"%x\"}\n", sha256.Sum256(lines))
 }
 
 // splitRecords returns the lines of a cache; nil if it is damaged, or of another format.

@@ -127,6 +127,12 @@ const (
 	CodeHooksIgnored Code = "hooks-ignored"
 	// CodeInjectionPhrase: words known from attempts to take over a model.
 	CodeInjectionPhrase Code = "injection-phrase"
+	// CodeAgentConfig: an order to change a file that configures an agent: CLAUDE.md, AGENTS.md, settings
+	// with hooks and permissions, MCP servers.
+	CodeAgentConfig Code = "agent-configuration"
+	// CodeRunsUnasked: programs run it by themselves where they find it: conftest.py, sitecustomize.py, .pth,
+	// .envrc, install scripts of a package.json.
+	CodeRunsUnasked Code = "runs-unasked"
 )
 
 // fixes is what the author of a skill, or the operator, does about each code.
@@ -164,12 +170,15 @@ var fixes = map[Code]string{
 		"they are one file",
 	CodeUnportableName: "rename it without the characters and names that Windows reserves",
 
-	CodeInvisibleText:   "read what the invisible characters hide before trusting the skill, and remove them",
-	CodeHTMLComment:     "read the comment, a model sees it; remove what is not meant for one",
-	CodePipeToShell:     "download to a file, check it, then run it; or ship it as a script of the skill",
+	CodeInvisibleText: "read what the invisible characters hide before trusting the skill, and remove them",
+	CodeHTMLComment:   "read the comment, a model sees it; remove what is not meant for one",
+	CodePipeToShell: "check what is downloaded by its digest before it runs, or ship it as a script " +
+		"of the skill",
 	CodeDynamicCommand:  "write what the command would print, or make it a script: it is never expanded",
 	CodeHooksIgnored:    "remove the hooks, they are never run",
 	CodeInjectionPhrase: "read the sentence before trusting the skill, and reword it if it is harmless",
+	CodeAgentConfig:     "read what would be written: an agent obeys it in every later session",
+	CodeRunsUnasked:     "read it before a test, an installation or a shell in its directory runs it",
 }
 
 // Fix returns in one phrase what to do about a diagnostic of this code. It is empty only for a code

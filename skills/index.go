@@ -327,6 +327,8 @@ var signalCodes = map[signal.Kind]struct {
 	signal.Pipe:      {Warning, CodePipeToShell},
 	signal.Dynamic:   {Info, CodeDynamicCommand},
 	signal.Phrase:    {Warning, CodeInjectionPhrase},
+	signal.Config:    {Warning, CodeAgentConfig},
+	signal.Unasked:   {Warning, CodeRunsUnasked},
 }
 
 // diagnostics returns the signals found in a file as diagnostics.

@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -36,13 +37,16 @@ const (
 	maxContext = 64 // bytes around a direction mark in which its script is looked for
 )
 
-// invisibles are the characters that are not seen, in the order in which they are compared; the first
-// range that has a character decides. A character is no signal where the text around it needs it.
-var invisibles = []struct {
+// invisible is a range of characters.
+type invisible struct {
 	low, high rune
 	class     int
 	needed    func(c context) bool // nil: never
-}{
+}
+
+// invisibles are the characters that are not seen, in the order in which they are compared; the first
+// range that has a character decides. A character is no signal where the text around it needs it.
+var invisibles = []invisible{
 	{'\r', '\r', lineBreak, nil},
 	{'\t', '\t', controlCharacter, always},
 	{'\f', '\f', controlCharacter, always},
@@ -187,3 +191,18 @@ func (c context) inFlag() bool {
 }
 
 func isSelector(r rune) bool { return 0xfe00 <= r && r <= 0xfe0f || 0xe0100 <= r && r <= 0xe01ef }
+
+// appendVisible appends a line without the characters beyond ASCII that are not seen.
+func appendVisible(to, line []byte) []byte {
+	for at := 0; at < len(line); {
+		r, size := utf8.DecodeRune(line[at:])
+		hidden := slices.ContainsFunc(invisibles[:], func(i invisible) bool {
+			return r >= utf8.RuneSelf && r != utf8.RuneError && i.low <= r && r <= i.high
+		})
+		if !hidden {
+			to = append(to, line[at:at+size]...)
+		}
+		at += size
+	}
+	return to
+}

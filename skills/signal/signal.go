@@ -9,6 +9,8 @@ package signal
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -18,7 +20,7 @@ const MaxFile = 1 << 20
 
 const (
 	maxLine   = 4096    // bytes of a line that are searched together
-	maxCloser = 1 << 16 // bytes of lines of a file that expressions are matched with
+	maxCloser = 1 << 17 // bytes of lines of a file that expressions are matched with
 )
 
 // Kind is what a signal is about.
@@ -31,6 +33,8 @@ const (
 	Pipe                  // commands that run what they download or decode
 	Dynamic               // commands that other clients run while they load a skill
 	Phrase                // words known from attempts to take over a model
+	Config                // orders to change the configuration of an agent
+	Unasked               // what other programs run by themselves
 	kinds
 )
 
@@ -39,7 +43,7 @@ type Signal struct {
 	Kind   Kind
 	Line   int    // the first line with it, from 1
 	Detail string // one line, without text of the file
-	Minor  bool   // of Invisible: only characters of zero width
+	Minor  bool   // of Invisible: only characters of zero width; of Phrase: only in quotes
 }
 
 // Scanner searches text that comes in pieces, line by line. Where the pieces are cut makes no
@@ -50,13 +54,22 @@ type Scanner struct {
 	left     int // bytes that may still be searched
 	closer   int // bytes of lines that may still be matched with expressions
 
-	line      int    // the number of the line being read, from 1
-	rest      []byte // its beginning, from earlier pieces
-	found     [kinds]finding
-	invisible [classes]int
-	fence     fence
-	command   command
-	lower     []byte // a buffer
+	line          int    // the number of the line being read, from 1
+	rest          []byte // its beginning, from earlier pieces
+	found         [kinds]finding
+	invisible     [classes]int
+	fence         fence
+	command       command
+	lower         []byte // a buffer
+	clean         []byte // a buffer
+	before        []byte // the line before, if it may begin a phrase
+	beforeLine    int
+	anchors       uint64 // of phrases in the line
+	beforeAnchors uint64 // of phrases in the line before
+	plain         int    // phrases that are not in quotes
+	saved         []byte // the name of the file that was downloaded last
+	savedLine     int
+	packages      bool // the file is a package.json
 }
 
 // finding is how often something was found in a file, and in which line first.
@@ -67,6 +80,7 @@ func (s *Scanner) Begin(file string, limit int) {
 	name := strings.ToLower(file)
 	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") ||
 		strings.HasSuffix(name, ".mdx")
+	base := name[strings.LastIndexByte(name, '/')+1:]
 	*s = Scanner{
 		markdown: markdown,
 		pairs:    pairs(),
@@ -76,6 +90,13 @@ func (s *Scanner) Begin(file string, limit int) {
 		rest:     s.rest[:0],
 		command:  command{text: s.command.text[:0]},
 		lower:    s.lower[:0],
+		clean:    s.clean[:0],
+		before:   s.before[:0],
+		saved:    s.saved[:0],
+		packages: base == "package.json",
+	}
+	if slices.Contains(runUnasked, base) || strings.HasSuffix(base, ".pth") {
+		s.count(Unasked)
 	}
 }
 
@@ -131,7 +152,8 @@ func (s *Scanner) search(line []byte) {
 	if s.markdown && s.fence.line(line) {
 		s.count(Dynamic)
 	}
-	seen := group(0)
+	seen, hidden := group(0), s.found[Invisible].count
+	s.anchors = 0
 	for i := 1; i < len(line); i++ {
 		// Nearly all pairs of bytes of nearly all texts end here: this is what the time goes into.
 		if hint := s.pairs.first[line[i-1]] & s.pairs.second[line[i]]; hint != 0 {
@@ -143,11 +165,109 @@ func (s *Scanner) search(line []byte) {
 		s.invisible[controlCharacter]++
 		s.count(Invisible)
 	}
+	if len(s.saved) > 0 && s.line > s.savedLine {
+		s.searchRun(line, s.savedLine)
+	}
 	if seen&fetches != 0 || len(s.command.text) > 0 {
 		s.searchCommand(line)
 	}
-	if seen&phrases != 0 && s.spend(line) && s.hasPhrase(line) {
-		s.count(Phrase)
+	if s.found[Invisible].count > hidden {
+		// Characters that are not seen break the words of a phrase.
+		s.clean = appendVisible(s.clean[:0], line)
+		line, s.anchors = s.clean, math.MaxUint64
+	}
+	s.searchPhrase(line)
+	if seen&configs != 0 && s.spend(line) && configuration().Match(line) {
+		s.count(Config)
+	}
+	if seen&installs != 0 && s.packages && s.spend(line) && lifecycle().Match(line) {
+		s.count(Unasked)
+	}
+}
+
+// searchPhrase searches a line for a phrase, and it with the end of the line before, where one may begin.
+func (s *Scanner) searchPhrase(line []byte) {
+	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
+	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
+		text, s.anchors = nil, 0 // no other phrase begins in what has matched
+	}
+	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
+	s.beforeLine, s.beforeAnchors = s.line, s.anchors
+}
+
+// maxBefore bounds what of a line is joined with the next, in bytes.
+const maxBefore = 200
+
+// hasPhrase reports whether a line has a phrase, or with the line before it, and counts it.
+func (s *Scanner) hasPhrase(text []byte) bool {
+	masks, near := anchoredBy(), s.anchors|s.beforeAnchors
+	if !slices.ContainsFunc(masks, func(mask uint64) bool { return mask&near != 0 }) {
+		return false
+	}
+	alone := len(s.before) + 1
+	s.before = append(append(s.before, ' '), text...)
+	if len(text) == 0 || !s.spend(s.before) {
+		return false
+	}
+	s.lower = s.lower[:0]
+	for _, c := range s.before {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		case c == '\t' || c == '\r' || c == '\f':
+			c = ' '
+		}
+		if n := len(s.lower); c != ' ' || n > 0 && s.lower[n-1] != ' ' {
+			s.lower = append(s.lower, c)
+		}
+	}
+	// Where case does not matter, two other letters count as s and k.
+	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
+	found, plain, line := false, false, s.line
+	for i := range injections {
+		if !folded && (masks[i]&near == 0 || !injections[i].possible(s.lower)) {
+			continue
+		}
+		within, at := text, s.line
+		m := injections[i].expression().FindIndex(within)
+		if m == nil && alone > 1 {
+			within, at = s.before, s.beforeLine
+			m = injections[i].expression().FindIndex(within)
+		}
+		if m != nil {
+			found, line = true, min(line, at)
+			plain = plain || !inQuotes(within[:m[0]], within[m[1]:])
+		}
+	}
+	if found {
+		s.countAt(Phrase, line)
+	}
+	if plain {
+		s.plain++
+	}
+	return found
+}
+
+// searchRun searches a command for one that runs the file that was downloaded.
+func (s *Scanner) searchRun(text []byte, line int) {
+	const near = 10 // lines
+	if s.line > s.savedLine+near {
+		s.saved = s.saved[:0]
+		return
+	}
+	for from := 0; ; {
+		i := bytes.Index(text[from:], s.saved)
+		if i < 0 {
+			return
+		}
+		at, end := from+i, from+i+len(s.saved)
+		whole := end == len(text) || bytes.IndexByte([]byte(" \t\r\"';&|)`"), text[end]) >= 0
+		if whole && s.spend(text[:at]) && beforeRun().Match(text[:at]) {
+			s.countAt(Pipe, line)
+			s.saved = s.saved[:0]
+			return
+		}
+		from = end
 	}
 }
 
@@ -159,8 +279,12 @@ func (s *Scanner) spend(line []byte) bool {
 
 // check decides about what begins with the pair of bytes at line[at]. It returns the group of an
 // anchor that is left to expressions.
-func (s *Scanner) check(line []byte, at int, hint uint32) group {
-	switch found := s.pairs.match(line, at, hint); found {
+func (s *Scanner) check(line []byte, at int, hint uint64) group {
+	found, bit := s.pairs.match(line, at, hint)
+	if found == phrases {
+		s.anchors |= bit
+	}
+	switch found {
 	case unseen:
 		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
 		if class := invisibleAt(line, at); class >= 0 && !atStart {
@@ -209,29 +333,19 @@ func (s *Scanner) searchCommand(line []byte) {
 
 // endCommand decides about the command that was collected.
 func (s *Scanner) endCommand() {
-	if s.spend(s.command.text) && pipeToShell().Match(s.command.text) {
-		s.countAt(Pipe, s.command.line)
+	if s.spend(s.command.text) {
+		if mayRun(s.command.text) && pipeToShell().Match(s.command.text) {
+			s.countAt(Pipe, s.command.line)
+		} else if m := savedAs(s.command.text); m != nil {
+			name, to := s.command.text[m[2]:m[3]], m[3]
+			name = name[max(bytes.LastIndexByte(name, '/'), bytes.LastIndexByte(name, '\\'))+1:]
+			if len(name) > 1 && string(name) != "null" {
+				s.saved, s.savedLine = append(s.saved[:0], name...), s.line
+				s.searchRun(s.command.text[to:], s.command.line)
+			}
+		}
 	}
 	s.command.text = s.command.text[:0]
-}
-
-// hasPhrase reports whether a line matches one of the phrases.
-func (s *Scanner) hasPhrase(line []byte) bool {
-	s.lower = s.lower[:0]
-	for _, c := range line {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		s.lower = append(s.lower, c)
-	}
-	// Where case does not matter, two other letters count as s and k.
-	folded := bytes.Contains(line, []byte("\u017f")) || bytes.Contains(line, []byte("\u212a"))
-	for i := range injections {
-		if (folded || injections[i].possible(s.lower)) && injections[i].expression().Match(line) {
-			return true
-		}
-	}
-	return false
 }
 
 // End returns what was found in the file, at most one signal of each kind.
@@ -257,6 +371,7 @@ func (s *Scanner) End() []Signal {
 			signal.Detail, signal.Minor = s.countsOfInvisible()
 		} else {
 			signal.Detail = plural(found.count, wordings[kind].noun) + wordings[kind].rest
+			signal.Minor = signal.Kind == Phrase && s.plain == 0
 		}
 		if found.count > 1 {
 			signal.Detail += "; this is the first"
@@ -272,6 +387,8 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Pipe:    {"command", " to run what is downloaded or decoded"},
 	Dynamic: {"command", " that some clients run while they load a skill; they are text here"},
 	Phrase:  {"line", " with words known from attempts to take over a model"},
+	Config:  {"line", " that says to change the configuration of an agent"},
+	Unasked: {"thing", " that test runners, interpreters or package managers run by themselves"},
 }
 
 // countsOfInvisible returns the number of characters of each class.

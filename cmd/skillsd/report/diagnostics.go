@@ -62,7 +62,8 @@ func WriteDiagnostics(w io.Writer, rows []Diagnostic, most int) error {
 			fmt.Fprintf(&out, "%s: %s\n", row.Severity, row.Text())
 		}
 		if more := len(of) - most; more > 0 {
-			fmt.Fprintf(&out, "%s: and %d more of %s; `skillsd doctor` and --json have all\n", g.Severity, more,
+			fmt.Fprintf(&out, "%s: and %d more of %s; `skillsd doctor` and --json have all\n", g.Severity,
+				more,
 				g.Code)
 		}
 	}
