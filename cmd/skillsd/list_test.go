@@ -37,7 +37,7 @@ func TestPrintRowsFits(t *testing.T) {
 	}
 }
 
-// Errors come first, and what is left out is counted.
+// Errors come first, and what is left out of a code is counted.
 func TestPrintDiagnosticsMost(t *testing.T) {
 	t.Parallel()
 	var all []skills.Diagnostic
@@ -50,8 +50,8 @@ func TestPrintDiagnosticsMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	if len(lines) != 5 || !strings.HasPrefix(lines[0], "error: bad:3: invalid-frontmatter: odd  ") || !strings.HasPrefix(lines[1], "warning: 0: shadowed: ") ||
-		!strings.HasPrefix(lines[3], "and 8 more") {
+	if len(lines) != 6 || !strings.HasPrefix(lines[0], "error: bad:3: invalid-frontmatter: odd  ") || !strings.HasPrefix(lines[1], "warning: 0: shadowed: ") ||
+		!strings.HasPrefix(lines[4], "warning: and 7 more of shadowed") {
 		t.Errorf("report.WriteDiagnostics printed\n%s", out.String())
 	}
 }
