@@ -20,7 +20,7 @@ func newSearchCmd(a *app) *cobra.Command {
 	var reader config.ReaderOptions
 	limit, asJSON, questions := 0, false, ""
 	cmd := &cobra.Command{
-		Use:   "search {QUERY | --evaluate FILE}",
+		Use:   "search QUERY",
 		Short: "Search the skills a model may see, as the tool search_skills does",
 		Long: "Search name, path, description, tags and when_to_use of the skills a model may see, best " +
 			"first, as the tool search_skills does; the beginning of the instructions counts for " +
