@@ -15,8 +15,7 @@ import (
 const askApproval = "approval"
 
 // fieldDecision is the field of the form that decides; the others are its values. Clients show the values
-// as they
-// are, Claude Code 46 characters of them; yes or no would read as an answer to the whole question.
+// as they are, Claude Code 46 characters of them; yes or no would read as an answer to the whole question.
 const (
 	fieldDecision   = "decision"
 	decisionOnce    = "Run it once"
@@ -36,8 +35,7 @@ func canAsk(ctx context.Context) bool { return wire.ClientOf(ctx).Capabilities.E
 func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams {
 	decision := map[string]any{"type": "string", "title": "Decision"}
 	// A client that puts its cursor on the first value must not run the script at a stray key. One with
-	// fields
-	// goes to the end of the form to accept it.
+	// fields goes to the end of the form to accept it.
 	values := []any{decisionNo, decisionOnce}
 	if asksWithFields(ctx) {
 		values, decision["default"] = []any{decisionOnce, decisionNo}, decisionOnce

@@ -12,8 +12,7 @@ import (
 )
 
 // firstLineBudget is how much of the instructions Codex shows at the start of a session, in characters,
-// unless
-// it is configured to show all.
+// unless it is configured to show all.
 const firstLineBudget = 250
 
 // client is how a client shows a server to its model, as runs of the real clients showed it: nothing of it is

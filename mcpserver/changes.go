@@ -36,12 +36,12 @@ type shown struct {
 	prompts [sha256.Size]byte
 }
 
-// changesFor begins to watch what lists show to the client that ctx belongs to. The function that it returns
-// reports whether a list is news for the client since its last call with the same method: a client must not
-// even learn that something changed that is hidden from it. Tools and prompts are news if their names or
-// descriptions changed; where a client keeps descriptions, if there are other tools. Resources may be news
-// for
-// a client that sees all of the catalogue although nothing changed. It is safe for concurrent use.
+// changesFor begins to watch what lists show to the client that ctx belongs to. The function that it
+// returns reports whether a list is news for the client since its last call with the same method: a client
+// must not even learn that something changed that is hidden from it. Tools and prompts are news if their
+// names or descriptions changed; where a client keeps descriptions, if there are other tools. Resources may
+// be news for a client that sees all of the catalogue although nothing changed. It is safe for concurrent
+// use.
 func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 	sc := s.scopeOf(ctx)
 	var mu sync.Mutex

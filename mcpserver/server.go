@@ -3,11 +3,10 @@
 // errors into answers, through the one table in errors.go. Nothing is decided here.
 //
 // The catalogue is part of the description of load_skill, or of its parameter name for clients that cut
-// descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the first
-// line of the instructions, where the client may not show the tools at once. Tools declare no output
-// schema and successful results carry no
-// structured content, because clients that see it drop the text; the reference's output objects
-// travel in _meta["skillsd/result"].
+// descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the
+// first line of the instructions, where the client may not show the tools at once. Tools declare no output
+// schema and successful results carry no structured content, because clients that see it drop the text; the
+// reference's output objects travel in _meta["skillsd/result"].
 //
 // Both protocol eras are served by one process: 2026-07-28, stateless, and 2025-11-25 and
 // 2025-06-18 with their initialize handshake.
@@ -42,8 +41,7 @@ const Name = "skillsd"
 const scanPatience = 800 * time.Millisecond
 
 // keepsPatience is how much longer they wait for a client that keeps the first descriptions that it gets.
-// Such
-// clients give a server 28 seconds at least.
+// Such clients give a server 28 seconds at least.
 const keepsPatience = 20 * time.Second
 
 // keepLists is how long a client may keep a list that is not watched for changes.
@@ -77,8 +75,7 @@ type Config struct {
 	// started the process. Optional; they count on stdio only.
 	ClientSession, ClientDir string
 	// WorkDir is the directory of the process, if the client that started it is on this machine. A result
-	// says
-	// of an argument that it names a file there which the script does not see. Optional; it counts on
+	// says of an argument that it names a file there which the script does not see. Optional; it counts on
 	// stdio only.
 	WorkDir string
 	// Workspace is the directory that scripts see at /workspace whatever the client names. Optional.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
-	"github.com/skillsd/skillsd/sandbox"
 )
 
 // metaSandboxState is the key of Codex's description of its own sandbox, and the name of the experimental
@@ -96,10 +95,9 @@ func sandboxState(raw []byte) session.ClientDir {
 const maxUnseen = 5
 
 // unseen returns lines about arguments that name a file of the client's directory which the script did not
-// see:
-// most programs go on without it, or say only that it is missing. The answer tells which files exist
-// there, so
-// it is given only to the client that started this process, and about nothing outside of that directory.
+// see: most programs go on without it, or say only that it is missing. The answer tells which files exist
+// there, so it is given only to the client that started this process, and about nothing outside of that
+// directory.
 func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) string {
 	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
 	if call.Remote || dir == "" || r.Sealed || r.Output.ExecutionTarget != "sandbox" ||
@@ -107,7 +105,7 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 		return ""
 	}
 	mounted := ""
-	if r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone) {
+	if r.SeesWorkspace() {
 		mounted = cmp.Or(s.cfg.Workspace, dir)
 		if s.cfg.AskWorkspace && call.Workspace.Path != "" {
 			mounted = call.Workspace.Path
@@ -142,7 +140,7 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 			if err != nil || !filepath.IsLocal(inside) {
 				continue
 			}
-			advice = "there it is `" + oneLine(path.Join(sandbox.WorkspaceDir, filepath.ToSlash(inside))) +
+			advice = "there it is `" + oneLine(path.Join(session.WorkspaceDir, filepath.ToSlash(inside))) +
 				"`"
 		}
 		fmt.Fprintf(&lines, "`%s` does not exist in the sandbox: %s\n", oneLine(arg), advice)

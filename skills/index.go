@@ -395,8 +395,7 @@ func (x *Index) Resource(path string) *Resource {
 }
 
 // Suspicious returns the codes of what in the texts of the skill may be meant to take over a model, or to
-// be seen
-// by a model alone: each once, sorted.
+// be seen by a model alone: each once, sorted.
 func (x *Index) Suspicious() (codes []Code) {
 	for _, d := range x.Diagnostics {
 		if d.Severity != Info && (d.Code == CodeInjectionPhrase || d.Code == CodeInvisibleText) {

@@ -70,9 +70,8 @@ func (o *runOptions) rulesByUser() error {
 	return nil
 }
 
-// confirmed returns nil if the user lets a command that has shown what it will do go on: on a terminal
-// they are
-// asked, elsewhere the flag --yes says so.
+// confirmed returns nil if the user lets a command that has shown what it will do go on: on a terminal they
+// are asked, elsewhere the flag --yes says so.
 func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked bool, err error) {
 	switch {
 	case yes:

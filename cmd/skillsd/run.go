@@ -201,8 +201,7 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
 	// With --stdin the input belongs to the script, and an answer would be read from it. An agent that
-	// opens a
-	// terminal for its model would have the model answer.
+	// opens a terminal for its model would have the model answer.
 	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && report.IsTerminal(o.app.err) &&
 		report.IsTerminal(o.app.in)
 	status := report.NewStatusLine(o.app.err)

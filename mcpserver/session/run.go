@@ -76,6 +76,14 @@ type RunResult struct {
 	Output         cfharness.RunOutput
 }
 
+// WorkspaceDir is where a script in a sandbox sees the workspace.
+const WorkspaceDir = sandbox.WorkspaceDir
+
+// SeesWorkspace reports whether the script was given a workspace, in whatever mode.
+func (r *RunResult) SeesWorkspace() bool {
+	return r.Output.Skillsd != nil && r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone)
+}
+
 // run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it. The
 // stages return *policy.Denial, *Question or *Error, which notRun records.
 type run struct {

@@ -89,10 +89,9 @@ func (o *Options) tail(n int) string {
 // empty without skills, and if not even the frame and the tail fit.
 //
 // FormatText is one line `path: description` for each skill, followed by ` - ` and its when_to_use if these
-// fit as well, with its location in parentheses if asked for. A path with characters that could be taken for
-// something else is in quotes. In [FormatXML] an element <more> has the number of skills left out, and a
-// skill
-// whose description does not fit has no element for it.
+// fit as well, with its location in parentheses if asked for. A path with characters that could be taken
+// for something else is in quotes. In [FormatXML] an element <more> has the number of skills left out, and
+// a skill whose description does not fit has no element for it.
 func Render(all []*skills.Skill, opts Options) string {
 	if len(all) == 0 {
 		return ""

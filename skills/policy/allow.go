@@ -191,8 +191,7 @@ func cutPattern(word string) (tool, pattern string, narrowed bool) {
 var program = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
 
 // Programs returns the names of the programs that a skill's allowed-tools let the agent's shell start: git
-// for
-// "Bash(git add:*)". Patterns without a plain name are left out.
+// for "Bash(git add:*)". Patterns without a plain name are left out.
 func Programs(tools []string) (names []string) {
 	for _, word := range tools {
 		tool, pattern, _ := cutPattern(word)

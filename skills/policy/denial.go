@@ -46,9 +46,8 @@ const (
 
 // codes is the table of codes: the reason each has in the reference's terms, what keeps a script from
 // running in a few words, for a list of scripts, and the remedies where a refusal has no other ones. A
-// remedy is
-// for a model: it says whom to ask for what, and has no flag and no command that would let the model in. What
-// operator says is for the one who decides; it goes into the log and the record.
+// remedy is for a model: it says whom to ask for what, and has no flag and no command that would let the
+// model in. What operator says is for the one who decides; it goes into the log and the record.
 var codes = map[Code]struct {
 	reason   Reason
 	brief    string

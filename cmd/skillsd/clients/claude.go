@@ -143,8 +143,7 @@ func putPermissions(text []byte, names []string) ([]byte, error) {
 }
 
 // takePermissions returns the settings of Claude Code without names in permissions.allow, and without what
-// then
-// holds nothing.
+// then holds nothing.
 func takePermissions(text []byte, names []string) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return text, nil

@@ -291,8 +291,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 }
 
 // asBefore returns the copy of the file from before a change if it says the same as text, which may differ
-// from
-// it in white space and commas.
+// from it in white space and commas.
 func (s *Setup) asBefore(f *file, text []byte) []byte {
 	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
 	if err != nil {

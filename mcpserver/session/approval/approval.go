@@ -1,13 +1,10 @@
-// Package approval keeps what a user is asked and answers about scripts: a question shows what is
-// approved, it is
-// bound to exactly one call, its answer counts once, and nobody is asked without end.
+// Package approval keeps what a user is asked and answers about scripts: a question shows what is approved,
+// it is bound to exactly one call, its answer counts once, and nobody is asked without end.
 //
 // A prompt of a skill that the user chose loads the skill in their name, and is not their word for its
-// scripts:
-// nothing bounds the turn that it began. A call of Claude Code names the use of a tool, never the turn, so
-// that
-// the word would hold for whatever the model reads and calls later; and Codex, whose calls name their turn,
-// offers its user no prompts.
+// scripts: nothing bounds the turn that it began. A call of Claude Code names the use of a tool, never the
+// turn, so that the word would hold for whatever the model reads and calls later; and Codex, whose calls
+// name their turn, offers its user no prompts.
 package approval
 
 import (
@@ -32,12 +29,9 @@ const (
 	Pause = time.Hour
 
 	// Least is the time below which nobody has read a question and refused it: the client has answered by
-	// itself,
-	// as Claude Code does without a terminal (cancel) and Codex too, or wherever it may not ask (decline).
-	// Theirs come
-	// within some 10 ms. The name and the capabilities of a client do not tell, and a person who is
-	// mistaken for it is
-	// only asked again.
+	// itself, as Claude Code does without a terminal (cancel) and Codex too, or wherever it may not ask
+	// (decline). Theirs come within some 10 ms. The name and the capabilities of a client do not tell, and
+	// a person who is mistaken for it is only asked again.
 	Least = time.Second
 
 	// MaxPending is how many questions about a script are open at a time.

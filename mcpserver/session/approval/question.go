@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Sizes of a question. Claude Code cuts each line of a message and each field at the width of the
-// terminal, shows
-// four lines and ten fields, and opens neither; Codex wraps a message, but one taller than the screen pushes
-// the choices out. What follows fits 80 columns.
+// Sizes of a question. Claude Code cuts each line of a message and each field at the width of the terminal,
+// shows four lines and ten fields, and opens neither; Codex wraps a message, but one taller than the screen
+// pushes the choices out. What follows fits 80 columns.
 const (
 	lineColumns  = 74
 	fieldColumns = 50
@@ -196,8 +195,8 @@ func Quote(text string) string {
 }
 
 // Visible returns a text with escapes, as Go and JSON have them, for all that is not one visible character
-// of its
-// own: controls, line ends, other blanks, marks, and what changes the direction of a text or shows nothing.
+// of its own: controls, line ends, other blanks, marks, and what changes the direction of a text or shows
+// nothing.
 func Visible(text string) string { return visible(text, func(rune) bool { return false }) }
 
 func visible(text string, also func(rune) bool) string {

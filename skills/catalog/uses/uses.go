@@ -2,10 +2,9 @@
 // budget.
 //
 // The count is a file of its own in the state directory, with one line for each load. Records of sessions
-// have
-// the same facts, but to count them a server would read every record there is at each start. A line is
-// appended without a lock or a sync: a count that is lost in a crash changes an order and nothing else. Only
-// the newest loads count, some thousands, so that skills that are no longer used give way to others.
+// have the same facts, but to count them a server would read every record there is at each start. A line is
+// appended without a lock or a sync: a count that is lost in a crash changes an order and nothing else.
+// Only the newest loads count, some thousands, so that skills that are no longer used give way to others.
 //
 // Nothing may depend on a count: whoever loads a skill often moves it forward.
 package uses
