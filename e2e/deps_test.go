@@ -89,13 +89,14 @@ var importRules = map[string][]string{
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},
 	"cmd/skillsd/doctor":    {"*"},
-	"cmd/skillsd/report":    {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/install", "skills/policy"},
-	"cmd/skillsd/clients":   {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
-	"e2e":                   {"*"},
-	"e2e/cfharness":         {},
-	"e2e/conformance":       {"*"},
-	"e2e/demo":              {"*"},
-	"e2e/screens":           {},
+	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "skills", "skills/frontmatter", "skills/install", "skills/policy",
+		"skills/search"},
+	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
+	"e2e":                 {"*"},
+	"e2e/cfharness":       {},
+	"e2e/conformance":     {"*"},
+	"e2e/demo":            {"*"},
+	"e2e/screens":         {},
 }
 
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one

@@ -41,7 +41,7 @@ principals:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return serveHTTP(t, "--config", config, "--auth-token-file", tokenFile(t, "alice", "bob", "carol"))
+	return serveHTTP(t, "--config", config, "--http-activation", "handle", "--auth-token-file", tokenFile(t, "alice", "bob", "carol"))
 }
 
 // The tools that a profile leaves out are in no list, and without the one that reads, no file is shown.

@@ -107,7 +107,8 @@ func TestWithheldOutput(t *testing.T) {
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
 	needSandbox(t, p)
 	result := p.call(5, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "args": []string{"secret"}})
-	_, rest, ok := strings.Cut(result.text(), "[withheld; handle ")
+	_, text, _ := strings.Cut(result.text(), "stdout:")
+	_, rest, ok := strings.Cut(text, "[withheld; handle ")
 	if !ok || strings.Contains(result.text(), "ran-ok") || strings.Contains(string(result.Meta["skillsd/result"]), "ran-ok") {
 		t.Fatalf("run = %s %s", result.text(), result.Meta["skillsd/result"])
 	}

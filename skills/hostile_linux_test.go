@@ -164,7 +164,7 @@ func TestHostileManyDirectories(t *testing.T) {
 	makeDirs(t, filepath.Join(dir, "good"), 1_000)
 	guarded(t, func(ctx context.Context) {
 		snapshot := servesGood(ctx, t, nil, dir)
-		if got := codes(snapshot.Diagnostics); !slices.Equal(paths(snapshot.Skills), []string{"good", "other"}) || !slices.Equal(got, []string{"scan-limit-exceeded"}) {
+		if got := codes(snapshot.Diagnostics); !slices.Equal(paths(snapshot.Skills), []string{"good", "other"}) || !slices.Equal(got, []string{"scan-limit-exceeded " + dir}) {
 			t.Errorf("skills %q, diagnostics %v", paths(snapshot.Skills), got)
 		}
 	})
