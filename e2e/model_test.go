@@ -78,9 +78,8 @@ func (m *model) result(t *testing.T, turn, i int) modelResult {
 	return got
 }
 
-// first is all text of the first request that offers tools, and last of the last one.
+// first is all text of the first request that offers tools.
 func (m *model) first() string { return strings.Join(texts(m.kept(0)), "\n") }
-func (m *model) last() string  { return strings.Join(texts(m.kept(-1)), "\n") }
 
 // pictures counts the pictures in the last request.
 func (m *model) pictures() int {
