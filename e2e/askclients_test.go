@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -28,7 +27,7 @@ func newScreen(t *testing.T, cmd *exec.Cmd) *screen {
 	t.Cleanup(func() {
 		s.tmux("kill-server")
 		// It writes to its home directory until it is gone.
-		for syscall.Kill(-pid, syscall.SIGKILL) == nil {
+		for killGroup(pid) {
 			runtime.Gosched()
 		}
 	})

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -220,8 +219,7 @@ func runRealClient(t *testing.T, name string, overHTTP bool, run clientRun) *cli
 		run.terminal(newScreen(t, cmd))
 		return o
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	ownGroup(cmd)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if exit, ok := err.(*exec.ExitError); ok {
