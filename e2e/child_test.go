@@ -105,6 +105,8 @@ func TestParentAndChild(t *testing.T) {
 		{"names only itself", false, true, "", unloaded, "", true, map[string]string{"parent": unknown, "sibling": unknown, "own": ""}},
 		{"names only itself, preloaded", true, false, "", "", "", true, map[string]string{"sibling": unknown}},
 		{"unknown parent", false, true, `"skillsd/parent-session":"none-such"`, "invalid_arguments", "invalid_arguments", true, nil},
+		{"a parent that is not a name", true, true, `"skillsd/parent-session":5`, "invalid_arguments", "invalid_arguments", true, nil},
+		{"no name of a parent", true, true, `"skillsd/parent-session":""`, "invalid_arguments", "invalid_arguments", true, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -269,5 +271,17 @@ func TestShowParentAndChildren(t *testing.T) {
 	}
 	if child.Parent != "run-p1" || !child.Row.Child || again.Parent != "run-p1" || again.Row.Child {
 		t.Errorf("the child began with %+v, the session that continues with %+v", child, again)
+	}
+}
+
+// A call whose session is not a name belongs to none: in that of the process it would have what others loaded.
+func TestSessionIsAName(t *testing.T) {
+	p := serve(t, append(allowRun(tree(t, demoSkill()), "ok.sh"), "--skill", "demo")...)
+	for i, name := range []string{`5`, `""`, `null`, `["a"]`, `{}`} {
+		a := p.request(10+i, "tools/call", fmt.Sprintf(
+			`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"},"_meta":{%s,"skillsd/session":%s}}`, modernMeta, name))
+		if text := string(a.Result); !strings.Contains(text, "invalid_arguments") || strings.Contains(text, "ran-ok") {
+			t.Errorf("session %s: %s %+v", name, text, a.Error)
+		}
 	}
 }

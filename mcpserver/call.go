@@ -61,6 +61,13 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Parent:        firstText(meta[metaParent]),
 	}
 	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
+	for _, key := range []string{metaSession, metaParent} {
+		// A child whose name is dropped would act in the session of the process, with all that it has.
+		if value, ok := meta[key]; ok && firstText(value) == "" {
+			return call, invalidArguments(fmt.Sprintf("_meta[%q] is not a name", key),
+				"send a non-empty string, or leave it out")
+		}
+	}
 	var err error
 	if call.Profile, err = s.profileOf(meta); err != nil {
 		return call, err

@@ -28,7 +28,7 @@ func RequestMeta() []MetaKey {
 				"its own record, activations and numbers. It is looked up among the sessions of the " +
 				"principal. Without it: threadId or sessionId, else the protocol session, on stdio the " +
 				"process",
-			wrongIgnored, schemaText},
+			wrongArguments, schemaText},
 		{metaParent, false,
 			"the parent of the session that the call belongs to, by its id or by the name that the " +
 				"caller gave it; the child starts with nothing of its parent",
