@@ -26,6 +26,7 @@ func (b *bench) askRun(args []string, answer *Answer) (*Question, *RunResult, er
 func TestApprovalExpires(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
+	b.Current().background.Wait() // it reads the clock that is replaced
 	now := time.Now()
 	b.cfg.Now = func() time.Time { return now }
 	for _, tt := range []struct {

@@ -54,6 +54,7 @@ func hostBench(t *testing.T, script string, o benchOptions, entry policy.Entry) 
 		t.Fatal(err)
 	}
 	b.load("agent-browser")
+	b.Current().background.Wait() // it reads the configuration that tests change
 	return &hostRuns{bench: b}
 }
 

@@ -392,6 +392,7 @@ func TestHandles(t *testing.T) {
 	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); err != nil {
 		t.Errorf("Open with the handle: %v", err)
 	}
+	b.Current().background.Wait() // it reads the clock
 	b.cfg.Now = func() time.Time { return time.Now().Add(HandleLife + time.Hour) }
 	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); code(err) != "activation_unknown" {
 		t.Errorf("Open with an expired handle = %v, want activation_unknown", err)
