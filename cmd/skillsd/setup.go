@@ -165,16 +165,16 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 		if o.Files {
-			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and %s sees what "+
-				"they print; "+
-				"their changes are checked before they are applied\n", o.client.Title, o.client.Title)
+			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and it sees what "+
+				"they print;\ntheir changes are staged, and checked before they are applied\n",
+				o.client.Title)
 		}
 		if !entry.Trust {
 			return nil
 		}
-		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true); without "+
+		fmt.Fprintf(o.app.err, "%s calls the tools of %s without asking (\"trust\": true);\nwithout "+
 			"that, a run "+
-			"without a terminal has none of them. The allowlist still decides which scripts run.\n",
+			"without a terminal has none of them. The allowlist still\ndecides which scripts run.\n",
 			o.client.Title, o.Name)
 		return nil
 	case o.Remove:
@@ -195,10 +195,10 @@ func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.Permit && o.Project == "" && report.IsTerminal(o.app.in) && report.IsTerminal(o.app.err) &&
 		o.app.agentShell() == "" && !setup.PermitsTools(ctx) {
 		yes, err := o.app.confirm(ctx, o.client.Title+
-			" asks before it loads a skill, before it reads a file of "+
-			"one and before it calls a script,\nand skillsd asks once more before the script runs, "+
-			"and shows its "+
-			"arguments and input.\nLet "+o.client.Title+" call the tools of "+o.Name+
+			" asks before it loads a skill, before it reads a file "+
+			"of one and\nbefore it calls a script. skillsd asks once more before the script runs, "+
+			"and shows\n"+
+			"its arguments and input.\nLet "+o.client.Title+" call the tools of "+o.Name+
 			" without asking, so that only skillsd asks?")
 		if err != nil {
 			return err

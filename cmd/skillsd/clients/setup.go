@@ -117,6 +117,11 @@ func (s *Setup) Write(ctx context.Context) error {
 		return nil
 	}
 	if !added() {
+		// The flags of an earlier entry are gone then, a workspace among them.
+		if command, args := commandOf(f.entry); command != "" {
+			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
+				report.ShellLine(append([]string{command}, args...)...))
+		}
 		if err := s.add(ctx, f, want); err != nil {
 			return err
 		}
