@@ -43,7 +43,9 @@ const (
 
 	maxFile   = 32 << 20        // bytes of a file that is looked at
 	maxPixels = 20_000_000      // of a picture that is decoded, which takes up to 12 bytes for each
+	maxSide   = 1 << 16         // pixels; scaling takes memory for each besides
 	patience  = 5 * time.Second // for one file
+	strip     = 100             // rows that are scaled together
 	chunk     = 256             // bytes that a decoder gets between two looks at the clock
 )
 
@@ -74,7 +76,7 @@ var formats = []format{
 var turn = make(chan struct{}, 1)
 
 // Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
-// some seconds and 250 MB of memory, and returns nil when ctx ends.
+// some seconds and 350 MB of memory, and returns nil when ctx ends.
 func Of(ctx context.Context, file []byte) (shown *Picture) {
 	f := formatOf(file)
 	if f == nil || len(file) > maxFile {
@@ -129,7 +131,7 @@ func formatOf(file []byte) *format {
 }
 
 func decodable(width, height int) bool {
-	return width > 0 && height > 0 && width <= maxPixels/height
+	return width > 0 && height > 0 && max(width, height) <= maxSide && width <= maxPixels/height
 }
 
 // framesFit reports whether every frame of a WebP file has dimensions that may be decoded. An extended file
@@ -164,7 +166,14 @@ func encode(ctx context.Context, from image.Image, lossy bool) ([]byte, string) 
 		size := image.Rect(0, 0, max(1, int(float64(bounds.Dx())*factor)),
 			max(1, int(float64(bounds.Dy())*factor)))
 		scaled := image.NewNRGBA(size)
-		draw.BiLinear.Scale(scaled, size, from, bounds, draw.Src, nil)
+		// In strips, because a scaler takes 32 bytes for each row of its source in each column of its result.
+		for at := 0; at < size.Dy(); at += strip {
+			to := image.Rect(0, at, size.Dx(), min(at+strip, size.Dy()))
+			part := bounds
+			part.Min.Y = bounds.Min.Y + to.Min.Y*bounds.Dy()/size.Dy()
+			part.Max.Y = bounds.Min.Y + to.Max.Y*bounds.Dy()/size.Dy()
+			draw.BiLinear.Scale(scaled, to, from, part, draw.Src, nil)
+		}
 		var b bytes.Buffer
 		if !lossy && png.Encode(&b, scaled) == nil && b.Len() <= MaxBytes {
 			return b.Bytes(), "image/png"

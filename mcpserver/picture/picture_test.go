@@ -10,6 +10,7 @@ import (
 	"image/jpeg"
 	"image/png"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,23 @@ func extended(side uint32) []byte {
 	return append(file, frame...)
 }
 
+// Scaling takes little memory besides the picture itself. This test comes first, before the heap has grown.
+func TestMemory(t *testing.T) {
+	file := pngOf(image.NewGray(image.Rect(0, 0, 5000, 4000)))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	shown := Of(t.Context(), file)
+	runtime.ReadMemStats(&after)
+	if shown == nil || !shown.Scaled {
+		t.Fatal("not shown")
+	}
+	check(t, file, shown)
+	if grown := (after.HeapSys - before.HeapSys) >> 20; grown > 150 {
+		t.Errorf("the heap has grown by %d MB", grown)
+	}
+}
+
 func TestOf(t *testing.T) {
 	var photo, moving bytes.Buffer
 	plain := image.NewPaletted(image.Rect(0, 0, 30, 20), color.Palette{color.White, color.Black})
@@ -73,6 +91,7 @@ func TestOf(t *testing.T) {
 		{"cut", small[:len(small)-20], "", 0, 0, false},
 		{"only its first bytes", small[:16], "", 0, 0, false},
 		{"too many pixels", pngOf(image.NewPaletted(image.Rect(0, 0, 5000, 5000), plain.Palette)), "", 0, 0, false},
+		{"too long for its scaler", pngOf(image.NewPaletted(image.Rect(0, 0, 1, maxSide+1), plain.Palette)), "", 0, 0, false},
 		{"a frame larger than its canvas", extended(16_000), "", 0, 0, false},
 		{"too large a file", append(bytes.Clone(small), make([]byte, maxFile)...), "", 0, 0, false},
 	} {
