@@ -228,7 +228,13 @@ const maxMarker = 3
 // isMarker reports whether what follows "<!--" on a line is such a comment.
 func isMarker(rest []byte) bool {
 	text, _, closed := bytes.Cut(rest, []byte("-->"))
-	return closed && len(bytes.Fields(text)) <= maxMarker
+	words := 0
+	for range bytes.FieldsSeq(text) { // a line may begin a thousand comments and end them all at once
+		if words++; words > maxMarker {
+			break
+		}
+	}
+	return closed && words <= maxMarker
 }
 
 // isDynamic reports whether the "!`" at line[at] begins a command: it is a word of its own and closed.

@@ -196,6 +196,17 @@ func BenchmarkSignals(b *testing.B) {
 	}
 }
 
+// A line that begins many comments and ends them all at once costs no more than its length.
+func TestManyComments(t *testing.T) {
+	line := strings.Repeat("<!-- ", 800) + "-->\n"
+	text := []byte(strings.Repeat(line, 8))
+	var s Scanner
+	s.Begin("x.md", MaxFile)
+	if n := testing.AllocsPerRun(1, func() { s.Add(text) }); n > 100 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
+
 // Beyond the limits of one file nothing is searched.
 func TestLimits(t *testing.T) {
 	t.Parallel()
