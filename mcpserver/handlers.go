@@ -227,6 +227,7 @@ func checkRun(args RunArgs) *session.Error {
 func (s *Server) open(
 	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {
+	wire.Decoded(ctx)
 	// A skill that is not found before the scan is done may exist.
 	if err := s.scanned(ctx); err != nil {
 		return nil, session.Call{}, err

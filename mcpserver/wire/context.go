@@ -51,6 +51,15 @@ func YieldSlot(ctx context.Context) bool {
 	return s == nil || s.yield == nil || s.yield()
 }
 
+// Decoded says that the handler has decoded the arguments of the request of ctx. Few long messages are
+// decoded at a time, so a handler calls it before it waits for anything. Outside of a request it does
+// nothing.
+func Decoded(ctx context.Context) {
+	if s := callSessionOf(ctx); s != nil && s.decoded != nil {
+		s.decoded()
+	}
+}
+
 // RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil
 // outside of one.
 func RequestID(ctx context.Context) json.RawMessage {

@@ -97,7 +97,8 @@ type HTTP struct {
 	guard      *guard
 	rates      *rates
 	bodies     *quota // requests being read
-	waiting    *quota // bytes of requests that yielded their slot
+	decoding   *quota // bytes of messages being read and decoded
+	waiting    *quota // bytes of requests that are decoded, or yielded their slot
 	calls      *quota
 	streams    *quota
 	listens    *quota // subscriptions, which are streams too
@@ -112,8 +113,8 @@ type HTTP struct {
 	audience *audience
 }
 
-// maxWaiting is how many bytes the messages of requests that yielded their slot may have: a request holds
-// its message until it is answered.
+// maxWaiting is how many bytes the messages of requests that are decoded may have: a request holds its
+// message until it is answered.
 const maxWaiting = 64 << 20
 
 // NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
@@ -146,6 +147,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		dispatcher: d,
 		rates:      &rates{limit: opts.Rate, burst: max(opts.Burst, 1), each: make(map[string]*rate.Limiter)},
 		bodies:     newQuota(opts.MaxInFlight, share),
+		decoding:   newDecoding(int(opts.MaxBody)),
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),

@@ -23,6 +23,7 @@ type exchange struct {
 	modern    bool
 	protocol  *httpSession // nil on 2026-07-28 and if the client named none that it has
 	session   *callSession // as handlers see it; nil if there is none
+	decoded   func()       // gives back what the message takes while it is decoded
 
 	// Of a request only.
 	owner  *httpSession // protocol, or a new one
@@ -109,13 +110,21 @@ func (ex *exchange) request() {
 			ex.session.watch = h.opts.Changes(h.dispatcher.Server.WithContext(ctx, ex.session))
 		}
 		ex.call.session = ex.session
-		// A call that yields its slot takes memory for its message instead. Nobody else calls it at its end.
+		// A call takes memory for its message instead of a place among those that are decoded, or of its
+		// slot. Nobody else calls these at its end.
 		waiting := 0
-		ex.session.yield = sync.OnceValue(func() bool {
+		ex.session.decoded = sync.OnceValue(func() bool {
 			if !h.waiting.take(ex.principal, len(ex.msg.raw)) {
 				return false
 			}
 			waiting = len(ex.msg.raw)
+			ex.decoded()
+			return true
+		})
+		ex.session.yield = sync.OnceValue(func() bool {
+			if !ex.session.decoded() {
+				return false
+			}
 			leave()
 			return true
 		})

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"io"
 	"maps"
 	"math"
@@ -56,9 +57,17 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 type quota struct {
 	most, mostEach int
 
-	mu   sync.Mutex
-	all  int
-	each map[string]int
+	mu    sync.Mutex
+	all   int
+	each  map[string]int
+	freed chan struct{} // closed when some is given back; nil if nobody waits
+}
+
+// newDecoding returns the quota of the bytes of messages that are being read and decoded: in all four times
+// the longest message, of each principal the longest one and some short ones. Decoding takes several times
+// the memory of the text, and a processor.
+func newDecoding(longest int) *quota {
+	return &quota{most: 4 * longest, mostEach: longest + longest/4, each: make(map[string]int)}
 }
 
 // newQuota has most to give, of which one principal may take 1/share.
@@ -78,12 +87,45 @@ func (q *quota) take(principal string, n int) bool {
 	return true
 }
 
+// wait is take that waits until there is room, at most for patience or until ctx ends. Whoever needs little
+// can come before whoever needs much.
+func (q *quota) wait(ctx context.Context, principal string, n int, patience time.Duration) bool {
+	if q.take(principal, n) {
+		return true
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		q.mu.Lock()
+		if q.freed == nil {
+			q.freed = make(chan struct{})
+		}
+		freed := q.freed
+		q.mu.Unlock()
+		// There may have been room before freed was made.
+		if q.take(principal, n) {
+			return true
+		}
+		select {
+		case <-freed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 func (q *quota) leave(principal string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.all -= n
 	if q.each[principal] -= n; q.each[principal] == 0 {
 		delete(q.each, principal)
+	}
+	if q.freed != nil {
+		close(q.freed)
+		q.freed = nil
 	}
 }
 

@@ -12,14 +12,20 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// busyWait is after how long a client that was refused for lack of room may try again.
-const busyWait = time.Second
+const (
+	// busyWait is after how long a client that was refused for lack of room may try again.
+	busyWait = time.Second
+
+	// decodingPatience is how long a message waits until those before it are decoded.
+	decodingPatience = 10 * time.Second
+)
 
 // post answers one POST on the endpoint.
 func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
@@ -27,11 +33,22 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 		plainText(w, http.StatusUnsupportedMediaType, form)
 		return
 	}
+	size := int(h.opts.MaxBody)
+	if r.ContentLength >= 0 {
+		size = int(min(r.ContentLength, h.opts.MaxBody))
+	}
+	if !h.decoding.wait(r.Context(), principal, size, decodingPatience) {
+		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many large requests in flight")
+		return
+	}
+	decoded := sync.OnceFunc(func() { h.decoding.leave(principal, size) })
+	defer decoded()
 	m := h.readMessage(w, r, principal)
 	if m == nil {
 		return
 	}
-	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m)}
+	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m),
+		decoded: decoded}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
 			if ex.protocol = h.session(r.Context(), id, principal); ex.protocol != nil {

@@ -14,6 +14,10 @@ const (
 	maxDeepMembers = 4096
 
 	maxMeta = 64 << 10 // bytes of a _meta
+
+	// maxValues is the most members and elements of a whole message, at any depth. Of 4 MiB of empty texts
+	// mcp-go makes 200 MiB; no method takes as many values as this.
+	maxValues = 10_000
 )
 
 // Unambiguous makes sure that the keys of a JSON value mean the same to every reader at any depth, see
@@ -32,26 +36,34 @@ func Unambiguous(raw json.RawMessage, names ...string) error {
 // bounded refuses a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
 // maxDepth levels: decoded, each takes far more memory than its text. The errors may be shown to the sender.
 func bounded(raw json.RawMessage) error {
-	values, depth := 0, 0 // an object or array counts one more than it has commas
+	switch values, depth := count(raw); {
+	case depth > maxDepth:
+		return errors.New("values are nested too deep")
+	case values > maxDeepMembers:
+		return fmt.Errorf("it has more than %d keys and elements in all", maxDeepMembers)
+	}
+	return nil
+}
+
+// count returns how many members and elements a JSON value has at any depth, and how many levels. An object
+// or array counts one more than it has commas.
+func count(raw []byte) (values, levels int) {
+	depth := 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
 			i = skipString(raw, i) - 1
 		case '{', '[':
 			values++
-			if depth++; depth > maxDepth {
-				return errors.New("values are nested too deep")
-			}
+			depth++
+			levels = max(levels, depth)
 		case '}', ']':
 			depth--
 		case ',':
 			values++
 		}
 	}
-	if values > maxDeepMembers {
-		return fmt.Errorf("it has more than %d keys and elements in all", maxDeepMembers)
-	}
-	return nil
+	return values, levels
 }
 
 func unambiguous(raw json.RawMessage, names []string) error {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strconv"
 	"strings"
@@ -76,7 +77,10 @@ func parse(raw []byte) (*message, *Error) {
 		m.id = nil
 	}
 	answer := m.result != nil || m.failure != nil
+	values, _ := count(raw)
 	switch {
+	case values > maxValues:
+		return m, invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
 	case method == nil && answer:
 		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
 		m.kind = response

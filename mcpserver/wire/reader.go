@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"sync"
 
@@ -135,8 +136,15 @@ func (c *conn) serve(call *call) {
 		}
 	}
 	call.session.yield = sync.OnceValue(func() bool { <-c.slots; return true })
+	defer call.session.yield()
+	size := len(call.msg.raw)
+	if !c.decoding.wait(call.ctx, "", size, math.MaxInt64) {
+		c.calls.leave(call)
+		return
+	}
+	call.session.decoded = sync.OnceValue(func() bool { c.decoding.leave("", size); return true })
+	defer call.session.decoded()
 	c.run(call)
-	call.session.yield()
 }
 
 // run answers one call. The notifications it sent come first, and a call the client cancelled meanwhile

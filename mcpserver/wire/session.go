@@ -101,6 +101,8 @@ type callSession struct {
 	chosen   atomic.Pointer[Error] // see SetError
 
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
+	// decoded gives back what the message takes while it is decoded; nil if nothing is counted
+	decoded func() bool
 
 	mu          sync.Mutex
 	declared    *known // by the message itself, if it is modern

@@ -116,6 +116,7 @@ type conn struct {
 	legacy     *announcer // to the client itself, if it is of the older revisions
 	calls      *callTable
 	slots      chan struct{}
+	decoding   *quota     // bytes of messages being decoded
 	work       chan *call // to idle workers
 	notices    chan *message
 	barrier    chan struct{} // the last initialize request; used by the reader alone
@@ -129,6 +130,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		out:        newLineWriter(o.Out),
 		calls:      newCallTable(waitingPerSlot*maxInFlight, maxListens, 8*maxLine),
 		slots:      make(chan struct{}, maxInFlight),
+		decoding:   newDecoding(maxLine),
 		work:       make(chan *call),
 		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),
