@@ -38,6 +38,10 @@ var openNames = []string{"NODE_ENV"}
 // malformed or longer than 128 characters, names that the server sets itself, and names through which loaders
 // and interpreters run or load something other than the script. The case of a name makes no difference.
 func CheckVariable(name string) error {
+	if key, _, valued := strings.Cut(name, "="); valued { // which may be a secret, and clients see this error
+		return fmt.Errorf("%q has a value behind it, and is not a name of a variable: give the name alone",
+			Clip(key))
+	}
 	if len(name) > 128 || !variable.MatchString(name) {
 		return fmt.Errorf("%q is not a name of a variable", Clip(name))
 	}

@@ -23,3 +23,11 @@ func TestCheckVariable(t *testing.T) {
 		}
 	}
 }
+
+// A value that an operator wrote behind the name is not repeated: clients see why a server cannot start.
+func TestCheckVariableWithValue(t *testing.T) {
+	err := CheckVariable("API_KEY=sk-secret")
+	if err == nil || strings.Contains(err.Error(), "sk-secret") || !strings.Contains(err.Error(), "API_KEY") {
+		t.Errorf("CheckVariable = %v", err)
+	}
+}
