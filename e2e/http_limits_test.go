@@ -11,12 +11,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -304,6 +308,84 @@ func TestHTTPIssuer(t *testing.T) {
 	if got := s.open(token("skills", "openid skills:read", time.Hour)).tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
 		t.Errorf("load_skill with a good token: %s", got.text())
 	}
+}
+
+// The keys of an issuer are where its discovery document says. The start and doctor say when they cannot be fetched,
+// and SIGHUP fetches them again: a key that was withdrawn does not count afterwards, and one that came does.
+func TestHTTPIssuerDiscovery(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys atomic.Value // the id of the key that is published, empty while there is no document
+	keys.Store("")
+	var issuer *httptest.Server
+	issuer = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch id := keys.Load().(string); {
+		case id == "":
+			http.Error(w, "broken", http.StatusInternalServerError)
+		case r.URL.Path == "/.well-known/openid-configuration":
+			fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":"%s/jwks"}`, issuer.URL, issuer.URL)
+		case r.URL.Path == "/jwks":
+			fmt.Fprintf(w, `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":%q,"x":%q}]}`, id, base64.RawURLEncoding.EncodeToString(public))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(issuer.Close)
+	flags := []string{"--skills-root", tree(t, demoSkill()), "--auth-issuer", issuer.URL, "--auth-audience", "skills"}
+	s := serveHTTP(t, flags...)
+	// follow waits for a line of the log that was not there before.
+	seen := 0
+	follow := func(line string) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+			text := s.stderr.String()
+			if i := strings.Index(text[seen:], line); i >= 0 {
+				seen += i + len(line)
+				return
+			}
+		}
+		t.Fatalf("the log does not say %q:\n%s", line, s.stderr)
+	}
+	status := func(id string) int {
+		t.Helper()
+		claims := fmt.Sprintf(`{"iss":%q,"aud":"skills","sub":"alice","exp":%d}`, issuer.URL, time.Now().Add(time.Hour).Unix())
+		signed := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"alg":"EdDSA","kid":%q}`, id)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+		token := signed + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(private, []byte(signed)))
+		code, _, err := (&caller{site: s, token: token}).request(t.Context(), "tools/list", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return code
+	}
+	doctor := func() string {
+		out, _ := exec.Command(binary, append([]string{"doctor", "--state", stateDir(t), "--http", "127.0.0.1:0"}, flags...)...).Output()
+		return string(out)
+	}
+	follow("the keys of the issuer cannot be fetched")
+	if code := status("a"); code != http.StatusServiceUnavailable {
+		t.Errorf("without keys a token is answered %d", code)
+	}
+	if out := doctor(); !strings.Contains(out, "the keys of the issuer cannot be fetched: "+issuer.URL+"/.well-known/openid-configuration answered 500") ||
+		!strings.Contains(out, "--auth-jwks") {
+		t.Errorf("doctor without keys:\n%s", out)
+	}
+	for _, id := range []string{"a", "b"} {
+		keys.Store(id)
+		s.cmd.Process.Signal(syscall.SIGHUP)
+		follow("the keys of the issuer are loaded")
+		for _, asked := range []string{"a", "b"} {
+			want := map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[asked == id]
+			if code := status(asked); code != want {
+				t.Errorf("with the key %s published, a token of %s is answered %d, want %d", id, asked, code, want)
+			}
+		}
+	}
+	if out := doctor(); strings.Contains(out, "keys of the issuer") {
+		t.Errorf("doctor with keys:\n%s", out)
+	}
+	s.interrupt()
 }
 
 // getJSON reads a document without authentication.

@@ -11,7 +11,9 @@
 //   - refusals follow RFC 6750 and say nothing of the token; RFC 9728 metadata says where to get one.
 //
 // It does not decide what a principal may do, keeps no sessions and issues no tokens. It does not ask
-// the issuer whether a JWT was revoked: a revoked token counts until it expires.
+// the issuer whether a JWT was revoked: a revoked token counts until it expires. A key that the issuer
+// withdrew counts for at most 5 minutes more, 15 while the issuer cannot be asked, and not after
+// [Authenticator.Reload].
 package httpauth
 
 import (
@@ -119,6 +121,22 @@ func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (po
 	}
 	a.refuse(w, r, err)
 	return policy.Principal{}, false
+}
+
+// Reload fetches the keys of the issuer now, whenever that was done last. If it fails, keys that are known
+// count for as long as without it. Without an issuer, and with keys in a file, which is read again when it
+// changes, Reload does nothing.
+//
+// Errors: keys that cannot be fetched, with the URL.
+func (a *Authenticator) Reload(ctx context.Context) error {
+	if a.jwt == nil || a.jwt.keys.file != nil {
+		return nil
+	}
+	// A fetch that began before may bring keys from before; requests wait for this one.
+	flight := &a.jwt.keys.flight
+	flight.Forget("")
+	_, err, _ := flight.Do("", func() (any, error) { return nil, a.jwt.keys.fetch(ctx, -1) })
+	return err
 }
 
 func (a *Authenticator) identify(r *http.Request) (string, error) {

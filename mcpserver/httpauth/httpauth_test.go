@@ -168,21 +168,21 @@ func TestNewErrors(t *testing.T) {
 		return c
 	}
 	for name, cfg := range map[string]Config{
-		"nothing":             {},
-		"no file":             {TokenFile: filepath.Join(dir, "none")},
-		"directory":           {TokenFile: dir},
-		"no issuer":           {JWT: jwt(func(c *JWTConfig) { c.Issuer = "" })},
-		"no audience":         {JWT: jwt(func(c *JWTConfig) { c.Audiences = nil })},
-		"empty audience":      {JWT: jwt(func(c *JWTConfig) { c.Audiences = []string{""} })},
-		"no keys":             {JWT: jwt(func(c *JWTConfig) { c.Keys = "" })},
-		"keys over http":      {JWT: jwt(func(c *JWTConfig) { c.Keys = "http://i/keys" })},
-		"keys with password":  {JWT: jwt(func(c *JWTConfig) { c.Keys = "https://u:p@i/keys" })},
-		"keys of a file URL":  {JWT: jwt(func(c *JWTConfig) { c.Keys = "file:///etc/passwd" })},
-		"no key file":         {JWT: jwt(func(c *JWTConfig) { c.Keys = filepath.Join(dir, "none") })},
-		"symmetric algorithm": {JWT: jwt(func(c *JWTConfig) { c.Algorithms = []string{"HS256"} })},
-		"no algorithm":        {JWT: jwt(func(c *JWTConfig) { c.Algorithms = []string{"none"} })},
-		"relative resource":   {JWT: jwt(func(*JWTConfig) {}), Resource: "/mcp"},
-		"resource, fragment":  {JWT: jwt(func(*JWTConfig) {}), Resource: "https://a/mcp#x"},
+		"nothing":                              {},
+		"no file":                              {TokenFile: filepath.Join(dir, "none")},
+		"directory":                            {TokenFile: dir},
+		"no issuer":                            {JWT: jwt(func(c *JWTConfig) { c.Issuer = "" })},
+		"no audience":                          {JWT: jwt(func(c *JWTConfig) { c.Audiences = nil })},
+		"empty audience":                       {JWT: jwt(func(c *JWTConfig) { c.Audiences = []string{""} })},
+		"keys to be found by an unsafe issuer": {JWT: jwt(func(c *JWTConfig) { c.Issuer, c.Keys = "http://i", "" })},
+		"keys over http":                       {JWT: jwt(func(c *JWTConfig) { c.Keys = "http://i/keys" })},
+		"keys with password":                   {JWT: jwt(func(c *JWTConfig) { c.Keys = "https://u:p@i/keys" })},
+		"keys of a file URL":                   {JWT: jwt(func(c *JWTConfig) { c.Keys = "file:///etc/passwd" })},
+		"no key file":                          {JWT: jwt(func(c *JWTConfig) { c.Keys = filepath.Join(dir, "none") })},
+		"symmetric algorithm":                  {JWT: jwt(func(c *JWTConfig) { c.Algorithms = []string{"HS256"} })},
+		"no algorithm":                         {JWT: jwt(func(c *JWTConfig) { c.Algorithms = []string{"none"} })},
+		"relative resource":                    {JWT: jwt(func(*JWTConfig) {}), Resource: "/mcp"},
+		"resource, fragment":                   {JWT: jwt(func(*JWTConfig) {}), Resource: "https://a/mcp#x"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: no error", name)

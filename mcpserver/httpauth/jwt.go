@@ -25,7 +25,8 @@ type JWTConfig struct {
 	// Audiences: the token's aud must hold one of them.
 	Audiences []string
 	// Keys is where the issuer publishes its keys as a JWK set: an https URL (http for loopback
-	// hosts) or the path of a file.
+	// hosts) or the path of a file. Empty: where the issuer's discovery document says; the issuer is
+	// such a URL then.
 	Keys string
 	// Algorithms are the accepted signature algorithms, by default RS256, ES256 and EdDSA. Symmetric
 	// ones cannot be accepted.
@@ -53,8 +54,8 @@ type verifier struct {
 }
 
 func newVerifier(cfg JWTConfig) (*verifier, error) {
-	if cfg.Issuer == "" || len(cfg.Audiences) == 0 || cfg.Keys == "" {
-		return nil, errors.New("tokens of an issuer need issuer, audience and keys")
+	if cfg.Issuer == "" || len(cfg.Audiences) == 0 {
+		return nil, errors.New("tokens of an issuer need issuer and audience")
 	}
 	if slices.Contains(cfg.Audiences, "") {
 		return nil, errors.New("an audience is empty")
@@ -75,7 +76,7 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(name))
 	}
 	var err error
-	v.keys, err = newKeySource(cfg.Keys, cfg.now)
+	v.keys, err = newKeySource(cfg.Issuer, cfg.Keys, cfg.now)
 	return v, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -211,14 +212,118 @@ func TestKeyRotation(t *testing.T) {
 		t.Error("the second key does not count")
 	}
 	i.broken.Store(true)
-	clock.Store(int64(5 * time.Hour))
+	clock.Store(int64(16 * time.Minute))
 	if name, _ := ask(a, next); name == "" {
 		t.Error("keys are forgotten as soon as they cannot be fetched")
 	}
-	clock.Store(int64(50 * time.Hour))
+	clock.Store(int64(18 * time.Minute))
 	if _, response := ask(a, next); response == nil || response.StatusCode != 503 {
-		t.Errorf("with keys two days old the answer is %v", response)
+		t.Errorf("with keys 16 minutes old the answer is %v", response)
 	}
+}
+
+// A key that the issuer withdrew does not count once it is old, nor after a reload; a failed reload changes nothing.
+func TestWithdrawnKey(t *testing.T) {
+	_, first, _ := ed25519.GenerateKey(rand.Reader)
+	_, second, _ := ed25519.GenerateKey(rand.Reader)
+	old := "Bearer " + sign(t, jose.EdDSA, first, "1", claims(nil))
+	for _, reload := range []bool{false, true} {
+		i := newIssuer(t)
+		i.publish("1", first.Public(), "", "")
+		var clock atomic.Int64
+		a := jwtAuthenticator(t, i.URL, func() time.Time { return testTime.Add(time.Duration(clock.Load())) })
+		if name, _ := ask(a, old); name == "" {
+			t.Fatal("the key does not count")
+		}
+		i.broken.Store(true)
+		if err := a.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), i.URL) {
+			t.Errorf("reload of a broken issuer: %v", err)
+		}
+		if name, _ := ask(a, old); name == "" {
+			t.Error("a failed reload took the keys away")
+		}
+		i.broken.Store(false)
+		i.mu.Lock()
+		i.keys.Keys = nil
+		i.mu.Unlock()
+		i.publish("2", second.Public(), "", "")
+		clock.Store(int64(5*time.Minute + time.Second))
+		if reload {
+			clock.Store(0)
+			if err := a.Reload(t.Context()); err != nil {
+				t.Error(err)
+			}
+		} else if a.jwt.keys.last = nil; i.fetches.Load() != 2 { // the failure was forgotten
+			t.Errorf("%d fetches", i.fetches.Load())
+		}
+		if name, response := ask(a, old); response == nil || response.StatusCode != 401 {
+			t.Errorf("reload %v: a withdrawn key counts for %q", reload, name)
+		}
+	}
+}
+
+// The keys are where the issuer's discovery document says.
+func TestDiscovery(t *testing.T) {
+	_, key, _ := ed25519.GenerateKey(rand.Reader)
+	keys := newIssuer(t)
+	keys.publish("1", key.Public(), "", "")
+	document := func(issuer, place string) string { return `{"issuer":"` + issuer + `","jwks_uri":"` + place + `"}` }
+	for _, tt := range []struct {
+		name, issuer string // below the server
+		files        map[string]string
+		err          string
+	}{
+		{"OpenID", "", map[string]string{"/.well-known/openid-configuration": document("ISSUER", "SERVER/jwks"), "/jwks": "KEYS"}, ""},
+		{"OpenID of an issuer with a path", "/realms/a", map[string]string{
+			"/realms/a/.well-known/openid-configuration": document("ISSUER", "SERVER/jwks"), "/jwks": "KEYS",
+			"/.well-known/jwks.json": `{"keys":[]}`}, ""},
+		{"with a slash at the end", "/a/", map[string]string{"/a/.well-known/openid-configuration": document("ISSUER", "SERVER/jwks"), "/jwks": "KEYS"}, ""},
+		{"RFC 8414", "/a", map[string]string{"/.well-known/oauth-authorization-server/a": document("ISSUER", "SERVER/jwks"), "/jwks": "KEYS"}, ""},
+		{"no document", "", map[string]string{"/.well-known/jwks.json": "KEYS"}, ""},
+		{"another issuer", "", map[string]string{"/.well-known/openid-configuration": document("https://evil.example.com", "SERVER/jwks"), "/jwks": "KEYS",
+			"/.well-known/jwks.json": "KEYS"}, `of the issuer "https://evil.example.com"`},
+		{"unsafe place of keys", "", map[string]string{"/.well-known/openid-configuration": document("ISSUER", "http://keys.example.com/jwks"),
+			"/.well-known/jwks.json": "KEYS"}, "not an https URL"},
+		{"no place of keys", "", map[string]string{"/.well-known/openid-configuration": `{"issuer":"ISSUER"}`}, "not an https URL"},
+		{"not JSON", "", map[string]string{"/.well-known/openid-configuration": "<html>", "/.well-known/jwks.json": "KEYS"}, "discovery document"},
+		{"nothing", "", nil, "/.well-known/jwks.json answered 404"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var server *httptest.Server
+			server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				text, ok := tt.files[r.URL.Path]
+				if !ok {
+					http.NotFound(w, r)
+					return
+				}
+				strings.NewReplacer("ISSUER", server.URL+tt.issuer, "SERVER", server.URL, "KEYS", string(keys.set())).WriteString(w, text)
+			}))
+			defer server.Close()
+			a, err := New(Config{JWT: &JWTConfig{Issuer: server.URL + tt.issuer, Audiences: []string{"skills"}, now: func() time.Time { return testTime }}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Reload(t.Context()); (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("keys: %v, want %q", err, tt.err)
+			}
+			token := sign(t, jose.EdDSA, key, "1", claims(map[string]any{"iss": server.URL + tt.issuer}))
+			if name, response := ask(a, "Bearer "+token); (name != "") != (tt.err == "") {
+				t.Errorf("let in as %q: %v", name, response)
+			}
+		})
+	}
+}
+
+// FuzzDiscovery holds that keys come only from a place where they cannot be replaced on their way.
+func FuzzDiscovery(f *testing.F) {
+	f.Add([]byte(`{"issuer":"https://a.example","jwks_uri":"https://a.example/jwks"}`))
+	f.Add([]byte(`{"issuer":"https://a.example","jwks_uri":"http://a.example/jwks"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		place, err := parseDiscovery(data, "https://a.example")
+		if u, wrong := url.Parse(place); err == nil && (wrong != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+			t.Errorf("keys at %q", place)
+		}
+	})
 }
 
 func TestKeysUnavailable(t *testing.T) {

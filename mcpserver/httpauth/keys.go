@@ -1,6 +1,7 @@
 package httpauth
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,15 +23,18 @@ const (
 	maxKeySet = 1 << 20 // bytes
 	maxKeys   = 256
 
-	keysFresh  = 15 * time.Minute // after which keys of a URL are fetched again
-	keysWait   = time.Minute      // between two fetches, whatever keys tokens name
-	keysExpire = 24 * time.Hour   // after which keys that could not be fetched again are not used
-	fetchLimit = 10 * time.Second
+	// How long a key counts that its issuer withdrew is bounded by these.
+	keysFresh  = 4 * time.Minute  // after which keys of a URL are fetched again, while requests go on
+	keysStale  = 5 * time.Minute  // after which requests wait for them
+	keysExpire = 15 * time.Minute // after which keys that could not be fetched again are not used
+	keysWait   = 15 * time.Second // between two fetches, whatever keys tokens name
+	fetchLimit = 10 * time.Second // of one request
 )
 
 // keySource holds the public keys of an issuer. Safe for concurrent use.
 type keySource struct {
-	url    string
+	issuer string
+	url    string                   // empty: the one of the issuer's discovery document
 	file   *file[[]jose.JSONWebKey] // instead of url
 	client *http.Client
 	now    func() time.Time
@@ -39,28 +43,27 @@ type keySource struct {
 
 	mu      sync.Mutex // guards the fields below
 	keys    []jose.JSONWebKey
-	fetched time.Time // when keys came
+	fetched time.Time // when the fetch began that brought keys
 	tried   time.Time // when the last attempt began
-	last    error
+	last    error     // of it
 }
 
-// newKeySource returns the keys at a URL, which is not asked yet, or in a file.
-func newKeySource(place string, now func() time.Time) (*keySource, error) {
-	s := &keySource{now: now}
-	if !strings.Contains(place, "://") {
+// newKeySource returns the keys at a URL or, without a place, those the issuer's discovery document names;
+// neither is asked yet. Any other place is a file.
+func newKeySource(issuer, place string, now func() time.Time) (*keySource, error) {
+	s := &keySource{issuer: issuer, url: place, now: now}
+	if place != "" && !strings.Contains(place, "://") {
 		s.file = &file[[]jose.JSONWebKey]{path: place, most: maxKeySet, parse: parseKeys}
 		_, err := s.file.current()
 		return s, err
 	}
-	u, err := url.Parse(place)
-	if err != nil || !safeKeyURL(u) {
-		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", place)
+	if from := cmp.Or(place, issuer); !safeKeyURL(from) {
+		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", from)
 	}
-	s.url = place
 	s.client = &http.Client{
 		Timeout: fetchLimit,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if len(via) > 3 || !safeKeyURL(r.URL) {
+			if len(via) > 3 || !safeKeyURL(r.URL.String()) {
 				return errors.New("redirected to a place that keys are not taken from")
 			}
 			return nil
@@ -69,9 +72,10 @@ func newKeySource(place string, now func() time.Time) (*keySource, error) {
 	return s, nil
 }
 
-// safeKeyURL reports whether keys of a URL cannot be replaced on their way.
-func safeKeyURL(u *url.URL) bool {
-	if u.Host == "" || u.User != nil {
+// safeKeyURL reports whether what comes from a URL cannot be replaced on its way.
+func safeKeyURL(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil {
 		return false
 	}
 	host := u.Hostname()
@@ -96,11 +100,12 @@ func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSON
 	if len(found) == 0 || age > keysFresh {
 		// The fetch is everyone's and does not end with the request that began it.
 		fetched := s.flight.DoChan("", func() (any, error) {
-			s.fetch(context.WithoutCancel(ctx))
+			s.fetch(context.WithoutCancel(ctx), keysWait)
 			return nil, nil
 		})
-		if len(found) > 0 && age <= keysExpire {
-			return found, nil // keys that are not fresh are good until others have come
+		// An issuer that does not answer would have every request wait for it again and again.
+		if len(found) > 0 && (age <= keysStale || s.last != nil && age <= keysExpire) {
+			return found, nil
 		}
 		s.mu.Unlock()
 		select {
@@ -125,25 +130,106 @@ func match(keys []jose.JSONWebKey, id, algorithm string) (found []jose.JSONWebKe
 	return found
 }
 
-// fetch fetches the keys unless that was tried a short time ago.
-func (s *keySource) fetch(ctx context.Context) {
+// fetch fetches the keys, unless the last attempt began less than wait ago, and returns the error of the last
+// attempt.
+func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.now().Sub(s.tried) <= keysWait {
-		return
+	began := s.now()
+	if began.Sub(s.tried) <= wait {
+		return s.last
 	}
-	s.tried = s.now()
+	s.tried = began
 	s.mu.Unlock()
 	keys, err := s.download(ctx)
 	s.mu.Lock()
 	s.last = err
-	if err == nil {
-		s.keys, s.fetched = keys, s.now()
+	// The keys of a slow fetch do not replace those of one that began after it.
+	if err == nil && !began.Before(s.fetched) {
+		s.keys, s.fetched = keys, began
 	}
+	return err
 }
 
 func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	place, err := s.url, error(nil)
+	if place == "" {
+		if place, err = s.discover(ctx); err != nil {
+			return nil, err
+		}
+	}
+	data, err := s.get(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := parseKeys(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", place, err)
+	}
+	return keys, nil
+}
+
+// discover returns where the issuer's discovery document says that its keys are: the document of OpenID,
+// or of
+// RFC 8414. An issuer without a document has them at the place that many use.
+//
+// oauthex of the MCP SDK reads such documents for clients: it refuses issuers that do not announce PKCE,
+// which
+// a server that only verifies tokens does not need.
+func (s *keySource) discover(ctx context.Context) (string, error) {
+	u, err := url.Parse(s.issuer)
+	if err != nil {
+		return "", err
+	}
+	base := strings.TrimSuffix(s.issuer, "/")
+	for _, document := range []string{
+		base + "/.well-known/openid-configuration",
+		u.Scheme + "://" + u.Host + "/.well-known/oauth-authorization-server" +
+			strings.TrimSuffix(u.EscapedPath(), "/"),
+	} {
+		data, err := s.get(ctx, document)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		keys, err := parseDiscovery(data, s.issuer)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", document, err)
+		}
+		return keys, nil
+	}
+	return base + "/.well-known/jwks.json", nil
+}
+
+// parseDiscovery returns the URL of the keys in the discovery document of an issuer.
+func parseDiscovery(data []byte, issuer string) (string, error) {
+	var document struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := json.Unmarshal(data, &document); err != nil {
+		return "", fmt.Errorf("discovery document: %w", err)
+	}
+	// Tokens name the issuer as it names itself.
+	if document.Issuer != issuer {
+		return "", fmt.Errorf("it is the discovery document of the issuer %q, not of %q", document.Issuer,
+			issuer)
+	}
+	if !safeKeyURL(document.Keys) {
+		return "", fmt.Errorf("its jwks_uri %q is not an https URL, nor http of a loopback host",
+			document.Keys)
+	}
+	return document.Keys, nil
+}
+
+// errAbsent says that a place has nothing.
+var errAbsent = errors.New("nothing is there")
+
+// get returns what is at a place. Errors name the place.
+func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -153,14 +239,18 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answered %s", s.url, response.Status)
+	switch {
+	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusForbidden:
+		// Some stores of files answer 403 for a file that is absent.
+		return nil, fmt.Errorf("%s answered %s: %w", place, response.Status, errAbsent)
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answered %s", place, response.Status)
 	}
 	data, err := fsys.ReadAll(response.Body, maxKeySet)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", place, err)
 	}
-	return parseKeys(data)
+	return data, nil
 }
 
 // parseKeys returns the public signature keys of a JWK set. It leaves out keys of other kinds and keys it

@@ -364,7 +364,7 @@ func (o *Options) httpTable() []Option {
 		{Key: "http.auth.audiences", Flag: "auth-audience", Value: &h.Audiences,
 			Help: "`AUDIENCE` such a token must name (repeatable; default: the public URL)"},
 		{Key: "http.auth.jwks", Flag: "auth-jwks", Value: &h.Keys, Path: pathOrURL,
-			Help: "`URL` or file of the issuer's keys (default ISSUER/.well-known/jwks.json)"},
+			Help: "`URL` or file of the issuer's keys (default: the one its discovery document names)"},
 		{Key: "http.auth.algorithms", Flag: "auth-algorithm", Value: &h.Algorithms,
 			Help: "signature `ALGORITHM` to accept (repeatable; default RS256, ES256 and EdDSA)"},
 		{Key: "http.auth.scopes", Flag: "auth-scope", Value: &h.Scopes,

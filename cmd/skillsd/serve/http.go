@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -82,8 +84,53 @@ func (o *Options) serveHTTP(ctx context.Context, server *mcpserver.Server, logge
 	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),
 		slog.String("path", o.HTTP.Path))
+	defer o.loadKeys(ctx, opts.Auth, logger)()
 	return server.ServeHTTP(ctx, listener, opts)
 }
+
+// loadKeys fetches the keys of the issuer, if there is one, and again at each SIGHUP, until the returned
+// function is called. SIGHUP is also the end of a terminal, so it still ends a server that was started in
+// one.
+func (o *Options) loadKeys(ctx context.Context, auth *httpauth.Authenticator,
+	logger *slog.Logger) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	reloads := make(chan os.Signal, 1)
+	if !report.IsTerminal(o.In) {
+		signal.Ignore(syscall.SIGHUP) // takes it from what ends the process
+		signal.Notify(reloads, syscall.SIGHUP)
+	}
+	load := func() {
+		if o.HTTP.Issuer == "" {
+			return
+		}
+		err := auth.Reload(ctx)
+		switch {
+		case err == nil:
+			logger.InfoContext(ctx, "the keys of the issuer are loaded")
+		case ctx.Err() == nil:
+			logger.WarnContext(ctx, "the keys of the issuer cannot be fetched", tint.Err(err),
+				slog.String("hint", hintKeys))
+		}
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			load()
+			select {
+			case <-reloads:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() {
+		signal.Stop(reloads)
+		stop()
+		group.Wait()
+	}
+}
+
+const hintKeys = "without keys nobody with a token of the issuer is let in; mend --auth-issuer, or give " +
+	"--auth-jwks the URL of the keys"
 
 // sessionKey returns the key that marks the ids of protocol sessions, which servers of one state directory
 // share; it is made by the first.
@@ -186,9 +233,6 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 			Algorithms: h.Algorithms, Scopes: h.Scopes}
 		if len(h.Audiences) == 0 {
 			cfg.JWT.Audiences = []string{h.PublicURL}
-		}
-		if h.Keys == "" {
-			cfg.JWT.Keys = strings.TrimSuffix(h.Issuer, "/") + "/.well-known/jwks.json"
 		}
 	}
 	auth, err := httpauth.New(cfg)

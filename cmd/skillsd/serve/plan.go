@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -137,8 +138,8 @@ func (p *Plan) Err() error {
 }
 
 // Probe adds the problems that a start would find later: in the needs of allowlist entries, in the names of
-// skills and sessions, and in addresses. It listens on addresses and closes them immediately. snapshot has
-// the skills; it is nil if they cannot be read.
+// skills and sessions, in addresses, and in the keys of an issuer, which it fetches. It listens on addresses
+// and closes them immediately. snapshot has the skills; it is nil if they cannot be read.
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
 	try := func(err error) {
@@ -153,6 +154,14 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 			err = listener.Close()
 		}
 		try(err)
+	}
+	tryKeys := func(auth *httpauth.Authenticator) {
+		if auth == nil {
+			return
+		}
+		if err := auth.Reload(ctx); err != nil {
+			p.fail(exit.Usagef(hintKeys, "the keys of the issuer cannot be fetched: %w", err))
+		}
 	}
 	if p.Policy != nil {
 		try(entriesError(session.New(session.Config{
@@ -174,14 +183,16 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	switch {
 	case o.HTTP.Unix != "":
 		// openHTTP would remove the socket of a server that ended; checkSocket changes nothing.
-		_, _, err := o.prepareHTTP(discard)
+		opts, _, err := o.prepareHTTP(discard)
 		if err == nil {
+			tryKeys(opts.Auth)
 			_, err = checkSocket(ctx, o.HTTP.Unix)
 		}
 		try(err)
 	case o.HTTP.Addr != "":
-		listener, _, err := o.openHTTP(ctx, discard)
+		listener, opts, err := o.openHTTP(ctx, discard)
 		tryListener(listener, err)
+		tryKeys(opts.Auth)
 	}
 	tryListener(o.listenMetrics(ctx))
 }
