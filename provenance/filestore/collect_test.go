@@ -91,7 +91,7 @@ func TestCollect(t *testing.T) {
 	if got := collect(t, dir, provenance.CollectOptions{Before: before}); len(got) != 0 {
 		t.Errorf("Collect deleted %v", got)
 	}
-	if got := sessions(t, dir); !slices.Equal(got, []string{"d", "held", "~shown"}) {
+	if got := sessions(t, dir); !slices.Equal(got, []string{"d", "held", "~new", "~shown"}) {
 		t.Errorf("left are %v", got)
 	}
 	storetest.Append(t, st, "held", provenance.KindResourceRead)
@@ -162,8 +162,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "odd", provenance.EventsFile, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A run id that was claimed for a session which never began has nothing to tell it by; the name of a
-	// session that was killed at once does.
+	// A run id that was claimed for a session which never began has no directory; the name of a session that
+	// an earlier version began is enough.
 	st := open(t, dir, nil)
 	if err := st.Claim(t.Context(), "claimed"); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 			t.Errorf("Collect (dry run: %v) took %v, want %v", dry, ids, want)
 		}
 	}
-	if got, want := sessions(t, dir), []string{"claimed", "empty", "linux", "notes", "odd", upper, shaped, "ses_notes", "~shown"}; !slices.Equal(got, want) {
+	if got, want := sessions(t, dir), []string{"empty", "linux", "notes", "odd", upper, shaped, "ses_notes", "~new", "~shown"}; !slices.Equal(got, want) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 }

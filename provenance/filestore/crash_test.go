@@ -2,14 +2,17 @@ package filestore_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -161,7 +164,87 @@ func checkNotBegun(t *testing.T, dir string, s *provenance.Session) {
 	}
 }
 
-// A server that was killed between making the files of a session and its first event can go on with it.
+// A session has its directory with its first event: one that is killed before, with files or without, is in
+// no list, keeps no name, and is gone with a later start.
+func TestNoDirectoryBeforeTheFirstEvent(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, dir, nil)
+	storetest.Append(t, st, "whole", provenance.KindSessionStarted)
+	if err := st.Claim(t.Context(), "claimed"); err != nil {
+		t.Fatal(err)
+	}
+	large := bytes.Repeat([]byte("registry "), 10_000)
+	for _, id := range []string{"begun", "put"} {
+		if _, err := st.Put(t.Context(), id, "skill-registry.json", large); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Put(t.Context(), id, "outputs/o.stdout", []byte("out")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Keep(t.Context(), id, []byte("shown")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Append(t, st, "begun", provenance.KindSessionStarted)
+	if got, want := sessions(t, dir), []string{"begun", "whole", "~new", "~shown"}; !slices.Equal(got, want) {
+		t.Fatalf("the directory has %v, want %v", got, want)
+	}
+	if got, want := sessions(t, filepath.Join(dir, "~new")), []string{"claimed", "put"}; !slices.Equal(got, want) {
+		t.Fatalf("sessions without an event are %v, want %v", got, want)
+	}
+	// As a kill leaves them: nothing is released, and locks are free.
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := filestore.List(killed)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("List = %v, %v, want the two with events", list, err)
+	}
+	for _, s := range list {
+		if s.State != provenance.StateCrashed {
+			t.Errorf("session %s is %s", s.ID, s.State)
+		}
+	}
+	if _, err := filestore.Verify(killed, "put"); !errors.Is(err, provenance.ErrNotFound) {
+		t.Errorf("Verify of a session without an event = %v", err)
+	}
+	again := open(t, killed, nil)
+	storetest.Append(t, again, "put", provenance.KindSessionStarted)
+	closeStore(t, again)
+	if r := verify(t, killed, "put"); r.Events != 1 {
+		t.Errorf("a session that another server begins = %+v", r)
+	}
+	if got := sessions(t, filepath.Join(killed, "~new")); !slices.Equal(got, []string{"claimed"}) {
+		t.Errorf("a claim is gone at once: %v", got)
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{killed + "/~new/claimed", dir + "/~new/claimed", dir + "/~new/put"} {
+		if err := os.Chtimes(filepath.FromSlash(name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeStore(t, open(t, killed, nil))
+	closeStore(t, open(t, dir, nil))
+	if got := sessions(t, filepath.Join(killed, "~new")); len(got) != 0 {
+		t.Errorf("a later start leaves %v", got)
+	}
+	if got := sessions(t, filepath.Join(dir, "~new")); !slices.Equal(got, []string{"put"}) {
+		t.Errorf("another server leaves %v, want what this one holds", got)
+	}
+	storetest.Append(t, st, "put", provenance.KindSessionStarted)
+	if _, err := st.Put(t.Context(), "never", "skill-registry.json", large); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, st)
+	verify(t, dir, "put")
+	if got := sessions(t, filepath.Join(dir, "~new")); len(got) != 0 {
+		t.Errorf("Close leaves %v", got)
+	}
+}
+
+// An earlier version was killed between making the files of a session and its first event: this one can
+// write to it.
 func TestKilledBeforeTheFirstEvent(t *testing.T) {
 	for _, files := range [][]string{{}, {provenance.LockFile}, {provenance.LockFile, provenance.EventsFile}} {
 		dir := t.TempDir()

@@ -10,8 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -33,6 +36,45 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 		return nil, fmt.Errorf("session %s: %w", id, cause(err))
 	}
 	return dir, nil
+}
+
+// unbegun is a directory next to the directories of the sessions, under a name that no session has. A new
+// session's directory is in it until the first event is on stable storage: a session that answered nothing
+// before its process was killed leaves no record that looks emptied.
+const unbegun = "~new"
+
+// makeUnbegun makes the directory of a session that has no event. It returns its name also if it exists.
+func makeUnbegun(root *os.Root, id string) (string, error) {
+	if err := root.Mkdir(unbegun, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	name := path.Join(unbegun, id)
+	return name, root.Mkdir(name, 0o700)
+}
+
+// staleUnbegun is how long a directory in unbegun is left alone that no process has locked: its process may
+// be about to.
+const staleUnbegun = time.Minute
+
+// removeUnbegun deletes what killed processes left in unbegun.
+func removeUnbegun(dir string, root *os.Root) error {
+	entries, err := fs.ReadDir(root.FS(), unbegun)
+	for _, en := range entries {
+		name := path.Join(unbegun, en.Name())
+		if info, err := en.Info(); err != nil || time.Since(info.ModTime()) < staleUnbegun {
+			continue
+		}
+		lock := flock.New(filepath.Join(dir, name, provenance.LockFile), flock.SetPermissions(fileMode))
+		if free, failed := lock.TryLock(); failed != nil || !free {
+			err = errors.Join(err, cause(failed))
+			continue
+		}
+		err = errors.Join(err, cause(root.RemoveAll(name)), lock.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove sessions that never began: %w", cause(err))
+	}
+	return nil
 }
 
 // writeFile replaces name by data. After a crash, it is the old file or the new one.
@@ -179,7 +221,7 @@ func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte)
 	if err := root.Mkdir(pool, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 		// A failure only costs other sessions a file each.
 		_ = root.Remove(pooled)
-		_ = root.Link(path.Join(s.id, name), pooled)
+		_ = root.Link(path.Join(s.at(), name), pooled)
 	}
 	return nil
 }
@@ -204,7 +246,7 @@ func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 		return err
 	}
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
-	if err := s.store.root.Link(pooled, path.Join(s.id, temp)); err != nil {
+	if err := s.store.root.Link(pooled, path.Join(s.at(), temp)); err != nil {
 		return err
 	}
 	// Another process may have replaced the file after it was read.

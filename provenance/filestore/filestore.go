@@ -13,7 +13,8 @@
 // The consequences when something goes wrong:
 //   - A process that is killed loses no acknowledged event. A last line that it did not finish is
 //     dropped when the session is next opened for writing, and an event says so. Scripts that were
-//     running have a request without an outcome, which Verify lists.
+//     running have a request without an outcome, which Verify lists. A session whose first event was not
+//     recorded leaves nothing under its name: its directory is in DIR/~new until then.
 //   - A machine that loses power may lose events that were acknowledged in the last [Options.Commit]
 //     and are not durable, and a link of a text that was shown in the same time.
 //   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is
@@ -141,6 +142,8 @@ func Open(dir string, opts *Options) (*Store, error) {
 		viewing:  make(chan struct{}, maxWriting),
 	}
 	st.reader = reader{dir: dir, root: root, writing: st.held}
+	// What is left takes space, but no session needs it gone; Collect reports the error.
+	_ = removeUnbegun(dir, root)
 	return st, nil
 }
 
@@ -309,12 +312,21 @@ func (st *Store) Claim(_ context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)
 	}
-	err := st.root.Mkdir(session, 0o700)
+	taken := fmt.Errorf("claim %s: %w", session, provenance.ErrTaken)
+	if _, err := st.root.Lstat(session); err == nil {
+		return taken
+	}
+	place, err := makeUnbegun(st.root, session)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("claim %s: %w", session, provenance.ErrTaken)
+		return taken
 	case err != nil:
 		return unavailable("claim session directory", err)
+	}
+	// Whoever had claimed it may have recorded its first event in between.
+	if _, err := st.root.Lstat(session); err == nil {
+		_ = st.root.Remove(place)
+		return taken
 	}
 	return nil
 }

@@ -232,6 +232,7 @@ func TestOutputsAreNotShared(t *testing.T) {
 	st := open(t, dir, nil)
 	data := make([]byte, 64<<10)
 	for _, id := range []string{"a", "b"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
 		if _, err := st.Put(t.Context(), id, "outputs/o.stdout", data); err != nil {
 			t.Fatal(err)
 		}

@@ -236,6 +236,11 @@ func (r *reader) Collect(
 			}
 		}
 	}
+	if !opts.DryRun {
+		if err := removeUnbegun(r.dir, r.root); err != nil {
+			return nil, err
+		}
+	}
 	all := written(r.root, entries)
 	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
 	var gone []provenance.Collected

@@ -23,6 +23,9 @@ type log struct {
 	synced   int64  // end of the lines on stable storage
 	unsynced []byte // the lines between the two
 	suspect  bool   // the file from synced on may not be what was written
+	// begin is called once the first lines are on stable storage; an error takes them back. It is nil
+	// after it succeeded.
+	begin func() error
 }
 
 // append records events in order and returns the error of each. They share one write and, if one of them
@@ -75,6 +78,10 @@ func (l *log) write(lines []byte, durably bool) error {
 		if err = l.file.Sync(); err != nil {
 			// After a failed sync, the kernel may drop the pages and report them clean.
 			l.suspect = true
+		} else if l.begin != nil {
+			if err = l.begin(); err == nil {
+				l.begin = nil
+			}
 		}
 	}
 	if err != nil {

@@ -55,7 +55,14 @@ func (r *reader) session(id string) (*os.Root, error) {
 	if r.root == nil {
 		return nil, fmt.Errorf("session %.60q: %w", id, provenance.ErrNotFound)
 	}
-	return openSession(r.root, id)
+	dir, err := openSession(r.root, id)
+	if errors.Is(err, provenance.ErrNotFound) {
+		// Files may come before the first event.
+		if s := r.writing(id); s != nil && s.at() != id {
+			return s.openDir()
+		}
+	}
+	return dir, err
 }
 
 // Events implements provenance.Reader.

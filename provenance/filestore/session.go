@@ -56,6 +56,7 @@ type session struct {
 	wg       sync.WaitGroup // users of the directory other than run
 
 	mu      sync.Mutex
+	place   string // the name of dir in the directory of the store
 	stopped bool
 	paused  time.Time // until then, a quiet session does not write its views
 
@@ -70,19 +71,23 @@ type appendRequest struct {
 	reply chan error
 }
 
-// openWriter opens or creates the directory of session id and starts its goroutine.
+// openWriter opens the directory of session id, or makes one in unbegun, and starts its goroutine.
 func openWriter(st *Store, id string) (_ *session, err error) {
-	if err := makeDir(st.root, id); err != nil {
-		return nil, unavailable("create session directory", err)
+	place := id
+	dir, err := st.root.OpenRoot(place)
+	if errors.Is(err, fs.ErrNotExist) {
+		if place, err = makeUnbegun(st.root, id); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, unavailable("create session directory", err)
+		}
+		dir, err = st.root.OpenRoot(place)
 	}
-	dir, err := st.root.OpenRoot(id)
 	if err != nil {
 		return nil, unavailable("open session directory", err)
 	}
 	defer dir.Close()
-	lock := flock.New(filepath.Join(st.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
+	lock := flock.New(filepath.Join(st.dir, place, provenance.LockFile), flock.SetPermissions(fileMode))
 	s := &session{
-		id: id, store: st, opts: &st.opts, lock: lock,
+		id: id, store: st, opts: &st.opts, lock: lock, place: place,
 		appends: make(chan *appendRequest), stop: make(chan struct{}), done: make(chan struct{}),
 		released: make(chan struct{}),
 	}
@@ -104,8 +109,12 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		}
 		return nil, unavailable("lock session", err)
 	}
-	// Collect renames the directory while it holds the lock.
-	if now, err := st.root.Lstat(id); err != nil || !os.SameFile(now, s.dir) {
+	// The first event and Collect rename the directory while they hold the lock.
+	if now, err := st.root.Lstat(id); err == nil && os.SameFile(now, s.dir) {
+		s.place = id
+	} else if now, err := st.root.Lstat(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, unavailable("lock session", err)
+	} else if err != nil || !os.SameFile(now, s.dir) {
 		return nil, unavailable("lock session", errReplaced)
 	}
 	// Without the lock, a temporary file could belong to a process that is writing it.
@@ -115,6 +124,16 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	torn, err := s.load(dir)
 	if err != nil {
 		return nil, err
+	}
+	if s.place != id {
+		s.log.begin = s.begin
+		// The process that recorded the first event was killed before it renamed the directory.
+		if s.log.tally.Session.Head.Seq > 0 {
+			if err := s.begin(); err != nil {
+				return nil, unavailable("create session directory", err)
+			}
+			s.log.begin = nil
+		}
 	}
 	go s.run()
 	// A record without events has no principal to write an event for, and nothing to lose.
@@ -199,6 +218,26 @@ func (s *session) checkHead(dir *os.Root) error {
 			provenance.SessionFile, found.Head.Seq)
 	}
 	return nil
+}
+
+// begin gives the directory the name of the session. Its first event is on stable storage.
+func (s *session) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.place != s.id {
+		if err := s.store.root.Rename(s.place, s.id); err != nil {
+			return cause(err)
+		}
+		s.place = s.id
+	}
+	return fsys.SyncDir(s.store.root, ".")
+}
+
+// at returns the name of the directory.
+func (s *session) at() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.place
 }
 
 // run owns the log until the session is stopped.
@@ -360,7 +399,11 @@ func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
 // openDir opens the directory of the session. The directory is not kept open, because each session would hold
 // one more descriptor. A directory that replaced the locked one is refused.
 func (s *session) openDir() (*os.Root, error) {
-	dir, err := openSession(s.store.root, s.id)
+	dir, err := s.store.root.OpenRoot(s.at())
+	if errors.Is(err, fs.ErrNotExist) {
+		// The first event may have renamed it in between.
+		dir, err = s.store.root.OpenRoot(s.at())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +431,11 @@ func (s *session) shutdown() error {
 	closed := s.log.file.Close()
 	s.log.file = nil
 	s.logMu.Unlock()
-	return errors.Join(closed, s.signHead(), patiently(s.writeViews), s.closeFiles())
+	var removed error
+	if place := s.at(); place != s.id {
+		removed = cause(s.store.root.RemoveAll(place)) // no event was recorded
+	}
+	return errors.Join(closed, removed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }
 
 func (s *session) closeFiles() error {
@@ -409,7 +456,7 @@ func (s *session) intact() error {
 	}
 	n, known := links(open)
 	unlinked := known && n == 0
-	named, err := s.store.root.Lstat(path.Join(s.id, provenance.EventsFile))
+	named, err := s.store.root.Lstat(path.Join(s.at(), provenance.EventsFile))
 	switch {
 	case err == nil && !os.SameFile(named, open), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s was removed, moved or replaced", provenance.EventsFile)
