@@ -41,6 +41,8 @@ type HTTPOptions struct {
 	SessionKey []byte
 	Rate       float64 // requests a second of each principal; 0 sets no limit
 	Burst      int     // requests at once
+	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 means 1,024.
+	MaxStrangers int
 }
 
 // Check reports a host or origin of the wrong form.
@@ -60,6 +62,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		Burst:        o.Burst,
 		Ready:        s.isReady,
 		SessionKey:   o.SessionKey,
+		MaxStrangers: o.MaxStrangers,
 		SessionEnded: s.cfg.Sessions.EndProtocolSession,
 		Changes:      s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {

@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,11 @@ type HTTPOptions struct {
 	MaxStreams  int // most GET streams and subscriptions that are open; 0 means 1024
 	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
 	// principal that was idle longest.
-	MaxSessions  int
+	MaxSessions int
+	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 and more than
+	// 1024 mean 1024. Of another machine's address there may be a quarter. A connection beyond them ends the
+	// oldest one that is a second old; each ends after its first answer.
+	MaxStrangers int
 	SessionIdle  time.Duration // how long an unused protocol session is kept; 0 means 1 h
 	Rate         rate.Limit    // requests a second of each principal; 0 sets no limit
 	Burst        int           // requests at once
@@ -102,6 +107,7 @@ type HTTP struct {
 	calls      *quota
 	streams    *quota
 	listens    *quota // subscriptions, which are streams too
+	strangers  *strangers
 	sessions   *sessionTable
 	broadcast  *session // all clients in one, for mcp-go
 
@@ -130,6 +136,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.MaxInFlight = cmp.Or(opts.MaxInFlight, 256)
 	opts.MaxStreams = cmp.Or(opts.MaxStreams, 1024)
 	opts.MaxSessions = cmp.Or(opts.MaxSessions, 2048)
+	opts.MaxStrangers = min(cmp.Or(opts.MaxStrangers, 1024), 1024)
 	opts.SessionIdle = cmp.Or(opts.SessionIdle, time.Hour)
 	opts.KeepAlive = cmp.Or(opts.KeepAlive, 15*time.Second)
 	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, 30*time.Second)
@@ -152,6 +159,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),
 		listens:    newQuota(opts.MaxStreams, 1),
+		strangers:  newStrangers(opts.MaxStrangers),
 		audience:   newAudience(),
 	}
 	h.sessions = newSessionTable(newQuota(opts.MaxSessions, share), h.sessionEnded)
@@ -183,6 +191,10 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
+	// A connection on which somebody has authenticated may be kept for the next request, no other.
+	if h.strangers.has(r.Context()) {
+		header.Set("Connection", "close")
+	}
 	if done := h.guard.check(w, r); done {
 		return
 	}
@@ -227,6 +239,10 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		if ctx, principal, ok = h.opts.Authenticate(w, r); !ok {
 			return
 		}
+	}
+	if conn, ok := ctx.Value(connKey{}).(net.Conn); ok {
+		h.strangers.remove(conn)
+		w.Header().Del("Connection")
 	}
 	r = r.WithContext(ctx)
 	if name := ambiguous(r); name != "" {

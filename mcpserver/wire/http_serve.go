@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -19,6 +20,9 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 32 << 10
 	sweepEvery     = time.Minute
+
+	// strangerGrace is how long a connection of a stranger is kept at least when there are too many.
+	strangerGrace = time.Second
 )
 
 // Serve answers the connections of listener until ctx ends; it closes listener. Contexts of
@@ -34,9 +38,20 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(h.dispatcher.logger().Handler(), slog.LevelDebug),
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				h.strangers.add(conn)
+			case http.StateClosed, http.StateHijacked:
+				h.strangers.remove(conn)
+			}
+		},
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- s.Serve(listener) }()
+	go func() { failed <- s.Serve(&patientListener{listener, h.strangers, h.hangUp.Done()}) }()
 	sweep := time.NewTicker(min(sweepEvery, h.opts.SessionIdle))
 	defer sweep.Stop()
 	for {
@@ -78,6 +93,121 @@ func (h *HTTP) end() {
 	h.abort(ErrDisconnected)
 	h.dispatcher.Server.UnregisterSession(context.Background(), h.broadcast.id)
 	h.broadcast.broadcast.close()
+}
+
+// strangers are the connections on which nobody has authenticated yet. There is a bound in all, and for each
+// address of another machine a quarter of it: beyond it the oldest one ends, and until it has had its time no
+// other connection is accepted. Safe for concurrent use.
+type strangers struct {
+	most int
+
+	mu    sync.Mutex
+	since map[net.Conn]time.Time
+	freed chan struct{} // has an element after one has left
+}
+
+func newStrangers(most int) *strangers {
+	return &strangers{most: most, since: make(map[net.Conn]time.Time), freed: make(chan struct{}, 1)}
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// has reports whether nobody has authenticated on the connection of a request.
+func (s *strangers) has(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn, _ := ctx.Value(connKey{}).(net.Conn)
+	return !s.since[conn].IsZero()
+}
+
+func (s *strangers) add(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since[conn] = time.Now()
+	host := hostOf(conn)
+	if host == "" {
+		return
+	}
+	if oldest, n := s.oldest(host); n > max(s.most/4, 1) {
+		s.end(oldest)
+	}
+}
+
+// remove makes a connection one that is known, or that has ended.
+func (s *strangers) remove(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.since, conn)
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}
+
+// oldest returns the oldest connection of a host, and how many it has; of all with host "". s.mu is held.
+func (s *strangers) oldest(host string) (conn net.Conn, n int) {
+	for c, since := range s.since {
+		if host != "" && hostOf(c) != host {
+			continue
+		}
+		if n++; conn == nil || since.Before(s.since[conn]) {
+			conn = c
+		}
+	}
+	return conn, n
+}
+
+// end closes a connection. s.mu is held.
+func (s *strangers) end(conn net.Conn) {
+	delete(s.since, conn)
+	if encrypted, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = encrypted.NetConn() // says no farewell, which a peer that does not read could hold up
+	}
+	conn.Close()
+}
+
+// room returns how long to wait until there is room for one more connection; it ends one that had its time.
+func (s *strangers) room() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.since) < s.most {
+		return 0
+	}
+	conn, _ := s.oldest("")
+	if left := time.Until(s.since[conn].Add(strangerGrace)); left > 0 {
+		return left
+	}
+	s.end(conn)
+	return 0
+}
+
+// hostOf returns the address of another machine at the end of a connection, else "".
+func hostOf(conn net.Conn) string {
+	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return ""
+	}
+	return tcp.IP.String()
+}
+
+// patientListener accepts a connection when there is room for a stranger.
+type patientListener struct {
+	net.Listener
+	strangers *strangers
+	ended     <-chan struct{}
+}
+
+func (l *patientListener) Accept() (net.Conn, error) {
+	for wait := l.strangers.room(); wait > 0; wait = l.strangers.room() {
+		select {
+		case <-l.strangers.freed:
+		case <-time.After(wait):
+		case <-l.ended:
+			return l.Listener.Accept() // which is closed
+		}
+	}
+	return l.Listener.Accept()
 }
 
 // get opens the stream on which a session of the older revisions gets notifications of changes.

@@ -83,7 +83,7 @@ func (l *pipeListener) dial() net.Conn {
 }
 
 // Who sends a byte a second is cut off: in the middle of a header after headerTimeout, of a body
-// after bodyTimeout. Who sends nothing between requests, after idleTimeout.
+// after bodyTimeout. Who sends nothing between requests, after idleTimeout; a stranger, at once.
 func TestHTTPSlowClients(t *testing.T) {
 	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	for _, tt := range []struct {
@@ -94,7 +94,8 @@ func TestHTTPSlowClients(t *testing.T) {
 		{"header", head, "X-Slow: " + strings.Repeat("x", 1000), headerTimeout, ""},
 		{"body", head + "Content-Length: 10000\r\n\r\n", strings.Repeat(" ", 1000), bodyTimeout, ""},
 		{"chunks", head + "Transfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\n \r\n", 1000), bodyTimeout, ""},
-		{"between requests", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "", idleTimeout, "HTTP/1.1 200 "},
+		{"between requests", head + "Content-Length: 2\r\n\r\n{}", "", idleTimeout, "HTTP/1.1 400 "},
+		{"stranger", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "", 0, "HTTP/1.1 200 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -153,7 +154,8 @@ func (o *Options) sessionKey() ([]byte, error) {
 func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	h := &o.HTTP
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
-		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
+		MaxStrangers: filestore.MaxOpen(), // descriptors are as scarce for connections as for records
+		Rate:         h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		// Those who can reach a server that lets everyone in are not one user.
 		OnlyHandles: h.Activation == "handle" || h.NoAuth && h.TokenFile == "" && h.Issuer == ""}
 	// The names of the server are also those of its public URL and of its address.
