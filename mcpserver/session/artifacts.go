@@ -226,7 +226,9 @@ func (s *Session) release(r *run, answer *RunResult) bool {
 		}
 	}
 	for _, out := range answer.Out {
-		files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
+		if out.Withheld == "" {
+			files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,9 @@ func TestSecretsOfScripts(t *testing.T) {
 			}
 			if x := result.Output.Skillsd; !x.Stdout.Redacted || strings.HasSuffix(name, "binary file") && (len(x.Out) != 1 || x.Out[0].Withheld == "" || x.Out[0].URI != "") {
 				t.Errorf("the record does not say so: %+v", x)
+			}
+			if slices.Contains(b.ArtifactNames(t.Context(), call), "") {
+				t.Error("a file that is withheld is among the artifacts, without a name")
 			}
 		})
 	}
