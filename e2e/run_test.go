@@ -128,9 +128,16 @@ func TestWithheldOutput(t *testing.T) {
 	if err := p.leave(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", state).CombinedOutput()
+	show := exec.Command(binary, "session", "show", "latest", "--output", handle, "--state", state)
+	out, err := show.CombinedOutput()
 	if err != nil || string(out) != "ran-ok secret\n" {
 		t.Errorf("session show --output %s = %q, %v", handle, out, err)
+	}
+	show = exec.Command(show.Path, show.Args[1:]...)
+	show.Env = append(os.Environ(), "CLAUDECODE=1")
+	if out, err = show.CombinedOutput(); err == nil || strings.Contains(string(out), "ran-ok") ||
+		!strings.Contains(string(out), "stdout was withheld from the model") {
+		t.Errorf("in an agent's shell session show --output %s = %q, %v", handle, out, err)
 	}
 }
 

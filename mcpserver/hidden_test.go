@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -83,6 +84,19 @@ func TestHiddenSkill(t *testing.T) {
 			complete := func(value string) object {
 				return object{"ref": object{"type": "ref/resource", "uri": templateURI}, "argument": object{"name": templateVariable, "value": value}}
 			}
+			// The record of what there was, which a narrowed call cannot read.
+			registry := func(era string, words ...string) {
+				if strings.HasPrefix(name, "narrowed") {
+					return
+				}
+				var content struct{ Contents []struct{ Text string } }
+				p.must(era, methodReadResource, object{"uri": session.ArtifactBase + "skill-registry.json"}, &content)
+				for _, word := range []string{"pdf", "shy", "inner"} {
+					if got := content.Contents[0].Text; strings.Contains(got, word) != slices.Contains(words, word) {
+						t.Errorf("that the registry names %s is wrong: %s", word, got)
+					}
+				}
+			}
 			// Lists, before and after the prompts: what a call of the user opened changes no list.
 			lists := func(era string, before bool) {
 				for method, params := range map[string]object{
@@ -140,11 +154,13 @@ func TestHiddenSkill(t *testing.T) {
 				}
 			}
 			lists(era, true)
+			registry(era, "pdf")
 			refused(era)
 			for _, prompt := range []string{"shy", "inner"} {
 				p.must(era, methodGetPrompt, object{"name": prompt}, &object{})
 			}
 			lists(era, false)
+			registry(era, "pdf", "shy", "inner")
 			for _, ask := range asks {
 				if _, failure := p.ask(era, ask.method, object{"uri": hidden(ask.uri)}); failure != nil {
 					t.Errorf("%s %s after the prompt: %v", ask.method, hidden(ask.uri), failure)

@@ -100,8 +100,10 @@ func violated(rule, fix, format string, args ...any) []frontmatter.Violation {
 }
 
 // ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
-// path. Only a regular file of at most MaxSkillFile bytes is read, or a file of the directory that a
-// link names; anything else breaks V3, as does the end of ctx.
+// path. Only a regular file of at most MaxSkillFile bytes is read, or one that a link names: of the
+// directory,
+// or a SKILL.md of another one, which the root that holds both would serve. Anything else breaks V3, as does
+// the end of ctx.
 func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	shown := frontmatter.Shown(dir)
 	absolute, err := filepath.Abs(dir)
@@ -117,7 +119,12 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	case !info.IsDir():
 		return violated("V2", "name the directory of a skill", "Not a directory: %s", shown)
 	}
-	root, err := os.OpenRoot(absolute)
+	holder := absolute
+	if target, err := filepath.EvalSymlinks(filepath.Join(absolute, upperFile)); err == nil &&
+		filepath.Base(target) == upperFile {
+		holder = filepath.Dir(target)
+	}
+	root, err := os.OpenRoot(holder)
 	if err != nil {
 		return violated("V3", "allow this user to read it", "The directory cannot be read")
 	}

@@ -104,7 +104,8 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		if err := report.WriteJSON(o.app.out, o.withBroken(rows, snapshot)); err != nil {
 			return err
 		}
-		return cmp.Or(report.WriteDiagnostics(o.app.err, found, len(found)), partial, o.unreadable(snapshot))
+		return cmp.Or(report.WriteDiagnostics(o.app.err, found, len(found)), partial,
+			unreadable(&o.Reader, snapshot, true))
 	}
 	switch {
 	case len(rows) > 0:
@@ -121,19 +122,25 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	for i := range rows {
 		found = append(found, report.Notable(rows[i].Path+"/", rows[i].Diagnostics)...)
 	}
-	return cmp.Or(report.WriteDiagnostics(o.app.err, found, maxOfCode), partial, o.unreadable(snapshot))
+	return cmp.Or(report.WriteDiagnostics(o.app.err, found, maxOfCode), partial,
+		unreadable(&o.Reader, snapshot, true))
 }
 
-// unreadable returns an error without a text, the diagnostics have it, if a root that was given could not be
-// read: a script that lists it must not take it for an empty one.
-func (o *listOptions) unreadable(snapshot *skills.Snapshot) error {
-	if len(o.Reader.Roots.Specs) > 0 && slices.ContainsFunc(snapshot.Diagnostics,
-		func(d skills.Diagnostic) bool {
-			return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error
-		}) {
+// unreadable returns an error if a root that was given could not be read: a script that reads it must not
+// take
+// it for an empty one. The error has no text if the diagnostics, which have it, were printed.
+func unreadable(reader *config.ReaderOptions, snapshot *skills.Snapshot, printed bool) error {
+	at := slices.IndexFunc(snapshot.Diagnostics, func(d skills.Diagnostic) bool {
+		return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error
+	})
+	switch {
+	case at < 0 || len(reader.Roots.Specs) == 0:
+		return nil
+	case printed:
 		return &exit.Error{Code: exit.Failure}
 	}
-	return nil
+	d := &snapshot.Diagnostics[at]
+	return exit.Errorf(exit.Failure, d.Fix(), "%s: %s", d.Path, d.Detail)
 }
 
 // maxOfCode bounds the diagnostics of one code that list prints; --json has all.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -81,5 +82,6 @@ func (o *promptOptions) run(ctx context.Context) error {
 	missing := slices.DeleteFunc(report.Diagnostics(snapshot.Diagnostics), func(d report.Diagnostic) bool {
 		return d.Severity != skills.Error
 	})
-	return report.WriteDiagnostics(o.app.err, missing, report.MaxListed)
+	return cmp.Or(report.WriteDiagnostics(o.app.err, missing, report.MaxListed),
+		unreadable(&o.Reader, snapshot, true))
 }

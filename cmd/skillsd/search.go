@@ -51,8 +51,9 @@ func newSearchCmd(a *app) *cobra.Command {
 			}
 			offered, _ := catalog.Offered(snapshot)
 			index := search.New(offered)
+			missing := unreadable(&reader, snapshot, false)
 			if questions != "" {
-				return a.evaluate(index, questions, asJSON)
+				return cmp.Or(a.evaluate(index, questions, asJSON), missing)
 			}
 			result, err := searchSkills(index, strings.Join(words, " "), limit)
 			if err != nil {
@@ -60,9 +61,9 @@ func newSearchCmd(a *app) *cobra.Command {
 			}
 			partial := a.partial(snapshot)
 			if asJSON {
-				return cmp.Or(report.WriteJSON(a.out, result), partial)
+				return cmp.Or(report.WriteJSON(a.out, result), partial, missing)
 			}
-			return cmp.Or(result.Print(a.out, a.err, a.columns(a.out)), partial)
+			return cmp.Or(result.Print(a.out, a.err, a.columns(a.out)), partial, missing)
 		}),
 	}
 	reader.Register(cmd.Flags())

@@ -106,6 +106,18 @@ func (o *sessionShowOptions) printOutput(ctx context.Context, records provenance
 			return err
 		}
 		found = true
+		if variable := o.app.agentShell(); variable != "" {
+			withheld, err := report.Withheld(ctx, records, id, output, stream)
+			if err == nil && withheld {
+				err = exit.Errorf(exit.Failure, "ask the user to read it in a terminal of their own",
+					"%s was withheld from the model, so it is not printed in an agent's shell, as %s "+
+						"says this is",
+					stream, variable)
+			}
+			if err != nil {
+				return errors.Join(err, file.Close())
+			}
+		}
 		err = report.CopyOutput(o.app.out, file, report.IsTerminal(o.app.out))
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err

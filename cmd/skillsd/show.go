@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -30,8 +31,9 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		return err
 	}
 	sk, err := findSkill(snapshot, name)
+	missing := unreadable(&o.Reader, snapshot, false)
 	if err != nil {
-		return o.app.offOr(name, report.LookupError(exit.Failure, "", err))
+		return cmp.Or(missing, o.app.offOr(name, report.LookupError(exit.Failure, "", err)))
 	}
 	rows := []report.SkillRow{report.NewSkillRow(ctx, snapshot, sk, verdicts.Allow)}
 	verdicts.Mark(ctx, snapshot, rows)
@@ -49,9 +51,9 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		}
 	}
 	if o.JSON {
-		return report.WriteJSON(o.app.out, row)
+		return cmp.Or(report.WriteJSON(o.app.out, row), missing)
 	}
-	return report.PrintSkill(o.app.out, &row)
+	return cmp.Or(report.PrintSkill(o.app.out, &row), missing)
 }
 
 // findSkill finds a skill as the server does, or else a withheld one.

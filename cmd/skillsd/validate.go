@@ -235,7 +235,12 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 			if sk := broken[name]; sk != nil {
 				dir = sk.Dir
 			}
-			add(verdict{Dir: at(strings.TrimSuffix(dir, "/")), File: file, skill: broken[name]})
+			v := verdict{Dir: at(strings.TrimSuffix(dir, "/")), File: file, skill: broken[name]}
+			// A skill that the user named alone may be a link to one beside it.
+			if d.Code == skills.CodeOutsideRoot && (dir == "" || dir == ".") && root.FS == nil {
+				v.skill, v.at = nil, root.Dir
+			}
+			add(v)
 		case d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error:
 			add(verdict{Dir: shown, place: true})
 		case d.Code == skills.CodeUnreadableRoot:

@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -267,8 +268,16 @@ func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byt
 
 // viewer returns what a caller may see of the session's files.
 func (s *Session) viewer(remote bool) *cfharness.Viewer {
+	now, hides := s.cfg.Registry.Snapshot(), (func(string) bool)(nil)
+	if slices.ContainsFunc(now.Skills, (*skills.Skill).Hidden) {
+		hides = func(path string) bool {
+			sk := now.Skill(path)
+			return sk != nil && s.Hides(sk, "")
+		}
+	}
 	return &cfharness.Viewer{
 		Remote: remote,
+		Hides:  hides,
 		Released: func(outputID string) bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -92,8 +92,14 @@ func TestArtifactsOfAProcess(t *testing.T) {
 		if !strings.Contains(string(a.Data), want) || a.Size != int64(len(a.Data)) || !a.Text {
 			t.Errorf("%s lacks %s: %.2000s", name, want, a.Data)
 		}
-		if kept, err := b.records.Artifact(t.Context(), ses.ID(), name); err != nil || string(a.Data) != readAll(t, kept) {
-			t.Errorf("%s is not what is recorded: %v", name, err)
+		kept, err := b.records.Artifact(t.Context(), ses.ID(), name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// The registry alone is shown without the skills that hide themselves from models.
+		if recorded := readAll(t, kept); recorded != string(a.Data) && (name != provenance.RegistryFile ||
+			!strings.Contains(recorded, `"name": "shy"`) || strings.Contains(string(a.Data), `"name": "shy"`)) {
+			t.Errorf("%s is not what is recorded", name)
 		}
 	}
 	output := provenance.OutputName(result.Output.OutputID, "stdout")

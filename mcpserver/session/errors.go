@@ -151,7 +151,7 @@ var (
 		"no workspace is granted to this script, so it has no other directory than its own",
 		"leave cwd out, or the operator can grant a workspace"}
 	workspaceDenied = failure{CodeCwdDenied, "the workspace that the client names cannot be mounted: {cause}",
-		"work in another directory, or the operator can start the server without --workspace-from-client"}
+		"work in another directory, or ask the user for a server that does not take the client's"}
 	envDenied = failure{CodeEnvDenied, "the script lacks what its entry is to hand it: {what}",
 		"the operator can provide it and call again; the server's log has the cause"}
 
@@ -161,7 +161,8 @@ var (
 
 	recordUnavailable = failure{CodeProvenanceUnavailable,
 		"the session's record cannot be written, so nothing is read and nothing runs",
-		"the operator can free space or fix permissions under --artifact-root; then call again"}
+		"ask the user to free space, or to mend permissions, where the server keeps its records; " +
+			"then call again"}
 	recordWithoutFiles = failure{recordUnavailable.code, recordUnavailable.message, remedyBusy}
 	outcomeUnrecorded  = failure{CodeProvenanceUnavailable,
 		"the script ran, but its record could not be written, so its output is withheld " +
@@ -280,7 +281,7 @@ func (s *Session) lookupError(call Call, err error) *Error {
 		e = skillNotServed.because(err, "{name}", quote(missing.Name), "{reason}", reason)
 	}
 	if e.Remedy = oneOf(missing); missing.Total == 0 {
-		e.Remedy = "no skills are configured; the operator can add some with --skills-root"
+		e.Remedy = "no skills are configured; ask the user to install some"
 	}
 	return e
 }

@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"regexp"
 	"syscall"
 	"testing"
 
@@ -21,5 +23,17 @@ func TestSandboxErrorOfDescriptors(t *testing.T) {
 		if err.Code != want {
 			t.Errorf("%v: %s, want %s", cause, err.Code, want)
 		}
+	}
+}
+
+// A model reads these texts. They say what to ask the user for, and name no flag with which a model that has a
+// shell could start a server of its own.
+func TestRemediesNameNoFlags(t *testing.T) {
+	text, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`--[a-z][a-z-]+`).FindAllString(string(text), -1); len(found) > 0 {
+		t.Errorf("errors.go names %q", found)
 	}
 }

@@ -2,6 +2,8 @@ package cfharness
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 )
@@ -47,6 +49,42 @@ type SkillRegistry struct {
 	Skills            List[RegistrySkill]      `json:"skills"`
 	Diagnostics       List[RegistryDiagnostic] `json:"diagnostics"`
 	Skillsd           *RegistryExtension       `json:"skillsd,omitempty"`
+}
+
+// leaveOut leaves out skills, and what else names them: files of a skill that holds one, and diagnostics.
+func (r *SkillRegistry) leaveOut(hides func(skill string) bool) {
+	var hidden []string
+	r.Skills = slices.DeleteFunc(r.Skills, func(sk RegistrySkill) bool {
+		if sk.Skillsd == nil || !hides(sk.Skillsd.Path) {
+			return false
+		}
+		hidden = append(hidden, sk.Skillsd.Path)
+		return true
+	})
+	below := func(path string) bool {
+		return slices.ContainsFunc(hidden, func(skill string) bool {
+			return path == skill || strings.HasPrefix(path, skill+"/")
+		})
+	}
+	clean := func(parent string, plain *List[RegistryDiagnostic], extended *[]ExtendedDiagnostic) {
+		*plain = slices.DeleteFunc(*plain, func(d RegistryDiagnostic) bool { return below(parent + d.Path) })
+		*extended = slices.DeleteFunc(*extended,
+			func(d ExtendedDiagnostic) bool { return below(parent + d.Path) })
+	}
+	if x := r.Skillsd; x != nil {
+		clean("", &r.Diagnostics, &x.Diagnostics)
+		x.Shadowed = slices.DeleteFunc(x.Shadowed, func(s RegistrySkillShadow) bool { return below(s.Path) })
+	}
+	for i := range r.Skills {
+		sk := &r.Skills[i]
+		if sk.Skillsd == nil {
+			continue
+		}
+		parent := sk.Skillsd.Path + "/"
+		clean(parent, &sk.Diagnostics, &sk.Skillsd.Diagnostics)
+		sk.Resources = slices.DeleteFunc(sk.Resources,
+			func(f RegistryResource) bool { return below(parent + f.Path) })
+	}
 }
 
 // RegistryExtension is the skillsd key of a SkillRegistry.

@@ -21,6 +21,7 @@ type Viewer struct {
 	Remote   bool                       // sandbox paths take the place of those of this machine
 	Released func(outputID string) bool // whether the output of a run may be seen
 	Shows    func(file string) bool     // whether a file of outputs may be seen
+	Hides    func(skill string) bool    // whether the registry does not have a skill; nil: it has all
 }
 
 // Project writes the content of a file as a caller is to see it. What needs no change stays byte for
@@ -35,7 +36,7 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	switch {
 	case name == provenance.EventsFile:
 		return v.projectEvents(r, w)
-	case key == "" && (name != provenance.RegistryFile || !v.Remote):
+	case key == "" && (name != provenance.RegistryFile || !v.Remote && v.Hides == nil):
 		_, err := io.Copy(w, r)
 		return err
 	}
@@ -45,7 +46,7 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	case key != "":
 		data, err = v.projectView(name, key, data)
 	default:
-		data, err = sandboxRegistry(data)
+		data, err = v.projectRegistry(data)
 	}
 	if err != nil {
 		return err
@@ -265,11 +266,18 @@ func Pathless(x *RunExtension) *RunExtension {
 	return &copied
 }
 
-// sandboxRegistry puts sandbox paths in the place of host paths.
-func sandboxRegistry(data []byte) ([]byte, error) {
+// projectRegistry leaves out what is hidden, and puts sandbox paths in the place of host paths for a remote
+// caller.
+func (v *Viewer) projectRegistry(data []byte) ([]byte, error) {
 	var registry SkillRegistry
 	if err := json.Unmarshal(data, &registry); err != nil {
 		return nil, fmt.Errorf("%s: %w", provenance.RegistryFile, err)
+	}
+	if v.Hides != nil {
+		registry.leaveOut(v.Hides)
+	}
+	if !v.Remote {
+		return provenance.EncodePretty(registry)
 	}
 	registry.SkillsRoot = registry.SandboxSkillsRoot
 	if x := registry.Skillsd; x != nil {

@@ -86,6 +86,33 @@ func Replay(
 	}
 }
 
+// Withheld reports whether the model was shown nothing of a stream of a run that has some, or whether the
+// record
+// does not have the run.
+func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
+	stream string) (bool, error) {
+	for e, err := range records.Events(ctx, provenance.Query{Session: session,
+		Kinds: []provenance.Kind{provenance.KindScriptExecuted}}) {
+		if err != nil {
+			return true, err
+		}
+		row, err := rowOf[cfharness.ScriptExecution](e)
+		if err != nil {
+			return true, err
+		}
+		if row == nil || row.Skillsd == nil || provenance.OutputName(row.OutputID, stream) !=
+			provenance.OutputName(outputID, stream) {
+			continue
+		}
+		summary := &row.Skillsd.Stdout
+		if stream == "stderr" {
+			summary = &row.Skillsd.Stderr
+		}
+		return summary.Shown == nil && summary.Bytes > 0, nil
+	}
+	return true, nil
+}
+
 // WriteJSON writes the text as a line of JSON, with its exact bytes.
 func (s *Shown) WriteJSON(w io.Writer) error {
 	out := *s
