@@ -201,7 +201,7 @@ func TestApprovalModern(t *testing.T) {
 	}
 	denied := func(name, args, more string) {
 		t.Helper()
-		if result, _, _ := a.modern(args, more); result.code() != "approval_declined" && (name != "declined" && name != "under another name" || result.code() != unasked) {
+		if result, _, _ := a.modern(args, more); result.code() != "approval_declined" && (name != "declined" || result.code() != unasked) {
 			t.Errorf("%s: %s", name, result.text())
 		}
 	}
@@ -216,10 +216,21 @@ func TestApprovalModern(t *testing.T) {
 	denied("for more time", `["one"],"timeoutMs":1000`, reply(ask(`["one"]`), "accept"))
 	denied("with input", `["one"],"stdin":""`, reply(ask(`["one"]`), "accept"))
 	state = ask(`["one"]`)
-	denied("tampered", `["one"]`, reply(state[:len(state)-2]+"AA", "accept"))
-	denied("made up", `["one"]`, reply("eyJhcHByb3ZlZCI6dHJ1ZX0", "accept"))
+	for name, more := range map[string]string{
+		"tampered":    reply(state+"AA", "accept"),
+		"made up":     reply("eyJhcHByb3ZlZCI6dHJ1ZX0", "accept"),
+		"not a reply": strings.Replace(reply(state, "accept"), `{"action":"accept","content":{}}`, "1", 1),
+	} {
+		a.next++
+		got := a.request(a.next, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["one"]},"_meta":{%s}%s}`, modernAble, more))
+		if got.Error == nil || got.Error.Code != -32602 {
+			t.Errorf("%s: %s %+v", name, got.Result, got.Error)
+		}
+	}
 	denied("without a state", `["one"]`, `,"inputResponses":{"approval":{"action":"accept"}}`)
-	denied("under another name", `["one"]`, strings.Replace(reply(ask(`["one"]`), "accept"), "approval", "other", 1))
+	if _, kind, _ := a.modern(`["one"]`, strings.Replace(reply(state, "accept"), "approval", "other", 1)); kind != "input_required" {
+		t.Errorf("an answer to another question: %s", kind)
+	}
 	denied("declined", `["one"]`, reply(ask(`["one"]`), "decline"))
 	a.verified(t)
 	out, err := exec.Command(binary, "session", "show", "latest", "--state", a.state).CombinedOutput()

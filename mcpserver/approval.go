@@ -55,16 +55,20 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 	}
 }
 
-// answerOf reads the answer to a question that a call comes back with; nil when it brings none.
-func answerOf(request mcp.CallToolRequest) *session.Answer {
-	if len(request.Params.InputResponses) == 0 {
-		return nil
+// answerOf reads the answer to a question that a call comes back with; nil when it brings none, so that the
+// user is asked.
+//
+// Errors: *wire.Error for an answer that is not the result of an elicitation.
+func answerOf(request mcp.CallToolRequest) (*session.Answer, error) {
+	if _, given := request.Params.InputResponses[askApproval]; !given {
+		return nil, nil
 	}
 	result := server.ElicitationResponse(request.Params.InputResponses, askApproval)
 	if result == nil {
-		return canceled(request.Params.RequestState)
+		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
+			Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
 	}
-	return formAnswer(request.Params.RequestState, result)
+	return formAnswer(request.Params.RequestState, result), nil
 }
 
 // formAnswer reads a form that came back. A value that the form did not offer is not an approval.

@@ -34,6 +34,12 @@ type plainText struct {
 func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
+		if denial.Object.RuleID == session.RuleStateForged {
+			err := &wire.Error{Code: mcp.INVALID_PARAMS,
+				Message: sentences(denial.Object.Detail, denial.Object.Remedy), Data: denial.Object}
+			wire.SetError(ctx, err)
+			return nil, err
+		}
 		// The same object in the text and as structured content: clients show only one of the two.
 		object, err := provenance.Encode(denial.Object)
 		if err != nil {

@@ -160,6 +160,10 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	var args RunArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, true, "skill")
 	invalid = cmp.Or(invalid, checkRun(args))
+	answered, err := answerOf(request)
+	if err != nil {
+		return answer{}, err
+	}
 	// A script must not outlive the client that asked for it.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
@@ -174,7 +178,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
-		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answerOf(request),
+		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answered,
 		ShowOut: call.Records == nil,
 	}
 	if args.TimeoutMs != nil && invalid == nil {

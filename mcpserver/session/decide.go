@@ -120,6 +120,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return err
 	}
 	switch {
+	case failure == approval.ErrForged && answer.State != "":
+		return r.denial(stateForged, f.skill.Path, f.path)
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
 	case byItself:

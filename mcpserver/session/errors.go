@@ -226,6 +226,9 @@ var (
 	answerInvalid = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the answer to the approval does not count: {cause}",
 		remedy: "call the tool again and let the user answer"}
+	stateForged = refusal{code: policy.CodeApprovalDeclined, rule: RuleStateForged,
+		detail: "requestState is not of a question that this server asked, or it was restarted since",
+		remedy: "call the tool again without requestState, so that the user is asked anew"}
 	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
 		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,
@@ -240,6 +243,11 @@ var (
 		detail: "the user did not answer",
 		remedy: "ask the user before you call the tool again"}
 )
+
+// RuleStateForged is the rule of a denial of a call whose state no question of this server had: such a
+// call is
+// against the protocol.
+const RuleStateForged = "request_state_forged"
 
 // denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
