@@ -157,7 +157,7 @@ func (c *stdioCrowd) call(line string) string {
 type httpCrowd struct{ url, session string }
 
 func crowdOnHTTP(b *testing.B, args ...string) crowdClient {
-	cmd := crowdServe(b, append(args, "--http", "127.0.0.1:0")...)
+	cmd := crowdServe(b, append(args, "--http", "127.0.0.1:0", "--insecure-no-auth")...)
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		b.Fatal(err)

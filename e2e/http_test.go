@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +52,10 @@ var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 func serveHTTP(t *testing.T, args ...string) *site {
 	t.Helper()
 	state := stateDir(t)
+	named := func(arg string) bool { return arg == "--auth-token-file" || arg == "--auth-issuer" }
+	if !slices.ContainsFunc(args, named) {
+		args = append(args, "--insecure-no-auth")
+	}
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--http", "127.0.0.1:0"}, args...)...))
 	s := &site{process: p, state: state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}, Timeout: patience}}
 	t.Cleanup(s.client.CloseIdleConnections)

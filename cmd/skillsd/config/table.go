@@ -356,7 +356,7 @@ func (o *Options) httpTable() []Option {
 			Help: "`N` requests a second of each principal, 0 for no limit (default 100 with " +
 				"authentication, else 0)"},
 		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Value: &h.NoAuth,
-			Help: "let everyone in who can reach an address that is not loopback"},
+			Help: "ask for no token: let in everyone who can reach the address"},
 		{Key: "http.auth.token_file", Flag: "auth-token-file", Value: &h.TokenFile, Path: anyPath,
 			Help: "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX"},
 		{Key: "http.auth.issuer", Flag: "auth-issuer", Value: &h.Issuer,

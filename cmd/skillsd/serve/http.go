@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -156,8 +157,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
 		MaxStrangers: filestore.MaxOpen(), // descriptors are as scarce for connections as for records
 		Rate:         h.RequestRate(), Burst: int(2 * h.RequestRate()),
-		// Those who can reach a server that lets everyone in are not one user.
-		OnlyHandles: h.Activation == "handle" || h.NoAuth && h.TokenFile == "" && h.Issuer == ""}
+		OnlyHandles: h.Activation == "handle"}
 	// The names of the server are also those of its public URL and of its address.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())
@@ -194,13 +194,21 @@ func (o *Options) openHTTP(ctx context.Context,
 	}
 	// Only the listener knows the address of a name such as localhost.
 	switch auth := opts.Auth != nil; {
-	case o.HTTP.Unix != "" || isLoopback(listener):
+	case o.HTTP.Unix != "" || auth && isLoopback(listener):
+	case isLoopback(listener) && o.HTTP.NoAuth:
+		logger.Warn("every user of this machine is let in, and may run what is allowed")
+	case isLoopback(listener):
+		if opts.Auth, err = o.ownToken(listener.Addr().String(), logger); err != nil {
+			return nil, opts, errors.Join(err, listener.Close())
+		}
 	case !auth && !o.HTTP.NoAuth:
 		return nil, opts, errors.Join(exit.Usagef("give --auth-token-file or --auth-issuer, listen on "+
 			"127.0.0.1, or accept it with --insecure-no-auth",
 			"--http %s can be reached from other machines and asks nobody who they are", o.HTTP.Addr),
 			listener.Close())
 	case !auth:
+		// Those who can reach such a server are not one user.
+		opts.OnlyHandles = true
 		logger.Warn("everyone who can reach this address is let in")
 	case certificate == nil:
 		logger.Warn("tokens travel unencrypted unless a proxy in front adds TLS")
@@ -210,6 +218,43 @@ func (o *Options) openHTTP(ctx context.Context,
 			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
 	return listener, opts, nil
+}
+
+// ownToken returns what lets in who has the token of the state directory, which only its user can read and
+// the first such server makes: the users of a machine share its loopback addresses.
+func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenticator, error) {
+	hint := "give --state DIR, --auth-token-file FILE, or --insecure-no-auth to let in every user of " +
+		"this machine"
+	state, err := o.Process.StateDir()
+	if err != nil {
+		return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
+	}
+	token, hashes := filepath.Join(state, "http-token"), filepath.Join(state, "http-token.sha256")
+	if _, err := os.Lstat(token); errors.Is(err, fs.ErrNotExist) {
+		if err := fsys.WriteFile(token, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+			return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
+		}
+	}
+	const most = 1 << 10
+	text, err := config.ReadOperatorFile("state", token, most)
+	if err != nil {
+		return nil, err
+	}
+	line := fmt.Sprintf("owner: %x\n", sha256.Sum256(bytes.TrimSpace(text)))
+	if err := fsys.WriteFile(hashes, []byte(line), 0o600); err != nil {
+		return nil, exit.Errorf(exit.Failure, hint, "the token of --http: %w", err)
+	}
+	scheme := "http"
+	if o.HTTP.Cert != "" {
+		scheme = "https"
+	}
+	logger.Info("clients need the token of this user", slog.String("file", token),
+		slog.String("environment", fmt.Sprintf("export SKILLSD_TOKEN=$(cat '%s')",
+			strings.ReplaceAll(token, "'", `'\''`))),
+		slog.String("setup", "skillsd setup CLIENT --write --http "+scheme+"://"+addr+
+			o.HTTP.Path+" --token-env SKILLSD_TOKEN"))
+	o.HTTP.TokenFile = hashes
+	return o.authenticator(logger)
 }
 
 // authenticator returns nil if clients do not have to authenticate.
