@@ -41,7 +41,9 @@ func (e *AmbiguousError) Error() string {
 func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
 
 // HiddenBy returns the skills that hide a file of sk from models, outermost first: sk if it hides itself, and
-// those nested in it whose directory is path or holds it. path is canonical; empty means the skill alone.
+// those nested in it whose directory is path or holds it. A nested one that the operator disabled hides its
+// files, and so does one that hides itself and is not available. path is canonical; empty means the skill
+// alone.
 func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 	if sk.Hidden() {
 		by = append(by, sk)
@@ -50,7 +52,14 @@ func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 		if path == "" || i < len(path) && path[i] != '/' {
 			continue
 		}
-		if nested := s.Skill(sk.Path + "/" + path[:i]); nested != nil && nested.Hidden() {
+		at := sk.Path + "/" + path[:i]
+		nested := s.Skill(at)
+		if n, found := slices.BinarySearchFunc(s.Withheld, at, func(sk *Skill, path string) int {
+			return strings.Compare(sk.Path, path)
+		}); found {
+			nested = s.Withheld[n]
+		}
+		if nested != nil && (nested.Hidden() || s.Status(nested).State == StateDisabled) {
 			by = append(by, nested)
 		}
 	}

@@ -96,6 +96,29 @@ func TestDisabledSkillHoldsItsPath(t *testing.T) {
 	}
 }
 
+// The files of a skill that the operator switched off are not those of the skill around it, and a hidden one
+// stays hidden when it is withheld.
+func TestWithheldSkillHidesItsFiles(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	const hide, lacks = "disable-model-invocation: true", "metadata:\n  requires: lack"
+	writeTree(t, base, map[string]string{
+		"out/SKILL.md": document("out", "out"), "out/off/SKILL.md": document("off", "off"), "out/on/SKILL.md": document("on", "on"),
+		"out/shy/SKILL.md": withFields("shy", hide), "out/shy-off/SKILL.md": withFields("shy-off", hide),
+		"out/needs/SKILL.md": withFields("needs", lacks), "out/shy-needs/SKILL.md": withFields("shy-needs", hide, lacks),
+	})
+	snapshot := scan(t, &skills.ScanOptions{
+		Disabled: []string{"off", "shy-off"}, HasCommand: func(string) bool { return false },
+	}, skills.Root{Dir: base, Tier: skills.TierUser})
+	for dir, hides := range map[string]bool{"off": true, "on": false, "shy": true, "shy-off": true, "needs": false, "shy-needs": true} {
+		for _, path := range []string{dir, dir + "/SKILL.md", dir + "/references/x.md"} {
+			if by := snapshot.HiddenBy(snapshot.Skill("out"), path); len(by) > 0 != hides {
+				t.Errorf("%s is hidden by %v", path, paths(by))
+			}
+		}
+	}
+}
+
 func TestStrictSkills(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
