@@ -249,9 +249,9 @@ func setFlag(flag *pflag.Flag, values []string) error {
 		if err := flag.Value.Set(value); err != nil {
 			switch flag.Value.Type() {
 			case "bool":
-				return fmt.Errorf("%q is neither true nor false", Clip(value))
+				return fmt.Errorf("%s is neither true nor false", shown(value))
 			case "float64":
-				return fmt.Errorf("%q is not a number", Clip(value))
+				return fmt.Errorf("%s is not a number", shown(value))
 			}
 			return err
 		}

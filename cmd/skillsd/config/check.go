@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -70,7 +71,11 @@ func (d *decoder) checkAllow(o *Options) {
 		for _, name := range entry.Secrets {
 			if _, ok := o.Secrets[name]; !ok {
 				names := slices.Collect(maps.Keys(o.Secrets))
-				d.refuse(key, "there is no secret %s in secrets%s", name, DidYouMean(name, names))
+				hint := DidYouMean(name, names)
+				if hint == "" {
+					name = strings.Trim(shown(name), `"`)
+				}
+				d.refuse(key, "there is no secret %s in secrets%s", name, hint)
 			}
 		}
 		// Entries of one script and content must agree; comparing all of them would be quadratic.
@@ -87,7 +92,11 @@ func (d *decoder) checkAllow(o *Options) {
 // entryReason returns the reason and the script of an entry; its place is added by the caller.
 func entryReason(err error) string {
 	if wrong, ok := errors.AsType[*policy.EntryError](err); ok {
-		return fmt.Sprintf("%s: %s", Clip(wrong.Spec), wrong.Reason)
+		spec := Clip(wrong.Spec)
+		if !strings.Contains(spec, ":") {
+			spec = strings.Trim(shown(wrong.Spec), `"`)
+		}
+		return fmt.Sprintf("%s: %s", spec, wrong.Reason)
 	}
 	return err.Error()
 }

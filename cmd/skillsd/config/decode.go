@@ -281,7 +281,7 @@ func (d *decoder) named(n *yaml.Node, key string, known []string,
 		case known != nil && !slices.Contains(known, name):
 			d.unknown(at, key, name, known)
 		case !configName.MatchString(name):
-			d.fail(at, key, "%q is not a name", Clip(name))
+			d.fail(at, key, "%s is not a name", shown(name))
 		case d.readable(value, joinKey(key, name)):
 			each(name, joinKey(key, name), value)
 			d.places[joinKey(key, name)] = Place{at.Line, at.Column}
@@ -309,7 +309,7 @@ func (d *decoder) root(n *yaml.Node, key string) string {
 	}
 	parsed, err := skills.ParseRoot(n.Value)
 	if err != nil || n.ShortTag() != "!!str" {
-		d.fail(n, key, "%q is not DIR, TIER=DIR or TIER:PREFIX=DIR", Clip(n.Value))
+		d.fail(n, key, "%s is not DIR, TIER=DIR or TIER:PREFIX=DIR", shown(n.Value))
 		return ""
 	}
 	root = rootKey{Dir: d.path(parsed.Dir), Tier: parsed.Tier.String(), Prefix: parsed.Prefix}
@@ -351,7 +351,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 	_, isSize := option.Value.(*Size)
 	switch {
 	case wrong != "":
-		d.fail(n, key, "%q is not %s", Clip(n.Value), wrong)
+		d.fail(n, key, "%s is not %s", shown(n.Value), wrong)
 	case kindOf(n) == "a string" && !isDuration && !isSize:
 		d.fail(n, key, "is a string; write it without quotes")
 	}
@@ -373,7 +373,7 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 		d.fail(n, key, "holds a NUL character; remove it")
 		return ""
 	case option.Words != nil && !slices.Contains(option.Words, n.Value):
-		d.fail(n, key, "%q is not one of %s%s", Clip(n.Value), strings.Join(option.Words, ", "),
+		d.fail(n, key, "%s is not one of %s%s", shown(n.Value), strings.Join(option.Words, ", "),
 			DidYouMean(n.Value, option.Words))
 	}
 	if option.Path.IsPath(n.Value) {

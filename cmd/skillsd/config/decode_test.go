@@ -236,3 +236,38 @@ func FuzzDecodeConfig(f *testing.F) {
 		}
 	})
 }
+
+// A secret that was pasted at the wrong place is in no message: logs and models see them.
+func TestConfigRepeatsNoSecret(t *testing.T) {
+	const secret = "ghp_Zq7Kw9Xv5Jh3mN1bT6yR2cF8dL4sPaGeU"
+	texts := []string{"allow: [" + secret + "]\n", "roots: [\"" + secret + "=/x\"]\n", secret + "\n",
+		"- " + secret + "\n",
+		"secrets: {A: " + secret + "}\n", "principals: {a: {concurrent: " + secret + "}}\n",
+		"limits: [" + secret + "]\n"}
+	for _, key := range []string{"pin", "approve", "workspace", "release", "timeout", "memory", "env",
+		"secrets", "target", "execution", "cdp"} {
+		texts = append(texts, fmt.Sprintf("allow: [{script: \"a:scripts/b.sh\", %s: %s}]\n", key, secret),
+			fmt.Sprintf("allow: [{script: \"a:scripts/b.sh\", %s: [%s]}]\n", key, secret))
+	}
+	refused := 0
+	for _, option := range Table() {
+		if option.Key != "" {
+			text := secret
+			for part := range strings.SplitSeq(option.Key, ".") {
+				text = strings.Replace(text, secret, "{"+part+": "+secret+"}", 1)
+			}
+			texts = append(texts, text, strings.Replace(text, secret, "["+secret+"]", 1))
+		}
+	}
+	for _, text := range texts {
+		if _, _, got := decodeText(text); got != "" {
+			refused++
+			if strings.Contains(got, secret[4:24]) {
+				t.Errorf("%s is answered %s", text, got)
+			}
+		}
+	}
+	if refused < 60 {
+		t.Errorf("only %d texts were refused", refused)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -85,9 +86,9 @@ func (f *partsFlag) parse(pair string) (*Option, string, error) {
 	}
 	all := strings.Join(names, ", ")
 	if !ok {
-		return nil, "", fmt.Errorf("%q is not NAME=VALUE; the names are %s", Clip(pair), all)
+		return nil, "", fmt.Errorf("%s is not NAME=VALUE; the names are %s", shown(pair), all)
 	}
-	return nil, "", fmt.Errorf("no limit %q; there are %s", Clip(name), all)
+	return nil, "", fmt.Errorf("no limit %s; there are %s", shown(name), all)
 }
 
 // setScalar sets a number, a duration or a size from its text.
@@ -96,7 +97,7 @@ func setScalar(value any, text string) (err error) {
 	case *Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return fmt.Errorf("%q is not a duration such as 60s or 2m", Clip(text))
+			return fmt.Errorf("%s is not a duration such as 60s or 2m", shown(text))
 		}
 		*p = Duration(d)
 	case *Size:
@@ -164,7 +165,7 @@ func parseCount(text string) (int, error) {
 	case errors.Is(err, strconv.ErrRange) && text[0] != '-', err == nil && n > most:
 		return 0, fmt.Errorf("%s is more than %d", Clip(text), int64(most))
 	case err != nil || n < 1 || strconv.FormatInt(n, 10) != text:
-		return 0, fmt.Errorf("%q is not a positive whole number in plain digits", Clip(text))
+		return 0, fmt.Errorf("%s is not a positive whole number in plain digits", shown(text))
 	}
 	return int(n), nil
 }
@@ -179,9 +180,21 @@ func parseSize(text string) (Size, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 1 || n > (1<<50)/unit || strings.HasPrefix(digits, "+") {
-		return 0, fmt.Errorf("%q is not a size such as 512MiB, 64KiB, 1GiB or a number of bytes", Clip(text))
+		return 0, fmt.Errorf("%s is not a size such as 512MiB, 64KiB, 1GiB or a number of bytes", shown(text))
 	}
 	return Size(n * unit), nil
+}
+
+// shown returns a wrong value in quotes, as a message repeats it. A long one may be a secret that was
+// pasted at
+// the wrong place, and models and logs see the message: only its length is named. No word of a known set is
+// as long.
+func shown(value string) string {
+	const most = 20
+	if n := utf8.RuneCountInString(value); n > most {
+		return fmt.Sprintf("the value of %d characters", n)
+	}
+	return strconv.Quote(value)
 }
 
 // Clip bounds a value before it is repeated.
