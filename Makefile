@@ -84,7 +84,7 @@ conformance:
 	rm -rf $(SUITES) && mkdir -p $(SUITES) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --before=$(SUITES_DATE) --prefix $(SUITES) $(SUITES_NPM) && \
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
-	go test -count=1 -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
+	go test -v -count=1 -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
 # Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 1.2 GB.
 clients:

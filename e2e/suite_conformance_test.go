@@ -79,7 +79,30 @@ func TestSuiteConformanceRequirements(t *testing.T) {
 	}
 }
 
-// What the revisions require that needs no fixtures, of the real server.
+// notApplied is why the real server is not asked for a scenario, by the beginning of its name; the first that fits counts.
+var notApplied = []struct{ scenario, why string }{
+	{"tasks-", "skillsd offers no tasks"},
+	{"tools-call-with-logging", "skillsd writes no log to clients"},
+	{"logging-", "skillsd writes no log to clients"},
+	{"tools-call-sampling", "skillsd does not ask a client's model"},
+	{"tools-call-", "compares contents that only the suite's own tool has"},
+	{"prompts-get-", "compares contents that only the suite's own prompt has"},
+	{"resources-read-", "compares contents that only the suite's own resource has"},
+	{"resources-templates-read", "compares contents that only the suite's own resource has"},
+	{"resources-subscribe", "skillsd offers no subscriptions to single resources"},
+	{"resources-unsubscribe", "skillsd offers no subscriptions to single resources"},
+	{"json-schema-2020-12", "compares the schema of the suite's own tool"},
+	{"elicitation-sep", "compares fields that only the suite's own form has"},
+	{"server-sse-polling", "a stream that ended is not taken up again, which is optional"},
+	{"http-custom-header-server-validation", "skillsd has no argument that travels in a header"},
+	{"input-required-result-basic-", "skillsd asks for nothing but the answer of a user"},
+	{"input-required-result-multi", "skillsd asks one question, in one round"},
+	{"input-required-result-non-tool-request", "skillsd asks about runs only"},
+	{"input-required-result-capability-check", "skillsd refuses a call about which the client cannot ask"},
+	{"input-required-result-ignore-extra-params", "an answer without the state of its question counts for nothing here"},
+}
+
+// What the revisions require that needs no fixtures, of the real server. What it is not asked for is logged by name.
 func TestSuiteConformanceServer(t *testing.T) {
 	const (
 		fixture = "needs a tool that the suite tells servers to offer for it"
@@ -107,12 +130,25 @@ func TestSuiteConformanceServer(t *testing.T) {
 	s := serveHTTP(t, "--skills-root", exampleSkills(t))
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {
+			var left []string
+			defer func() { t.Log("\n" + strings.Join(left, "\n")) }()
 			again(t, func() (problems []string) {
 				checks, _, out := conformance(t, s, "--requirements", revision)
 				ran := scenariosOf(checks)
 				for _, scenario := range applies[revision] {
 					if !slices.Contains(ran, scenario) {
 						problems = append(problems, fmt.Sprintf("%s was not run:\n%s", scenario, out))
+					}
+				}
+				left = left[:0]
+				for _, scenario := range ran {
+					i := slices.IndexFunc(notApplied, func(n struct{ scenario, why string }) bool { return strings.HasPrefix(scenario, n.scenario) })
+					switch {
+					case slices.Contains(applies[revision], scenario) || slices.Contains(stoodInFor(revision), scenario):
+					case i < 0:
+						problems = append(problems, fmt.Sprintf("%s is not applied, and nothing says why", scenario))
+					default:
+						left = append(left, fmt.Sprintf("not asked of the real server: %s: %s", scenario, notApplied[i].why))
 					}
 				}
 				checks = slices.DeleteFunc(checks, func(c check) bool { return !slices.Contains(applies[revision], c.Scenario) })
