@@ -19,8 +19,9 @@ import (
 const MaxFile = 1 << 20
 
 const (
-	maxLine   = 4096    // bytes of a line that are searched together
-	maxCloser = 1 << 17 // bytes of lines of a file that expressions are matched with
+	maxLine      = 4096    // bytes of a line that are searched together
+	maxCloser    = 1 << 17 // bytes of lines of a file that expressions are matched with
+	maxCloserAll = 1 << 19 // the same of all files of a Scanner
 )
 
 // Kind is what a signal is about.
@@ -47,12 +48,14 @@ type Signal struct {
 }
 
 // Scanner searches text that comes in pieces, line by line. Where the pieces are cut makes no
-// difference. The zero value must be prepared by [Scanner.Begin].
+// difference. The zero value must be prepared by [Scanner.Begin]. One Scanner searches the files of one
+// skill: how many lines it looks at closely is bounded for all of them together.
 type Scanner struct {
 	markdown bool
 	pairs    *pairTable
 	left     int // bytes that may still be searched
 	closer   int // bytes of lines that may still be matched with expressions
+	spent    int // bytes of lines of all files that were matched with expressions
 
 	line          int    // the number of the line being read, from 1
 	rest          []byte // its beginning, from earlier pieces
@@ -85,7 +88,8 @@ func (s *Scanner) Begin(file string, limit int) {
 		markdown: markdown,
 		pairs:    pairs(),
 		left:     min(limit, MaxFile),
-		closer:   maxCloser,
+		closer:   min(maxCloser, maxCloserAll-s.spent),
+		spent:    s.spent,
 		line:     1,
 		rest:     s.rest[:0],
 		command:  command{text: s.command.text[:0]},
@@ -223,9 +227,13 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 	}
 	// Where case does not matter, two other letters count as s and k.
 	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
+	if folded {
+		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
+			[]byte("\u212a"), []byte("k"))
+	}
 	found, plain, line := false, false, s.line
 	for i := range injections {
-		if !folded && (masks[i]&near == 0 || !injections[i].possible(s.lower)) {
+		if !folded && masks[i]&near == 0 || !injections[i].possible(s.lower) {
 			continue
 		}
 		within, at := text, s.line
@@ -273,8 +281,11 @@ func (s *Scanner) searchRun(text []byte, line int) {
 
 // spend takes the cost of matching a line from what is left, and reports whether there was enough.
 func (s *Scanner) spend(line []byte) bool {
-	s.closer -= len(line)
-	return s.closer >= 0
+	if s.closer -= len(line); s.closer < 0 {
+		return false
+	}
+	s.spent += len(line)
+	return true
 }
 
 // check decides about what begins with the pair of bytes at line[at]. It returns the group of an
