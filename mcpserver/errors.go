@@ -143,7 +143,7 @@ func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	switch plain.Code {
 	case session.CodeInternal, session.CodeProvenanceUnavailable:
 		s.cfg.Logger.ErrorContext(ctx, "call not served", code, tint.Err(plain.Err))
-	case session.CodeServerBusy:
+	case session.CodeServerBusy, session.CodeRecordsFull:
 		s.cfg.Logger.WarnContext(ctx, "call not served", code, tint.Err(plain.Err))
 	case session.CodeSandboxUnavailable:
 		s.cfg.Logger.WarnContext(ctx, "script not run", tint.Err(plain.Err))

@@ -27,7 +27,7 @@ type Writer interface {
 	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
 	// effect once the event is handed over. session.ended brings the views up to date.
 	//
-	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed),
+	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is one),
 	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
 	// ErrClosed, or the error of ctx. After an error the event is not part of the record.
 	Append(ctx context.Context, e *Event) error
@@ -50,6 +50,12 @@ type Writer interface {
 	//
 	// Errors: ErrTaken if a session has it or another process claimed it, ErrInvalid, ErrUnavailable.
 	Claim(ctx context.Context, session string) error
+
+	// Reserve keeps room for what a session is to record later, such as the outcome of a script that is
+	// about to run, until release is called; calling it again does nothing.
+	//
+	// Errors: ErrUnavailable if there is no such room, *FullError.
+	Reserve(ctx context.Context, session string, bytes int64) (release func(), err error)
 
 	// Close brings the views of all open sessions up to date and releases them. It does not end
 	// sessions.
@@ -152,7 +158,10 @@ func (q Query) Matches(e *Event) bool {
 type CollectOptions struct {
 	Before time.Time // only those last written before
 	Keep   int       // but not this many of those that were written last
-	DryRun bool      // delete nothing
+	// Total is how many bytes the sessions that are left may take together: more of those written longest
+	// ago are deleted until they do, except for the last Keep. 0 is any number.
+	Total  int64
+	DryRun bool // delete nothing
 }
 
 // Collected is a session that was deleted, or in a dry run would be.
@@ -198,6 +207,20 @@ type VerifyError struct {
 func (e *VerifyError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
 }
+
+// FullError means that the sessions of a principal take as much as they may. It is an ErrUnavailable.
+type FullError struct {
+	Principal string
+	What      string // they take, such as "100 of 100 sessions"
+}
+
+// Error returns whose records are full, and of what.
+func (e *FullError) Error() string {
+	return fmt.Sprintf("the records of %s are full: %s", e.Principal, e.What)
+}
+
+// Unwrap returns ErrUnavailable.
+func (e *FullError) Unwrap() error { return ErrUnavailable }
 
 // Kinds of errors of a Store and of the parsers of this package.
 var (

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -202,28 +202,40 @@ func writeKey(name, key string, mode fs.FileMode) error {
 
 func newSessionGCCmd(a *app) *cobra.Command {
 	var olderThan string
+	var total config.Size
 	var opts provenance.CollectOptions
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Delete old sessions",
-		Long: "Delete the sessions last written longer ago than --older-than, but never one that a server " +
+		Long: "Delete the sessions last written longer ago than --older-than, and the oldest while " +
+			"all take more " +
+			"than --total, but never one that a server " +
 			"has open, nor the --keep that were written last. A session is deleted as a whole: record, " +
 			"views, outputs and texts that only it was shown. While no server runs, stored skill trees " +
-			"that nothing names any more are deleted too. Parents and children do not depend on each " +
+			"that nothing names any more are deleted too. A server does the same by itself with " +
+			"`--records age=90d,total=20GiB`. Parents and children do not depend on each " +
 			"other; a child whose parent is deleted still names it.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return a.sessionGC(ctx, olderThan, opts) }),
+		RunE: runE(func(ctx context.Context, _ []string) error {
+			opts.Total = int64(total)
+			return a.sessionGC(ctx, olderThan, opts)
+		}),
 	}
-	cmd.Flags().StringVar(&olderThan, "older-than", "", "`AGE`, such as 30d or 12h; required")
+	cmd.Flags().StringVar(&olderThan, "older-than", "", "`AGE`, such as 30d or 12h; required without --total")
+	cmd.Flags().Var(&total, "total", "`SIZE` of all that is left, such as 20GiB; required without "+
+		"--older-than")
 	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
 	return cmd
 }
 
 func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.CollectOptions) error {
-	age, err := parseAge(olderThan)
-	if err != nil {
-		return exit.Usagef("give an age such as 30d or 12h", "--older-than %q is not an age", olderThan)
+	if olderThan != "" || opts.Total == 0 {
+		age, err := config.ParseAge(olderThan)
+		if err != nil {
+			return exit.Usagef("give an age such as 30d or 12h", "--older-than %q is not an age", olderThan)
+		}
+		opts.Before = time.Now().Add(-age)
 	}
 	if opts.Keep < 0 {
 		return exit.Usagef("give 0 or more", "--keep %d is negative", opts.Keep)
@@ -233,7 +245,6 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		return err
 	}
 	defer records.Close()
-	opts.Before = time.Now().Add(-age)
 	list, err := records.Collect(ctx, opts)
 	did := "deleted"
 	if opts.DryRun {
@@ -264,19 +275,6 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		_ = installed.Close()
 	}
 	return nil
-}
-
-// parseAge reads a duration, or a number of days such as 30d.
-func parseAge(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	age, err := time.ParseDuration(s)
-	if err == nil && age < 0 {
-		err = errors.New("negative")
-	}
-	return age, err
 }
 
 func newSessionExportCmd(a *app) *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
@@ -40,6 +41,7 @@ const (
 	CodeEnvDenied             Code = "env_denied"
 	CodeSandboxUnavailable    Code = "sandbox_unavailable"
 	CodeProvenanceUnavailable Code = "provenance_unavailable"
+	CodeRecordsFull           Code = "records_full"
 	CodeServerBusy            Code = "server_busy"
 	CodeInternal              Code = "internal"
 )
@@ -163,6 +165,11 @@ var (
 		"the session's record cannot be written, so nothing is read and nothing runs",
 		"ask the user to free space, or to mend permissions, where the server keeps its records; " +
 			"then call again"}
+	recordsFull = failure{CodeRecordsFull,
+		"the records of {principal} are full ({what}), so nothing more is read or runs for it; " +
+			"others are served",
+		"ask the user to have old sessions deleted with `skillsd session gc`, or the quota raised where " +
+			"the server runs; a server with sessions.gc deletes them by itself; then call again"}
 	recordWithoutFiles = failure{recordUnavailable.code, recordUnavailable.message, remedyBusy}
 	outcomeUnrecorded  = failure{CodeProvenanceUnavailable,
 		"the script ran, but its record could not be written, so its output is withheld " +
@@ -382,6 +389,9 @@ func sandboxError(err error) *Error {
 func recordError(err error) *Error {
 	if outOfFiles(err) {
 		return recordWithoutFiles.because(err)
+	}
+	if full, ok := errors.AsType[*provenance.FullError](err); ok {
+		return recordsFull.because(err, "{principal}", policy.Clip(full.Principal), "{what}", full.What)
 	}
 	return recordUnavailable.because(err)
 }

@@ -32,6 +32,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
 	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
+	if r.room != nil {
+		r.room()
+	}
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"sync"
 
@@ -66,7 +67,8 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	}
 	secrets.Event(s.Secrets(), e)
 	err := s.cfg.Records.Append(ctx, e)
-	s.broken.Store(err != nil)
+	_, full := errors.AsType[*provenance.FullError](err)
+	s.broken.Store(err != nil && !full) // a full quota has an answer of its own
 	if err != nil {
 		return recordError(err)
 	}

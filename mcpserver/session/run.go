@@ -96,7 +96,12 @@ type run struct {
 	grant  authorization // zero until it was given
 	tree   *store.Tree   // nil until it was opened
 	cmd    *command      // nil until it was made
+	room   func()        // gives up the room reserved for the outcome; nil until there is some
 }
+
+// outcomeRoom is how many bytes the outcome of a run takes at most besides its streams: the files of /out,
+// the events and what is shown.
+const outcomeRoom = 16<<20 + 1<<20
 
 // scriptFile is what a run is of: a file of a skill as the session loaded the skill.
 type scriptFile struct {
@@ -163,6 +168,12 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
 	}
+	// A run without room for its outcome would have happened without a record.
+	r.room, err = s.cfg.Records.Reserve(ctx, s.id, 2*r.cmd.Limits.WithDefaults().Output+outcomeRoom)
+	if err != nil {
+		return nil, s.notRun(ctx, r, recordError(err))
+	}
+	defer r.room()
 	result, err := s.execute(ctx, r)
 	if err != nil {
 		return nil, s.notRun(ctx, r, err)

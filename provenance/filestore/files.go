@@ -218,6 +218,7 @@ func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte)
 	if err := writeFile(dir, name, data, sharedMode); err != nil {
 		return err
 	}
+	s.store.ledger.add(s.id, "", int64(len(data)), 0)
 	if err := root.Mkdir(pool, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 		// A failure only costs other sessions a file each.
 		_ = root.Remove(pooled)

@@ -88,6 +88,12 @@ type Options struct {
 	// Signer signs the head of a session's chain when the session ends; nil signs nothing. If the
 	// process is killed before it signs, the session stays unsigned: Verify with a key reports it.
 	Signer note.Signer
+	// Floor is how many bytes of the file system stay free: below it no event is recorded but those that
+	// conclude what has begun. Zero is none.
+	Floor int64
+	// Quota returns how much the sessions of a principal may take; nil bounds nothing. Below its quota a
+	// principal may begin what exceeds it, such as one long event.
+	Quota func(principal string) Quota
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time
 
@@ -114,7 +120,8 @@ func (o *Options) withDefaults() Options {
 // Store is a provenance.Store below one directory. It is safe for concurrent use.
 type Store struct {
 	reader
-	opts Options
+	opts   Options
+	ledger ledger // of what principals keep
 
 	viewing chan struct{} // holds a token for each session whose views are being written
 
@@ -137,10 +144,12 @@ func Open(dir string, opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
 	st := &Store{
+		ledger:   ledger{sessions: make(map[string]use), totals: make(map[string]use)},
 		opts:     opts.withDefaults(),
 		sessions: make(map[string]func() (*session, error)),
 		viewing:  make(chan struct{}, maxWriting),
 	}
+	st.ledger.of = st.opts.Quota
 	st.reader = reader{dir: dir, root: root, writing: st.held}
 	// What is left takes space, but no session needs it gone; Collect reports the error.
 	_ = removeUnbegun(dir, root)
@@ -152,8 +161,24 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
+	if !concludes(e.Kind) {
+		if err := st.free(0); err != nil {
+			return err
+		}
+		begins := use{}
+		if e.Kind == provenance.KindSessionStarted {
+			begins.sessions = 1
+		}
+		if err := st.admit(ctx, e.Principal, begins); err != nil {
+			return err
+		}
+	}
 	return st.with(ctx, e.Session, func(s *session) error {
 		err := s.append(ctx, e)
+		if err == nil {
+			// The line, and the rows of views that are made of it.
+			st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
+		}
 		if err == nil && e.Kind == provenance.KindSessionEnded {
 			st.release(s)
 		}
@@ -177,6 +202,7 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 			case strings.HasPrefix(name, provenance.OutputsDir+"/"):
 				return s.putOutput(ctx, dir, f, data)
 			case f.Size < minShared:
+				st.ledger.add(id, "", f.Size, 0)
 				return writeFile(dir, name, data, fileMode)
 			}
 			if err := s.share(dir, name, f.Digest, data); err != nil {
@@ -282,6 +308,15 @@ func (st *Store) held(id string) *session {
 func (st *Store) release(s *session) {
 	s.end.Do(func() {
 		err := s.shutdown()
+		if st.ledger.of != nil {
+			if u := st.measure(s.id, s.point().tally.Session.Principal); u.principal != "" {
+				st.ledger.mu.Lock()
+				if !st.ledger.again.IsZero() {
+					st.ledger.put(s.id, u)
+				}
+				st.ledger.mu.Unlock()
+			}
+		}
 		st.mu.Lock()
 		delete(st.sessions, s.id)
 		if err != nil {
@@ -290,6 +325,19 @@ func (st *Store) release(s *session) {
 		st.mu.Unlock()
 		close(s.released)
 	})
+}
+
+// Collect implements provenance.Reader.
+func (st *Store) Collect(
+	ctx context.Context, opts provenance.CollectOptions,
+) ([]provenance.Collected, error) {
+	gone, err := st.reader.Collect(ctx, opts)
+	for _, c := range gone {
+		if c.Err == nil && !opts.DryRun && st.ledger.of != nil {
+			st.ledger.forget(c.ID)
+		}
+	}
+	return gone, err
 }
 
 // cause strips the path from an error of the file system, because its text may leave the process.

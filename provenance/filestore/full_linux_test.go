@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,15 +98,7 @@ func TestPartialWriteIsCutOff(t *testing.T) {
 }
 
 func TestFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
-		t.Skipf("needs the capability to mount a tmpfs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := mountSmall(t, "256k")
 	st := open(t, dir, nil)
 	storetest.Append(t, st, "s", provenance.KindSessionStarted)
 	filler := filepath.Join(dir, "filler")
@@ -145,4 +138,74 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("Verify with space again = %+v", r)
 	}
 	verify(t, dir, "new")
+}
+
+// mountSmall mounts a small file system.
+func mountSmall(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
+		t.Skipf("needs the capability to mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fillUp takes all free space.
+func fillUp(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 64 << 10; size >= 512; {
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+}
+
+// What is reserved is there although the disk was filled meanwhile.
+func TestReservedRoom(t *testing.T) {
+	dir := mountSmall(t, "4m")
+	st := open(t, dir, &filestore.Options{Floor: 1 << 20})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindScriptRequested)
+	if _, err := st.Reserve(t.Context(), "s", 4<<20); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Fatalf("Reserve of more than there is = %v", err)
+	}
+	release, err := st.Reserve(t.Context(), "s", 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Reserve(t.Context(), "s", 1<<20); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Errorf("Reserve below the floor = %v", err)
+	}
+	fillUp(t, filepath.Join(dir, "filler"))
+	output := make([]byte, 1<<20)
+	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", output); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("Put into reserved room = %v", err)
+	}
+	for _, kind := range []provenance.Kind{provenance.KindResourceRead, provenance.KindScriptRequested} {
+		err := st.Append(t.Context(), storetest.Event("s", kind, 1))
+		if !errors.Is(err, provenance.ErrUnavailable) || strings.Contains(err.Error(), dir) {
+			t.Errorf("Append of %s on a full disk = %v", kind, err)
+		}
+	}
+	release()
+	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", output); err != nil {
+		t.Errorf("the output of a run on a full disk: %v", err)
+	}
+	storetest.Append(t, st, "s", provenance.KindScriptExecuted, provenance.KindSessionEnded)
+	closeStore(t, st)
+	if r := verify(t, dir, "s"); r.Events != 4 {
+		t.Errorf("Verify = %+v", r)
+	}
+	if names := sessions(t, dir); !slices.Equal(names, []string{"filler", "s", "~new"}) {
+		t.Errorf("left are %v", names)
+	}
 }

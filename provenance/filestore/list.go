@@ -244,11 +244,19 @@ func (r *reader) Collect(
 	all := written(r.root, entries)
 	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
 	var gone []provenance.Collected
+	var total int64
 	for i, w := range all {
 		if err := ctx.Err(); err != nil {
 			return gone, err
 		}
-		if i < opts.Keep || !w.at.Before(opts.Before) {
+		if opts.Total > 0 {
+			size, err := r.size(w.id)
+			if err != nil && !errors.Is(err, provenance.ErrNotFound) {
+				return gone, fmt.Errorf("measure session %s: %w", w.id, err)
+			}
+			total += size
+		}
+		if i < opts.Keep || !w.at.Before(opts.Before) && (opts.Total == 0 || total <= opts.Total) {
 			continue
 		}
 		c := provenance.Collected{ID: w.id, Written: w.at}
@@ -259,6 +267,16 @@ func (r *reader) Collect(
 		return gone, nil
 	}
 	return gone, emptyPool(r.root)
+}
+
+// size returns how many bytes deleting a session would free.
+func (r *reader) size(id string) (int64, error) {
+	dir, err := r.session(id)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return usage(dir)
 }
 
 type writtenAt struct {

@@ -79,6 +79,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	if err := writeFile(dir, f.Name, data, fileMode); err != nil {
 		return err
 	}
+	s.store.ledger.add(s.id, "", f.Size, f.Size)
 	if before == nil {
 		s.outputs.files++
 	} else {
@@ -129,6 +130,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 			return unavailable("remove "+f.Name, err)
 		}
 	}
+	s.store.ledger.add(s.id, "", left-s.outputs.bytes, left-s.outputs.bytes)
 	s.outputs.bytes, s.outputs.files = left, files
 	return fsys.SyncDir(dir, provenance.OutputsDir)
 }

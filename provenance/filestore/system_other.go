@@ -16,3 +16,6 @@ func links(fs.FileInfo) (n uint64, known bool) { return 0, false }
 // MaxOpen returns how many sessions can be open. Systems without a limit of file descriptors for a
 // process allow any number.
 func MaxOpen() int { return math.MaxInt32 }
+
+// freeSpace returns how many bytes of the file system a user may still fill, which is known on Unix only.
+func freeSpace(string) (bytes int64, known bool) { return 0, false }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"math"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // sharedMode keeps a file that several sessions have from being changed in place.
@@ -27,4 +29,13 @@ func MaxOpen() int {
 		return math.MaxInt32
 	}
 	return int(min(max(uint64(limit.Cur)/2/descriptors, 1), math.MaxInt32))
+}
+
+// freeSpace returns how many bytes of the file system of dir a user may still fill.
+func freeSpace(dir string) (bytes int64, known bool) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, false
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), true
 }

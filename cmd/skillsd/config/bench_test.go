@@ -24,7 +24,8 @@ func BenchmarkLoadConfig(b *testing.B) {
 				if len(problems) > 0 {
 					b.Fatal(problems[0].Text)
 				}
-				cfg, none := Configuration{File: "F", Keys: keys, places: places}, pflag.NewFlagSet("", pflag.ContinueOnError)
+				cfg, none := Configuration{File: "F", Keys: keys, places: places},
+					pflag.NewFlagSet("", pflag.ContinueOnError)
 				if err := cfg.Configure(Flags{All: none, Own: none}, env); err != nil {
 					b.Fatal(err)
 				}

@@ -40,25 +40,47 @@ func TestEditAllow(t *testing.T) {
 	}{
 		{"nothing", "", "allow:\n  - " + entry, set, ""},
 		{"comments only", "# mine\n", "# mine\n\nallow:\n  - " + entry, set, ""},
-		{"no list", "log:\n  level: warn # quiet\n", "log:\n  level: warn # quiet\nallow:\n  - " + entry, set, ""},
-		{"flow", "allow: [b:scripts/y.sh]\n", "allow: ['b:scripts/y.sh', {script: '" + spec + "', tree: '" + tree + "'}]\n", set, ""},
-		{"unpinned", "allow:\n  # first\n  - a:scripts/x.sh # daily\n  # next\n  - b:scripts/y.sh\n", "allow:\n  # first\n  - script: " + spec + " # daily\n    tree: " + tree + "\n  # next\n  - b:scripts/y.sh\n", set, ""},
-		{"last comments", "allow:\n  - a:scripts/x.sh\n  # end\n\n# log\nlog:\n  level: warn\n", "allow:\n  - " + entry + "    # end\n# log\nlog:\n  level: warn\n", set, ""},
-		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n", "allow:\n  - script: \"" + spec + "\"\n    tree: " + tree + "\n", set, ""},
-		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n", "allow:\n  - " + entry + "  - b:scripts/y.sh\n", set, ""},
-		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n", "allow:\n  - " + entry + "    env: [API_URL]\n", set, ""},
-		{"other tree", "allow:\n  - tree: sha256:" + strings.Repeat("c", 64) + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", "allow:\n  - tree: " + tree + " # at once\n    script: " + spec + " # daily\n    env: [API_URL]\n", set, ""},
-		{"object on one line", "allow:\n  - {env: [API_URL], script: a:scripts/x.sh, approve: always}\n", "allow:\n  - {env: [API_URL], script: '" + spec + "', tree: '" + tree + "', approve: always}\n", set, ""},
-		{"options of a text", "allow:\n  - a:scripts/x.sh:execution=stdin:pin=script # daily\n", "allow:\n  - script: " + spec + " # daily\n    pin: script\n    execution: stdin\n", set, ""},
-		{"pin script stays", "allow:\n  - script: a:scripts/x.sh\n    pin: script\n", "allow:\n  - script: " + spec + "\n    pin: script\n", set, ""},
-		{"options given", "allow:\n  - " + entry, "allow:\n  - script: " + spec + "\n    pin: script\n    execution: stdin\n", loose, ""},
-		{"options given, new", "", "allow:\n  - script: " + spec + "\n    pin: script\n    execution: stdin\n", loose, ""},
+		{"no list", "log:\n  level: warn # quiet\n", "log:\n  level: warn # quiet\nallow:\n  - " + entry, set,
+			""},
+		{"flow", "allow: [b:scripts/y.sh]\n",
+			"allow: ['b:scripts/y.sh', {script: '" + spec + "', tree: '" + tree + "'}]\n", set, ""},
+		{"unpinned", "allow:\n  # first\n  - a:scripts/x.sh # daily\n  # next\n  - b:scripts/y.sh\n",
+			"allow:\n  # first\n  - script: " + spec + " # daily\n    tree: " + tree +
+				"\n  # next\n  - b:scripts/y.sh\n", set, ""},
+		{"last comments", "allow:\n  - a:scripts/x.sh\n  # end\n\n# log\nlog:\n  level: warn\n",
+			"allow:\n  - " + entry + "    # end\n# log\nlog:\n  level: warn\n", set, ""},
+		{"other spelling", "allow:\n  - \" a:scripts/./x.sh\"\n",
+			"allow:\n  - script: \"" + spec + "\"\n    tree: " + tree + "\n", set, ""},
+		{"twice", "allow:\n  - a:scripts/x.sh\n  - b:scripts/y.sh\n  - a:scripts/x.sh\n",
+			"allow:\n  - " + entry + "  - b:scripts/y.sh\n", set, ""},
+		{"object", "allow:\n  - script: a:scripts/x.sh\n    env: [API_URL]\n",
+			"allow:\n  - " + entry + "    env: [API_URL]\n", set, ""},
+		{"other tree", "allow:\n  - tree: sha256:" + strings.Repeat("c", 64) + " # at once\n    script: " +
+			spec + " # daily\n    env: [API_URL]\n",
+			"allow:\n  - tree: " + tree + " # at once\n    script: " + spec +
+				" # daily\n    env: [API_URL]\n", set, ""},
+		{"object on one line", "allow:\n  - {env: [API_URL], script: a:scripts/x.sh, approve: always}\n",
+			"allow:\n  - {env: [API_URL], script: '" + spec + "', tree: '" + tree + "', approve: always}\n",
+			set, ""},
+		{"options of a text", "allow:\n  - a:scripts/x.sh:execution=stdin:pin=script # daily\n",
+			"allow:\n  - script: " + spec + " # daily\n    pin: script\n    execution: stdin\n", set, ""},
+		{"pin script stays", "allow:\n  - script: a:scripts/x.sh\n    pin: script\n",
+			"allow:\n  - script: " + spec + "\n    pin: script\n", set, ""},
+		{"options given", "allow:\n  - " + entry,
+			"allow:\n  - script: " + spec + "\n    pin: script\n    execution: stdin\n", loose, ""},
+		{"options given, new", "", "allow:\n  - script: " + spec +
+			"\n    pin: script\n    execution: stdin\n", loose, ""},
 		{"offer", "", tools + "allow:\n  - " + entry, offer, ""},
-		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n", "# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + entry, offer, ""},
-		{"offer in a list", "allow_tools: [] # none\n", "allow_tools: [run_skill_script] # none\nallow:\n  - " + entry, offer, ""},
+		{"offer before the list", "# log\nlog:\n  level: warn\n# run\nallow:\n  - b:scripts/y.sh\n",
+			"# log\nlog:\n  level: warn\n" + tools + "# run\nallow:\n  - b:scripts/y.sh\n  - " + entry, offer,
+			""},
+		{"offer in a list", "allow_tools: [] # none\n",
+			"allow_tools: [run_skill_script] # none\nallow:\n  - " + entry, offer, ""},
 		{"offer in no list", "allow_tools: a\n", "", offer, "allow_tools is not a list"},
-		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n", "allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
-		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n", remove, ""},
+		{"remove one", "allow:\n  - a:scripts/x.sh\n  # kept\n  - b:scripts/y.sh\n",
+			"allow:\n  # kept\n  - b:scripts/y.sh\n", remove, ""},
+		{"remove the last", "log:\n  level: warn\nallow:\n  - " + spec + "\n", "log:\n  level: warn\n",
+			remove, ""},
 		{"remove none", "allow:\n  - b:scripts/y.sh\n", "", remove, "does not allow it"},
 		{"no mapping", "- a\n", "", set, "is not a mapping"},
 		{"no YAML", "a: [\n", "", set, "yaml: "},
@@ -78,7 +100,8 @@ func TestEditAllow(t *testing.T) {
 			if err != nil || string(got) != test.want {
 				t.Errorf("edited = %q, %v, want %q", got, err, test.want)
 			}
-			if err := onlyAllow([]byte(test.text), got, pathOf("/", "/"), strings.HasPrefix(test.name, "offer")); err != nil {
+			if err := onlyAllow([]byte(test.text), got, pathOf("/", "/"),
+				strings.HasPrefix(test.name, "offer")); err != nil {
 				t.Errorf("onlyAllow: %v", err)
 			}
 		})
@@ -87,9 +110,11 @@ func TestEditAllow(t *testing.T) {
 	for _, test := range []struct {
 		after  string
 		offers bool
-	}{{"log:\n  level: info\n", false}, {"log:\n  level: info\n" + tool, true}, {log + tool, false}, {log, true}} {
+	}{{"log:\n  level: info\n", false}, {"log:\n  level: info\n" + tool, true}, {log + tool, false},
+		{log, true}} {
 		if err := onlyAllow([]byte(log), []byte(test.after), pathOf("/", "/"), test.offers); err == nil {
-			t.Errorf("an edit to %q that offers the tool (%v) is taken for one of the allowlist only", test.after, test.offers)
+			t.Errorf("an edit to %q that offers the tool (%v) is taken for one of the allowlist only",
+				test.after, test.offers)
 		}
 	}
 }

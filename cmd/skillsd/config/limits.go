@@ -95,7 +95,7 @@ func (f *partsFlag) parse(pair string) (*Option, string, error) {
 func setScalar(value any, text string) (err error) {
 	switch p := value.(type) {
 	case *Duration:
-		d, err := time.ParseDuration(text)
+		d, err := ParseAge(text)
 		if err != nil || d <= 0 {
 			return fmt.Errorf("%s is not a duration such as 60s or 2m", shown(text))
 		}
@@ -108,6 +108,19 @@ func setScalar(value any, text string) (err error) {
 		panic(fmt.Sprintf("config: a part of a flag has the type %T", value))
 	}
 	return err
+}
+
+// ParseAge reads a duration, or a number of days such as 30d.
+func ParseAge(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	age, err := time.ParseDuration(s)
+	if err == nil && age < 0 {
+		err = errors.New("negative")
+	}
+	return age, err
 }
 
 // Duration is a duration such as 60s or 1m30s.

@@ -20,6 +20,11 @@ type Options struct {
 	Records struct { // what is kept of sessions
 		SignKey   string
 		KeepShown bool
+		Limits    RecordLimits
+		GC        struct { // automatic deletion of whole sessions; zero is none
+			Age   Duration
+			Total Size
+		}
 	}
 	Resume   struct{ Session, Drift string } // of a recorded session
 	Manifest string                          // the file about the run a server belongs to
@@ -77,6 +82,26 @@ type HTTP struct {
 	Scopes     []string
 	PublicURL  string
 	Evidence   []string // names of principals
+}
+
+// RecordLimits say how much is kept. Zero is the default of each.
+type RecordLimits struct {
+	Free     Size // of the file system, which stays free
+	Bytes    Size // of one principal, like the others
+	Sessions int
+	Outputs  Size
+}
+
+// RecordLimits returns the limits of records with their defaults: a principal has a quota where there are
+// several.
+func (o *Options) RecordLimits() RecordLimits {
+	l := o.Records.Limits
+	l.Free = cmp.Or(l.Free, 64<<20)
+	if o.HTTP.Authenticates() {
+		l.Bytes, l.Outputs = cmp.Or(l.Bytes, 8<<30), cmp.Or(l.Outputs, 4<<30)
+		l.Sessions = cmp.Or(l.Sessions, 20_000)
+	}
+	return l
 }
 
 // defaultRate is the number of requests a second each of several principals may send, with twice as many
@@ -217,6 +242,11 @@ type PrincipalKey struct {
 	Evidence   bool   `json:"evidence,omitempty"`
 	Profile    string `json:"profile,omitempty"`
 	Concurrent int    `json:"concurrent,omitempty"` // most runs at once; 0: half of all, rounded up
+
+	// What its records may take; 0: as sessions.limits says.
+	RecordBytes    Size `json:"record_bytes,omitempty"`
+	RecordSessions int  `json:"record_sessions,omitempty"`
+	RecordOutputs  Size `json:"record_outputs,omitempty"`
 }
 
 func (k *PrincipalKey) table() []Option {
@@ -225,5 +255,11 @@ func (k *PrincipalKey) table() []Option {
 		{Key: "profile", Value: &k.Profile, Help: "profile of all its requests"},
 		{Key: "concurrent", Value: &k.Concurrent,
 			Help: "most runs at once; default half of limits.concurrent, rounded up"},
+		{Key: "record_bytes", Value: &k.RecordBytes,
+			Help: "most that its records take; default sessions.limits.bytes"},
+		{Key: "record_sessions", Value: &k.RecordSessions,
+			Help: "most sessions that are kept of it; default sessions.limits.sessions"},
+		{Key: "record_outputs", Value: &k.RecordOutputs,
+			Help: "most that kept outputs of its scripts take; default sessions.limits.outputs"},
 	}
 }

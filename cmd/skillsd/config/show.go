@@ -49,6 +49,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 		}
 	}
 	o.HTTP.Rate = o.HTTP.RequestRate()
+	o.Records.Limits = o.RecordLimits()
 	o.Limits.Limits = o.Limits.WithDefaults()
 	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, session.DefaultConcurrent())
 	scan := &o.Roots.Limits

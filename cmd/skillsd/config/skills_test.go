@@ -18,7 +18,8 @@ func TestSkillOptionsApply(t *testing.T) {
 	env := map[string]string{"SET_BUT_EMPTY": "", "PATH": dir}
 	a := &Process{Env: func(name string) (string, bool) { value, ok := env[name]; return value, ok }}
 	var scan skills.ScanOptions
-	opts := SkillOptions{Disabled: []string{"a"}, Pinned: []string{"b"}, NameOnly: []string{"c"}, Validation: "strict"}
+	opts := SkillOptions{Disabled: []string{"a"}, Pinned: []string{"b"}, NameOnly: []string{"c"},
+		Validation: "strict"}
 	if err := opts.Apply(&scan, a); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,8 @@ func TestSkillOptionsApply(t *testing.T) {
 		scan.HasCommand("no-"+program) {
 		t.Error("HasEnv and HasCommand must look at the environment of the app only")
 	}
-	for _, wrong := range []SkillOptions{{Validation: "hard"}, {Validation: "lenient", NameOnly: []string{""}}} {
+	for _, wrong := range []SkillOptions{{Validation: "hard"},
+		{Validation: "lenient", NameOnly: []string{""}}} {
 		if err := wrong.Apply(&scan, a); err == nil {
 			t.Errorf("apply of %+v = nil, want a usage error", wrong)
 		}

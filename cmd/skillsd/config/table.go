@@ -120,6 +120,9 @@ var flagHelp = map[string]string{
 		"of one process (2s more than timeout), memory=512MiB, pids=64, files=256 open in one process, " +
 		"file=64MiB of one file, scratch=64MiB in inodes=16384 files, output=1MiB of each stream; and the " +
 		"number of runs at the same time, the rest wait: concurrent (4 for each processor) (repeatable)",
+	"records": "limit of records: free=64MiB stays free on the disk; of one principal, with these defaults " +
+		"where there are several: bytes=8GiB, sessions=20000, outputs=4GiB; and what is deleted by itself, " +
+		"default nothing: sessions not written for age=90d, and the oldest above total=20GiB (repeatable)",
 }
 
 // groupHelp describes the mappings of the file that have options in them.
@@ -135,10 +138,14 @@ var groupHelp = map[string]string{
 	"principals": "principals of HTTP, by name",
 	"sandbox":    "how scripts are isolated",
 	"sessions":   "records of sessions",
-	"http":       "serving over HTTP",
-	"http.auth":  "who is let in",
-	"log":        "the log on stderr",
-	"metrics":    "metrics for Prometheus",
+	"sessions.limits": "how much is kept; whoever reaches a limit of a principal is answered records_full, " +
+		"and others are served",
+	"sessions.gc": "whole sessions that the server deletes by itself at its start and every hour, those " +
+		"last written longest ago first, but none that is open; default none",
+	"http":      "serving over HTTP",
+	"http.auth": "who is let in",
+	"log":       "the log on stderr",
+	"metrics":   "metrics for Prometheus",
 }
 
 // specs are roots as --skills-root takes them; in the file each may be an object.
@@ -190,6 +197,11 @@ func (o *SkillOptions) table() []Option {
 
 // Table returns all options with their values in o, in the order of the file.
 func (o *Options) Table() []Option {
+	l, gc := &o.Records.Limits, &o.Records.GC
+	record := func(name string, value any, help string) Option {
+		_, part, _ := strings.Cut(name, ".")
+		return Option{Key: "sessions." + name, Flag: "records", Part: part, Value: value, Help: help}
+	}
 	return slices.Concat(o.Roots.table(), under(SectionSkills, []Option{
 		{Key: "skills.preload", Flag: "skill", Value: &o.Skills,
 			Help: "load this `SKILL` at the start of the session (repeatable, order kept)"},
@@ -231,6 +243,15 @@ func (o *Options) Table() []Option {
 				"count if nothing else says them"},
 		{Key: "sessions.keep_shown", Flag: "keep-shown", Value: &o.Records.KeepShown, Default: "true",
 			Help: "keep what the model is shown, for session replay"},
+		record("limits.free", &l.Free, "stays free on the disk: with less nothing new begins; default 64MiB"),
+		record("limits.bytes", &l.Bytes, "all records of one principal; default 8GiB where there "+
+			"are several"),
+		record("limits.sessions", &l.Sessions,
+			"sessions kept of one principal; default 20000 where there are several"),
+		record("limits.outputs", &l.Outputs,
+			"kept outputs of one principal's scripts; default 4GiB where there are several"),
+		record("gc.age", &gc.Age, "delete sessions not written for so long, such as 90d"),
+		record("gc.total", &gc.Total, "delete the oldest sessions while all take more, such as 20GiB"),
 	}), o.httpTable(), under(SectionRecords, []Option{
 		{Key: "log.level", Flag: "log-level", Value: &o.LogLevel,
 			Words: []string{"debug", "info", "warn", "error"}, Default: "info",

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/mod/sumdb/note"
@@ -205,8 +206,16 @@ func (p *Plan) Open() (err error) {
 	if p.trees, err = store.Open(state); err != nil {
 		return exit.Place("state directory", "--state", err)
 	}
-	p.Records, err = filestore.Open(artifacts,
-		&filestore.Options{Signer: p.signer, ForgetShown: !o.Records.KeepShown})
+	limits := o.RecordLimits()
+	p.Records, err = filestore.Open(artifacts, &filestore.Options{
+		Signer: p.signer, ForgetShown: !o.Records.KeepShown, Floor: int64(limits.Free),
+		Quota: func(principal string) filestore.Quota {
+			own := o.Process.Cfg.Keys.Principals[principal]
+			return filestore.Quota{Bytes: int64(cmp.Or(own.RecordBytes, limits.Bytes)),
+				Sessions: cmp.Or(own.RecordSessions, limits.Sessions),
+				Outputs:  int64(cmp.Or(own.RecordOutputs, limits.Outputs))}
+		},
+	})
 	if err != nil {
 		return errors.Join(exit.Place("artifact root", "--artifact-root", err), p.trees.Close())
 	}
@@ -219,6 +228,48 @@ func (p *Plan) Open() (err error) {
 	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
+}
+
+// collectEvery is how often a server deletes old sessions.
+const collectEvery = time.Hour
+
+// Collect deletes old sessions as the configuration says, now and every hour, until ctx ends.
+func (p *Plan) Collect(ctx context.Context, logger *slog.Logger) {
+	gc := p.options.Records.GC
+	if gc.Age == 0 && gc.Total == 0 {
+		return
+	}
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		opts := provenance.CollectOptions{Total: int64(gc.Total)}
+		if gc.Age > 0 {
+			opts.Before = time.Now().Add(-time.Duration(gc.Age))
+		}
+		list, err := p.Records.Collect(ctx, opts)
+		deleted, bytes := 0, int64(0)
+		for _, c := range list {
+			switch {
+			case c.Err == nil:
+				deleted++
+				bytes += c.Bytes
+			case !errors.Is(c.Err, provenance.ErrHeld):
+				err = errors.Join(err, c.Err)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "old sessions not deleted", tint.Err(err))
+		}
+		if deleted > 0 {
+			logger.InfoContext(ctx, "old sessions deleted", slog.Int("sessions", deleted),
+				slog.Int64("bytes", bytes))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close saves the digests for the next start and closes the records and the workspace. Sessions must have

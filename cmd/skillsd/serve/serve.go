@@ -80,6 +80,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		p.Detection.Start(ctx, logger)
 		defer p.Detection.End()
 	}
+	collecting, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { p.Collect(collecting, logger) })
+	defer group.Wait()
+	defer stop()
 	return o.serve(ctx, mcpserver.New(cfg), p.Registry, sessions.Logger(logger))
 }
 

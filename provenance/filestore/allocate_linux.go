@@ -1,0 +1,34 @@
+package filestore
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// allocate makes a file that has its blocks and, when it returns, no name. Where the file system cannot give a
+// file blocks, it has none.
+func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	err = root.Remove(name)
+	for err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, 0, bytes)
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+			continue
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+			err = nil
+		}
+		break
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
