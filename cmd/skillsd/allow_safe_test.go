@@ -30,8 +30,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 }
 
 // allowSkill makes a skill with scripts, and returns what runs commands on it.
-func allowSkill(t *testing.T, scripts ...string) (file string,
-	run func(out, errs io.Writer, args ...string) int) {
+func allowSkill(t *testing.T, scripts ...string) (file string, run func(out, errs io.Writer, args ...string) int) {
 	t.Helper()
 	dir := t.TempDir()
 	file = filepath.Join(dir, "config", "skillsd", "config.yaml")
@@ -42,19 +41,16 @@ func allowSkill(t *testing.T, scripts ...string) (file string,
 	}
 	for name, text := range files {
 		name := filepath.Join(root, "a", filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755),
-			os.WriteFile(name, []byte(text), 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	vars := map[string]string{"XDG_CONFIG_HOME": filepath.Join(dir, "config"), "HOME": dir,
-		"SKILLSD_STATE": filepath.Join(dir, "state")}
+	vars := map[string]string{"XDG_CONFIG_HOME": filepath.Join(dir, "config"), "HOME": dir, "SKILLSD_STATE": filepath.Join(dir, "state")}
 	return file, func(out, errs io.Writer, args ...string) int {
-		a := &app{in: strings.NewReader(""), out: out, err: errs,
-			Process: config.Process{Env: func(name string) (string, bool) {
-				value, ok := vars[name]
-				return value, ok
-			}, Environ: func() []string { return nil }}}
+		a := &app{in: strings.NewReader(""), out: out, err: errs, Process: config.Process{Env: func(name string) (string, bool) {
+			value, ok := vars[name]
+			return value, ok
+		}, Environ: func() []string { return nil }}}
 		if args[0] == "allow" {
 			args = append(args, "--yes", "--skills-root", root)
 		}
@@ -110,9 +106,7 @@ func TestAllowUnseen(t *testing.T) {
 	for _, format := range [][]string{nil, {"--json"}} {
 		config, run := allowSkill(t, "scripts/x.sh")
 		var errs strings.Builder
-		if code := run(&brokenWriter{}, &errs,
-			append([]string{"allow", "a:scripts/x.sh"},
-				format...)...); code != exit.Failure || !strings.Contains(errs.String(), errFull.Error()) {
+		if code := run(&brokenWriter{}, &errs, append([]string{"allow", "a:scripts/x.sh"}, format...)...); code != exit.Failure || !strings.Contains(errs.String(), errFull.Error()) {
 			t.Errorf("allow %q without room answers %d: %s", format, code, errs.String())
 		}
 		if existing(config) {

@@ -32,8 +32,7 @@ func TestConfigFileRefused(t *testing.T) {
 	for _, tt := range []struct{ name, path, want string }{
 		{"missing", filepath.Join(dir, "none.yaml"), "none.yaml: "},
 		{"directory", dir, "not a regular file"},
-		{"long", file("long.yaml", "#"+strings.Repeat(" ", config.MaxFile), 0o600),
-			"longer than 1048576 bytes"},
+		{"long", file("long.yaml", "#"+strings.Repeat(" ", config.MaxFile), 0o600), "longer than 1048576 bytes"},
 		{"unknown key", file("unknown.yaml", "rots: []\n", 0o600), "unknown.yaml:1:1: unknown key rots"},
 		{"value of a flag", file("value.yaml", "http: {path: mcp}\n", 0o600), `--http-path "mcp"`},
 	} {
@@ -42,8 +41,7 @@ func TestConfigFileRefused(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, want %d with %q", tt.name, code, stderr, exit.Usage, tt.want)
 		}
 	}
-	if code, _, stderr := run(t, "config", "show", "--config",
-		file("good.yaml", "# "+strings.Repeat(" ", config.MaxFile-3)+"\n", 0o600)); code != exit.OK {
+	if code, _, stderr := run(t, "config", "show", "--config", file("good.yaml", "# "+strings.Repeat(" ", config.MaxFile-3)+"\n", 0o600)); code != exit.OK {
 		t.Errorf("a file of the most bytes: exit %d, %s", code, stderr)
 	}
 }
@@ -51,13 +49,9 @@ func TestConfigFileRefused(t *testing.T) {
 // The variable of a flag that is nearly named is told, once, and nothing else is.
 func TestConfigEnvironmentTypo(t *testing.T) {
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs,
-		Process: config.Process{Env: func(string) (string, bool) { return "", false },
-			Environ: func() []string {
-				return []string{"SKILLSD_LOGLEVEL=debug", "SKILLSD_LOG_LEVEL=", "SKILLSD_CONFIG=",
-					"SKILLSD_OF_SOMEONE_ELSE=1", "SKILLSD_REQUIRE_SANDBOX=1", "SKILLSD_CORPUS=/x",
-					"LOG_LEVL=x"}
-			}}}
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }, Environ: func() []string {
+		return []string{"SKILLSD_LOGLEVEL=debug", "SKILLSD_LOG_LEVEL=", "SKILLSD_CONFIG=", "SKILLSD_OF_SOMEONE_ELSE=1", "SKILLSD_REQUIRE_SANDBOX=1", "SKILLSD_CORPUS=/x", "LOG_LEVL=x"}
+	}}}
 	if code := a.main(t.Context(), []string{"config", "show"}); code != exit.OK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
@@ -69,8 +63,7 @@ func TestConfigEnvironmentTypo(t *testing.T) {
 // What the command line says of scripts takes the whole place of what the file says: the options of
 // the file's entry are not those of an entry that was given.
 func TestConfigAllowlist(t *testing.T) {
-	const file = "allow_tools: [run_skill_script]\nallow: [{script: \"a:scripts/x.sh\", network: " +
-		"[a.example], approve: never}, \"b:scripts/y.sh\"]\n"
+	const file = "allow_tools: [run_skill_script]\nallow: [{script: \"a:scripts/x.sh\", network: [a.example], approve: never}, \"b:scripts/y.sh\"]\n"
 	entries := func(env map[string]string, args ...string) []policy.Entry {
 		t.Helper()
 		opts := loaded(t, file, env, args...)
@@ -80,8 +73,7 @@ func TestConfigAllowlist(t *testing.T) {
 		}
 		return pol.Entries()
 	}
-	granted := policy.Entry{Skill: "a", Path: "scripts/x.sh", Network: []string{"a.example"},
-		Approve: policy.ApproveNever}
+	granted := policy.Entry{Skill: "a", Path: "scripts/x.sh", Network: []string{"a.example"}, Approve: policy.ApproveNever}
 	plain := func(skill, path string) policy.Entry { return policy.Entry{Skill: skill, Path: path} }
 	for _, tt := range []struct {
 		name string
@@ -89,10 +81,8 @@ func TestConfigAllowlist(t *testing.T) {
 		want []policy.Entry
 	}{
 		{"file", entries(nil), []policy.Entry{granted, plain("b", "scripts/y.sh")}},
-		{"environment", entries(map[string]string{"SKILLSD_ALLOW_SKILL_SCRIPT": "a:scripts/x.sh, " +
-			"c:scripts/z.sh"}), []policy.Entry{plain("a", "scripts/x.sh"), plain("c", "scripts/z.sh")}},
-		{"flag", entries(map[string]string{"SKILLSD_ALLOW_SKILL_SCRIPT": "c:scripts/z.sh"},
-			"--allow-skill-script", "a:scripts/x.sh"), []policy.Entry{plain("a", "scripts/x.sh")}},
+		{"environment", entries(map[string]string{"SKILLSD_ALLOW_SKILL_SCRIPT": "a:scripts/x.sh, c:scripts/z.sh"}), []policy.Entry{plain("a", "scripts/x.sh"), plain("c", "scripts/z.sh")}},
+		{"flag", entries(map[string]string{"SKILLSD_ALLOW_SKILL_SCRIPT": "c:scripts/z.sh"}, "--allow-skill-script", "a:scripts/x.sh"), []policy.Entry{plain("a", "scripts/x.sh")}},
 	} {
 		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
@@ -103,22 +93,18 @@ func TestConfigAllowlist(t *testing.T) {
 // Principals are believed and narrowed after the configuration; the command line says anew who is
 // believed, and changes no profile.
 func TestConfigPrincipals(t *testing.T) {
-	const file = "profiles: {p: {}}\nprincipals: {alice: {evidence: true}, bob: {profile: p}, carol: " +
-		"{evidence: true, profile: p}}\n"
+	const file = "profiles: {p: {}}\nprincipals: {alice: {evidence: true}, bob: {profile: p}, carol: {evidence: true, profile: p}}\n"
 	for _, tt := range []struct {
 		args []string
 		want map[string]policy.Principal
 	}{
 		{nil, map[string]policy.Principal{
-			"alice": {Name: "alice", Evidence: true}, "bob": {Name: "bob", Profile: "p"},
-			"carol": {Name: "carol", Evidence: true, Profile: "p"}}},
+			"alice": {Name: "alice", Evidence: true}, "bob": {Name: "bob", Profile: "p"}, "carol": {Name: "carol", Evidence: true, Profile: "p"}}},
 		{[]string{"--auth-evidence", "bob", "--auth-evidence", "dave"}, map[string]policy.Principal{
-			"alice": {Name: "alice"}, "bob": {Name: "bob", Evidence: true, Profile: "p"},
-			"carol": {Name: "carol", Profile: "p"}, "dave": {Name: "dave", Evidence: true}}},
+			"alice": {Name: "alice"}, "bob": {Name: "bob", Evidence: true, Profile: "p"}, "carol": {Name: "carol", Profile: "p"}, "dave": {Name: "dave", Evidence: true}}},
 	} {
 		opts := loaded(t, file, nil, tt.args...)
-		if got := opts.Process.Cfg.Keys.PolicyPrincipals(opts.HTTP.Evidence); !reflect.DeepEqual(got,
-			tt.want) {
+		if got := opts.Process.Cfg.Keys.PolicyPrincipals(opts.HTTP.Evidence); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%v: principals = %v, want %v", tt.args, got, tt.want)
 		}
 	}
@@ -210,8 +196,7 @@ func TestConfigEveryOption(t *testing.T) {
 				}
 			}
 			if option.Part != "" {
-				fileText, envText, flagText = option.Part+"="+fileText, option.Part+"="+envText,
-					option.Part+"="+flagText
+				fileText, envText, flagText = option.Part+"="+fileText, option.Part+"="+envText, option.Part+"="+flagText
 			}
 			env := map[string]string{option.Env(): envText}
 			for _, tt := range []struct {
@@ -237,8 +222,7 @@ func TestConfigEveryOption(t *testing.T) {
 }
 
 // valueIn is the text of an option's flag and where it came from.
-func valueIn(t *testing.T, file string, env map[string]string, args []string,
-	option *config.Option) (string, config.Kind) {
+func valueIn(t *testing.T, file string, env map[string]string, args []string, option *config.Option) (string, config.Kind) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, file)
@@ -260,6 +244,5 @@ func valueIn(t *testing.T, file string, env map[string]string, args []string,
 	if err := a.loadConfig(cmd); err != nil {
 		t.Fatal(err)
 	}
-	return config.Flags{All: root.PersistentFlags(), Own: cmd.Flags()}.Lookup(option).Value.String(),
-		a.Cfg.Origins[option.Key].Kind
+	return config.Flags{All: root.PersistentFlags(), Own: cmd.Flags()}.Lookup(option).Value.String(), a.Cfg.Origins[option.Key].Kind
 }

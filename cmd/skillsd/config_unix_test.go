@@ -17,8 +17,7 @@ import (
 func TestConfigOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, path, "log: {level: warn}\n")
-	for mode, good := range map[os.FileMode]bool{0o600: true, 0o644: true, 0o400: true, 0o620: false,
-		0o602: false, 0o666: false} {
+	for mode, good := range map[os.FileMode]bool{0o600: true, 0o644: true, 0o400: true, 0o620: false, 0o602: false, 0o666: false} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -44,8 +43,7 @@ func TestConfigOwner(t *testing.T) {
 		t.Skipf("missing capability: giving a file to another user: %v", err)
 	}
 	for _, name := range []string{path, link} {
-		if code, _, stderr := run(t, "config", "show", "--config", name); code != exit.Usage ||
-			!strings.Contains(stderr, "it belongs to another user") {
+		if code, _, stderr := run(t, "config", "show", "--config", name); code != exit.Usage || !strings.Contains(stderr, "it belongs to another user") {
 			t.Errorf("a file of another user: exit %d, %s", code, stderr)
 		}
 	}
@@ -60,8 +58,7 @@ func TestConfigPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Skipf("missing capability: named pipes: %v", err)
 	}
-	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exit.Usage ||
-		!strings.Contains(stderr, "not a regular file") {
+	if code, _, stderr := run(t, "config", "show", "--config", pipe); code != exit.Usage || !strings.Contains(stderr, "not a regular file") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if _, err := secretIn(pipe); err == nil {

@@ -24,14 +24,10 @@ func TestAddressTaken(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"stdio", []string{"--metrics", addr}, exit.OK,
-			[]string{"metrics are not served: another server has the address"}},
-		{"http", []string{"--http", "127.0.0.1:0", "--metrics", addr}, exit.Failure,
-			[]string{"error: --metrics: listen tcp " + addr, "hint: stop what listens there"}},
-		{"http itself", []string{"--http", addr}, exit.Failure,
-			[]string{"error: --http: listen tcp " + addr, "hint: stop what listens there"}},
-		{"reachable", []string{"--metrics", "0.0.0.0:0"}, exit.Usage,
-			[]string{"can be reached from other machines", "hint: listen on 127.0.0.1"}},
+		{"stdio", []string{"--metrics", addr}, exit.OK, []string{"metrics are not served: another server has the address"}},
+		{"http", []string{"--http", "127.0.0.1:0", "--metrics", addr}, exit.Failure, []string{"error: --metrics: listen tcp " + addr, "hint: stop what listens there"}},
+		{"http itself", []string{"--http", addr}, exit.Failure, []string{"error: --http: listen tcp " + addr, "hint: stop what listens there"}},
+		{"reachable", []string{"--metrics", "0.0.0.0:0"}, exit.Usage, []string{"can be reached from other machines", "hint: listen on 127.0.0.1"}},
 	} {
 		code, _, stderr := run(t, append([]string{"serve", "--no-default-roots", state}, tt.args...)...)
 		for _, want := range tt.want {
@@ -40,10 +36,8 @@ func TestAddressTaken(t *testing.T) {
 			}
 		}
 	}
-	code, stdout, _ := configured(t, "metrics: {addr: \""+addr+"\"}\n", nil, "doctor", "--no-default-roots",
-		state)
-	if code == exit.Usage || !strings.Contains(stdout, "warn serve: --metrics: listen tcp "+addr) ||
-		!strings.Contains(stdout, "config.yaml can be used") {
+	code, stdout, _ := configured(t, "metrics: {addr: \""+addr+"\"}\n", nil, "doctor", "--no-default-roots", state)
+	if code == exit.Usage || !strings.Contains(stdout, "warn serve: --metrics: listen tcp "+addr) || !strings.Contains(stdout, "config.yaml can be used") {
 		t.Errorf("doctor: exit %d\n%s", code, stdout)
 	}
 }

@@ -31,8 +31,7 @@ func TestOperatorFileOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, _, stderr := run(t, args...)
-			if code != exit.Usage || !strings.Contains(stderr, "others can write it") ||
-				!strings.Contains(stderr, "hint: run: chmod go-w "+path) {
+			if code != exit.Usage || !strings.Contains(stderr, "others can write it") || !strings.Contains(stderr, "hint: run: chmod go-w "+path) {
 				t.Errorf("%s of mode %o: exit %d, %s", path, mode, code, stderr)
 			}
 		}
@@ -49,8 +48,7 @@ func TestOperatorFileOwner(t *testing.T) {
 	if err := os.Chmod(key, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	code, _, stderr = run(t, "serve", state, "--no-default-roots", "--http", "127.0.0.1:0", "--tls-cert",
-		cert, "--tls-key", key)
+	code, _, stderr = run(t, "serve", state, "--no-default-roots", "--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
 	if code != exit.Usage || !strings.Contains(stderr, "--tls-key: read "+key+": others can write it") {
 		t.Errorf("--tls-key: exit %d, %s", code, stderr)
 	}
@@ -64,10 +62,8 @@ func TestStateOwner(t *testing.T) {
 		want string
 	}{
 		{"", func(state string) error { return os.Chmod(state, 0o777) }, "others can write it (mode 0777)"},
-		{"trees", func(state string) error { return os.Chmod(state, 0o770) },
-			"others can write it (mode 0770)"},
-		{"installed", func(state string) error { return os.Lchown(state, 54321, -1) },
-			"it belongs to another user"},
+		{"trees", func(state string) error { return os.Chmod(state, 0o770) }, "others can write it (mode 0770)"},
+		{"installed", func(state string) error { return os.Lchown(state, 54321, -1) }, "it belongs to another user"},
 		{"sessions", func(state string) error {
 			if err := os.Remove(state); err != nil {
 				return err
@@ -94,8 +90,7 @@ func TestStateOwner(t *testing.T) {
 				} else {
 					args = append(args, "--no-default-roots")
 				}
-				if code, out, stderr := run(t, args...); code == exit.OK ||
-					!strings.Contains(out+stderr, tt.want) {
+				if code, out, stderr := run(t, args...); code == exit.OK || !strings.Contains(out+stderr, tt.want) {
 					t.Errorf("%s: exit %d, %s%s; want %q", command, code, out, stderr, tt.want)
 				}
 			}

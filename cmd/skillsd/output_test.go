@@ -27,8 +27,7 @@ func TestOutputSchemas(t *testing.T) {
 		if _, err := s.Resolve(&jsonschema.ResolveOptions{}); err != nil {
 			t.Errorf("the schema %s: %v", o.name(), err)
 		}
-		if _, rest, err := root.Find(strings.Fields(strings.Split(o.command, " --")[0])); err != nil ||
-			len(rest) > 0 {
+		if _, rest, err := root.Find(strings.Fields(strings.Split(o.command, " --")[0])); err != nil || len(rest) > 0 {
 			t.Errorf("%s: there is no such command", o.command)
 		}
 	}
@@ -73,8 +72,7 @@ func TestTiersOfRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := regexp.MustCompile(`"tier":\{[^{}]*"enum":(\[[^\]]*\])`).FindAllSubmatch(raw,
-		-1); len(got) == 0 {
+	if got := regexp.MustCompile(`"tier":\{[^{}]*"enum":(\[[^\]]*\])`).FindAllSubmatch(raw, -1); len(got) == 0 {
 		t.Errorf("the schema has no tiers")
 	} else {
 		for _, match := range got {

@@ -23,8 +23,7 @@ import (
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs,
-		Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
 	code = a.main(t.Context(), args)
 	return code, out.String(), errs.String()
 }
@@ -58,14 +57,12 @@ func TestValidateManyInOrder(t *testing.T) {
 		write(t, filepath.Join(dir, name, "SKILL.md"), skillText(name, rest))
 	}
 	code, stdout, stderr := run(t, "validate", dir)
-	if want := fmt.Sprintf("%d of %d skills strictly valid; %d problems\n", n-n/100, n,
-		n/100); code != exit.Problems || stderr != want {
+	if want := fmt.Sprintf("%d of %d skills strictly valid; %d problems\n", n-n/100, n, n/100); code != exit.Problems || stderr != want {
 		t.Errorf("validate = %d, stderr %q, want %d, %q", code, stderr, exit.Problems, want)
 	}
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	for i, line := range lines {
-		if want := filepath.ToSlash(dir) + fmt.Sprintf("/skill-%04d/SKILL.md:4: V8: ",
-			i*100+7); !strings.HasPrefix(line, want) {
+		if want := filepath.ToSlash(dir) + fmt.Sprintf("/skill-%04d/SKILL.md:4: V8: ", i*100+7); !strings.HasPrefix(line, want) {
 			t.Errorf("line %d = %q, want it to start %q", i, line, want)
 		}
 	}
@@ -97,8 +94,7 @@ func TestValidateArchive(t *testing.T) {
 		write(t, path, buf.String())
 		return path
 	}
-	many := archive("many.zip", map[string]string{"good/SKILL.md": skillText("good", ""),
-		"bad/SKILL.md": skillText("Bad", "")})
+	many := archive("many.zip", map[string]string{"good/SKILL.md": skillText("good", ""), "bad/SKILL.md": skillText("Bad", "")})
 	one := archive("one.zip", map[string]string{"SKILL.md": skillText("one", "")})
 	none := archive("none.zip", map[string]string{"readme.md": "Nothing here.\n"})
 	broken := filepath.Join(dir, "broken.zip")
@@ -159,14 +155,11 @@ func TestListAgreesWithValidate(t *testing.T) {
 	for _, v := range verdicts {
 		validated[filepath.Base(v.Dir)] = v.Valid
 		if diff := cmp.Diff(v.Errors, reasons[filepath.Base(v.Dir)]); diff != "" {
-			t.Errorf("%s: violations of list differ from those of validate (-validate +list):\n%s", v.Dir,
-				diff)
+			t.Errorf("%s: violations of list differ from those of validate (-validate +list):\n%s", v.Dir, diff)
 		}
 	}
-	if diff := cmp.Diff(validated, listed); diff != "" || len(listed) != 6 || !listed["good"] ||
-		listed["flow"] {
-		t.Errorf("strict verdicts of list differ from those of validate (-validate +list):\n%s%v", diff,
-			listed)
+	if diff := cmp.Diff(validated, listed); diff != "" || len(listed) != 6 || !listed["good"] || listed["flow"] {
+		t.Errorf("strict verdicts of list differ from those of validate (-validate +list):\n%s%v", diff, listed)
 	}
 }
 
@@ -181,8 +174,7 @@ func TestListKeepsSkillsThatCannotBeRead(t *testing.T) {
 	}
 	code, stdout, stderr := run(t, "list", "--skills-root", dir)
 	if code != exit.OK || !strings.Contains(stdout, "✓ a ") || !strings.Contains(stdout, "✓ b ") ||
-		!strings.Contains(stderr, "warning: b/link: skill-resource-outside-root: ") ||
-		strings.Contains(stderr, "/etc/passwd") {
+		!strings.Contains(stderr, "warning: b/link: skill-resource-outside-root: ") || strings.Contains(stderr, "/etc/passwd") {
 		t.Errorf("list = %d\n%s%s", code, stdout, stderr)
 	}
 }

@@ -19,20 +19,17 @@ import (
 func TestQuestionIsRecorded(t *testing.T) {
 	const secret = "Zq7#Kw9!Xv5&Jh3?mN"
 	b := newBench(t, benchOptions{})
-	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh",
-		Secrets: []string{"TOKEN"}}})
+	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh", Secrets: []string{"TOKEN"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed, Release: policy.ReleaseObserved,
-		Tools: []string{"load_skill", "run_skill_script"}})
+	b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
 	b.cfg.Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	b.Current().background.Wait()
 	run := func(answer *Answer) error {
 		ses, call := b.call("run_skill_script")
-		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-			Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret), Cwd: "/tmp/" + secret,
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret), Cwd: "/tmp/" + secret,
 			Timeout: time.Second, CanAsk: true, Answer: answer})
 		return err
 	}
@@ -41,13 +38,10 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if !ok {
 		t.Fatalf("not asked: %v", err)
 	}
-	if b.Secrets().Contains([]byte(q.Message)) ||
-		strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) ||
-		strings.Count(q.Message, "[secret TOKEN]") != 3 {
+	if b.Secrets().Contains([]byte(q.Message)) || strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) || strings.Count(q.Message, "[secret TOKEN]") != 3 {
 		t.Errorf("the question shows the secret: %s", q.Message)
 	}
-	if err := run(&Answer{State: q.State, Action: "decline", Typed: true}); code(err) != string(
-		policy.CodeApprovalDeclined) {
+	if err := run(&Answer{State: q.State, Action: "decline", Typed: true}); code(err) != string(policy.CodeApprovalDeclined) {
 		t.Fatalf("declined: %v", err)
 	}
 	var asked, answered cfharness.ScriptRequest
@@ -56,8 +50,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := string(encode(e)); strings.Contains(text, secret) ||
-			strings.Contains(text, digest.FromString("x "+secret).Encoded()) {
+		if text := string(encode(e)); strings.Contains(text, secret) || strings.Contains(text, digest.FromString("x "+secret).Encoded()) {
 			t.Errorf("the secret stands in %s", text)
 		}
 		switch e.Kind {
@@ -73,12 +66,10 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if len(asked.Args) != 2 || !strings.HasPrefix(asked.Args[0], "--token=") || asked.Args[1] != "all" {
 		t.Errorf("asked about %q", asked.Args)
 	}
-	if asked.Target != "sandbox" || asked.Digest != index.Resource("scripts/ok.sh").Digest ||
-		asked.Stdin == nil || asked.OutputID == "" {
+	if asked.Target != "sandbox" || asked.Digest != index.Resource("scripts/ok.sh").Digest || asked.Stdin == nil || asked.OutputID == "" {
 		t.Errorf("asked: %+v", asked)
 	}
-	if answered.OutputID == "" || answered.OutputID == asked.OutputID ||
-		slices.Contains(answered.Args, "all") {
+	if answered.OutputID == "" || answered.OutputID == asked.OutputID || slices.Contains(answered.Args, "all") {
 		t.Errorf("answered: %+v", answered)
 	}
 }

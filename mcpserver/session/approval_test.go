@@ -18,9 +18,7 @@ import (
 func (b *bench) askRun(args []string, answer *Answer) (*Question, *RunResult, error) {
 	b.t.Helper()
 	ses, call := b.call("run_skill_script")
-	result, err := ses.RunScript(b.t.Context(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Timeout: time.Second,
-			CanAsk: true, Answer: answer})
+	result, err := ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Timeout: time.Second, CanAsk: true, Answer: answer})
 	q, _ := errors.AsType[*Question](err)
 	return q, result, err
 }
@@ -45,8 +43,7 @@ func TestApprovalExpires(t *testing.T) {
 		}
 		now = asked.Add(tt.after)
 		_, result, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept"})
-		if ran := result != nil && err == nil; ran != tt.runs || !ran &&
-			code(err) != string(policy.CodeApprovalDeclined) {
+		if ran := result != nil && err == nil; ran != tt.runs || !ran && code(err) != string(policy.CodeApprovalDeclined) {
 			t.Errorf("an answer after %s: %v", tt.after, err)
 		}
 		now = asked.Add(24 * time.Hour)
@@ -65,8 +62,7 @@ func TestApprovalStateIsAuthentic(t *testing.T) {
 	want := approval.State{Session: b.Current().ID()}
 	for i := range raw {
 		raw[i] ^= 1
-		if _, err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want,
-			time.Now()); !errors.Is(err, approval.ErrForged) {
+		if _, err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 		raw[i] ^= 1
@@ -90,8 +86,7 @@ func TestApprovalOfThirdParty(t *testing.T) {
 	if q == nil || !q.Remember {
 		t.Fatalf("not asked: %v", err)
 	}
-	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept",
-		Remember: true}); err != nil {
+	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Remember: true}); err != nil {
 		t.Fatal(err)
 	}
 	if q, _, err := b.askRun([]string{"b"}, nil); q != nil || err != nil {
@@ -124,8 +119,7 @@ func TestQuestionIsNotForged(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
 	for _, args := range [][]string{
-		{"a\nit can use: nothing"}, {"a\u2028b", "\x1b[2K", "\u202eevil"}, make([]string, 1000),
-		{strings.Repeat("x", 5000)},
+		{"a\nit can use: nothing"}, {"a\u2028b", "\x1b[2K", "\u202eevil"}, make([]string, 1000), {strings.Repeat("x", 5000)},
 	} {
 		q, _, err := b.askRun(args, nil)
 		if q == nil {
@@ -144,15 +138,13 @@ func TestQuestionIsNotForged(t *testing.T) {
 	}
 }
 
-// What cannot be shown whole is not allowed for the session, and an answer that changes what was shown is
-// none.
+// What cannot be shown whole is not allowed for the session, and an answer that changes what was shown is none.
 func TestAnswerFitsTheQuestion(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
 	run := func(args []string, answer *Answer) (*Question, error) {
 		ses, call := b.call("run_skill_script")
-		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-			Args: args, Stdin: []byte("in"),
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Stdin: []byte("in"),
 			Timeout: time.Second, CanAsk: true, Fields: true, Answer: answer})
 		q, _ := errors.AsType[*Question](err)
 		return q, err
@@ -167,16 +159,14 @@ func TestAnswerFitsTheQuestion(t *testing.T) {
 		{"another text", "a", Answer{Content: map[string]any{"shown01": `"b"`}}, approval.ErrEdited.Error()},
 		{"another stdin", "a", Answer{Content: map[string]any{"shown02": `""`}}, approval.ErrEdited.Error()},
 		{"once, of a long one", strings.Repeat("x", 600), Answer{}, ""},
-		{"for the session, of a long one", strings.Repeat("x", 600), Answer{Remember: true},
-			approval.ErrUnasked.Error()},
+		{"for the session, of a long one", strings.Repeat("x", 600), Answer{Remember: true}, approval.ErrUnasked.Error()},
 	} {
 		q, err := run([]string{tt.arg}, nil)
 		if q == nil || q.Remember != (len(tt.arg) == 1) {
 			t.Fatalf("%s: %+v, %v", tt.name, q, err)
 		}
 		tt.answer.State, tt.answer.Action = q.State, "accept"
-		if _, err = run([]string{tt.arg}, &tt.answer); tt.why == "" && err != nil || tt.why != "" &&
-			(err == nil || !strings.Contains(err.Error(), tt.why)) {
+		if _, err = run([]string{tt.arg}, &tt.answer); tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -195,8 +185,7 @@ func TestUserIsNotWornDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		call.Method, call.Handle = "run_skill_script", loaded.Handle
-		_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-			Timeout: time.Second, CanAsk: true, Answer: answer})
+		_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true, Answer: answer})
 		q, asked := errors.AsType[*Question](err)
 		if asked && answer == nil {
 			return q, nil
@@ -212,27 +201,22 @@ func TestUserIsNotWornDown(t *testing.T) {
 	ses, call := b.call("run_skill_script")
 	b.load("demo")
 	decline := func(after time.Duration) (*Question, error) {
-		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-			Timeout: time.Second, CanAsk: true})
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true})
 		q, _ := errors.AsType[*Question](err)
 		now = now.Add(after)
 		if q != nil {
-			_, err = ses.RunScript(t.Context(),
-				RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second,
-					Answer: &Answer{State: q.State, Action: "decline"}})
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, Answer: &Answer{State: q.State, Action: "decline"}})
 		}
 		return q, err
 	}
 	// What a client answers by itself is not the user's word, and does not count.
 	for i := range approval.MaxDeclined + 1 {
-		if q, err := decline(approval.Least - time.Millisecond); q == nil ||
-			code(err) != string(policy.CodeApprovalRequired) ||
+		if q, err := decline(approval.Least - time.Millisecond); q == nil || code(err) != string(policy.CodeApprovalRequired) ||
 			!strings.Contains(err.Error(), "the client answered by itself") {
 			t.Errorf("answer %d by the client: asked %v, %v", i, q != nil, err)
 		}
 	}
-	if text := b.artifact("events.jsonl"); !strings.Contains(text,
-		`"detail":"by the client itself: decline"`) || strings.Contains(text, `"detail":"decline"`) {
+	if text := b.artifact("events.jsonl"); !strings.Contains(text, `"detail":"by the client itself: decline"`) || strings.Contains(text, `"detail":"decline"`) {
 		t.Errorf("recorded %s", text)
 	}
 	for i := range approval.MaxDeclined + 1 {
@@ -277,8 +261,7 @@ func TestCancelledIsNotDeclined(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-			Args: []string{"a"}, Timeout: time.Second, CanAsk: true,
+		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"a"}, Timeout: time.Second, CanAsk: true,
 			Answer: &Answer{State: q.State, Action: "cancel"}})
 		if code(err) != string(policy.CodeApprovalDeclined) {
 			t.Errorf("a cancelled call: %v", err)

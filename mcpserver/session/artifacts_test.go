@@ -60,12 +60,10 @@ func TestArtifactsOfAProcess(t *testing.T) {
 		t.Errorf("an output before the first event: %+v, %v", a, err)
 	}
 	// The first reading begins the session, and leaves nothing else in it.
-	first := map[string]string{"session.json": `"state": "open"`, "events.jsonl": "session.started",
-		"policy-snapshot.json": "{", "capabilities.json": "{", "skill-registry.json": b.root}
+	first := map[string]string{"session.json": `"state": "open"`, "events.jsonl": "session.started", "policy-snapshot.json": "{", "capabilities.json": "{", "skill-registry.json": b.root}
 	for _, name := range b.ArtifactNames(t.Context(), call) {
 		a, err := b.shown(call, name)
-		if want := first[name]; want == "" && code(err) != "resource_not_found" || want != "" &&
-			(err != nil || !strings.Contains(string(a.Data), want)) {
+		if want := first[name]; want == "" && code(err) != "resource_not_found" || want != "" && (err != nil || !strings.Contains(string(a.Data), want)) {
 			t.Errorf("%s before the first call: %v", name, err)
 		}
 	}
@@ -78,16 +76,13 @@ func TestArtifactsOfAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	ses, read := b.call("read_skill_resource")
-	if _, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: read, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: read, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
 		t.Fatal(err)
 	}
 	before := b.events()
 	for name, want := range map[string]string{
-		"skill-registry.json": `"cf-harness.skill-registry"`, "skill-activations.json": b.root,
-		"skill-resource-reads.json":    `"notes.md"`,
-		"skill-script-executions.json": result.Output.OutputID, "policy-trace.json": `"allowed": 3`,
-		"session.json": `"runs": 1`,
+		"skill-registry.json": `"cf-harness.skill-registry"`, "skill-activations.json": b.root, "skill-resource-reads.json": `"notes.md"`,
+		"skill-script-executions.json": result.Output.OutputID, "policy-trace.json": `"allowed": 3`, "session.json": `"runs": 1`,
 		"events.jsonl": `"kind":"skill.script_executed"`,
 	} {
 		a, err := b.shown(call, name)
@@ -103,25 +98,19 @@ func TestArtifactsOfAProcess(t *testing.T) {
 		}
 		// The registry alone is shown without the skills that hide themselves from models.
 		if recorded := readAll(t, kept); recorded != string(a.Data) && (name != provenance.RegistryFile ||
-			!strings.Contains(recorded, `"name": "shy"`) ||
-			strings.Contains(string(a.Data), `"name": "shy"`)) {
+			!strings.Contains(recorded, `"name": "shy"`) || strings.Contains(string(a.Data), `"name": "shy"`)) {
 			t.Errorf("%s is not what is recorded", name)
 		}
 	}
 	output := provenance.OutputName(result.Output.OutputID, "stdout")
-	if a, err := b.shown(call, output); err != nil || string(a.Data) != "secret output\n" ||
-		a.MIMEType != "text/plain" {
+	if a, err := b.shown(call, output); err != nil || string(a.Data) != "secret output\n" || a.MIMEType != "text/plain" {
 		t.Errorf("%s = %+v, %v", output, a, err)
 	}
 	if !slices.Contains(b.ArtifactNames(t.Context(), call), output) {
 		t.Error("the output is not among the names")
 	}
-	for _, name := range []string{"", "lock", "run-manifest.json", "outputs", "outputs/", output + "x",
-		"../" + ses.ID() + "/session.json",
-		"session.json?offset=-1", "session.json?offset=", "session.json?activation=",
-		"session.json?offset=1&", "session.json?offset=1&offset=1",
-		"session.json?activation=A&offset=0&activation=B", "session.json?x=1", "session.json?offset=x",
-		"session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
+	for _, name := range []string{"", "lock", "run-manifest.json", "outputs", "outputs/", output + "x", "../" + ses.ID() + "/session.json",
+		"session.json?offset=-1", "session.json?offset=", "session.json?activation=", "session.json?offset=1&", "session.json?offset=1&offset=1", "session.json?activation=A&offset=0&activation=B", "session.json?x=1", "session.json?offset=x", "session.json?", "session.json/", "%73ession.json", strings.Replace(output, "stdout", "stderr", 1)} {
 		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
 			t.Errorf("%q = %+v, %v", name, a, err)
 		}
@@ -132,8 +121,7 @@ func TestArtifactsOfAProcess(t *testing.T) {
 }
 
 func TestArtifactsOfWithheldOutput(t *testing.T) {
-	b := newBench(t, benchOptions{workspace: sandbox.WorkspaceRO,
-		policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}})
+	b := newBench(t, benchOptions{workspace: sandbox.WorkspaceRO, policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}})
 	b.runner.result.Out = []sandbox.OutFile{{Name: "report", Data: []byte("secret report\n")}}
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
@@ -143,8 +131,7 @@ func TestArtifactsOfWithheldOutput(t *testing.T) {
 	call := Call{Principal: local}
 	for _, stream := range []string{"stdout", "out-0"} {
 		name := provenance.OutputName(result.Output.OutputID, stream)
-		if kept, err := b.records.Artifact(t.Context(), b.Current().ID(), name); err != nil ||
-			!strings.Contains(readAll(t, kept), "secret") {
+		if kept, err := b.records.Artifact(t.Context(), b.Current().ID(), name); err != nil || !strings.Contains(readAll(t, kept), "secret") {
 			t.Fatalf("%s is not kept: %v", name, err)
 		}
 		if a, err := b.shown(call, name); code(err) != "resource_not_found" {
@@ -156,18 +143,13 @@ func TestArtifactsOfWithheldOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	digest := b.runner.result.Stdout.SHA256
-	for name, text := range map[string]string{"the answer": string(answered),
-		"executions": b.mustHave(call, "skill-script-executions.json"),
-		"events":     b.mustHave(call, "events.jsonl")} {
+	for name, text := range map[string]string{"the answer": string(answered), "executions": b.mustHave(call, "skill-script-executions.json"), "events": b.mustHave(call, "events.jsonl")} {
 		executed := text
 		if name == "events" {
 			_, executed, _ = strings.Cut(text, `"kind":"skill.script_executed"`)
 		}
-		if !strings.Contains(text, result.Output.OutputID) || strings.Contains(executed, digest) ||
-			strings.Contains(executed, "report") ||
-			strings.Contains(executed, "_stdout") ||
-			strings.Contains(executed, godigest.FromString("secret output\n").String()) ||
-			strings.Contains(executed, godigest.FromString("secret report\n").String()) {
+		if !strings.Contains(text, result.Output.OutputID) || strings.Contains(executed, digest) || strings.Contains(executed, "report") ||
+			strings.Contains(executed, "_stdout") || strings.Contains(executed, godigest.FromString("secret output\n").String()) || strings.Contains(executed, godigest.FromString("secret report\n").String()) {
 			t.Errorf("%s tells of withheld output: %s", name, executed)
 		}
 	}
@@ -186,8 +168,7 @@ func TestArtifactsOfMediatedOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := b.shown(Call{Principal: local},
-		provenance.OutputName(result.Output.OutputID, "stdout")); code(err) != "resource_not_found" {
+	if a, err := b.shown(Call{Principal: local}, provenance.OutputName(result.Output.OutputID, "stdout")); code(err) != "resource_not_found" {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
@@ -201,12 +182,10 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ses.RunScript(t.Context(),
-			RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+		if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
 			t.Fatal(err)
 		}
 		return ses, loaded.Handle
@@ -255,8 +234,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 		})
 	}
 	inURI := "session.json?activation=" + handle
-	if a, err := b.shown(remote(alice, false, "p1", "", "x"), inURI); err != nil ||
-		!strings.Contains(string(a.Data), byHandle.ID()) {
+	if a, err := b.shown(remote(alice, false, "p1", "", "x"), inURI); err != nil || !strings.Contains(string(a.Data), byHandle.ID()) {
 		t.Errorf("the handle in the URI: %+v, %v", a, err)
 	}
 	if a, err := b.shown(remote(bob, false, "p2", "", ""), inURI); code(err) != "activation_unknown" {
@@ -265,8 +243,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	if got := len(b.keyed); got != count {
 		t.Errorf("reading opened %d sessions", got-count)
 	}
-	if text := b.mustHave(remote(alice, false, "p9", "", ""), "skill-registry.json"); !strings.Contains(text,
-		`"demo"`) || strings.Contains(text, b.root) {
+	if text := b.mustHave(remote(alice, false, "p9", "", ""), "skill-registry.json"); !strings.Contains(text, `"demo"`) || strings.Contains(text, b.root) {
 		t.Errorf("the registry of a session that the reading begins: %s", text)
 	}
 	for _, name := range []string{"outputs/x.stdout", "capabilities.json"} {
@@ -278,9 +255,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 		t.Errorf("reading opened %d sessions, want 1", got-count)
 	}
 	call := remote(alice, false, "p1", "", "")
-	for _, name := range []string{"skill-registry.json", "skill-activations.json",
-		"skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json", "session.json",
-		"events.jsonl"} {
+	for _, name := range []string{"skill-registry.json", "skill-activations.json", "skill-resource-reads.json", "skill-script-executions.json", "policy-trace.json", "session.json", "events.jsonl"} {
 		text := b.mustHave(call, name)
 		if strings.Contains(text, b.root) {
 			t.Errorf("%s shows a path of the server: %s", name, text)
@@ -329,8 +304,7 @@ func TestArtifactParts(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand}})
 	text := bytes.Repeat([]byte("€uro "), MaxArtifactPart/7*2)
 	b.runner.result.Stdout = sandbox.Stream{Head: text, Total: int64(len(text))}
-	b.runner.result.Out = []sandbox.OutFile{{Name: "blob",
-		Data: bytes.Repeat([]byte{0xff, 0}, MaxArtifactPart*3/4)}}
+	b.runner.result.Out = []sandbox.OutFile{{Name: "blob", Data: bytes.Repeat([]byte{0xff, 0}, MaxArtifactPart*3/4)}}
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
@@ -339,21 +313,18 @@ func TestArtifactParts(t *testing.T) {
 	call := Call{Principal: local}
 	for stream, want := range map[string][]byte{"stdout": text, "out-0": b.runner.result.Out[0].Data} {
 		name := provenance.OutputName(result.Output.OutputID, stream)
-		first, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"},
-			ArtifactBase+name)
+		first, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first.Text != (stream == "stdout") || len(first.Data) > MaxArtifactPart || first.Next == "" ||
-			first.Text && strings.HasSuffix(strings.ToValidUTF8(string(first.Data), "\uFFFD"), "\uFFFD") {
+		if first.Text != (stream == "stdout") || len(first.Data) > MaxArtifactPart || first.Next == "" || first.Text && strings.HasSuffix(strings.ToValidUTF8(string(first.Data), "\uFFFD"), "\uFFFD") {
 			t.Errorf("%s: %d bytes, next %s", stream, len(first.Data), first.Next)
 		}
 		if got := b.mustHave(call, name); got != string(want) {
 			t.Errorf("%s: the parts make %d bytes, want %d", stream, len(got), len(want))
 		}
 	}
-	past, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"},
-		ArtifactBase+"session.json?offset=9999999")
+	past, err := b.ReadArtifact(t.Context(), Call{Principal: local, Method: "resources/read"}, ArtifactBase+"session.json?offset=9999999")
 	if err != nil || len(past.Data) != 0 || past.Next != "" {
 		t.Errorf("behind the end: %+v, %v", past, err)
 	}
@@ -368,8 +339,7 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 	read := func(ctx context.Context) chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.ReadArtifact(ctx, Call{Principal: local, Method: "resources/read"},
-				ArtifactBase+provenance.RegistryFile)
+			_, err := b.ReadArtifact(ctx, Call{Principal: local, Method: "resources/read"}, ArtifactBase+provenance.RegistryFile)
 			done <- err
 		}()
 		return done
@@ -405,9 +375,7 @@ func TestArtifactsAreSharedFairly(t *testing.T) {
 		}
 	}
 	read := func(principal string) error {
-		_, err := b.ReadArtifact(t.Context(),
-			Call{Principal: policy.Principal{Name: principal, Evidence: true}, Method: "resources/read"},
-			ArtifactBase+"session.json")
+		_, err := b.ReadArtifact(t.Context(), Call{Principal: policy.Principal{Name: principal, Evidence: true}, Method: "resources/read"}, ArtifactBase+"session.json")
 		return err
 	}
 	if err := read("greedy"); code(err) != "server_busy" {
@@ -432,8 +400,7 @@ func TestArtifactsWithoutRecord(t *testing.T) {
 	b.load("demo")
 	b.records.broken.Store(true)
 	ses, call := b.call("load_skill")
-	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true}); code(
-		err) != "provenance_unavailable" {
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true}); code(err) != "provenance_unavailable" {
 		t.Fatal(err)
 	}
 	if _, err := b.shown(call, "events.jsonl"); code(err) != "provenance_unavailable" {
@@ -442,8 +409,7 @@ func TestArtifactsWithoutRecord(t *testing.T) {
 }
 
 func FuzzArtifactURI(f *testing.F) {
-	for _, seed := range []string{ArtifactBase + "session.json", ArtifactBase + "outputs/a.stdout?offset=3",
-		ArtifactBase + "../x", "skillsd://", ArtifactBase + "?offset=9223372036854775808"} {
+	for _, seed := range []string{ArtifactBase + "session.json", ArtifactBase + "outputs/a.stdout?offset=3", ArtifactBase + "../x", "skillsd://", ArtifactBase + "?offset=9223372036854775808"} {
 		f.Add(seed)
 	}
 	ses := &Session{released: map[string][]string{"a": {"outputs/a.stdout"}}}

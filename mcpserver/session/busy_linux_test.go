@@ -31,8 +31,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	ses, call := b.call("read_skill_resource")
 	b.add(t, "late") // it has no index yet
 	restore := withoutDescriptors(t)
-	_, readErr := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
+	_, readErr := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
 	_, loadErr := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true})
 	_, otherErr := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "late"})
 	_, runErr := b.run("demo", "scripts/ok.sh")
@@ -41,14 +40,12 @@ func TestNoDescriptorLeft(t *testing.T) {
 	if n := len(b.cfg.Registry.Snapshot().Skills); !errors.Is(scanErr, skills.ErrExhausted) || n != 4 {
 		t.Errorf("scan = %v and leaves %d skills, want 4", scanErr, n)
 	}
-	for what, err := range map[string]error{"read": readErr, "load": loadErr,
-		"load of a skill without an index": otherErr, "run": runErr} {
+	for what, err := range map[string]error{"read": readErr, "load": loadErr, "load of a skill without an index": otherErr, "run": runErr} {
 		if code(err) != string(CodeServerBusy) {
 			t.Errorf("%s = %v, want %s", what, err, CodeServerBusy)
 		}
 	}
-	if _, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100}); err != nil {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100}); err != nil {
 		t.Errorf("read with descriptors = %v", err)
 	}
 	loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "late"})
@@ -64,10 +61,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 func (b *bench) add(t *testing.T, name string) {
 	t.Helper()
 	dir := filepath.Join(b.root, name, "scripts")
-	err := errors.Join(os.MkdirAll(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, "a.sh"), []byte("echo\n"), 0o644),
-		os.WriteFile(filepath.Join(b.root, name, "SKILL.md"),
-			[]byte("---\nname: "+name+"\ndescription: For tests.\n---\nDo it.\n"), 0o644))
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "a.sh"), []byte("echo\n"), 0o644),
+		os.WriteFile(filepath.Join(b.root, name, "SKILL.md"), []byte("---\nname: "+name+"\ndescription: For tests.\n---\nDo it.\n"), 0o644))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,19 +25,14 @@ func BenchmarkCache(b *testing.B) {
 	python := func(functions int) string {
 		var s strings.Builder
 		for i := range functions {
-			fmt.Fprintf(&s, "class C%d:\n    def __init__(self, a, b=None):\n        self.a = a\n        "+
-				"self.b = b or []\n\n    def run(self, x):\n        for k in range(x):\n            if k "+
-				"%% 3:\n                self.b.append(k)\n        return {'a': self.a, 'b': [v for v in "+
-				"self.b if v]}\n\n", i)
+			fmt.Fprintf(&s, "class C%d:\n    def __init__(self, a, b=None):\n        self.a = a\n        self.b = b or []\n\n    def run(self, x):\n        for k in range(x):\n            if k %% 3:\n                self.b.append(k)\n        return {'a': self.a, 'b': [v for v in self.b if v]}\n\n", i)
 		}
 		return s.String()
 	}
 	typescript := func(functions int) string {
 		var s strings.Builder
 		for i := range functions {
-			fmt.Fprintf(&s, "export interface I%d { v: number; s: string }\nexport function f%d(x: "+
-				"number): I%d {\n  let t: number = 0;\n  for (let k = 0; k < x; k++) {\n    t += k;\n  }\n "+
-				" return { v: t, s: `v${t}` };\n}\n", i, i, i)
+			fmt.Fprintf(&s, "export interface I%d { v: number; s: string }\nexport function f%d(x: number): I%d {\n  let t: number = 0;\n  for (let k = 0; k < x; k++) {\n    t += k;\n  }\n  return { v: t, s: `v${t}` };\n}\n", i, i, i)
 		}
 		return s.String()
 	}
@@ -46,15 +41,9 @@ func BenchmarkCache(b *testing.B) {
 		runtime      script.Runtime
 		files        map[string]string
 	}{
-		{"python3, sibling of 110 lines", "scripts/main.py", script.Python3,
-			map[string]string{"scripts/main.py": "import a\n", "scripts/a.py": python(10)}},
-		{"python3, siblings of 1100 lines", "scripts/main.py", script.Python3,
-			map[string]string{"scripts/main.py": "import a, b\n", "scripts/a.py": python(50),
-				"scripts/b.py": python(50)}},
-		{"deno, imports of 800 lines", "scripts/main.ts", script.Deno,
-			map[string]string{"scripts/main.ts": "import { f1 } from './a.ts';\nimport { f2 } from " +
-				"'./b.ts';\nf1(1); f2(2);\n", "scripts/a.ts": typescript(50),
-				"scripts/b.ts": typescript(50)}},
+		{"python3, sibling of 110 lines", "scripts/main.py", script.Python3, map[string]string{"scripts/main.py": "import a\n", "scripts/a.py": python(10)}},
+		{"python3, siblings of 1100 lines", "scripts/main.py", script.Python3, map[string]string{"scripts/main.py": "import a, b\n", "scripts/a.py": python(50), "scripts/b.py": python(50)}},
+		{"deno, imports of 800 lines", "scripts/main.ts", script.Deno, map[string]string{"scripts/main.ts": "import { f1 } from './a.ts';\nimport { f2 } from './b.ts';\nf1(1); f2(2);\n", "scripts/a.ts": typescript(50), "scripts/b.ts": typescript(50)}},
 	} {
 		b.Run(test.name, func(b *testing.B) { benchmarkCache(b, test.runtime, test.script, test.files) })
 	}
@@ -80,11 +69,9 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 		b.Fatal(err)
 	}
 	runner := native.New(nil)
-	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler),
-		Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
+	s := New(Config{Trees: trees, Logger: slog.New(slog.DiscardHandler), Runner: func(context.Context) (sandbox.Runner, error) { return runner, nil }})
 	info := script.Info{Runtime: runtime}
-	made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(
-		b.Context(), info, interpreter, tree, path)
+	made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(b.Context(), info, interpreter, tree, path)
 	if err != nil || made == "" {
 		b.Fatalf("no cache: %v", err)
 	}
@@ -123,8 +110,7 @@ func benchmarkCache(b *testing.B, runtime script.Runtime, path string, files map
 				b.Fatalf("%s: %+v, %v", state, result, err)
 			}
 			c.close()
-			took[state], used[state] = append(took[state], time.Since(begin)),
-				append(used[state], childTime(b)-cpu)
+			took[state], used[state] = append(took[state], time.Since(begin)), append(used[state], childTime(b)-cpu)
 		}
 	}
 	for state := range took {

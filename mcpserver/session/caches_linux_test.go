@@ -46,8 +46,7 @@ func (w *watchedRunner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Res
 	return w.Runner.Run(ctx, cmd)
 }
 
-func newCacheBench(t *testing.T, runner sandbox.Runner, needs string, scripts []string,
-	files map[string]string) *cacheBench {
+func newCacheBench(t *testing.T, runner sandbox.Runner, needs string, scripts []string, files map[string]string) *cacheBench {
 	t.Helper()
 	sandboxtest.Need(t, "linux", "userns", needs)
 	b := &cacheBench{newBench(t, benchOptions{policy: direct}), &watchedRunner{Runner: runner}}
@@ -60,9 +59,8 @@ func newCacheBench(t *testing.T, runner sandbox.Runner, needs string, scripts []
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed,
-		Release: policy.ReleaseObserved,
-		Tools:   []string{"load_skill", "run_skill_script", "resources/read"}})
+	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
+		Tools: []string{"load_skill", "run_skill_script", "resources/read"}})
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.watched, nil }
 	b.cfg.Interpreter = detect.Interpreters(os.Getenv("PATH")).Find
 	if _, err := b.cfg.Registry.Rescan(context.Background()); err != nil {
@@ -79,8 +77,7 @@ func (b *cacheBench) write(files map[string]string) {
 	b.t.Helper()
 	for name, content := range files {
 		path := filepath.Join(b.root, "demo/scripts", filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -100,8 +97,7 @@ func (b *cacheBench) restart() {
 func (b *cacheBench) script(name string) (stdout string, cache digest.Digest) {
 	b.t.Helper()
 	ses, call := b.call("run_skill_script")
-	r, err := ses.RunScript(context.Background(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/" + name, Timeout: 30 * time.Second})
+	r, err := ses.RunScript(context.Background(), RunRequest{Call: call, Skill: "demo", Path: "scripts/" + name, Timeout: 30 * time.Second})
 	if err != nil || r.Outcome != string(sandbox.Exited) || r.ExitCode != 0 || r.Stderr.Head != "" {
 		b.t.Fatalf("%s: %+v, %v", name, r, err)
 	}
@@ -161,8 +157,7 @@ func TestPythonCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newCacheBench(t, runner, "python3", []string{"main.py"}, pythonModules)
 			line := func(there string) string {
-				return strings.ReplaceAll("plain 42 X\npackage 1 X\npackage.inner 2 X\nloud 3 X\nbroken\n",
-					"X", there)
+				return strings.ReplaceAll("plain 42 X\npackage 1 X\npackage.inner 2 X\nloud 3 X\nbroken\n", "X", there)
 			}
 			if got, cache := b.script("main.py"); got != line("False") || cache != "" {
 				t.Fatalf("first run: %q, cache %q", got, cache)
@@ -180,18 +175,14 @@ func TestPythonCache(t *testing.T) {
 			}
 			whole := b.Current().activated("demo").index
 			for _, f := range tree.Files {
-				if !strings.Contains(f.Path, "__pycache__/") &&
-					(whole.Resource(f.Path) == nil || whole.Resource(f.Path).Digest != f.Digest) &&
-					f.Path != "SKILL.md" {
+				if !strings.Contains(f.Path, "__pycache__/") && (whole.Resource(f.Path) == nil || whole.Resource(f.Path).Digest != f.Digest) && f.Path != "SKILL.md" {
 					t.Errorf("%s is no file of the skill", f.Path)
 				}
 				if strings.Contains(f.Path, "unused") && strings.HasSuffix(f.Path, ".pyc") {
 					t.Errorf("%s is imported by nobody", f.Path)
 				}
 			}
-			if runs := b.artifact("skill-script-executions.json"); !strings.Contains(runs,
-				`"cacheDigest":"`+cache.String()) && !strings.Contains(runs,
-				`"cacheDigest": "`+cache.String()) {
+			if runs := b.artifact("skill-script-executions.json"); !strings.Contains(runs, `"cacheDigest":"`+cache.String()) && !strings.Contains(runs, `"cacheDigest": "`+cache.String()) {
 				t.Errorf("no record of the cache:\n%s", runs)
 			}
 		})
@@ -200,19 +191,16 @@ func TestPythonCache(t *testing.T) {
 
 // Whatever happens to a cache on disk, and to the skill, no run sees another one's code.
 func TestCacheFollowsTheTree(t *testing.T) {
-	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"},
-		map[string]string{"main.py": "import m\nprint(m.v)\n", "m.py": large + "v = 1\n"})
+	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"}, map[string]string{"main.py": "import m\nprint(m.v)\n", "m.py": large + "v = 1\n"})
 	b.script("main.py")
 	_, first := b.script("main.py")
 	damage := func(do func(pyc string) error) {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(b.cfg.Trees.Dir(), first.Encoded(),
-			"scripts/__pycache__/m.*.pyc"))
+		found, err := filepath.Glob(filepath.Join(b.cfg.Trees.Dir(), first.Encoded(), "scripts/__pycache__/m.*.pyc"))
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%v, %v", found, err)
 		}
-		if err := errors.Join(os.Chmod(filepath.Dir(found[0]), 0o755), os.Chmod(found[0], 0o644),
-			do(found[0])); err != nil {
+		if err := errors.Join(os.Chmod(filepath.Dir(found[0]), 0o755), os.Chmod(found[0], 0o644), do(found[0])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,13 +210,10 @@ func TestCacheFollowsTheTree(t *testing.T) {
 			data[len(data)-1] ^= 1
 			return errors.Join(err, os.WriteFile(pyc, data, 0o644))
 		},
-		"removed": os.Remove,
-		"replaced": func(pyc string) error {
-			return errors.Join(os.Remove(pyc),
-				os.Symlink("/etc/passwd", pyc))
-		},
-		"added": func(pyc string) error { return os.WriteFile(pyc+".py", nil, 0o644) },
-		"gone":  func(string) error { return b.cfg.Trees.Remove(first) },
+		"removed":  os.Remove,
+		"replaced": func(pyc string) error { return errors.Join(os.Remove(pyc), os.Symlink("/etc/passwd", pyc)) },
+		"added":    func(pyc string) error { return os.WriteFile(pyc+".py", nil, 0o644) },
+		"gone":     func(string) error { return b.cfg.Trees.Remove(first) },
 	} {
 		damage(do)
 		if got, cache := b.script("main.py"); got != "1\n" || cache != "" {
@@ -271,24 +256,17 @@ func TestCacheOfHostileModules(t *testing.T) {
 		files  map[string]string
 		cached bool
 	}{
-		"nested": {map[string]string{"m.py": large + "v = 1\n", "deep.py": deep}, true},
-		"long expression": {map[string]string{"m.py": large + "v = 1\n",
-			"deep.py": "x = " + strings.Repeat("-", 200_000) + "1"}, false},
-		"a large constant": {map[string]string{"m.py": large + "v = 1\nif 0: x = (1,) * 10**9\n",
-			"big.py": "x = 'a' * 10**9"}, true},
-		"names": {map[string]string{"m.py": large + "v = 1\n", "a b.py": "", "ä.py": "", "..py": "",
-			"-c.py": "", "sys.py": "1/0", "ast.py": "1/0", "os.py": "1/0",
-			"py_compile.py": "open('/out/tag', 'w')", "sitecustomize.py": "1/0"}, true},
-		"coding": {map[string]string{"m.py": large + "v = 1\n", "c.py": "# coding: zip\n",
-			"d.py": "# coding: evil\nx = 1\n", "n.py": "\x00"}, true},
-		"exponential": {map[string]string{"m.py": large + "v = 1\n", "deep.py": doubling(18)}, false},
-		"many":        {many(300), false},
-		"large": {map[string]string{"m.py": "v = 1\nx = '" + strings.Repeat("x", 20<<20) + "'\n"},
-			false},
+		"nested":           {map[string]string{"m.py": large + "v = 1\n", "deep.py": deep}, true},
+		"long expression":  {map[string]string{"m.py": large + "v = 1\n", "deep.py": "x = " + strings.Repeat("-", 200_000) + "1"}, false},
+		"a large constant": {map[string]string{"m.py": large + "v = 1\nif 0: x = (1,) * 10**9\n", "big.py": "x = 'a' * 10**9"}, true},
+		"names":            {map[string]string{"m.py": large + "v = 1\n", "a b.py": "", "ä.py": "", "..py": "", "-c.py": "", "sys.py": "1/0", "ast.py": "1/0", "os.py": "1/0", "py_compile.py": "open('/out/tag', 'w')", "sitecustomize.py": "1/0"}, true},
+		"coding":           {map[string]string{"m.py": large + "v = 1\n", "c.py": "# coding: zip\n", "d.py": "# coding: evil\nx = 1\n", "n.py": "\x00"}, true},
+		"exponential":      {map[string]string{"m.py": large + "v = 1\n", "deep.py": doubling(18)}, false},
+		"many":             {many(300), false},
+		"large":            {map[string]string{"m.py": "v = 1\nx = '" + strings.Repeat("x", 20<<20) + "'\n"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.files["main.py"] = "import sys\nsys.path.insert(0, sys.path.pop(0))\nprint(1)\nif 0:\n    " +
-				"import m, deep, big, c, d, n\n"
+			test.files["main.py"] = "import sys\nsys.path.insert(0, sys.path.pop(0))\nprint(1)\nif 0:\n    import m, deep, big, c, d, n\n"
 			if name == "names" {
 				test.files["main.py"] = "print(1)\nif 0: import m, sys, ast\n"
 			}
@@ -341,13 +319,11 @@ const late = "late";
 console.log((await import("./" + late + ".ts")).v);
 localStorage.setItem("a", "b");
 `,
-				"lib/v.ts": "let " + strings.ReplaceAll(large, "#", "//") +
-					"interface V { v: number }\nexport const v: number = ({ v: 42 } as V).v;\n",
-				"late.ts": "export const v: number = 7;\n", "broken.ts": "const x: = ;\n",
+				"lib/v.ts": "let " + strings.ReplaceAll(large, "#", "//") + "interface V { v: number }\nexport const v: number = ({ v: 42 } as V).v;\n",
+				"late.ts":  "export const v: number = 7;\n", "broken.ts": "const x: = ;\n",
 				"alone.ts": "console.log(1 as number);\n",
 			})
-			if got, cache := b.script("main.ts"); got != "42 false\n7\n" && got != "42 true\n7\n" ||
-				cache != "" {
+			if got, cache := b.script("main.ts"); got != "42 false\n7\n" && got != "42 true\n7\n" || cache != "" {
 				t.Fatalf("first run: %q, cache %q", got, cache)
 			}
 			got, cache := b.script("main.ts")

@@ -26,9 +26,8 @@ func TestCacheNeedsAWholeRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = trees.Remove(tree.Digest) }() // what is stored is read-only
-	good := sandbox.Result{Outcome: sandbox.Exited,
-		Out: []sandbox.OutFile{{Name: "tag", Data: []byte("cpython-311")},
-			{Name: "1.pyc", Data: []byte("\xa7\r\r\n\x03\x00\x00\x00" + strings.Repeat("x", 4096))}}}
+	good := sandbox.Result{Outcome: sandbox.Exited, Out: []sandbox.OutFile{{Name: "tag", Data: []byte("cpython-311")},
+		{Name: "1.pyc", Data: []byte("\xa7\r\r\n\x03\x00\x00\x00" + strings.Repeat("x", 4096))}}}
 	odd := append(slices.Clone(good.Out), sandbox.OutFile{Name: "b.py"})
 	for name, test := range map[string]struct {
 		change func(r *sandbox.Result)
@@ -46,13 +45,9 @@ func TestCacheNeedsAWholeRun(t *testing.T) {
 	} {
 		fake := &fakeRunner{result: good}
 		test.change(&fake.result)
-		s := New(Config{Trees: trees, Runner: func(context.Context) (sandbox.Runner, error) {
-			return fake,
-				nil
-		}})
+		s := New(Config{Trees: trees, Runner: func(context.Context) (sandbox.Runner, error) { return fake, nil }})
 		interpreter := &sandbox.Interpreter{Path: "/usr/bin/python3"}
-		made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees,
-			Limits: s.cfg.Limits}).Compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
+		made, err := (&caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}).Compile(t.Context(), script.Info{Runtime: script.Python3}, interpreter, tree, "a.py")
 		if (err != nil) != test.fails || (made != "") != (name == "whole") {
 			t.Errorf("%s: compile = %q, %v", name, made, err)
 		}

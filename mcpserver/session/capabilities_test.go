@@ -44,8 +44,7 @@ func TestCapabilities(t *testing.T) {
 	asked := map[string]bool{}
 	b.cfg.Interpreter = func(_ context.Context, name string) (*sandbox.Interpreter, error) {
 		asked[name] = true
-		return &sandbox.Interpreter{Name: name, Path: "/opt/x/bin/" + name, Mounts: []string{"/opt/x"},
-			Version: "1.2"}, nil
+		return &sandbox.Interpreter{Name: name, Path: "/opt/x/bin/" + name, Mounts: []string{"/opt/x"}, Version: "1.2"}, nil
 	}
 	b.cfg.Facts.Command = func(name string) string {
 		if name == "deno" {
@@ -66,15 +65,13 @@ func TestCapabilities(t *testing.T) {
 	}
 	got := b.capabilities()
 	want := cfharness.CapabilityCommand{Present: true, Path: "/opt/x/bin/sh", Version: "1.2"}
-	if c := got.Commands; c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" ||
-		c["python3"].Version != "" {
+	if c := got.Commands; c["sh"] != want || c["deno"].Present || c["git"].Path != "/usr/bin/git" || c["python3"].Version != "" {
 		t.Errorf("commands = %+v", c)
 	}
 	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
 		t.Errorf("sandbox = %+v", x)
 	}
-	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/out" ||
-		len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
+	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/out" || len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
 		t.Errorf("cfc = %+v", c)
 	}
 }
@@ -94,8 +91,7 @@ func TestCapabilitiesWithoutScripts(t *testing.T) {
 	}
 	b.Sessions = New(cfg)
 	b.load("demo")
-	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" ||
-		got.Commands["bash"].Present {
+	if got := b.capabilities(); got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason == "" || got.Commands["bash"].Present {
 		t.Errorf("capabilities = %+v", got)
 	}
 }
@@ -109,12 +105,10 @@ func TestCapabilitiesUnavailable(t *testing.T) {
 	}
 	b.load("demo")
 	got := b.capabilities()
-	if got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason != "no user namespaces" ||
-		got.CFC.Sandbox.DefaultWorkingDirectory != "/workspace" {
+	if got.CFC.Sandbox.Kind != "none" || got.CFC.Sandbox.Skillsd.Reason != "no user namespaces" || got.CFC.Sandbox.DefaultWorkingDirectory != "/workspace" {
 		t.Errorf("sandbox = %+v", got.CFC.Sandbox)
 	}
-	want := cfharness.CapabilityMount{Present: true, Mode: "ro", HostPath: "/home/someone/work",
-		SandboxPath: "/workspace"}
+	want := cfharness.CapabilityMount{Present: true, Mode: "ro", HostPath: "/home/someone/work", SandboxPath: "/workspace"}
 	if got.CFC.Mounts.Workspace != want {
 		t.Errorf("workspace = %+v", got.CFC.Mounts.Workspace)
 	}

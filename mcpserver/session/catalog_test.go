@@ -29,13 +29,10 @@ func TestRemovedSkillStaysWithItsSession(t *testing.T) {
 		t.Fatal("the removed skill is still in the snapshot")
 	}
 	ses, call := b.call("read_skill_resource")
-	if _, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(
-		err) != "resource_not_found" {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "resource_not_found" {
 		t.Errorf("read of a removed skill = %v", err)
 	}
-	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" ||
-		b.runner.runs.Load() != 0 {
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || b.runner.runs.Load() != 0 {
 		t.Errorf("run of a removed skill = %v after %d runs", err, b.runner.runs.Load())
 	}
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "narrow"}); err != nil {
@@ -50,8 +47,7 @@ func TestReloadKeepsWhatASessionLoaded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.cfg.Registry.RescanSkill(t.Context(),
-		b.cfg.Registry.Snapshot().Skill("demo")); err != nil {
+	if _, err := b.cfg.Registry.RescanSkill(t.Context(), b.cfg.Registry.Snapshot().Skill("demo")); err != nil {
 		t.Fatal(err)
 	}
 	ses, call := b.call("read_skill_resource")
@@ -62,8 +58,7 @@ func TestReloadKeepsWhatASessionLoaded(t *testing.T) {
 	}
 	b.cfg.RefuseDrift = true
 	read, err = ses.ReadResource(t.Context(), request)
-	if output := failedRead(err); code(err) != "resource_changed" || read != nil || output.OutputID == "" ||
-		output.Content != nil {
+	if output := failedRead(err); code(err) != "resource_changed" || read != nil || output.OutputID == "" || output.Content != nil {
 		t.Errorf("read with drift refused = %+v, %v, %+v", read, err, output)
 	}
 	b.load("demo")
@@ -79,8 +74,7 @@ func TestWithheldSkills(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("---\nname: needy\ndescription: d\nmetadata:\n  requires: "+
-		"gone\n---\nB\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("---\nname: needy\ndescription: d\nmetadata:\n  requires: gone\n---\nB\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	registry := skills.NewRegistry([]skills.Root{{Dir: b.root}}, &skills.ScanOptions{
@@ -95,12 +89,10 @@ func TestWithheldSkills(t *testing.T) {
 		t.Errorf("load of an unavailable skill = %v", err)
 	}
 	_, err = ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "narrow"})
-	if code(err) != "skill_not_found" || strings.Contains(err.Error(), "served") ||
-		strings.Contains(err.Error(), "disabled") {
+	if code(err) != "skill_not_found" || strings.Contains(err.Error(), "served") || strings.Contains(err.Error(), "disabled") {
 		t.Errorf("load of a disabled skill = %v", err)
 	}
-	_, err = ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local},
-		URI: "skill://narrow/SKILL.md"})
+	_, err = ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local}, URI: "skill://narrow/SKILL.md"})
 	if code(err) != "resource_not_found" {
 		t.Errorf("read of a disabled skill = %v", err)
 	}
@@ -113,14 +105,12 @@ func TestChangedSkillIsNoInternalError(t *testing.T) {
 	file := filepath.Join(b.root, "demo", "SKILL.md")
 	for name, change := range map[string]func() error{
 		"unparsable": func() error {
-			return os.WriteFile(file, []byte("---\nname: demo\ndescription: d\nallowed-tools: [a\n---\n"),
-				0o644)
+			return os.WriteFile(file, []byte("---\nname: demo\ndescription: d\nallowed-tools: [a\n---\n"), 0o644)
 		},
 		"a link out": func() error { return errors.Join(os.Remove(file), os.Symlink("/etc/passwd", file)) },
 		"gone":       func() error { return os.Remove(file) },
 	} {
-		if err := os.WriteFile(file, []byte("---\nname: demo\ndescription: For tests.\n---\nDo it.\n"),
-			0o644); err != nil && name != "a link out" {
+		if err := os.WriteFile(file, []byte("---\nname: demo\ndescription: For tests.\n---\nDo it.\n"), 0o644); err != nil && name != "a link out" {
 			t.Log(err)
 		}
 		if err := change(); err != nil {
@@ -132,8 +122,7 @@ func TestChangedSkillIsNoInternalError(t *testing.T) {
 		}
 		os.Remove(file)
 	}
-	if _, err := ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local},
-		URI: "skill://narrow"}); code(err) != "resource_not_found" {
+	if _, err := ses.ReadURI(t.Context(), ReadRequest{Call: Call{Method: "resources/read", Principal: local}, URI: "skill://narrow"}); code(err) != "resource_not_found" {
 		t.Errorf("read of a directory = %v", err)
 	}
 }
@@ -163,17 +152,14 @@ func TestRegistryIsBounded(t *testing.T) {
 		fmt.Fprintf(&keys, "k%d: 0\n", i)
 	}
 	big := filepath.Join(b.root, "big")
-	if err := errors.Join(os.MkdirAll(big, 0o755),
-		os.WriteFile(filepath.Join(big, "SKILL.md"),
-			[]byte("---\nname: big\ndescription: d\n"+keys.String()+"---\nB\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(big, 0o755), os.WriteFile(filepath.Join(big, "SKILL.md"), []byte("---\nname: big\ndescription: d\n"+keys.String()+"---\nB\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Another version of a skill that has not been indexed yet.
-	if err := os.WriteFile(filepath.Join(b.root, "narrow", "SKILL.md"),
-		[]byte("---\nname: narrow\ndescription: Other.\n---\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.root, "narrow", "SKILL.md"), []byte("---\nname: narrow\ndescription: Other.\n---\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	registry, err := snapshot.Registry(t.Context(), b.cfg.Registry.Snapshot(), &b.cfg.Facts)

@@ -31,8 +31,7 @@ func TestOwedAtTheEnd(t *testing.T) {
 	if got, want := b.events(), "session.started activated script_requested script_executed session.ended"; got != want {
 		t.Fatalf("events = %s, want %s", got, want)
 	}
-	if run := rows[cfharness.ScriptExecution](b,
-		provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil || run.ResourcePath == "" {
+	if run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil || run.ResourcePath == "" {
 		t.Errorf("output that was withheld is recorded as shown: %+v", run.Skillsd.Stdout)
 	}
 }
@@ -69,8 +68,7 @@ func TestPreloadUnreadable(t *testing.T) {
 	if got, want := b.events(), "session.started activated activated activated session.ended"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
-	if got := rows[cfharness.Activation](b, provenance.KindSkillActivated); len(got) != 2 ||
-		got[0].Name != "demo" {
+	if got := rows[cfharness.Activation](b, provenance.KindSkillActivated); len(got) != 2 || got[0].Name != "demo" {
 		t.Errorf("activations = %+v, want two of demo", got)
 	}
 }
@@ -81,8 +79,7 @@ func TestStartIsCompleted(t *testing.T) {
 		b := newBench(t, benchOptions{preload: []string{"shy", "demo"}})
 		appends := 0
 		b.records.onAppend = func() { appends++; b.records.broken.Store(appends == failAt) }
-		if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(
-			err) != "provenance_unavailable" {
+		if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(err) != "provenance_unavailable" {
 			t.Errorf("Open = %v", err)
 		}
 		b.records.onAppend = nil
@@ -105,8 +102,7 @@ func TestEndOfHalfAStart(t *testing.T) {
 	b := newBench(t, benchOptions{preload: []string{"demo"}})
 	appends := 0
 	b.records.onAppend = func() { appends++; b.records.broken.Store(appends == 2) }
-	if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(
-		err) != "provenance_unavailable" {
+	if _, err := b.Open(t.Context(), Call{Method: "load_skill", Principal: local}); code(err) != "provenance_unavailable" {
 		t.Errorf("Open = %v", err)
 	}
 	if err := b.End(t.Context()); err != nil {
@@ -124,8 +120,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	ses, leave := b.enter(call)
 	defer leave()
 	read := func() error {
-		_, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+		_, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
 		return err
 	}
 	if err := read(); err != nil {
@@ -150,8 +145,7 @@ func TestNothingBehindTheEnd(t *testing.T) {
 	}
 	b.ending.Wait()
 	if kinds := b.kinds(ses); !slices.Equal(kinds, []provenance.Kind{
-		provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindResourceRead,
-		provenance.KindSessionEnded}) {
+		provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindResourceRead, provenance.KindSessionEnded}) {
 		t.Errorf("events = %v", kinds)
 	}
 	if err := read(); code(err) != "provenance_unavailable" {
@@ -174,8 +168,7 @@ func TestOwedOutFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]
-	if out := run.Skillsd.Out; len(out) != 1 || out[0].Name != "report.txt" || out[0].Bytes != 7 ||
-		out[0].URI == "" {
+	if out := run.Skillsd.Out; len(out) != 1 || out[0].Name != "report.txt" || out[0].Bytes != 7 || out[0].URI == "" {
 		t.Errorf("the record names %+v", out)
 	}
 }
@@ -200,8 +193,7 @@ func TestEndIsTriedAgain(t *testing.T) {
 			}
 			ses.background.Wait()
 			b.records.noResult.Store(true)
-			_, err := ses.RunScript(t.Context(),
-				RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 			if code(err) != "provenance_unavailable" {
 				t.Fatalf("run = %v", err)
 			}
@@ -225,8 +217,7 @@ func TestEndIsTriedAgain(t *testing.T) {
 			for _, last := range []func(*bench){again, func(b *bench) { b.EndIdle(); b.ending.Wait() }} {
 				last(b)
 				all := b.kinds(ses)
-				if !slices.Equal(all[len(all)-2:], want) ||
-					slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.unended) != 0 {
+				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.unended) != 0 {
 					t.Errorf("recorded %v, %d ends are open", all, len(b.unended))
 				}
 			}

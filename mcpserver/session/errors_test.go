@@ -19,16 +19,14 @@ func TestSandboxErrorOfDescriptors(t *testing.T) {
 		syscall.EPERM:        CodeSandboxUnavailable,
 		errors.New("broken"): CodeSandboxUnavailable,
 	} {
-		err := sandboxError(&sandbox.UnavailableError{Backend: "native", Reason: "no pipes could be made",
-			Err: cause})
+		err := sandboxError(&sandbox.UnavailableError{Backend: "native", Reason: "no pipes could be made", Err: cause})
 		if err.Code != want {
 			t.Errorf("%v: %s, want %s", cause, err.Code, want)
 		}
 	}
 }
 
-// A model reads these texts. They say what to ask the user for, and name no flag with which a model that
-// has a
+// A model reads these texts. They say what to ask the user for, and name no flag with which a model that has a
 // shell could start a server of its own.
 func TestRemediesNameNoFlags(t *testing.T) {
 	text, err := os.ReadFile("errors.go")

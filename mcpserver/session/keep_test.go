@@ -34,8 +34,7 @@ func (b *bench) kept(d digest.Digest) []byte {
 // rows decodes the rows of the events of a kind.
 func rows[T any](b *bench, k provenance.Kind) (list []T) {
 	b.t.Helper()
-	for e, err := range b.records.Events(b.t.Context(),
-		provenance.Query{Session: b.Current().ID(), Kinds: []provenance.Kind{k}}) {
+	for e, err := range b.records.Events(b.t.Context(), provenance.Query{Session: b.Current().ID(), Kinds: []provenance.Kind{k}}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -64,8 +63,7 @@ func TestShownIsKept(t *testing.T) {
 	}
 	ses, call := b.call("read_skill_resource")
 	for skill, path := range map[string]string{"demo": "notes.md", "narrow": "large.txt"} {
-		got, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: skill, Path: path, MaxBytes: 4, Offset: 2})
+		got, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: skill, Path: path, MaxBytes: 4, Offset: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +83,7 @@ func TestShownIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]
-	if got := b.kept(run.Skillsd.Stdout.Shown.Digest); string(got) != "secret output\n" ||
-		run.Skillsd.Stderr.Shown != nil {
+	if got := b.kept(run.Skillsd.Stdout.Shown.Digest); string(got) != "secret output\n" || run.Skillsd.Stderr.Shown != nil {
 		t.Errorf("of the output %q is kept, and of nothing %+v", got, run.Skillsd.Stderr.Shown)
 	}
 }
@@ -100,12 +97,10 @@ func TestWithheldIsNotShown(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Fatal(err)
 	}
-	if run := rows[cfharness.ScriptExecution](b,
-		provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil {
+	if run := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0]; run.Skillsd.Stdout.Shown != nil {
 		t.Errorf("withheld output is recorded as shown: %+v", run.Skillsd.Stdout)
 	}
-	r, err := b.records.Artifact(t.Context(), b.Current().ID(),
-		provenance.ShownName(digest.FromString("secret output\n")))
+	r, err := b.records.Artifact(t.Context(), b.Current().ID(), provenance.ShownName(digest.FromString("secret output\n")))
 	if err == nil {
 		r.Close()
 		t.Error("withheld output is kept as shown")
@@ -115,17 +110,14 @@ func TestWithheldIsNotShown(t *testing.T) {
 // Long output is kept as it was cut.
 func TestCutOutputIsKept(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
-	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", headShare) + strings.Repeat("b", headShare) +
-		strings.Repeat("c", tailShare))
+	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", headShare) + strings.Repeat("b", headShare) + strings.Repeat("c", tailShare))
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
 	shown := rows[cfharness.ScriptExecution](b, provenance.KindScriptExecuted)[0].Skillsd.Stdout.Shown
-	if got := b.kept(shown.Digest); string(got) != result.Stdout.Head+result.Stdout.Tail ||
-		*shown.Head != int64(len(result.Stdout.Head)) {
-		t.Errorf("%d bytes are kept, the first part of %d; %d and %d were shown", len(got), *shown.Head,
-			len(result.Stdout.Head), len(result.Stdout.Tail))
+	if got := b.kept(shown.Digest); string(got) != result.Stdout.Head+result.Stdout.Tail || *shown.Head != int64(len(result.Stdout.Head)) {
+		t.Errorf("%d bytes are kept, the first part of %d; %d and %d were shown", len(got), *shown.Head, len(result.Stdout.Head), len(result.Stdout.Tail))
 	}
 }

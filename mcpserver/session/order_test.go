@@ -23,8 +23,7 @@ func TestRunChecksInOrder(t *testing.T) {
 		}
 	}
 	changed := func(b *bench) {
-		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("changed\n"),
-			0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("changed\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,22 +34,14 @@ func TestRunChecksInOrder(t *testing.T) {
 		code    string
 		events  string // recorded after the load
 	}{
-		{"arguments, then the skill", nil, RunRequest{Skill: "none", Path: "..", Args: []string{"a\x00"}},
-			"invalid_arguments", " script_requested script_executed"},
-		{"skill, then the path", nil, RunRequest{Skill: "none", Path: ".."}, "skill_not_found",
-			" script_requested script_executed"},
-		{"path, then the policy", nil, RunRequest{Skill: "narrow", Path: ".."}, "script_path_invalid",
-			" script_requested script_executed"},
-		{"policy, then the file", nil, RunRequest{Skill: "demo", Path: "scripts/missing.sh"},
-			"script_not_allowlisted", " script_requested policy.denied"},
-		{"file, then the disk", changed, RunRequest{Skill: "demo", Path: "scripts/none.sh"},
-			"script_not_indexed", " script_requested script_executed"},
-		{"disk, then the runtime", changed, RunRequest{Skill: "demo", Path: "scripts/x.rb"},
-			"script_snapshot_mismatch", " script_requested policy.denied"},
-		{"runtime, then the sandbox", noSandbox, RunRequest{Skill: "demo", Path: "scripts/x.rb"},
-			"unsupported_runtime", " script_requested script_executed"},
-		{"sandbox", noSandbox, RunRequest{Skill: "demo", Path: "scripts/ok.sh"}, "sandbox_unavailable",
-			" script_requested script_executed"},
+		{"arguments, then the skill", nil, RunRequest{Skill: "none", Path: "..", Args: []string{"a\x00"}}, "invalid_arguments", " script_requested script_executed"},
+		{"skill, then the path", nil, RunRequest{Skill: "none", Path: ".."}, "skill_not_found", " script_requested script_executed"},
+		{"path, then the policy", nil, RunRequest{Skill: "narrow", Path: ".."}, "script_path_invalid", " script_requested script_executed"},
+		{"policy, then the file", nil, RunRequest{Skill: "demo", Path: "scripts/missing.sh"}, "script_not_allowlisted", " script_requested policy.denied"},
+		{"file, then the disk", changed, RunRequest{Skill: "demo", Path: "scripts/none.sh"}, "script_not_indexed", " script_requested script_executed"},
+		{"disk, then the runtime", changed, RunRequest{Skill: "demo", Path: "scripts/x.rb"}, "script_snapshot_mismatch", " script_requested policy.denied"},
+		{"runtime, then the sandbox", noSandbox, RunRequest{Skill: "demo", Path: "scripts/x.rb"}, "unsupported_runtime", " script_requested script_executed"},
+		{"sandbox", noSandbox, RunRequest{Skill: "demo", Path: "scripts/ok.sh"}, "sandbox_unavailable", " script_requested script_executed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})
@@ -74,19 +65,16 @@ func TestRunChecksInOrder(t *testing.T) {
 
 // A skill that a profile leaves out is refused by the profile, whether or not there is one of that name.
 func TestExcludedSkillsLookAlike(t *testing.T) {
-	cfg := policy.Config{Role: policy.DirectCommand,
-		Profiles: []policy.Profile{{Name: "few", Skills: []string{"narrow"}}}}
+	cfg := policy.Config{Role: policy.DirectCommand, Profiles: []policy.Profile{{Name: "few", Skills: []string{"narrow"}}}}
 	b := newBench(t, benchOptions{policy: cfg})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Principal.Profile = "few"
 	var details []string
 	for _, skill := range []string{"demo", "nope"} {
-		_, run := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: skill, Path: "scripts/ok.sh",
-			Timeout: time.Second})
+		_, run := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: skill, Path: "scripts/ok.sh", Timeout: time.Second})
 		call.Method = "read_skill_resource"
-		_, read := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: skill, Path: "notes.md", MaxBytes: 10})
+		_, read := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: skill, Path: "notes.md", MaxBytes: 10})
 		call.Method = "load_skill"
 		_, load := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: skill})
 		call.Method = "run_skill_script"
@@ -118,8 +106,7 @@ func TestApprovedRunIsDecidedAgain(t *testing.T) {
 	}
 	all := events(t, b, b.Current().ID())
 	last := all[len(all)-1]
-	if decision := string(last.Decision); last.Kind != provenance.KindScriptExecuted ||
-		!strings.Contains(decision, `"evidence":"approval"`) ||
+	if decision := string(last.Decision); last.Kind != provenance.KindScriptExecuted || !strings.Contains(decision, `"evidence":"approval"`) ||
 		!strings.Contains(decision, "cfc_enforce_explicit_direct_command") {
 		t.Errorf("%s was decided as %s", last.Kind, decision)
 	}
@@ -131,8 +118,7 @@ func TestStrictReadsAreDecided(t *testing.T) {
 	ses, call := b.call("load_skill")
 	_, load := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
 	call.Method = "read_skill_resource"
-	_, read := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md",
-		MaxBytes: 10})
+	_, read := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
 	call.Method = "resources/read"
 	_, uri := ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/notes.md"})
 	for verb, err := range map[string]error{"load": load, "read": read, "uri": uri} {
@@ -171,13 +157,10 @@ func TestEndWaitsForRuns(t *testing.T) {
 		t.Error(err)
 	}
 	call := Call{Method: "read_skill_resource", Principal: local}
-	if _, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(
-		err) != "provenance_unavailable" {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "provenance_unavailable" {
 		t.Errorf("a read after the end = %v", err)
 	}
-	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo",
-		Path: "scripts/ok.sh"}); code(err) != "provenance_unavailable" {
+	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != "provenance_unavailable" {
 		t.Errorf("a run after the end = %v", err)
 	}
 	if got := b.events(); !strings.HasSuffix(got, "script_executed session.ended") {
@@ -193,8 +176,7 @@ func TestChangedFileIsNotReadByURI(t *testing.T) {
 	if read, err := ses.ReadURI(t.Context(), request); err != nil || len(read.Data) == 0 {
 		t.Fatalf("ReadURI = %+v, %v", read, err)
 	}
-	if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("changed\n"),
-		0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("changed\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	read, err := ses.ReadURI(t.Context(), request)

@@ -20,8 +20,7 @@ import (
 // The parts of an artifact together are the whole, and no character of a text is
 // cut.
 func FuzzPart(f *testing.F) {
-	for _, seed := range []string{"", "abc", "€uro €", "a\x00b", "\xff\xfe", "\xe2\x82",
-		"ä\xe2\x82\xac\xf0\x9f\x98\x80.", strings.Repeat("é", 40)} {
+	for _, seed := range []string{"", "abc", "€uro €", "a\x00b", "\xff\xfe", "\xe2\x82", "ä\xe2\x82\xac\xf0\x9f\x98\x80.", strings.Repeat("é", 40)} {
 		f.Add([]byte(seed), uint8(5))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, most uint8) {
@@ -31,8 +30,7 @@ func FuzzPart(f *testing.F) {
 		var whole []byte
 		for reads := 0; ; reads++ {
 			a := name.part(data, int64(most))
-			if a.Text != text || a.Size != int64(len(data)) || a.Digest != digest.FromBytes(data) ||
-				len(a.Data) > int(most) {
+			if a.Text != text || a.Size != int64(len(data)) || a.Digest != digest.FromBytes(data) || len(a.Data) > int(most) {
 				t.Fatalf("part at %d = %+v of %q", name.offset, a, data)
 			}
 			if a.Text && !utf8.Valid(a.Data) {
@@ -71,25 +69,21 @@ func TestPartInsideCharacter(t *testing.T) {
 func BenchmarkArtifactClients(b *testing.B) {
 	bench := newBench(b, benchOptions{policy: policy.Config{Mode: policy.Disabled}})
 	bench.load("demo")
-	bench.runner.result.Out = []sandbox.OutFile{{Name: "blob",
-		Data: bytes.Repeat([]byte("0123456789abcde\n"), 16<<20>>4)}}
+	bench.runner.result.Out = []sandbox.OutFile{{Name: "blob", Data: bytes.Repeat([]byte("0123456789abcde\n"), 16<<20>>4)}}
 	result, err := bench.run("demo", "scripts/ok.sh")
 	if err != nil {
 		b.Fatal(err)
 	}
-	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, provenance.OutputName(result.Output.OutputID, "out-0"),
-		1<<20)
+	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, provenance.OutputName(result.Output.OutputID, "out-0"), 1<<20)
 	var most atomic.Uint64
 	for b.Loop() {
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
-				got, err := bench.ReadArtifact(b.Context(), Call{Principal: local, Method: "resources/read"},
-					uri)
+				got, err := bench.ReadArtifact(b.Context(), Call{Principal: local, Method: "resources/read"}, uri)
 				var now runtime.MemStats
 				runtime.ReadMemStats(&now)
-				for before := most.Load(); now.HeapInuse > before &&
-					!most.CompareAndSwap(before, now.HeapInuse); before = most.Load() {
+				for before := most.Load(); now.HeapInuse > before && !most.CompareAndSwap(before, now.HeapInuse); before = most.Load() {
 				}
 				if err != nil || len(got.Data) == 0 {
 					b.Error(err)

@@ -35,8 +35,7 @@ func hostBench(t *testing.T, script string, o benchOptions, entry policy.Entry) 
 		"agent-browser/scripts/go.sh": "#!/bin/sh\n" + script,
 	} {
 		path := filepath.Join(b.root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,10 +76,7 @@ func onHost() benchOptions {
 // A script on the host starts from the stored tree, with these variables and no others.
 func TestHostCommand(t *testing.T) {
 	t.Setenv("SKILLSD_TEST_SECRET", "hush")
-	b := hostBench(t, "env\npwd\nls -d \"$HOME\"\ntouch \"$HOME/left\"\nmkdir -p \"$HOME/deep\"; chmod 0 "+
-		"\"$HOME/deep\"\necho $0 $@\n", onHost(),
-		policy.Entry{Release: policy.ReleaseObserved, Env: []string{"GIVEN"},
-			SearchPath: []string{"/opt/n/bin", "/opt/more"}})
+	b := hostBench(t, "env\npwd\nls -d \"$HOME\"\ntouch \"$HOME/left\"\nmkdir -p \"$HOME/deep\"; chmod 0 \"$HOME/deep\"\necho $0 $@\n", onHost(), policy.Entry{Release: policy.ReleaseObserved, Env: []string{"GIVEN"}, SearchPath: []string{"/opt/n/bin", "/opt/more"}})
 	b.cfg.Env = func(name string) (string, bool) { return "value of " + name, true }
 	r, err := b.runHost(RunRequest{Args: []string{"a", "--cdp", leased, "b"}})
 	if err != nil || r.Backend != "host" || r.ExitCode != 0 {
@@ -97,12 +93,9 @@ func TestHostCommand(t *testing.T) {
 	dir := filepath.Join(b.cfg.Trees.Dir(), index.TreeDigest.Encoded())
 	home := env["HOME"]
 	for name, want := range map[string]string{
-		"PATH": "/opt/n/bin:/opt/more:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8",
-		"CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
-		"SKILL_DIR": dir, "SKILL_SCRIPT": filepath.Join(dir, "scripts/go.sh"),
-		"CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET": "host",
-		"PYTHONDONTWRITEBYTECODE":                  "1", "GIVEN": "value of GIVEN",
-		"AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
+		"PATH": "/opt/n/bin:/opt/more:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
+		"SKILL_DIR": dir, "SKILL_SCRIPT": filepath.Join(dir, "scripts/go.sh"), "CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET": "host",
+		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
 	} {
 		if env[name] != want {
 			t.Errorf("%s=%s, want %s", name, env[name], want)
@@ -115,31 +108,25 @@ func TestHostCommand(t *testing.T) {
 	if len(env) > 0 {
 		t.Errorf("more variables: %v", env)
 	}
-	if !slices.Contains(lines, filepath.Join(dir, "scripts/go.sh")+" a b") ||
-		!slices.Equal(lines[len(lines)-4:len(lines)-2], []string{home, home}) {
+	if !slices.Contains(lines, filepath.Join(dir, "scripts/go.sh")+" a b") || !slices.Equal(lines[len(lines)-4:len(lines)-2], []string{home, home}) {
 		t.Errorf("output %q", r.Stdout.Head)
 	}
 	if _, err := os.Lstat(home); home == "" || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("home %q is left: %v", home, err)
 	}
 	// The record has the argv that ran, and nobody who asks the server is shown where that was.
-	if got, want := b.recordedArgv(), []string{"sh", filepath.Join(dir, "scripts/go.sh"), "a",
-		"b"}; !slices.Equal(got, want) {
+	if got, want := b.recordedArgv(), []string{"sh", filepath.Join(dir, "scripts/go.sh"), "a", "b"}; !slices.Equal(got, want) {
 		t.Errorf("recorded argv %q, want %q", got, want)
 	}
-	if x := b.recordedRun().Skillsd; !strings.Contains(x.HostCWD, "skillsd-home-") ||
-		r.Output.Skillsd.HostCWD != "" {
+	if x := b.recordedRun().Skillsd; !strings.Contains(x.HostCWD, "skillsd-home-") || r.Output.Skillsd.HostCWD != "" {
 		t.Errorf("it started in %q by the record, in %q by the answer", x.HostCWD, r.Output.Skillsd.HostCWD)
 	}
 	for _, name := range []string{"skill-script-executions.json", "events.jsonl"} {
-		if shown := b.mustHave(Call{Principal: local}, name); strings.Contains(shown, dir) ||
-			strings.Contains(shown, "hostCwd") || !strings.Contains(shown, `"/skill/scripts/go.sh"`) {
+		if shown := b.mustHave(Call{Principal: local}, name); strings.Contains(shown, dir) || strings.Contains(shown, "hostCwd") || !strings.Contains(shown, `"/skill/scripts/go.sh"`) {
 			t.Errorf("%s shows %s", name, shown)
 		}
 	}
-	if argv := strings.Join(r.Output.Argv, " "); r.Output.ExecutionTarget != "host" ||
-		r.Output.Skillsd.Network != "host" || strings.Contains(argv, dir) ||
-		!strings.HasSuffix(argv, "/skill/scripts/go.sh a b") || r.Output.CWD != "~" {
+	if argv := strings.Join(r.Output.Argv, " "); r.Output.ExecutionTarget != "host" || r.Output.Skillsd.Network != "host" || strings.Contains(argv, dir) || !strings.HasSuffix(argv, "/skill/scripts/go.sh a b") || r.Output.CWD != "~" {
 		t.Errorf("output object %+v", r.Output)
 	}
 }
@@ -167,23 +154,20 @@ func (b *hostRuns) recordedRun() cfharness.ScriptExecution {
 // A script that its interpreter reads from standard input has the same argv in the record and in the answer,
 // also when an argument looks like its path.
 func TestHostStdin(t *testing.T) {
-	b := hostBench(t, "echo \"$0 $* $SKILL_SCRIPT\"\n", onHost(),
-		policy.Entry{Release: policy.ReleaseObserved, Execution: policy.ExecutionStdin})
+	b := hostBench(t, "echo \"$0 $* $SKILL_SCRIPT\"\n", onHost(), policy.Entry{Release: policy.ReleaseObserved, Execution: policy.ExecutionStdin})
 	r, err := b.runHost(RunRequest{Args: []string{"/a/scripts/go.sh", "-x"}})
 	if err != nil || r.ExitCode != 0 {
 		t.Fatalf("RunScript = %+v, %v", r, err)
 	}
 	dir := filepath.Join(b.cfg.Trees.Dir(), b.Current().activated("agent-browser").index.TreeDigest.Encoded())
-	if _, rest, _ := strings.Cut(r.Stdout.Head, " "); rest != "/a/scripts/go.sh -x "+
-		filepath.Join(dir, "scripts/go.sh")+"\n" {
+	if _, rest, _ := strings.Cut(r.Stdout.Head, " "); rest != "/a/scripts/go.sh -x "+filepath.Join(dir, "scripts/go.sh")+"\n" {
 		t.Errorf("output %q", r.Stdout.Head)
 	}
 	want := []string{"sh", "-s", "--", "/a/scripts/go.sh", "-x"}
 	if got := b.recordedArgv(); !slices.Equal(got, want) || !slices.Equal(r.Output.Argv, want) {
 		t.Errorf("recorded argv %q, shown %q, want %q", got, r.Output.Argv, want)
 	}
-	if shown := b.mustHave(Call{Principal: local}, "skill-script-executions.json"); !strings.Contains(shown,
-		`"/a/scripts/go.sh"`) {
+	if shown := b.mustHave(Call{Principal: local}, "skill-script-executions.json"); !strings.Contains(shown, `"/a/scripts/go.sh"`) {
 		t.Errorf("the artifact shows %s", shown)
 	}
 	if _, err := b.runHost(RunRequest{Stdin: []byte("x")}); code(err) != "invalid_arguments" {
@@ -198,8 +182,7 @@ func TestHostEndpointIsScrubbed(t *testing.T) {
 	if err != nil || r.ExitCode != 0 {
 		t.Fatalf("RunScript = %+v, %v", r, err)
 	}
-	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") ||
-		strings.Contains(out, "aHR0cDovL") || strings.Count(out, "<lease endpoint>") != 3 {
+	if out := r.Stdout.Head + r.Stderr.Head; strings.Contains(out, "9333") || strings.Contains(out, "aHR0cDovL") || strings.Count(out, "<lease endpoint>") != 3 {
 		t.Errorf("output %q", out)
 	}
 }
@@ -212,12 +195,10 @@ func TestHostWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755),
-		os.Symlink(b.cfg.Trees.Dir(), filepath.Join(dir, "state"))); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o755), os.Symlink(b.cfg.Trees.Dir(), filepath.Join(dir, "state"))); err != nil {
 		t.Fatal(err)
 	}
-	for cwd, want := range map[string]string{"": "", "sub": "/sub", "/workspace": "",
-		"/workspace/sub": "/sub", dir + "/sub": "/sub", "/workspace/../sub": "!",
+	for cwd, want := range map[string]string{"": "", "sub": "/sub", "/workspace": "", "/workspace/sub": "/sub", dir + "/sub": "/sub", "/workspace/../sub": "!",
 		"..": "!", "/": "!", "state": "!", b.cfg.Trees.Dir(): "!", "/workspacex": "!", "/skill": "!"} {
 		r, err := b.runHost(RunRequest{Cwd: cwd})
 		if want == "!" {
@@ -241,14 +222,9 @@ func TestHostRefusals(t *testing.T) {
 	}{
 		{"not enabled", func(*hostRuns, *RunRequest) {}, released, true, "permission_denied"},
 		{"not released", func(*hostRuns, *RunRequest) {}, policy.Entry{}, false, "output_not_released"},
-		{"another browser", func(_ *hostRuns,
-			r *RunRequest) {
-			r.Args = []string{"--cdp=http://127.0.0.1:1"}
-		}, released, false, "lease_invalid"},
-		{"no runner", func(b *hostRuns, _ *RunRequest) { b.cfg.Host = nil }, released, false,
-			"sandbox_unavailable"},
-		{"cwd without workspace", func(_ *hostRuns, r *RunRequest) { r.Cwd = "/tmp" }, released, false,
-			"cwd_denied"},
+		{"another browser", func(_ *hostRuns, r *RunRequest) { r.Args = []string{"--cdp=http://127.0.0.1:1"} }, released, false, "lease_invalid"},
+		{"no runner", func(b *hostRuns, _ *RunRequest) { b.cfg.Host = nil }, released, false, "sandbox_unavailable"},
+		{"cwd without workspace", func(_ *hostRuns, r *RunRequest) { r.Cwd = "/tmp" }, released, false, "cwd_denied"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := onHost()
@@ -260,8 +236,7 @@ func TestHostRefusals(t *testing.T) {
 			if _, err := b.runHost(in); code(err) != test.want {
 				t.Errorf("RunScript = %v, want %s", err, test.want)
 			}
-			if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 ||
-				b.runner.runs.Load() > 0 {
+			if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 || b.runner.runs.Load() > 0 {
 				t.Errorf("left %v, %v; %d runs in the sandbox", left, err, b.runner.runs.Load())
 			}
 		})
@@ -279,8 +254,7 @@ func TestHostTreeIsCheckedBeforeTheRun(t *testing.T) {
 				return
 			}
 			_ = os.Chmod(path, 0o755) // one of them is not there yet
-			if err := errors.Join(os.Chmod(filepath.Dir(path), 0o755),
-				os.WriteFile(path, []byte("#!/bin/sh\necho another\n"), 0o755)); err != nil {
+			if err := errors.Join(os.Chmod(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\necho another\n"), 0o755)); err != nil {
 				t.Error(err)
 			}
 		}

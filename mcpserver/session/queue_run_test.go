@@ -41,8 +41,7 @@ type queueBench struct {
 }
 
 func newQueueBench(t *testing.T) *queueBench {
-	b := &queueBench{bench: newBench(t, benchOptions{policy: direct}),
-		runner: &slowRunner{began: make(chan struct{}, 8), end: make(chan struct{})}}
+	b := &queueBench{bench: newBench(t, benchOptions{policy: direct}), runner: &slowRunner{began: make(chan struct{}, 8), end: make(chan struct{})}}
 	b.queue = slots.New(1)
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.runner, nil }
 	b.load("demo")
@@ -98,8 +97,7 @@ func TestRunStandsAside(t *testing.T) {
 			close(b.runner.end)
 		}
 	}
-	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo",
-		Path: "scripts/ok.sh"}); err != nil {
+	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); err != nil {
 		t.Errorf("RunScript = %v", err)
 	}
 	if got, want := strings.Join(told, "; "), "aside; waiting for a run slot, 0 before this one; running"; got != want {
@@ -114,8 +112,7 @@ func TestRunFindsNoRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	call.YieldSlot, call.Progress = func() bool { return false }, func(string) { cancel() }
-	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(
-		err) != string(CodeServerBusy) {
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeServerBusy) {
 		t.Errorf("RunScript = %v", err)
 	}
 	if b.queue.State().Waiting != 0 {
@@ -137,14 +134,11 @@ func TestWaitEnds(t *testing.T) {
 			if err != nil || result.Outcome != string(sandbox.Canceled) {
 				t.Errorf("RunScript = %+v, %v", result, err)
 			}
-			if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows,
-				`"outcome": "canceled"`) != 1 {
+			if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 {
 				t.Errorf("executions:\n%s", rows)
 			}
-			if raw, err := json.Marshal(result.Output); err != nil ||
-				strings.Contains(string(raw), "observedDigest") ||
-				result.Output.ExecutionTarget != "sandbox" ||
-				!strings.HasSuffix(strings.Join(result.Output.Argv, " "), "/skill/scripts/ok.sh") {
+			if raw, err := json.Marshal(result.Output); err != nil || strings.Contains(string(raw), "observedDigest") ||
+				result.Output.ExecutionTarget != "sandbox" || !strings.HasSuffix(strings.Join(result.Output.Argv, " "), "/skill/scripts/ok.sh") {
 				t.Errorf("output object %s, %v", raw, err)
 			}
 			b.free()
@@ -167,12 +161,10 @@ func TestCanceledWaitIsWarnedOf(t *testing.T) {
 	b.cfg.Policy = policy.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if result, err := b.start(ctx, func(string) { cancel() }); err != nil ||
-		result.Outcome != string(sandbox.Canceled) {
+	if result, err := b.start(ctx, func(string) { cancel() }); err != nil || result.Outcome != string(sandbox.Canceled) {
 		t.Errorf("RunScript = %+v, %v", result, err)
 	}
-	if got, want := b.events(), "session.started activated script_requested script_requested policy.warned "+
-		"script_executed"; got != want {
+	if got, want := b.events(), "session.started activated script_requested script_requested policy.warned script_executed"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
 }
@@ -199,8 +191,7 @@ func TestEndEndsWaits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("End = %v", err)
 	}
-	if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows,
-		`"outcome": "canceled"`) != 1 || strings.Count(rows, `"outcome": "exited"`) != 1 {
+	if rows := b.artifact(provenance.ScriptExecutionsFile); strings.Count(rows, `"outcome": "canceled"`) != 1 || strings.Count(rows, `"outcome": "exited"`) != 1 {
 		t.Errorf("executions:\n%s", rows)
 	}
 }
@@ -216,8 +207,7 @@ func TestRunIsCrowdedOut(t *testing.T) {
 	}
 	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
 	failure, ok := errors.AsType[*Error](err)
-	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") ||
-		failure.Output == nil {
+	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || failure.Output == nil {
 		t.Errorf("RunScript = %v", err)
 	}
 	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, string(CodeServerBusy)) {

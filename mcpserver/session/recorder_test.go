@@ -17,8 +17,7 @@ import (
 // had to say, exactly as recorded, and to clients elsewhere without host paths.
 func TestRecorder(t *testing.T) {
 	for _, remote := range []bool{false, true} {
-		b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Mode: policy.Observe,
-			Release: policy.ReleaseOpaque},
+		b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Mode: policy.Observe, Release: policy.ReleaseOpaque},
 			allow: []string{"demo:scripts/ok.sh", "demo:scripts/x.rb"}})
 		v := validator{}
 		for _, test := range []struct {
@@ -42,8 +41,7 @@ func TestRecorder(t *testing.T) {
 				return nil
 			}, "", "", "", 0},
 			{"read", func(s *Session, c Call) error {
-				_, err := s.ReadResource(t.Context(),
-					ReadRequest{Call: c, Skill: "demo", Path: "notes.md", MaxBytes: 3})
+				_, err := s.ReadResource(t.Context(), ReadRequest{Call: c, Skill: "demo", Path: "notes.md", MaxBytes: 3})
 				return err
 			}, provenance.ResourceReadsFile, `"status":"read"`, "allowed", 0},
 			{"read nothing", func(s *Session, c Call) error {
@@ -51,20 +49,16 @@ func TestRecorder(t *testing.T) {
 				return nil
 			}, provenance.ResourceReadsFile, `"code":"resource_not_indexed"`, "allowed", 0},
 			{"run", func(s *Session, c Call) error {
-				_, err := s.RunScript(t.Context(),
-					RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 				return err
 			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "allowed", 2},
 			{"run, warned", func(s *Session, c Call) error {
-				c.Slot = &policy.PromptSlot{Role: policy.Context,
-					Raw: json.RawMessage(strings.Replace(slotText, "direct-command", "context", 1))}
-				_, err := s.RunScript(t.Context(),
-					RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+				c.Slot = &policy.PromptSlot{Role: policy.Context, Raw: json.RawMessage(strings.Replace(slotText, "direct-command", "context", 1))}
+				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 				return err
 			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "warned", 3},
 			{"run, denied", func(s *Session, c Call) error {
-				s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/none.sh",
-					Timeout: time.Second})
+				s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/none.sh", Timeout: time.Second})
 				return nil
 			}, "", "", "denied", 1},
 		} {
@@ -82,13 +76,10 @@ func TestRecorder(t *testing.T) {
 			v.check(t, "records", []byte(text))
 			var decision struct{ Decision string }
 			json.Unmarshal(records.Decision, &decision)
-			if records.File != test.file || !strings.Contains(string(records.Record), test.want) ||
-				decision.Decision != test.kind || len(records.PolicyEvents) != test.says ||
-				records.RunID != ses.ID() {
+			if records.File != test.file || !strings.Contains(string(records.Record), test.want) || decision.Decision != test.kind || len(records.PolicyEvents) != test.says || records.RunID != ses.ID() {
 				t.Errorf("%s: %s", test.name, text)
 			}
-			if remote == strings.Contains(text, b.root) && test.file != "" &&
-				!strings.Contains(text, `"status":"error"`) {
+			if remote == strings.Contains(text, b.root) && test.file != "" && !strings.Contains(text, `"status":"error"`) {
 				t.Errorf("%s, remote %v: %s", test.name, remote, text)
 			}
 			if test.file == provenance.ScriptExecutionsFile && records.Invocation == nil {
@@ -100,13 +91,11 @@ func TestRecorder(t *testing.T) {
 
 // The digests of output that is withheld are not told with the records either.
 func TestRecorderSeals(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-		Release: policy.ReleaseOpaque}, workspace: "ro"})
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: "ro"})
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}
-	result, err := ses.RunScript(t.Context(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 	if err != nil || result.Stdout.Withheld == nil {
 		t.Fatalf("run = %+v, %v", result, err)
 	}
@@ -116,8 +105,7 @@ func TestRecorderSeals(t *testing.T) {
 	}
 	validator{}.check(t, "records", encode(records))
 	var row cfharness.ScriptExecution
-	if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Digest != "" ||
-		row.Skillsd.TreeDigest == "" {
+	if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Digest != "" || row.Skillsd.TreeDigest == "" {
 		t.Errorf("record = %s, %v", records.Record, err)
 	}
 }
@@ -134,8 +122,7 @@ func TestNoRecords(t *testing.T) {
 	b.records.broken.Store(true)
 	ses, call := b.call("load_skill")
 	call.Records = &Recorder{}
-	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); code(
-		err) != "provenance_unavailable" {
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); code(err) != "provenance_unavailable" {
 		t.Fatal(err)
 	}
 	if records, err := call.Records.Records(false); records != nil || err != nil {
@@ -159,8 +146,7 @@ func TestRunID(t *testing.T) {
 	if first.ID() != "run.A-1_x" {
 		t.Fatalf("id = %s", first.ID())
 	}
-	loaded, err := first.Activate(t.Context(),
-		ActivateRequest{Call: Call{Method: "load_skill", Principal: local}, Skill: "demo"})
+	loaded, err := first.Activate(t.Context(), ActivateRequest{Call: Call{Method: "load_skill", Principal: local}, Skill: "demo"})
 	if err != nil || !strings.HasPrefix(loaded.Output.OutputID, "run.A-1_x:load_skill:") {
 		t.Fatalf("output id %v, %v", loaded, err)
 	}
@@ -172,15 +158,13 @@ func TestRunID(t *testing.T) {
 	}
 	// Others cannot have it, nor what no directory can be called, nor what means another session.
 	far := Call{Principal: policy.Principal{Name: "bob", Evidence: true}, Remote: true}
-	for _, id := range []string{"run.A-1_x", "RUN.a-1_X", "latest", "Latest", "", ".", "..", "../x", "a/b",
-		"a b", strings.Repeat("x", 129), "ü"} {
+	for _, id := range []string{"run.A-1_x", "RUN.a-1_X", "latest", "Latest", "", ".", "..", "../x", "a/b", "a b", strings.Repeat("x", 129), "ü"} {
 		if ses := named(id, far); !strings.HasPrefix(ses.ID(), "ses_") {
 			t.Errorf("%q became the id %q", id, ses.ID())
 		}
 	}
 	// Nor one that another process left a record of.
-	old := &provenance.Event{Session: "earlier", Kind: provenance.KindSessionStarted, Principal: "x",
-		Detail: "d"}
+	old := &provenance.Event{Session: "earlier", Kind: provenance.KindSessionStarted, Principal: "x", Detail: "d"}
 	if err := b.records.Store.(*filestore.Store).Append(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
@@ -210,19 +194,16 @@ func TestRunID(t *testing.T) {
 func TestInvocationHidesSecrets(t *testing.T) {
 	const secret = "a-secret-of-some-length"
 	b := newBench(t, benchOptions{policy: direct})
-	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh",
-		Secrets: []string{"TOKEN"}}})
+	allowed, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/ok.sh", Secrets: []string{"TOKEN"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed,
-		Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
+	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved, Tools: []string{"load_skill", "run_skill_script"}})
 	b.cfg.Secret = func(string) (string, error) { return secret, nil }
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}
-	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-		Args: []string{secret}, Stdin: []byte(secret), Timeout: time.Second}); err != nil {
+	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{secret}, Stdin: []byte(secret), Timeout: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	records, err := call.Records.Records(false)
@@ -230,8 +211,7 @@ func TestInvocationHidesSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(records.Invocation)
-	for _, guess := range []string{secret, string(cfharness.SummarizeText([]byte(secret)).Digest),
-		string(cfharness.SummarizeSequence([]string{secret}).Digest)} {
+	for _, guess := range []string{secret, string(cfharness.SummarizeText([]byte(secret)).Digest), string(cfharness.SummarizeSequence([]string{secret}).Digest)} {
 		if strings.Contains(text, guess) {
 			t.Errorf("%s is in %s", guess, text)
 		}

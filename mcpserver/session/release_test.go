@@ -21,8 +21,7 @@ func (b *bench) runRecorded(t *testing.T) (*RunResult, *cfharness.CallRecords, s
 	t.Helper()
 	ses, call := b.call("run_skill_script")
 	call.Records = &Recorder{}
-	result, err := ses.RunScript(t.Context(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +42,7 @@ func mediated(stdout, exit string) []byte {
 	word := func(policy string) string {
 		switch policy {
 		case "observed":
-			return `"policy":"observed","segments":[{"text":` + string(text[:8]) + `","label":{}},{"text":"` +
-				string(text[8:]) + `,"label":{}}]`
+			return `"policy":"observed","segments":[{"text":` + string(text[:8]) + `","label":{}},{"text":"` + string(text[8:]) + `,"label":{}}]`
 		case "part":
 			return `"policy":"observed","truncated":true,"segments":[{"text":"some ","label":{}},{"text":"of it","label":{}}]`
 		}
@@ -89,20 +87,15 @@ func TestMediation(t *testing.T) {
 				Decision    string
 				ReasonCodes []string
 			}
-			if err := json.Unmarshal(records.Decision, &decision); err != nil ||
-				decision.Decision != row.Decision[0] || decision.ReasonCodes[0] != row.ReasonCodes[0][0] {
-				t.Errorf("decision = %s, %v, want %v %v", records.Decision, err, row.Decision,
-					row.ReasonCodes)
+			if err := json.Unmarshal(records.Decision, &decision); err != nil || decision.Decision != row.Decision[0] || decision.ReasonCodes[0] != row.ReasonCodes[0][0] {
+				t.Errorf("decision = %s, %v, want %v %v", records.Decision, err, row.Decision, row.ReasonCodes)
 			}
 			o := result.Output
-			if o.Type != row.ResultType || string(o.Status) != row.Status || *o.ExitCode != 0 ||
-				string(o.CFCResult.Stdout.Policy) != word ||
-				string(o.CFCResult.Stdout.Label) != `{"confidentiality":["x"]}` ||
-				len(o.CFCResult.Diagnostics) != 1 {
+			if o.Type != row.ResultType || string(o.Status) != row.Status || *o.ExitCode != 0 || string(o.CFCResult.Stdout.Policy) != word ||
+				string(o.CFCResult.Stdout.Label) != `{"confidentiality":["x"]}` || len(o.CFCResult.Diagnostics) != 1 {
 				t.Errorf("output = %s", output)
 			}
-			if released := word == "observed"; released != strings.Contains(output, "secret output") ||
-				released != (len(records.PolicyEvents) == 0) {
+			if released := word == "observed"; released != strings.Contains(output, "secret output") || released != (len(records.PolicyEvents) == 0) {
 				t.Errorf("output = %s, events %s", output, records.PolicyEvents)
 			}
 			_, err = b.shown(Call{Principal: local}, provenance.OutputName(o.OutputID, "stdout"))
@@ -113,18 +106,12 @@ func TestMediation(t *testing.T) {
 			if word == "observed" {
 				return
 			}
-			want := map[string][2]string{"opaque": {"needs-opaque-pass-through",
-				"run_skill_script: stdout was not released by CFC policy"}, "denied": {"not-observable",
-				"run_skill_script: tainted"}}[word]
-			if object == nil || object.Reason != want[0] || object.Detail != want[1] ||
-				object.Handle.HandleID != o.OutputID+":stdout" ||
-				object.Handle.PassThrough != (word == "opaque") ||
-				(object.ByteLength != nil) != (word == "opaque") ||
-				!strings.Contains(string(records.PolicyEvents[0]), object.Handle.HandleID) {
+			want := map[string][2]string{"opaque": {"needs-opaque-pass-through", "run_skill_script: stdout was not released by CFC policy"}, "denied": {"not-observable", "run_skill_script: tainted"}}[word]
+			if object == nil || object.Reason != want[0] || object.Detail != want[1] || object.Handle.HandleID != o.OutputID+":stdout" ||
+				object.Handle.PassThrough != (word == "opaque") || (object.ByteLength != nil) != (word == "opaque") || !strings.Contains(string(records.PolicyEvents[0]), object.Handle.HandleID) {
 				t.Errorf("in place of the stream: %s", output)
 			}
-			if word == "denied" && (strings.Contains(output, `"byteLength":14`) ||
-				strings.Contains(string(encode(records)), `"bytes":14`)) {
+			if word == "denied" && (strings.Contains(output, `"byteLength":14`) || strings.Contains(string(encode(records)), `"bytes":14`)) {
 				t.Errorf("the length of a denied stream shows: %s %s", output, encode(records))
 			}
 		})
@@ -149,38 +136,30 @@ func TestStricterMediation(t *testing.T) {
 		"version":        {[]byte(`{"version":2}`), "", "denied", "denied", false, ""},
 		"without stream": {[]byte(`{"version":1}`), "", "denied", "denied", false, ""},
 		"unknown word":   {mediated("shown", "observed"), "", "denied", "denied", false, ""},
-		"exit code": {mediated("observed", "opaque"), "", "observed", "observed", false,
-			"secret output\n"},
-		"part":     {mediated("part", "observed"), "", "observed", "observed", true, "some of it"},
-		"operator": {mediated("observed", "observed"), policy.ReleaseOpaque, "opaque", "opaque", true, ""},
-		"runtime":  {mediated("denied", "observed"), policy.ReleaseOpaque, "denied", "opaque", true, ""},
-		"none":     {nil, policy.ReleaseOpaque, "opaque", "opaque", true, ""},
+		"exit code":      {mediated("observed", "opaque"), "", "observed", "observed", false, "secret output\n"},
+		"part":           {mediated("part", "observed"), "", "observed", "observed", true, "some of it"},
+		"operator":       {mediated("observed", "observed"), policy.ReleaseOpaque, "opaque", "opaque", true, ""},
+		"runtime":        {mediated("denied", "observed"), policy.ReleaseOpaque, "denied", "opaque", true, ""},
+		"none":           {nil, policy.ReleaseOpaque, "opaque", "opaque", true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-				Release: test.release}, workspace: workspaceOf(test.release)})
+			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: test.release}, workspace: workspaceOf(test.release)})
 			b.runner.result.Mediation, b.runner.result.ExitCode = test.mediation, 77
 			b.runner.result.Out = []sandbox.OutFile{{Name: "report", Data: []byte("r")}}
 			b.load("demo")
 			result, records, output := b.runRecorded(t)
 			m := result.Output.CFCResult
-			if m.Stdout.Policy != test.stdout || m.Stderr.Policy != test.stderr ||
-				(m.ExitCode.Policy == "observed") != test.exit ||
-				(result.Output.ExitCode != nil) != test.exit {
+			if m.Stdout.Policy != test.stdout || m.Stderr.Policy != test.stderr || (m.ExitCode.Policy == "observed") != test.exit || (result.Output.ExitCode != nil) != test.exit {
 				t.Errorf("cfcResult = %s", encode(m))
 			}
-			if got := result.Output.Stdout.Text; (got != nil) != (test.stdout == "observed") || got != nil &&
-				*got != test.text {
+			if got := result.Output.Stdout.Text; (got != nil) != (test.stdout == "observed") || got != nil && *got != test.text {
 				t.Errorf("stdout = %s", output)
 			}
 			seen := output + string(encode(records))
-			if !test.exit && (strings.Contains(seen, `"exitCode":77`) ||
-				strings.Contains(seen, `"value":77`)) || strings.Contains(seen,
-				"report") || strings.Contains(seen, ".stdout\"") || !result.Sealed {
+			if !test.exit && (strings.Contains(seen, `"exitCode":77`) || strings.Contains(seen, `"value":77`)) || strings.Contains(seen, "report") || strings.Contains(seen, ".stdout\"") || !result.Sealed {
 				t.Errorf("what is withheld shows: %s", seen)
 			}
-			if kept := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(kept,
-				`"exitCode": 77`) || !strings.Contains(kept, `.stdout"`) {
+			if kept := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(kept, `"exitCode": 77`) || !strings.Contains(kept, `.stdout"`) {
 				t.Errorf("the record = %s", kept)
 			}
 		})
@@ -196,8 +175,7 @@ func workspaceOf(release policy.Release) sandbox.WorkspaceMode {
 
 // The object in place of a stream commits to it, and the digest of the stream is in the record only.
 func TestWithheldObject(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-		Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
 	b.load("demo")
 	result, records, _ := b.runRecorded(t)
 	object := result.Output.Stdout.Denied
@@ -210,16 +188,13 @@ func TestWithheldObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := row.Skillsd.Stdout
-	if x.Withheld != "opaque" || x.Digest.String() != b.runner.result.Stdout.SHA256 || len(x.Salt) < 26 ||
-		object.Digest != godigest.FromString(x.Salt+x.Digest.String()) || *object.ByteLength != 14 {
+	if x.Withheld != "opaque" || x.Digest.String() != b.runner.result.Stdout.SHA256 || len(x.Salt) < 26 || object.Digest != godigest.FromString(x.Salt+x.Digest.String()) || *object.ByteLength != 14 {
 		t.Errorf("object %s, record %+v", encode(object), x)
 	}
-	if got, want := b.events(), "session.started activated script_requested policy.denied policy.denied "+
-		"script_executed"; got != want {
+	if got, want := b.events(), "session.started activated script_requested policy.denied policy.denied script_executed"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
-	if len(records.PolicyEvents) != 2 || object.EventID != records.EventIDs[0] ||
-		strings.Contains(string(encode(records)), x.Salt) {
+	if len(records.PolicyEvents) != 2 || object.EventID != records.EventIDs[0] || strings.Contains(string(encode(records)), x.Salt) {
 		t.Errorf("object %s, records %s", encode(object), encode(records))
 	}
 }
@@ -227,8 +202,7 @@ func TestWithheldObject(t *testing.T) {
 // If the outcome of a run whose output is withheld cannot be recorded, nothing more runs until it is, and
 // each event is recorded once.
 func TestWithheldUnrecorded(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-		Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
 	b.load("demo")
 	b.records.noResult.Store(true)
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" {
@@ -239,8 +213,7 @@ func TestWithheldUnrecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	const run = " policy.denied policy.denied script_executed"
-	if got, want := b.events(), "session.started activated script_requested"+run+" script_requested"+
-		run; got != want {
+	if got, want := b.events(), "session.started activated script_requested"+run+" script_requested"+run; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
 }
@@ -253,11 +226,9 @@ func TestWholeStreams(t *testing.T) {
 		want   string // nil: cut
 		offset int64
 	}{
-		"whole": {sandbox.Stream{Head: []byte(long), Total: int64(len(long))}, long, 0},
-		"kept": {sandbox.Stream{Head: []byte("begin\n"), Tail: []byte("end\n"), Total: 1000,
-			Truncated: true}, "begin\nend\n", 996},
-		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "",
-			600_000 - maxWholeStream/3},
+		"whole":                  {sandbox.Stream{Head: []byte(long), Total: int64(len(long))}, long, 0},
+		"kept":                   {sandbox.Stream{Head: []byte("begin\n"), Tail: []byte("end\n"), Total: 1000, Truncated: true}, "begin\nend\n", 996},
+		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - maxWholeStream/3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})
@@ -269,23 +240,17 @@ func TestWholeStreams(t *testing.T) {
 			if test.want != "" && *o.Stdout.Text != test.want || len(output) > 8<<20 {
 				t.Errorf("%d bytes of stdout, %d of the answer", len(*o.Stdout.Text), len(output))
 			}
-			if cut := o.StdoutTruncated != nil; cut != (test.offset > 0) ||
-				cut != o.CFCResult.Stdout.Truncated ||
-				o.CFCResult.Stdout.Segments[len(o.CFCResult.Stdout.Segments)-1].Offset != test.offset {
+			if cut := o.StdoutTruncated != nil; cut != (test.offset > 0) || cut != o.CFCResult.Stdout.Truncated || o.CFCResult.Stdout.Segments[len(o.CFCResult.Stdout.Segments)-1].Offset != test.offset {
 				t.Errorf("truncated %v, segments %.300s", cut, encode(o.CFCResult.Stdout.Segments))
 			}
 			if shown := len(result.Stdout.Head) + len(result.Stdout.Tail); shown > headShare+tailShare {
 				t.Errorf("the model is shown %d bytes", shown)
 			}
 			var row cfharness.ScriptExecution
-			if err := json.Unmarshal(records.Record, &row); err != nil ||
-				row.Skillsd.Stdout.Shown.Digest != godigest.FromString(*o.Stdout.Text) ||
-				row.Skillsd.Stdout.URI == "" || row.Skillsd.Stderr.URI != "" {
+			if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Shown.Digest != godigest.FromString(*o.Stdout.Text) || row.Skillsd.Stdout.URI == "" || row.Skillsd.Stderr.URI != "" {
 				t.Errorf("row = %.2000s, %v", records.Record, err)
 			}
-			if text := b.mustHave(Call{Principal: local},
-				strings.TrimPrefix(row.Skillsd.Stdout.URI, ArtifactBase)); text != string(
-				test.stdout.Head)+string(test.stdout.Tail) {
+			if text := b.mustHave(Call{Principal: local}, strings.TrimPrefix(row.Skillsd.Stdout.URI, ArtifactBase)); text != string(test.stdout.Head)+string(test.stdout.Tail) {
 				t.Errorf("%s has %d bytes", row.Skillsd.Stdout.URI, len(text))
 			}
 			if *o.CFCResult.ExitCode.Value != 0 || o.CFCResult.Stderr.Segments == nil {
@@ -296,8 +261,7 @@ func TestWholeStreams(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.runner.result.Stdout.Head, b.runner.result.Outcome = []byte(long), sandbox.TimedOut
 	b.load("demo")
-	if result, err := b.run("demo", "scripts/ok.sh"); err != nil ||
-		len(*result.Output.Stdout.Text) > headShare+tailShare || result.Output.CFCResult != nil {
+	if result, err := b.run("demo", "scripts/ok.sh"); err != nil || len(*result.Output.Stdout.Text) > headShare+tailShare || result.Output.CFCResult != nil {
 		t.Errorf("without records: %v, %d bytes", err, len(*result.Output.Stdout.Text))
 	}
 	if result, _, _ := b.runRecorded(t); result.Output.CFCResult.ExitCode.Reason != "no exit code: timeout" {
@@ -320,8 +284,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 		force bool
 		want  string
 	}{{false, ""}, {true, "---\nname: demo\ndescription: For tests.\n---\nDo it.\n"}} {
-		loaded, err := ses.Activate(t.Context(),
-			ActivateRequest{Call: call, Skill: "demo", Force: test.force})
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: test.force})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,8 +293,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 		if content := o.Content; (content != nil) != test.force || content != nil && *content != test.want {
 			t.Errorf("force %v: content of %s", test.force, encode(o))
 		}
-		if len(o.Resources) != 3 || o.Resources[0].ResourcePath != "/workspace/skills/demo/notes.md" ||
-			strings.Contains(string(encode(o)), b.root) {
+		if len(o.Resources) != 3 || o.Resources[0].ResourcePath != "/workspace/skills/demo/notes.md" || strings.Contains(string(encode(o)), b.root) {
 			t.Errorf("force %v: resources of %s", test.force, encode(o))
 		}
 	}

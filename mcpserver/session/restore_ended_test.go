@@ -44,9 +44,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 			}
 			stricter := remote(alice, false, protocol, "", loaded.Handle)
 			stricter.Mode = policy.EnforceStrict
-			if _, err := again.ReadResource(t.Context(),
-				ReadRequest{Call: stricter, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(
-				err) != string(policy.CodeDirectCommandRequired) {
+			if _, err := again.ReadResource(t.Context(), ReadRequest{Call: stricter, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != string(policy.CodeDirectCommandRequired) {
 				t.Fatal(err)
 			}
 			b.EndProtocolSession(protocol)
@@ -104,8 +102,7 @@ func TestOpenElsewhereIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := other.session(remote(alice, false, "p2", "", loaded.Handle))
-	if again.activated("demo") == nil || again.activated("narrow") == nil ||
-		again.raise(0) != policy.EnforceExplicit {
+	if again.activated("demo") == nil || again.activated("narrow") == nil || again.raise(0) != policy.EnforceExplicit {
 		t.Errorf("restored with mode %s: %v", again.raise(0), again.active)
 	}
 	if err := other.End(t.Context()); err != nil {

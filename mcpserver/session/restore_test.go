@@ -64,26 +64,19 @@ func TestHandlesSurviveRestart(t *testing.T) {
 		active bool
 		known  bool
 	}{
-		{name: "on stdio", first: Call{Principal: local}, then: Call{Principal: local}, active: true,
-			known: true},
-		{name: "over the network, without any session", first: remote(alice, true, "", "", ""),
-			then: remote(alice, false, "", "", ""), active: true, known: true},
-		{name: "in another protocol session", first: remote(alice, true, "p1", "", ""),
-			then: remote(alice, false, "p2", "", ""), active: true, known: true},
-		{name: "another principal", first: remote(alice, true, "", "", ""),
-			then: remote(bob, false, "", "", "")},
+		{name: "on stdio", first: Call{Principal: local}, then: Call{Principal: local}, active: true, known: true},
+		{name: "over the network, without any session", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""), active: true, known: true},
+		{name: "in another protocol session", first: remote(alice, true, "p1", "", ""), then: remote(alice, false, "p2", "", ""), active: true, known: true},
+		{name: "another principal", first: remote(alice, true, "", "", ""), then: remote(bob, false, "", "", "")},
 		{name: "too late", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""),
 			later: HandleLife + time.Minute},
-		{name: "of a skill that changed", first: remote(alice, true, "", "", ""),
-			then: remote(alice, false, "", "", ""), known: true,
+		{name: "of a skill that changed", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""), known: true,
 			change: func(b *bench) {
-				if err := os.WriteFile(filepath.Join(b.root, "demo", "scripts", "ok.sh"),
-					[]byte("#!/bin/sh\nrm -r .\n"), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(b.root, "demo", "scripts", "ok.sh"), []byte("#!/bin/sh\nrm -r .\n"), 0o644); err != nil {
 					b.t.Fatal(err)
 				}
 			}},
-		{name: "of a skill that is gone", first: remote(alice, true, "", "", ""),
-			then: remote(alice, false, "", "", ""), known: true,
+		{name: "of a skill that is gone", first: remote(alice, true, "", "", ""), then: remote(alice, false, "", "", ""), known: true,
 			change: func(b *bench) {
 				if err := os.RemoveAll(filepath.Join(b.root, "demo")); err != nil {
 					b.t.Fatal(err)
@@ -125,8 +118,7 @@ func TestHandlesSurviveRestart(t *testing.T) {
 			}
 			// Without the handle nothing is active.
 			tt.then.Handle = ""
-			if tt.then.Remote && tt.then.ProtocolSession == "" &&
-				b.session(tt.then).activated("demo") != nil {
+			if tt.then.Remote && tt.then.ProtocolSession == "" && b.session(tt.then).activated("demo") != nil {
 				t.Error("the skill is active for calls without the handle")
 			}
 		})
@@ -155,8 +147,7 @@ func TestClientSessionGoesOn(t *testing.T) {
 	for _, first := range []Call{{Principal: local, ClientSession: "c1"}, remote(alice, true, "", "c1", "")} {
 		b := newBench(t, benchOptions{})
 		first.Method = "load_skill"
-		if _, err := b.session(first).Activate(t.Context(),
-			ActivateRequest{Call: first, Skill: "demo"}); err != nil {
+		if _, err := b.session(first).Activate(t.Context(), ActivateRequest{Call: first, Skill: "demo"}); err != nil {
 			t.Fatal(err)
 		}
 		other := first
@@ -183,8 +174,7 @@ func TestApprovalsDoNotSurvive(t *testing.T) {
 	b := newBench(t, benchOptions{allow: []string{"demo:scripts/ok.sh"}})
 	loaded := b.load("demo")
 	ses, call := b.call("run_skill_script")
-	ses.approved[approval.Key{Skill: "demo", Path: "scripts/ok.sh",
-		Tree: ses.activated("demo").index.TreeDigest}] = true
+	ses.approved[approval.Key{Skill: "demo", Path: "scripts/ok.sh", Tree: ses.activated("demo").index.TreeDigest}] = true
 	b = b.restart()
 	call.Handle = loaded.Handle
 	again, err := b.Open(t.Context(), call)
@@ -197,8 +187,7 @@ func TestApprovalsDoNotSurvive(t *testing.T) {
 func TestGuessedHandlesAreCheap(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	call := remote(alice, true, "", "", "")
-	if _, err := b.session(call).Activate(t.Context(),
-		ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+	if _, err := b.session(call).Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
 		t.Fatal(err)
 	}
 	b = b.restart()
@@ -217,8 +206,7 @@ func TestGuessedHandlesAreCheap(t *testing.T) {
 // A call that narrows itself, or names a parent, has a session of its own that names its parent; it
 // inherits nothing.
 func TestChildSessions(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Profiles: []policy.Profile{{Name: "notes",
-		Skills: []string{"narrow"}}}}})
+	b := newBench(t, benchOptions{policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
 	b.load("demo")
 	parent, call := b.call("load_skill")
 	call.Profile = "notes"
@@ -230,8 +218,7 @@ func TestChildSessions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := b.started(child.ID()); e.Parent != parent.ID() ||
-		!strings.Contains(string(e.Row), `"profile":"notes"`) {
+	if e := b.started(child.ID()); e.Parent != parent.ID() || !strings.Contains(string(e.Row), `"profile":"notes"`) {
 		t.Errorf("the child began with %+v", e)
 	}
 	if parent.activated("narrow") != nil {
@@ -243,8 +230,7 @@ func TestChildSessions(t *testing.T) {
 		t.Errorf("the handle leads to %s", found.ID())
 	}
 	for _, name := range []string{"demo", "there-is-none"} {
-		if _, err := child.Activate(t.Context(),
-			ActivateRequest{Call: call, Skill: name}); code(err) != string(policy.CodeProfileExcludes) {
+		if _, err := child.Activate(t.Context(), ActivateRequest{Call: call, Skill: name}); code(err) != string(policy.CodeProfileExcludes) {
 			t.Errorf("load %s: %v", name, err)
 		}
 	}
@@ -257,8 +243,7 @@ func TestChildSessions(t *testing.T) {
 
 // What is preloaded is so for those alone who may see it.
 func TestPreloadIsNarrowed(t *testing.T) {
-	b := newBench(t, benchOptions{preload: []string{"demo"},
-		policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
+	b := newBench(t, benchOptions{preload: []string{"demo"}, policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
 	_, call := b.call("load_skill")
 	if b.Current().activated("demo") == nil {
 		t.Error("the session of the process has not what is preloaded")
@@ -272,8 +257,7 @@ func TestPreloadIsNarrowed(t *testing.T) {
 // A call that narrows itself shares no session with one that does not, whatever its client's id, and
 // sees through no handle what its profile excludes.
 func TestNarrowedCallsAreApart(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Profiles: []policy.Profile{{Name: "notes",
-		Skills: []string{"narrow"}}}}})
+	b := newBench(t, benchOptions{policy: policy.Config{Profiles: []policy.Profile{{Name: "notes", Skills: []string{"narrow"}}}}})
 	call := remote(alice, true, "p1", "c1", "")
 	wide := b.session(call)
 	loaded, err := wide.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
@@ -306,8 +290,7 @@ func TestNarrowedCallsAreApart(t *testing.T) {
 
 // What is restored is no wider and no laxer than it was.
 func TestRestoredAsNarrowAndStrict(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled,
-		Profiles: []policy.Profile{{Name: "notes", Skills: []string{"demo"}}}}})
+	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled, Profiles: []policy.Profile{{Name: "notes", Skills: []string{"demo"}}}}})
 	for _, first := range []Call{remote(alice, true, "", "", ""), {Method: "load_skill", Principal: local}} {
 		first.Profile = "notes"
 		narrow := b.session(first)
@@ -318,8 +301,7 @@ func TestRestoredAsNarrowAndStrict(t *testing.T) {
 		first.Profile, first.Handle = "", loaded.Handle
 		raised := first
 		raised.Mode = policy.EnforceExplicit
-		if _, err := narrow.ReadResource(t.Context(),
-			ReadRequest{Call: raised, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+		if _, err := narrow.ReadResource(t.Context(), ReadRequest{Call: raised, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
 			t.Fatal(err)
 		}
 		again := b.restart()
@@ -327,8 +309,7 @@ func TestRestoredAsNarrowAndStrict(t *testing.T) {
 		if ses == again.process || ses.profile != "notes" || ses.activated("demo") == nil {
 			t.Errorf("restored in %s, narrowed to %q", ses.ID(), ses.profile)
 		}
-		if _, err := ses.Activate(t.Context(),
-			ActivateRequest{Call: first, Skill: "narrow"}); code(err) != string(policy.CodeProfileExcludes) {
+		if _, err := ses.Activate(t.Context(), ActivateRequest{Call: first, Skill: "narrow"}); code(err) != string(policy.CodeProfileExcludes) {
 			t.Errorf("the profile was lost: %v", err)
 		}
 		if mode := ses.raise(0); mode != policy.EnforceExplicit {
@@ -341,14 +322,12 @@ func TestRestoredAsNarrowAndStrict(t *testing.T) {
 func TestChildInheritsNothingAfterRestart(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	parent := Call{Method: "load_skill", Principal: local, ClientSession: "c1"}
-	if _, err := b.session(parent).Activate(t.Context(),
-		ActivateRequest{Call: parent, Skill: "demo"}); err != nil {
+	if _, err := b.session(parent).Activate(t.Context(), ActivateRequest{Call: parent, Skill: "demo"}); err != nil {
 		t.Fatal(err)
 	}
 	child := parent
 	child.Parent = "c1"
-	if _, err := b.session(child).Activate(t.Context(),
-		ActivateRequest{Call: child, Skill: "narrow"}); err != nil {
+	if _, err := b.session(child).Activate(t.Context(), ActivateRequest{Call: child, Skill: "narrow"}); err != nil {
 		t.Fatal(err)
 	}
 	b = b.restart()

@@ -23,8 +23,7 @@ func ended(t *testing.T, o benchOptions, change func(b *bench)) (b *bench, id, h
 	b = newBench(t, o)
 	handle = b.load("demo").Handle
 	id = b.Current().ID()
-	if _, err := b.run("demo", "scripts/ok.sh"); err != nil &&
-		code(err) != string(policy.CodeDirectCommandRequired) {
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil && code(err) != string(policy.CodeDirectCommandRequired) {
 		t.Fatal(err)
 	}
 	b.Current().background.Wait()
@@ -43,8 +42,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	ses := b.Current()
-	if ses.ID() != id || ses.activated("demo") == nil || !ses.ownsSum(sha256.Sum256([]byte(handle))) ||
-		len(ses.approved) != 0 {
+	if ses.ID() != id || ses.activated("demo") == nil || !ses.ownsSum(sha256.Sum256([]byte(handle))) || len(ses.approved) != 0 {
 		t.Errorf("resumed as %s, active %v", ses.ID(), ses.active)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
@@ -56,8 +54,7 @@ func TestResume(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, e := range all {
-		if at := strings.Index(string(e.Row), `"outputId":"`); at >= 0 &&
-			e.Kind == provenance.KindScriptExecuted {
+		if at := strings.Index(string(e.Row), `"outputId":"`); at >= 0 && e.Kind == provenance.KindScriptExecuted {
 			id, _, _ := strings.Cut(string(e.Row)[at+12:], `"`)
 			if seen[id] {
 				t.Errorf("output %s was numbered twice", id)
@@ -93,25 +90,19 @@ func TestResumeDrift(t *testing.T) {
 		change func(*bench)
 		drift  string
 	}{
-		{"instructions", write("SKILL.md", "---\nname: demo\ndescription: For tests.\n---\nDo evil.\n"),
-			"resume-skill-digest-drift: demo: SKILL.md"},
-		{"a script", write("scripts/ok.sh", "#!/bin/sh\nrm -r .\n"),
-			"resume-script-drift: demo: scripts/ok.sh"},
+		{"instructions", write("SKILL.md", "---\nname: demo\ndescription: For tests.\n---\nDo evil.\n"), "resume-skill-digest-drift: demo: SKILL.md"},
+		{"a script", write("scripts/ok.sh", "#!/bin/sh\nrm -r .\n"), "resume-script-drift: demo: scripts/ok.sh"},
 		{"a file", write("notes.md", "other\n"), "resume-resource-drift: demo: notes.md"},
 		{"one more file", write("more.md", "more\n"), "resume-resource-drift: demo: more.md"},
-		{"one file less", func(b *bench) { os.Remove(filepath.Join(b.root, "demo", "notes.md")) },
-			"resume-resource-drift: demo: notes.md"},
-		{"the skill is gone", func(b *bench) { os.RemoveAll(filepath.Join(b.root, "demo")) },
-			"resume-skill-missing: demo"},
-		{"the root is gone", func(b *bench) { os.Rename(b.root, b.root+".away") },
-			"resume-root-unavailable: demo"},
+		{"one file less", func(b *bench) { os.Remove(filepath.Join(b.root, "demo", "notes.md")) }, "resume-resource-drift: demo: notes.md"},
+		{"the skill is gone", func(b *bench) { os.RemoveAll(filepath.Join(b.root, "demo")) }, "resume-skill-missing: demo"},
+		{"the root is gone", func(b *bench) { os.Rename(b.root, b.root+".away") }, "resume-root-unavailable: demo"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, tt.change)
 			err := b.Resume(t.Context(), id, local, false)
 			var drifted *DriftedError
-			if !errors.As(err, &drifted) || len(drifted.Drifts) != 1 ||
-				drifted.Drifts[0].String() != tt.drift {
+			if !errors.As(err, &drifted) || len(drifted.Drifts) != 1 || drifted.Drifts[0].String() != tt.drift {
 				t.Fatalf("Resume: %v", err)
 			}
 			if b.Current() != nil {
@@ -119,8 +110,7 @@ func TestResumeDrift(t *testing.T) {
 			}
 			all := events(t, b, id)
 			kinds := []provenance.Kind{all[len(all)-3].Kind, all[len(all)-2].Kind, all[len(all)-1].Kind}
-			if !slices.Equal(kinds, []provenance.Kind{provenance.KindSessionResumed,
-				provenance.KindDriftDetected, provenance.KindSessionEnded}) {
+			if !slices.Equal(kinds, []provenance.Kind{provenance.KindSessionResumed, provenance.KindDriftDetected, provenance.KindSessionEnded}) {
 				t.Errorf("recorded %v", kinds)
 			}
 		})
@@ -130,8 +120,7 @@ func TestResumeDrift(t *testing.T) {
 // With reload a changed skill is active as it is now, and its instructions are sent again.
 func TestResumeReload(t *testing.T) {
 	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
-		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"),
-			0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
 			b.t.Fatal(err)
 		}
 	})
@@ -159,8 +148,7 @@ func TestResumeMode(t *testing.T) {
 		t.Errorf("the mode was not raised for the session: %v", err)
 	}
 	b = b.restart()
-	if err := b.Resume(t.Context(), id, local, false); err != nil ||
-		b.Current().raise(0) != policy.EnforceExplicit {
+	if err := b.Resume(t.Context(), id, local, false); err != nil || b.Current().raise(0) != policy.EnforceExplicit {
 		t.Errorf("resumed in another mode: %v", err)
 	}
 	b = b.restart()
@@ -180,8 +168,7 @@ func TestResumeNumbersDecisions(t *testing.T) {
 	b.Current().background.Wait()
 	read := func() error {
 		ses, call := b.call("read_skill_resource")
-		_, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+		_, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
 		return err
 	}
 	b.records.broken.Store(true)
@@ -223,8 +210,7 @@ func TestResumeNumbersDecisions(t *testing.T) {
 // instructions until the model asks for them.
 func TestResumeAfterReload(t *testing.T) {
 	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
-		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"),
-			0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("other\n"), 0o644); err != nil {
 			b.t.Fatal(err)
 		}
 	})

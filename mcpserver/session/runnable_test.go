@@ -20,8 +20,7 @@ func TestRunnable(t *testing.T) {
 	closed.ClosedTiers = []skills.Tier{skills.TierBuiltin}
 	strict := policy.Config{Mode: policy.EnforceStrict, Role: policy.DirectCommand}
 	narrow := direct
-	narrow.Profiles = []policy.Profile{{Name: "other", Scripts: []string{"demo:scripts/x.rb"}},
-		{Name: "same", Scripts: []string{"demo:" + script}}}
+	narrow.Profiles = []policy.Profile{{Name: "other", Scripts: []string{"demo:scripts/x.rb"}}, {Name: "same", Scripts: []string{"demo:" + script}}}
 	for _, test := range []struct {
 		name    string
 		options benchOptions
@@ -32,19 +31,15 @@ func TestRunnable(t *testing.T) {
 		{"allowed", benchOptions{policy: direct}, "", false, ""},
 		{"allowed, strict", benchOptions{policy: strict}, "", false, ""},
 		{"wrong pin", benchOptions{policy: direct, allow: pin("0")}, "", false, "script_snapshot_mismatch"},
-		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, "", false,
-			"script_not_allowlisted"},
+		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, "", false, "script_not_allowlisted"},
 		{"closed tier", benchOptions{policy: closed}, "", false, "tier_denied"},
 		{"profile of the call", benchOptions{policy: narrow}, "other", false, "profile_excludes"},
 		{"profile that includes it", benchOptions{policy: narrow}, "same", false, ""},
 		{"no evidence", benchOptions{}, "", false, "direct_command_required"},
 		{"disabled", benchOptions{policy: policy.Config{Mode: policy.Disabled}}, "", false, ""},
-		{"third party", benchOptions{policy: direct, tier: skills.TierThirdParty}, "", false,
-			"approval_required"},
-		{"third party, who can be asked", benchOptions{policy: direct, tier: skills.TierThirdParty}, "", true,
-			""},
-		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, "", true,
-			"output_not_released"},
+		{"third party", benchOptions{policy: direct, tier: skills.TierThirdParty}, "", false, "approval_required"},
+		{"third party, who can be asked", benchOptions{policy: direct, tier: skills.TierThirdParty}, "", true, ""},
+		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, "", true, "output_not_released"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, test.options)
@@ -52,8 +47,7 @@ func TestRunnable(t *testing.T) {
 			ses, call := b.call("run_skill_script")
 			call.Profile = test.profile
 			before := b.events()
-			r := RunRequest{Call: call, Skill: "demo", Path: script, Timeout: time.Second,
-				CanAsk: test.canAsk}
+			r := RunRequest{Call: call, Skill: "demo", Path: script, Timeout: time.Second, CanAsk: test.canAsk}
 			got := ""
 			if denial := ses.Runnable(loaded.Skill, r); denial != nil {
 				got = string(denial.Code)

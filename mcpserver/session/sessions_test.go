@@ -18,8 +18,7 @@ var alice, bob = policy.Principal{Name: "alice"}, policy.Principal{Name: "bob"}
 
 // remote is a call of a client over the network, one that loads a skill when opens says so.
 func remote(p policy.Principal, opens bool, protocol, client, handle string) Call {
-	call := Call{Method: "read_skill_resource", Principal: p, Remote: true, ProtocolSession: protocol,
-		ClientSession: client, Handle: handle, Opens: opens}
+	call := Call{Method: "read_skill_resource", Principal: p, Remote: true, ProtocolSession: protocol, ClientSession: client, Handle: handle, Opens: opens}
 	if opens {
 		call.Method = "load_skill"
 	}
@@ -103,8 +102,7 @@ func TestRemoteSessionKeys(t *testing.T) {
 		{"other principal, protocol session", remote(bob, false, "p1", "", ""), nil},
 		{"other principal, client's id", remote(bob, false, "", "c1", ""), nil},
 		{"other principal, none", remote(bob, false, "", "", ""), nil},
-		{"principal and id that read the same",
-			remote(policy.Principal{Name: "aliceclient:"}, false, "", "c1", ""), nil},
+		{"principal and id that read the same", remote(policy.Principal{Name: "aliceclient:"}, false, "", "c1", ""), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := b.session(tt.call)
@@ -150,8 +148,7 @@ func TestRemoteHandles(t *testing.T) {
 	if after := len(b.kinds(owner)); after != before {
 		t.Errorf("the owner's record grew by %d events", after-before)
 	}
-	if kinds := b.kinds(b.session(remote(bob, false, "", "", ""))); !slices.Contains(kinds,
-		provenance.KindPolicyDenied) {
+	if kinds := b.kinds(b.session(remote(bob, false, "", "", ""))); !slices.Contains(kinds, provenance.KindPolicyDenied) {
 		t.Errorf("bob's record = %v", kinds)
 	}
 	opened := 0
@@ -168,8 +165,7 @@ func TestRemoteHandles(t *testing.T) {
 		call.Method = "run_skill_script"
 		ses, err := b.Open(t.Context(), call)
 		if err == nil {
-			_, err = ses.RunScript(t.Context(),
-				RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 		}
 		return code(err)
 	}
@@ -192,8 +188,7 @@ func TestRemoteSessionsBounded(t *testing.T) {
 	busy, leave := b.enter(remote(alice, false, "busy", "", ""))
 	kept := b.session(remote(bob, false, "kept", "", ""))
 	first := b.session(remote(alice, false, "first", "", ""))
-	if _, err := first.Activate(t.Context(), ActivateRequest{Call: remote(alice, true, "first", "", ""),
-		Skill: "demo"}); err != nil {
+	if _, err := first.Activate(t.Context(), ActivateRequest{Call: remote(alice, true, "first", "", ""), Skill: "demo"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 * maxRemoteEach {
@@ -244,8 +239,7 @@ func TestRemoteSessionsEnd(t *testing.T) {
 	read := func(call Call) *Session {
 		t.Helper()
 		ses := b.session(call)
-		if _, err := ses.ReadResource(t.Context(),
-			ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+		if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
 			t.Fatal(err)
 		}
 		return ses
@@ -262,9 +256,7 @@ func TestRemoteSessionsEnd(t *testing.T) {
 		t.Errorf("protocol session ended: %v, client's own: %v", ended(protocol), ended(client))
 	}
 	late := remote(alice, false, "p1", "", "")
-	if _, err := protocol.RunScript(t.Context(),
-		RunRequest{Call: late, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(
-		CodeProvenanceUnavailable) || !ended(protocol) {
+	if _, err := protocol.RunScript(t.Context(), RunRequest{Call: late, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeProvenanceUnavailable) || !ended(protocol) {
 		t.Errorf("a run in a session that has ended: %v", err)
 	}
 	call := remote(alice, true, "", "", "")
@@ -298,14 +290,11 @@ func TestRemoteSessionsAtOnce(t *testing.T) {
 				ses, err := b.Open(ctx, call)
 				if err != nil {
 					t.Error(err)
-				} else if _, err := ses.Activate(ctx,
-					ActivateRequest{Call: call, Skill: "demo"}); err != nil {
+				} else if _, err := ses.Activate(ctx, ActivateRequest{Call: call, Skill: "demo"}); err != nil {
 					t.Error(err)
 				} else {
 					call.Method = "run_skill_script"
-					if _, err := ses.RunScript(ctx,
-						RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
-							Timeout: time.Second}); err != nil {
+					if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -27,15 +27,12 @@ type turnBench struct {
 
 func newTurnBench(t *testing.T) *turnBench {
 	t.Helper()
-	b := &turnBench{cacheBench: newCacheBench(t, native.New(nil), "sh", []string{"go.sh"},
-		map[string]string{"go.sh": "#!/bin/sh\necho ran\n"}), secret: "Zq7#Kw9!Xv5&Jh3?mN"}
-	list, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/go.sh",
-		Secrets: []string{"TOKEN"}, Release: policy.ReleaseObserved}})
+	b := &turnBench{cacheBench: newCacheBench(t, native.New(nil), "sh", []string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\necho ran\n"}), secret: "Zq7#Kw9!Xv5&Jh3?mN"}
+	list, err := policy.NewAllowlist([]policy.Entry{{Skill: "demo", Path: "scripts/go.sh", Secrets: []string{"TOKEN"}, Release: policy.ReleaseObserved}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: list,
-		Tools: []string{"load_skill", "run_skill_script"}})
+	b.cfg.Policy = policy.New(policy.Config{Role: policy.DirectCommand, Allowlist: list, Tools: []string{"load_skill", "run_skill_script"}})
 	b.cfg.Secret = func(string) (string, error) {
 		if b.secret == "" {
 			return "", errors.New("gone")
@@ -106,16 +103,14 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 			}
 			b.load("demo")
 		}, string(policy.CodeScriptSnapshotMismatch), provenance.KindPolicyDenied},
-		"secret gone": {func(_ *testing.T, b *turnBench, _ string) { b.secret = "" }, string(CodeEnvDenied),
-			provenance.KindScriptExecuted},
+		"secret gone": {func(_ *testing.T, b *turnBench, _ string) { b.secret = "" }, string(CodeEnvDenied), provenance.KindScriptExecuted},
 		"policy": {func(_ *testing.T, b *turnBench, _ string) {
 			b.cfg.Policy = policy.New(policy.Config{Tools: []string{"load_skill", "run_skill_script"}})
 		}, string(policy.CodeScriptNotAllowlisted), provenance.KindPolicyDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTurnBench(t)
-			result, err := b.runAfter(t.Context(), RunRequest{},
-				func() { test.while(t, b, filepath.Join(b.root, "demo/scripts/go.sh")) })
+			result, err := b.runAfter(t.Context(), RunRequest{}, func() { test.while(t, b, filepath.Join(b.root, "demo/scripts/go.sh")) })
 			if code(err) != test.want {
 				t.Errorf("RunScript = %+v, %v, want %q", result, err, test.want)
 			}
@@ -123,8 +118,7 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 				t.Errorf("RunScript = %+v", result)
 			}
 			events := strings.Fields(b.events())
-			if last := events[len(events)-1]; last != kind(test.last) ||
-				strings.Count(b.events(), kind(provenance.KindScriptRequested)) != 1 {
+			if last := events[len(events)-1]; last != kind(test.last) || strings.Count(b.events(), kind(provenance.KindScriptRequested)) != 1 {
 				t.Errorf("events = %s", events)
 			}
 			if b.queue.State().Free != 1 || b.queue.State().Principals != 0 {
@@ -142,8 +136,7 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 	cfg.Role = ""
 	b.cfg.Policy = policy.New(cfg)
 	ses, call := b.call("run_skill_script")
-	request := RunRequest{Call: call, Skill: "demo", Path: "scripts/go.sh", Timeout: time.Minute,
-		CanAsk: true}
+	request := RunRequest{Call: call, Skill: "demo", Path: "scripts/go.sh", Timeout: time.Minute, CanAsk: true}
 	_, err := ses.RunScript(t.Context(), request)
 	question, ok := errors.AsType[*Question](err)
 	if !ok {
@@ -153,14 +146,12 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 		return strings.Count(b.artifact(provenance.PolicyTraceFile), `"`+cfharness.TypePolicyDecision+`"`)
 	}
 	before := decisions()
-	result, err := b.runAfter(t.Context(), RunRequest{CanAsk: true,
-		Answer: &Answer{State: question.State, Action: "accept"}}, func() {})
+	result, err := b.runAfter(t.Context(), RunRequest{CanAsk: true, Answer: &Answer{State: question.State, Action: "accept"}}, func() {})
 	if err != nil || result.Stdout.Head != "ran\n" {
 		t.Errorf("RunScript = %+v, %v", result, err)
 	}
 	events := b.events()
-	if strings.Count(events, kind(provenance.KindApprovalAsked)) != 1 ||
-		strings.Count(events, kind(provenance.KindApprovalAnswered)) != 1 {
+	if strings.Count(events, kind(provenance.KindApprovalAsked)) != 1 || strings.Count(events, kind(provenance.KindApprovalAnswered)) != 1 {
 		t.Errorf("events = %s", events)
 	}
 	if got := decisions() - before; got != 1 {
@@ -198,8 +189,7 @@ func TestWaitHoldsNoDescriptors(t *testing.T) {
 		files := map[string]int{}
 		for _, entry := range entries {
 			// What belongs to the test's own runtime begins otherwise.
-			if target, err := os.Readlink(filepath.Join(dir, entry.Name())); err == nil &&
-				strings.HasPrefix(target, "/") {
+			if target, err := os.Readlink(filepath.Join(dir, entry.Name())); err == nil && strings.HasPrefix(target, "/") {
 				files[target]++
 			}
 		}
@@ -243,8 +233,7 @@ func TestWaitsAreBoundedByDescriptors(t *testing.T) {
 
 // A run that finds no slot ends the making of a cache, which is made after a later run.
 func TestCacheYieldsItsSlot(t *testing.T) {
-	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"},
-		map[string]string{"main.py": "import m\n", "m.py": large})
+	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"}, map[string]string{"main.py": "import m\n", "m.py": large})
 	b.queue = slots.New(2)
 	started, ended := make(chan struct{}), make(chan bool, 1)
 	b.watched.before = func(ctx context.Context, _ *sandbox.Cmd) {

@@ -13,20 +13,16 @@ import (
 // BenchmarkSecretsOfEvents is what one event costs with a secret declared: as it usually is, and made to
 // cost as much as it can.
 func BenchmarkSecretsOfEvents(b *testing.B) {
-	r, err := redact.New(map[string]string{"TOKEN": "Zq7#Kw9!Xv5&Jh3?mN",
-		"KEY": strings.Repeat("line of a key 0123456789\n", 60)})
+	r, err := redact.New(map[string]string{"TOKEN": "Zq7#Kw9!Xv5&Jh3?mN", "KEY": strings.Repeat("line of a key 0123456789\n", 60)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for name, arg := range map[string]string{"usual": "--verbose",
-		"worst": strings.Repeat(strings.Repeat("Zq7", 680)+"…", 50)} {
-		row := encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, Args: []string{arg},
-			Path: "scripts/ok.sh", CWD: "/workspace"})
+	for name, arg := range map[string]string{"usual": "--verbose", "worst": strings.Repeat(strings.Repeat("Zq7", 680)+"…", 50)} {
+		row := encode(cfharness.ScriptExecution{Type: cfharness.TypeScriptExecution, Args: []string{arg}, Path: "scripts/ok.sh", CWD: "/workspace"})
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(row)))
 			for b.Loop() {
-				secrets.Event(r, &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo",
-					Path: "scripts/ok.sh", Row: row, Decision: row})
+				secrets.Event(r, &provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo", Path: "scripts/ok.sh", Row: row, Decision: row})
 			}
 		})
 	}

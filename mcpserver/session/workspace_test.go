@@ -25,19 +25,14 @@ func TestClientWorkspace(t *testing.T) {
 		mounted bool
 	}{
 		{"mounted", Call{Principal: local, Workspace: named}, false, policy.ReleaseObserved, nil, "", true},
-		{"not listened to", Call{Principal: local, Workspace: named}, true, policy.ReleaseObserved, nil, "",
-			false},
+		{"not listened to", Call{Principal: local, Workspace: named}, true, policy.ReleaseObserved, nil, "", false},
 		{"not named", Call{Principal: local}, false, policy.ReleaseObserved, nil, "", false},
-		{"remote", Call{Principal: alice, Workspace: named, Remote: true, ProtocolSession: "p", Opens: true},
-			false, policy.ReleaseObserved, nil, "", false},
-		{"output not released", Call{Principal: local, Workspace: named}, false, policy.ReleaseNone, nil,
-			"output_not_released", false},
-		{"not to be opened", Call{Principal: local, Workspace: named}, false, policy.ReleaseObserved,
-			errors.New("it is gone"), "cwd_denied", false},
+		{"remote", Call{Principal: alice, Workspace: named, Remote: true, ProtocolSession: "p", Opens: true}, false, policy.ReleaseObserved, nil, "", false},
+		{"output not released", Call{Principal: local, Workspace: named}, false, policy.ReleaseNone, nil, "output_not_released", false},
+		{"not to be opened", Call{Principal: local, Workspace: named}, false, policy.ReleaseObserved, errors.New("it is gone"), "cwd_denied", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand,
-				Release: tt.release}})
+			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: tt.release}})
 			dir, err := os.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
@@ -57,13 +52,11 @@ func TestClientWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.call.Method = "load_skill"
-			if _, err := ses.Activate(t.Context(),
-				ActivateRequest{Call: tt.call, Skill: "demo"}); err != nil {
+			if _, err := ses.Activate(t.Context(), ActivateRequest{Call: tt.call, Skill: "demo"}); err != nil {
 				t.Fatal(err)
 			}
 			tt.call.Method = "run_skill_script"
-			result, err := ses.RunScript(t.Context(),
-				RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			result, err := ses.RunScript(t.Context(), RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 			if code(err) != tt.code {
 				t.Fatalf("run: %v", err)
 			}

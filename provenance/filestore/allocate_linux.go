@@ -9,8 +9,7 @@ import (
 )
 
 // allocate makes a file that has its blocks and, when it returns, no name. Where the file system cannot
-// give a
-// a file blocks, it has none.
+// give a file blocks, it has none.
 func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
 	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {

@@ -51,8 +51,7 @@ func benchmark(b *testing.B, k provenance.Kind, writers int) {
 func BenchmarkAppend(b *testing.B) {
 	for _, kind := range []provenance.Kind{provenance.KindResourceRead, provenance.KindPolicyDenied} {
 		for _, writers := range []int{1, 8, 64} {
-			b.Run(fmt.Sprintf("%s/writers=%d", kind, writers),
-				func(b *testing.B) { benchmark(b, kind, writers) })
+			b.Run(fmt.Sprintf("%s/writers=%d", kind, writers), func(b *testing.B) { benchmark(b, kind, writers) })
 		}
 	}
 }
@@ -94,8 +93,7 @@ func BenchmarkViews(b *testing.B) {
 					e = storetest.Event("s", provenance.KindSkillActivated, i)
 				}
 				e.Row = []byte(row)
-				e.Decision = []byte(`{"decision":"allowed","cfcEnforcementMode":"observe","text":"` +
-					strings.Repeat("x", 200) + `"}`)
+				e.Decision = []byte(`{"decision":"allowed","cfcEnforcementMode":"observe","text":"` + strings.Repeat("x", 200) + `"}`)
 				if i%4 == 0 {
 					e.Invocation = []byte(`{"type":"x","sequence":1}`)
 				}

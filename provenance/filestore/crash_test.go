@@ -56,8 +56,7 @@ func appendForever(dir string) error {
 	if err != nil {
 		return err
 	}
-	kinds := []provenance.Kind{provenance.KindScriptRequested, provenance.KindResourceRead,
-		provenance.KindScriptExecuted}
+	kinds := []provenance.Kind{provenance.KindScriptRequested, provenance.KindResourceRead, provenance.KindScriptExecuted}
 	var (
 		mu sync.Mutex
 		wg sync.WaitGroup
@@ -98,8 +97,7 @@ func TestKilled(t *testing.T) {
 			var session, hash string
 			var seq uint64
 			// The last line may be cut short by the kill.
-			if _, err := fmt.Sscanf(sc.Text(), "%s %d %s", &session, &seq, &hash); err == nil &&
-				len(hash) == 64 {
+			if _, err := fmt.Sscanf(sc.Text(), "%s %d %s", &session, &seq, &hash); err == nil && len(hash) == 64 {
 				told[fmt.Sprintf("%s:%d", session, seq)] = hash
 			}
 			if n == lines {
@@ -162,8 +160,7 @@ func checkNotBegun(t *testing.T, dir string, s *provenance.Session) {
 	_, err := filestore.Verify(dir, s.ID)
 	var differs *provenance.VerifyError
 	if s.State != provenance.StateDamaged || !errors.As(err, &differs) {
-		t.Errorf("session %s without an event is %s, Verify = %v, want damaged and a difference", s.ID,
-			s.State, err)
+		t.Errorf("session %s without an event is %s, Verify = %v, want damaged and a difference", s.ID, s.State, err)
 	}
 }
 
@@ -192,8 +189,7 @@ func TestNoDirectoryBeforeTheFirstEvent(t *testing.T) {
 	if got, want := sessions(t, dir), []string{"begun", "whole", "~new", "~shown"}; !slices.Equal(got, want) {
 		t.Fatalf("the directory has %v, want %v", got, want)
 	}
-	if got, want := sessions(t, filepath.Join(dir, "~new")), []string{"claimed", "put"}; !slices.Equal(got,
-		want) {
+	if got, want := sessions(t, filepath.Join(dir, "~new")), []string{"claimed", "put"}; !slices.Equal(got, want) {
 		t.Fatalf("sessions without an event are %v, want %v", got, want)
 	}
 	// As a kill leaves them: nothing is released, and locks are free.
@@ -250,8 +246,7 @@ func TestNoDirectoryBeforeTheFirstEvent(t *testing.T) {
 // An earlier version was killed between making the files of a session and its first event: this one can
 // write to it.
 func TestKilledBeforeTheFirstEvent(t *testing.T) {
-	for _, files := range [][]string{{}, {provenance.LockFile},
-		{provenance.LockFile, provenance.EventsFile}} {
+	for _, files := range [][]string{{}, {provenance.LockFile}, {provenance.LockFile, provenance.EventsFile}} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "s"), 0o700); err != nil {
 			t.Fatal(err)

@@ -59,12 +59,10 @@ func TestChangedRecordTakesNoEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, _ := os.ReadFile(name)
-			for _, kind := range []provenance.Kind{provenance.KindScriptRequested,
-				provenance.KindResourceRead} {
+			for _, kind := range []provenance.Kind{provenance.KindScriptRequested, provenance.KindResourceRead} {
 				e := storetest.Event("s", kind, 2)
 				err := st.Append(t.Context(), e)
-				if !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 ||
-					strings.Contains(err.Error(), dir) {
+				if !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 || strings.Contains(err.Error(), dir) {
 					t.Errorf("Append = %v, seq %d, want ErrUnavailable", err, e.Seq)
 				}
 			}
@@ -89,10 +87,7 @@ func TestDamagedSessionsAreListed(t *testing.T) {
 	const id = "ses_019aa6f0-7c00-7000-8000-000000000000"
 	made := time.UnixMilli(0x019aa6f07c00)
 	for what, damage := range map[string]func(dir string) error{
-		"without a record": func(dir string) error {
-			return os.Remove(
-				filepath.Join(dir, provenance.EventsFile))
-		},
+		"without a record": func(dir string) error { return os.Remove(filepath.Join(dir, provenance.EventsFile)) },
 		"with an empty record": func(dir string) error {
 			return os.Truncate(filepath.Join(dir, provenance.EventsFile), 0)
 		},
@@ -108,13 +103,9 @@ func TestDamagedSessionsAreListed(t *testing.T) {
 			name := filepath.Join(dir, provenance.EventsFile)
 			return errors.Join(os.Remove(name), os.Mkdir(name, 0o700))
 		},
-		"without any file": func(dir string) error {
-			return errors.Join(os.RemoveAll(dir),
-				os.Mkdir(dir, 0o700))
-		},
+		"without any file": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
 		"with its lock only": func(dir string) error {
-			return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700),
-				os.WriteFile(filepath.Join(dir, provenance.LockFile), nil, 0o600))
+			return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, provenance.LockFile), nil, 0o600))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -131,8 +122,7 @@ func TestDamagedSessionsAreListed(t *testing.T) {
 				t.Fatal(err)
 			}
 			list, err := filestore.List(dir)
-			if err != nil || len(list) != 1 || list[0].ID != id || list[0].State != provenance.StateDamaged ||
-				!list[0].CreatedAt.Equal(made) {
+			if err != nil || len(list) != 1 || list[0].ID != id || list[0].State != provenance.StateDamaged || !list[0].CreatedAt.Equal(made) {
 				t.Errorf("List = %+v, %v, want %s, damaged, of %v", list, err, id, made)
 			}
 			if _, err := filestore.Verify(dir, id); err == nil {

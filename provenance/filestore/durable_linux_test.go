@@ -29,10 +29,7 @@ func ordinary(t *testing.T, part string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry,
-			_ error) error {
-			return os.Chmod(path, 0o700)
-		})
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chmod(path, 0o700) })
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -106,16 +103,13 @@ func losePermission(dir string) error {
 	if err := st.Append(ctx, storetest.Event("s", provenance.KindScriptRequested, 2)); err != nil {
 		return fmt.Errorf("append to an open record: %w", err)
 	}
-	if _, err := st.Put(ctx, "s", "outputs/o.stdout", []byte("x")); !errors.Is(err,
-		provenance.ErrUnavailable) || strings.Contains(err.Error(), dir) {
+	if _, err := st.Put(ctx, "s", "outputs/o.stdout", []byte("x")); !errors.Is(err, provenance.ErrUnavailable) || strings.Contains(err.Error(), dir) {
 		return fmt.Errorf("put without permission = %v", err)
 	}
-	if _, err := st.Keep(ctx, "s", []byte("x")); !errors.Is(err, provenance.ErrUnavailable) ||
-		strings.Contains(err.Error(), dir) {
+	if _, err := st.Keep(ctx, "s", []byte("x")); !errors.Is(err, provenance.ErrUnavailable) || strings.Contains(err.Error(), dir) {
 		return fmt.Errorf("keep without permission = %v", err)
 	}
-	if err := st.Append(ctx, storetest.Event("t", provenance.KindSessionStarted, 1)); !errors.Is(err,
-		provenance.ErrUnavailable) {
+	if err := st.Append(ctx, storetest.Event("t", provenance.KindSessionStarted, 1)); !errors.Is(err, provenance.ErrUnavailable) {
 		return fmt.Errorf("a session without permission = %v", err)
 	}
 	if err := os.Chmod(session, 0); err != nil {
@@ -141,8 +135,7 @@ func again(dir string, events int) error {
 	if err != nil {
 		return err
 	}
-	if err := st.Append(context.Background(),
-		storetest.Event("s", provenance.KindSessionResumed, 9)); err != nil {
+	if err := st.Append(context.Background(), storetest.Event("s", provenance.KindSessionResumed, 9)); err != nil {
 		return err
 	}
 	if err := st.Close(); err != nil {
@@ -162,8 +155,7 @@ func readOnly(dir string) error {
 		return err
 	}
 	session := filepath.Join(dir, "s")
-	for _, path := range []string{filepath.Join(session, provenance.EventsFile),
-		filepath.Join(session, provenance.LockFile), session, dir} {
+	for _, path := range []string{filepath.Join(session, provenance.EventsFile), filepath.Join(session, provenance.LockFile), session, dir} {
 		if err := os.Chmod(path, 0o500); err != nil {
 			return err
 		}
@@ -221,14 +213,12 @@ func TestSessionTakenAwayWhileWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := open(t, dir, &filestore.Options{Quiet: time.Hour}),
-		open(t, dir, &filestore.Options{LockWait: time.Hour})
+	a, b := open(t, dir, &filestore.Options{Quiet: time.Hour}), open(t, dir, &filestore.Options{LockWait: time.Hour})
 	storetest.Append(t, a, "s", provenance.KindSessionStarted)
 	lock := filepath.Join(dir, "s", provenance.LockFile)
 	done := make(chan error, 1)
 	go func() {
-		done <- b.Append(context.WithoutCancel(t.Context()),
-			storetest.Event("s", provenance.KindSessionResumed, 1))
+		done <- b.Append(context.WithoutCancel(t.Context()), storetest.Event("s", provenance.KindSessionResumed, 1))
 	}()
 	for opened(t, lock) < 2 {
 		runtime.Gosched()

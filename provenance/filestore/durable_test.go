@@ -33,8 +33,7 @@ func TestDirectoryRemoved(t *testing.T) {
 			t.Errorf("Append to a removed session = %v, want ErrUnavailable", err)
 		}
 	}
-	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", []byte("x")); !errors.Is(err,
-		provenance.ErrUnavailable) {
+	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", []byte("x")); !errors.Is(err, provenance.ErrUnavailable) {
 		t.Errorf("Put in a removed session = %v, want ErrUnavailable", err)
 	}
 	// One made in its place is not taken for it.
@@ -63,8 +62,7 @@ func TestClockGoesBack(t *testing.T) {
 	}
 	st := open(t, dir, &filestore.Options{Now: clock})
 	var want []time.Time
-	for _, jump := range []time.Duration{0, time.Hour, -48 * time.Hour, time.Second,
-		-10 * 365 * 24 * time.Hour} {
+	for _, jump := range []time.Duration{0, time.Hour, -48 * time.Hour, time.Second, -10 * 365 * 24 * time.Hour} {
 		mu.Lock()
 		now = now.Add(jump)
 		want = append(want, now)
@@ -99,8 +97,7 @@ func TestTwoServers(t *testing.T) {
 		wg.Go(func() {
 			for n := range 50 {
 				for _, id := range []string{"x", "y"}[i : i+1] {
-					if err := st.Append(t.Context(),
-						storetest.Event(id, provenance.KindPolicyDenied, n)); err != nil {
+					if err := st.Append(t.Context(), storetest.Event(id, provenance.KindPolicyDenied, n)); err != nil {
 						t.Error(err)
 					}
 					if _, err := st.Keep(t.Context(), id, []byte{byte(n)}); err != nil {
@@ -112,8 +109,7 @@ func TestTwoServers(t *testing.T) {
 	}
 	wg.Wait()
 	for range 3 {
-		if err := b.Append(t.Context(), storetest.Event("x", provenance.KindSessionResumed, 1)); !errors.Is(
-			err, provenance.ErrUnavailable) {
+		if err := b.Append(t.Context(), storetest.Event("x", provenance.KindSessionResumed, 1)); !errors.Is(err, provenance.ErrUnavailable) {
 			t.Errorf("Append to the session of another server = %v, want ErrUnavailable", err)
 		}
 	}

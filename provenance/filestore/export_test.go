@@ -36,12 +36,8 @@ func List(dir string) ([]provenance.Session, error) {
 }
 
 // Collect deletes sessions below dir.
-func Collect(ctx context.Context, dir string,
-	opts provenance.CollectOptions) ([]provenance.Collected, error) {
-	return with(dir, func(r provenance.Reader) ([]provenance.Collected,
-		error) {
-		return r.Collect(ctx, opts)
-	})
+func Collect(ctx context.Context, dir string, opts provenance.CollectOptions) ([]provenance.Collected, error) {
+	return with(dir, func(r provenance.Reader) ([]provenance.Collected, error) { return r.Collect(ctx, opts) })
 }
 
 // DropNamed drops the digests that sessions below dir name.

@@ -147,8 +147,7 @@ func TestReleasedAtEnd(t *testing.T) {
 	dir := t.TempDir()
 	first := open(t, dir, nil)
 	defer closeStore(t, first)
-	storetest.Append(t, first, "s", provenance.KindSessionStarted, provenance.KindResourceRead,
-		provenance.KindSessionEnded)
+	storetest.Append(t, first, "s", provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindSessionEnded)
 	if r := verify(t, dir, "s"); len(r.Stale) != 0 || r.Files != 4 {
 		t.Errorf("Verify after the end = %+v", r)
 	}
@@ -189,8 +188,7 @@ func TestTornLineIsDroppedAndNoted(t *testing.T) {
 				note = ev
 			}
 		}
-		if note == nil || note.Kind != provenance.KindSessionResumed ||
-			!strings.Contains(note.Detail, "torn") {
+		if note == nil || note.Kind != provenance.KindSessionResumed || !strings.Contains(note.Detail, "torn") {
 			t.Errorf("event before is %+v, want a note of the torn line", note)
 		}
 		closeStore(t, st)

@@ -18,8 +18,7 @@ import (
 )
 
 func playPlatform(part, dir string) error {
-	parts := map[string]func(string) error{"limit": outgrow, "descriptors": fill, "too many": overfill,
-		"permission": losePermission, "read-only": readOnly}
+	parts := map[string]func(string) error{"limit": outgrow, "descriptors": fill, "too many": overfill, "permission": losePermission, "read-only": readOnly}
 	play := parts[part]
 	if play == nil {
 		return fmt.Errorf("no part %q", part)
@@ -109,8 +108,7 @@ func TestFullDisk(t *testing.T) {
 	recorded := 1
 	var err error
 	for range 1000 {
-		if err = st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead,
-			recorded)); err != nil {
+		if err = st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, recorded)); err != nil {
 			break
 		}
 		recorded++
@@ -121,12 +119,10 @@ func TestFullDisk(t *testing.T) {
 	if strings.Contains(err.Error(), dir) {
 		t.Errorf("error shows the host path: %v", err)
 	}
-	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", make([]byte, 64<<10)); !errors.Is(err,
-		provenance.ErrUnavailable) {
+	if _, err := st.Put(t.Context(), "s", "outputs/o.stdout", make([]byte, 64<<10)); !errors.Is(err, provenance.ErrUnavailable) {
 		t.Errorf("Put on a full disk = %v", err)
 	}
-	if err := st.Append(t.Context(), storetest.Event("new", provenance.KindSessionStarted, 1)); !errors.Is(
-		err, provenance.ErrUnavailable) {
+	if err := st.Append(t.Context(), storetest.Event("new", provenance.KindSessionStarted, 1)); !errors.Is(err, provenance.ErrUnavailable) {
 		t.Errorf("a session on a full disk: %v", err)
 	}
 	if r := verify(t, dir, "s"); r.Events != recorded || r.Torn != 0 || len(r.Unrecorded) != 0 {

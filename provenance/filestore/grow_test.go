@@ -20,8 +20,7 @@ func TestViewsGrow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	kinds := []provenance.Kind{provenance.KindSkillActivated, provenance.KindResourceRead,
-		provenance.KindScriptRequested,
+	kinds := []provenance.Kind{provenance.KindSkillActivated, provenance.KindResourceRead, provenance.KindScriptRequested,
 		provenance.KindScriptExecuted, provenance.KindPolicyDenied, provenance.KindSessionResumed}
 	dir := t.TempDir()
 	st := open(t, dir, &filestore.Options{Quiet: time.Hour})
@@ -39,8 +38,7 @@ func TestViewsGrow(t *testing.T) {
 		case 0:
 			_ = os.Remove(view)
 		case 1:
-			if data, err := os.ReadFile(view); err == nil &&
-				os.WriteFile(view, bytes.ToUpper(data), 0o600) != nil {
+			if data, err := os.ReadFile(view); err == nil && os.WriteFile(view, bytes.ToUpper(data), 0o600) != nil {
 				t.Fatal("the view cannot be written")
 			}
 		case 2:
@@ -118,8 +116,7 @@ func TestMemoryOfLongSession(t *testing.T) {
 				k = provenance.KindPolicyDenied
 			}
 			e := storetest.Event("s", k, i)
-			f := provenance.File{Name: provenance.OutputName(fmt.Sprintf("s:tool:%d", i), "stdout"),
-				Digest: "sha256:" + provenance.FirstPrev}
+			f := provenance.File{Name: provenance.OutputName(fmt.Sprintf("s:tool:%d", i), "stdout"), Digest: "sha256:" + provenance.FirstPrev}
 			e.Files = []provenance.File{f}
 			if err := st.Append(t.Context(), e); err != nil {
 				t.Fatal(err)

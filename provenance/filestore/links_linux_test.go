@@ -110,8 +110,7 @@ func TestEqualRegistriesAreStoredOnce(t *testing.T) {
 	}
 	for i := range 50 {
 		var ve *provenance.VerifyError
-		if _, err := filestore.Verify(dir, fmt.Sprintf("s%d", i)); !errors.As(err, &ve) ||
-			ve.File != provenance.RegistryFile {
+		if _, err := filestore.Verify(dir, fmt.Sprintf("s%d", i)); !errors.As(err, &ve) || ve.File != provenance.RegistryFile {
 			t.Errorf("Verify of s%d with a changed registry = %v", i, err)
 		}
 	}
@@ -122,12 +121,10 @@ func TestChangedFilesAreNotShared(t *testing.T) {
 	registry := bytes.Repeat([]byte("r"), 64<<10)
 	for name, change := range map[string]func(file string) error{
 		"bytes": func(file string) error {
-			return errors.Join(os.Chmod(file, 0o600),
-				os.WriteFile(file, bytes.Repeat([]byte("x"), len(registry)), 0o600))
+			return errors.Join(os.Chmod(file, 0o600), os.WriteFile(file, bytes.Repeat([]byte("x"), len(registry)), 0o600))
 		},
 		"longer": func(file string) error {
-			return errors.Join(os.Chmod(file, 0o600),
-				os.WriteFile(file, append(bytes.Clone(registry), 'r'), 0o600))
+			return errors.Join(os.Chmod(file, 0o600), os.WriteFile(file, append(bytes.Clone(registry), 'r'), 0o600))
 		},
 		"cut": func(file string) error {
 			return errors.Join(os.Chmod(file, 0o600), os.Truncate(file, 100))
@@ -144,8 +141,7 @@ func TestChangedFilesAreNotShared(t *testing.T) {
 		"session is a link": func(file string) error {
 			dir := filepath.Dir(file)
 			away, err := os.MkdirTemp(filepath.Dir(filepath.Dir(dir)), "")
-			return errors.Join(err, os.Rename(dir, filepath.Join(away, "a")),
-				os.Symlink(filepath.Join(away, "a"), dir))
+			return errors.Join(err, os.Rename(dir, filepath.Join(away, "a")), os.Symlink(filepath.Join(away, "a"), dir))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,10 +166,8 @@ func TestChangedFilesAreNotShared(t *testing.T) {
 					t.Errorf("Verify(%s) = %+v", id, r)
 				}
 			}
-			if b, c := stat(t, registryPath(dir, "b")), stat(t, registryPath(dir, "c")); b.Ino != c.Ino ||
-				b.Nlink < 3 {
-				t.Errorf("the sessions after the change and the pool share %d links, want a shared file",
-					b.Nlink)
+			if b, c := stat(t, registryPath(dir, "b")), stat(t, registryPath(dir, "c")); b.Ino != c.Ino || b.Nlink < 3 {
+				t.Errorf("the sessions after the change and the pool share %d links, want a shared file", b.Nlink)
 			}
 		})
 	}
@@ -333,14 +327,12 @@ func overfill(dir string) error {
 	}
 	ctx, n := context.Background(), 0
 	for err == nil {
-		if err = st.Append(ctx, storetest.Event(fmt.Sprintf("s%d", n), provenance.KindSessionStarted,
-			1)); err == nil {
+		if err = st.Append(ctx, storetest.Event(fmt.Sprintf("s%d", n), provenance.KindSessionStarted, 1)); err == nil {
 			n++
 		}
 	}
 	for i := range 20 {
-		if !errors.Is(err, provenance.ErrUnavailable) || !errors.Is(err, syscall.EMFILE) ||
-			errors.Is(err, provenance.ErrCorrupt) {
+		if !errors.Is(err, provenance.ErrUnavailable) || !errors.Is(err, syscall.EMFILE) || errors.Is(err, provenance.ErrCorrupt) {
 			return fmt.Errorf("a session over the limit: %w", err)
 		}
 		err = st.Append(ctx, storetest.Event(fmt.Sprintf("t%d", i), provenance.KindSessionStarted, 1))

@@ -127,16 +127,14 @@ func TestFailedWriteLeavesNoTrace(t *testing.T) {
 func TestFailedSyncIsRepaired(t *testing.T) {
 	dir := t.TempDir()
 	st, d := onDevice(t, dir, Options{Commit: time.Hour})
-	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead,
-		provenance.KindSkillActivated)
+	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindSkillActivated)
 	d.set(func() { d.badSync = true })
 	e := storetest.Event("s", provenance.KindScriptRequested, 1)
 	if err := st.Append(t.Context(), e); !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 {
 		t.Fatalf("Append = %v, seq %d", err, e.Seq)
 	}
 	mustVerify(t, dir, 3)
-	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, 1)); !errors.Is(err,
-		provenance.ErrUnavailable) {
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindResourceRead, 1)); !errors.Is(err, provenance.ErrUnavailable) {
 		t.Fatalf("Append while the record is in doubt = %v", err)
 	}
 	path := filepath.Join(dir, "s", provenance.EventsFile)
@@ -172,10 +170,8 @@ func TestDurableKindsAreSynced(t *testing.T) {
 		kind provenance.Kind
 		want int64
 	}{
-		{provenance.KindResourceRead, 0}, {provenance.KindSkillActivated, 0},
-		{provenance.KindPolicyWarned, 0},
-		{provenance.KindScriptRequested, 1}, {provenance.KindScriptExecuted, 1},
-		{provenance.KindPolicyDenied, 1},
+		{provenance.KindResourceRead, 0}, {provenance.KindSkillActivated, 0}, {provenance.KindPolicyWarned, 0},
+		{provenance.KindScriptRequested, 1}, {provenance.KindScriptExecuted, 1}, {provenance.KindPolicyDenied, 1},
 		{provenance.KindApprovalAsked, 1}, {provenance.KindApprovalAnswered, 1},
 	} {
 		before := d.syncs.Load()
@@ -201,8 +197,7 @@ func TestConcurrentDurableAppendsShareSyncs(t *testing.T) {
 		var wg sync.WaitGroup
 		for range n {
 			wg.Go(func() {
-				if err := st.Append(t.Context(),
-					storetest.Event("s", provenance.KindScriptRequested, 1)); err != nil {
+				if err := st.Append(t.Context(), storetest.Event("s", provenance.KindScriptRequested, 1)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -211,8 +206,7 @@ func TestConcurrentDurableAppendsShareSyncs(t *testing.T) {
 		close(gate)
 		wg.Wait()
 		if got := d.syncs.Load() - before; got > 2 {
-			t.Errorf("%d durable appends, all but the first waiting for a sync, made %d syncs, want 2", n,
-				got)
+			t.Errorf("%d durable appends, all but the first waiting for a sync, made %d syncs, want 2", n, got)
 		}
 		if err := st.Close(); err != nil {
 			t.Fatal(err)

@@ -28,19 +28,16 @@ func TestDropNamed(t *testing.T) {
 		"longer":          "a" + unused.Encoded() + " " + unused.Encoded() + "0 " + used.Encoded(),
 	} {
 		session := filepath.Join(dir, name, "job-17")
-		if err := errors.Join(os.MkdirAll(session, 0o700),
-			os.WriteFile(filepath.Join(session, provenance.EventsFile), []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(session, 0o700), os.WriteFile(filepath.Join(session, provenance.EventsFile), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		left := map[digest.Digest]bool{used: true, unused: true}
-		if err := filestore.DropNamed(t.Context(), filepath.Join(dir, name), left); err != nil ||
-			left[used] || !left[unused] {
+		if err := filestore.DropNamed(t.Context(), filepath.Join(dir, name), left); err != nil || left[used] || !left[unused] {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
 	}
 	left := map[digest.Digest]bool{used: true}
-	if err := filestore.DropNamed(t.Context(), filepath.Join(dir, "nowhere"), left); err != nil ||
-		len(left) != 1 {
+	if err := filestore.DropNamed(t.Context(), filepath.Join(dir, "nowhere"), left); err != nil || len(left) != 1 {
 		t.Errorf("without sessions: left %v, %v", left, err)
 	}
 }
@@ -57,8 +54,7 @@ func TestDropNamedFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeStore(t, st)
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o700),
-		os.WriteFile(filepath.Join(dir, "file"), []byte(other.Encoded()), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte(other.Encoded()), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	left := map[digest.Digest]bool{named: true, other: true}

@@ -18,8 +18,7 @@ import (
 // run records a run that printed n bytes.
 func run(t *testing.T, st provenance.Store, id string, i, n int) provenance.File {
 	t.Helper()
-	f, err := st.Put(t.Context(), id, provenance.OutputName(fmt.Sprintf("%s:tool:%d", id, i), "stdout"),
-		bytes.Repeat([]byte{byte('a' + i%26)}, n))
+	f, err := st.Put(t.Context(), id, provenance.OutputName(fmt.Sprintf("%s:tool:%d", id, i), "stdout"), bytes.Repeat([]byte{byte('a' + i%26)}, n))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +81,7 @@ func TestOldOutputsMakeRoom(t *testing.T) {
 	if _, ok := left[waiting.Name]; !ok {
 		t.Error("an output whose event was yet to come is gone")
 	}
-	if _, err := st.Put(t.Context(), "s", files[29].Name, []byte("other")); !errors.Is(err,
-		provenance.ErrInvalid) {
+	if _, err := st.Put(t.Context(), "s", files[29].Name, []byte("other")); !errors.Is(err, provenance.ErrInvalid) {
 		t.Errorf("Put of a recorded output = %v, want ErrInvalid", err)
 	}
 	if _, err := st.Put(t.Context(), "s", "outputs/large.stdout", make([]byte, 2*limit)); err != nil {
@@ -144,13 +142,11 @@ func TestForgedRemoval(t *testing.T) {
 	storetest.Append(t, st, "s", provenance.KindSessionStarted)
 	f := run(t, st, "s", 1, 90)
 	f.Size++
-	row, err := provenance.Encode(provenance.OutputsRemoved{Type: provenance.TypeOutputsRemoved,
-		Files: []provenance.File{f}})
+	row, err := provenance.Encode(provenance.OutputsRemoved{Type: provenance.TypeOutputsRemoved, Files: []provenance.File{f}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindOutputsRemoved, Session: "s",
-		Principal: "local", Row: row}); err != nil {
+	if err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindOutputsRemoved, Session: "s", Principal: "local", Row: row}); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, st)

@@ -132,8 +132,7 @@ func BenchmarkKeep(b *testing.B) {
 		var ids []string
 		for i := range 200 {
 			id := fmt.Sprintf("s%d", i)
-			if err := st.Append(b.Context(), storetest.Event(id, provenance.KindSessionStarted,
-				0)); err != nil {
+			if err := st.Append(b.Context(), storetest.Event(id, provenance.KindSessionStarted, 0)); err != nil {
 				b.Fatal(err)
 			}
 			ids = append(ids, id)

@@ -66,8 +66,7 @@ func TestSignedHead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path(dir, "s", "head.note"),
-				bytes.Replace(data, []byte("\n3\n"), []byte("\n2\n"), 1), 0o600); err != nil {
+			if err := os.WriteFile(path(dir, "s", "head.note"), bytes.Replace(data, []byte("\n3\n"), []byte("\n2\n"), 1), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, key, "head.note", "the signature is not of this text"},
@@ -89,8 +88,7 @@ func TestSignedHead(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
 				t.Fatal(err)
 			}
-			signed(t, dir, "s", nil, provenance.KindSessionStarted, provenance.KindResourceRead,
-				provenance.KindSessionEnded)
+			signed(t, dir, "s", nil, provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindSessionEnded)
 			if err := os.WriteFile(path(dir, "s", "head.note"), data, 0o600); err != nil {
 				t.Fatal(err)
 			}

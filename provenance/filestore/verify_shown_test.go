@@ -19,8 +19,7 @@ func appendRow(t *testing.T, st provenance.Store, kind provenance.Kind, detail s
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &provenance.Event{Kind: kind, Session: "s", Principal: "local", Skill: "notes", Path: "a.md",
-		Detail: detail, Row: raw}
+	e := &provenance.Event{Kind: kind, Session: "s", Principal: "local", Skill: "notes", Path: "a.md", Detail: detail, Row: raw}
 	if err := st.Append(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -29,40 +28,27 @@ func appendRow(t *testing.T, st provenance.Store, kind provenance.Kind, detail s
 // What the record says was shown and kept must be there; what it does not promise is counted.
 func TestVerifyMissesWhatWasShown(t *testing.T) {
 	texts := map[string][]byte{
-		"instructions": []byte("# Notes\n"), "whole file": []byte("0123456789\n"),
-		"part of a file": []byte("2345"), "output": []byte("done\n"),
+		"instructions": []byte("# Notes\n"), "whole file": []byte("0123456789\n"), "part of a file": []byte("2345"), "output": []byte("done\n"),
 	}
 	size := func(name string) *int64 { return new(int64(len(texts[name]))) }
 	sum := func(name string) digest.Digest { return digest.FromBytes(texts[name]) }
 	record := func(t *testing.T, dir string, keeps int64) {
 		st := open(t, dir, &filestore.Options{ForgetShown: keeps == 0})
 		defer closeStore(t, st)
-		appendRow(t, st, provenance.KindSessionStarted, "mode observe",
-			provenance.SessionInfo{KeepsShown: keeps})
+		appendRow(t, st, provenance.KindSessionStarted, "mode observe", provenance.SessionInfo{KeepsShown: keeps})
 		for _, text := range texts {
 			keep(t, st, "s", text)
 		}
-		appendRow(t, st, provenance.KindSkillActivated, string(cfharness.SourceModel),
-			cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: sum("instructions")})
-		appendRow(t, st, provenance.KindResourceRead, "read",
-			cfharness.ResourceRead{Path: "a.md", Status: cfharness.StatusRead,
-				Skillsd: &cfharness.ReadExtension{Bytes: size("whole file")},
-				FileFacts: cfharness.FileFacts{ObservedDigest: sum("whole file"),
-					ObservedSizeBytes: size("whole file")}})
-		appendRow(t, st, provenance.KindResourceRead, "read",
-			cfharness.ResourceRead{Path: "b.md", Status: cfharness.StatusRead,
-				Skillsd: &cfharness.ReadExtension{Bytes: size("part of a file"),
-					Shown: sum("part of a file")}, FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString("large"), ObservedSizeBytes: new(int64(2 << 20))}})
-		appendRow(t, st, provenance.KindScriptExecuted, "ok",
-			cfharness.ScriptExecution{Path: "x.sh", Status: cfharness.StatusExecuted,
-				Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{Shown: &cfharness.ShownText{Digest: sum("output"), Bytes: *size("output")}}}})
+		appendRow(t, st, provenance.KindSkillActivated, string(cfharness.SourceModel), cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: sum("instructions")})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "a.md", Status: cfharness.StatusRead, Skillsd: &cfharness.ReadExtension{Bytes: size("whole file")}, FileFacts: cfharness.FileFacts{ObservedDigest: sum("whole file"), ObservedSizeBytes: size("whole file")}})
+		appendRow(t, st, provenance.KindResourceRead, "read", cfharness.ResourceRead{Path: "b.md", Status: cfharness.StatusRead, Skillsd: &cfharness.ReadExtension{Bytes: size("part of a file"), Shown: sum("part of a file")}, FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString("large"), ObservedSizeBytes: new(int64(2 << 20))}})
+		appendRow(t, st, provenance.KindScriptExecuted, "ok", cfharness.ScriptExecution{Path: "x.sh", Status: cfharness.StatusExecuted,
+			Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{Shown: &cfharness.ShownText{Digest: sum("output"), Bytes: *size("output")}}}})
 		// Sent with none of these: they were sent before, or not yet.
 		for source, detail := range map[cfharness.Source]string{
-			cfharness.SourcePreload: string(cfharness.SourcePreload),
-			cfharness.SourceModel:   string(cfharness.SourceModel) + ", restored from ses_x",
+			cfharness.SourcePreload: string(cfharness.SourcePreload), cfharness.SourceModel: string(cfharness.SourceModel) + ", restored from ses_x",
 		} {
-			appendRow(t, st, provenance.KindSkillActivated, detail,
-				cfharness.Activation{Name: "notes", Source: source, Digest: digest.FromString("not shown")})
+			appendRow(t, st, provenance.KindSkillActivated, detail, cfharness.Activation{Name: "notes", Source: source, Digest: digest.FromString("not shown")})
 		}
 	}
 	const room = 8 << 20
@@ -104,8 +90,7 @@ func TestVerifyOfReload(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			dir := t.TempDir()
 			st := open(t, dir, nil)
-			appendRow(t, st, provenance.KindSessionStarted, "mode observe",
-				provenance.SessionInfo{KeepsShown: 8 << 20})
+			appendRow(t, st, provenance.KindSessionStarted, "mode observe", provenance.SessionInfo{KeepsShown: 8 << 20})
 			encode := func(v any) []byte {
 				raw, err := provenance.Encode(v)
 				if err != nil {
@@ -113,13 +98,10 @@ func TestVerifyOfReload(t *testing.T) {
 				}
 				return raw
 			}
-			err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Session: "s",
-				Principal: "local", Skill: "notes", Path: "SKILL.md",
-				Detail: string(cfharness.SourceModel),
-				Row: encode(cfharness.Activation{Name: "notes", Source: cfharness.SourceModel,
-					Digest: digest.FromString("not kept")}),
-				Decision: encode(cfharness.PolicyDecision{Type: cfharness.TypePolicyDecision, Sequence: 1,
-					Decision: "allowed", ReasonCodes: provenance.List[string]{rule}})})
+			err := st.Append(t.Context(), &provenance.Event{Kind: provenance.KindSkillActivated, Session: "s", Principal: "local", Skill: "notes", Path: "SKILL.md",
+				Detail:   string(cfharness.SourceModel),
+				Row:      encode(cfharness.Activation{Name: "notes", Source: cfharness.SourceModel, Digest: digest.FromString("not kept")}),
+				Decision: encode(cfharness.PolicyDecision{Type: cfharness.TypePolicyDecision, Sequence: 1, Decision: "allowed", ReasonCodes: provenance.List[string]{rule}})})
 			if err != nil {
 				t.Fatal(err)
 			}

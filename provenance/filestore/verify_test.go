@@ -62,8 +62,7 @@ func TestVerifyFindsAnyChange(t *testing.T) {
 			}
 			for _, name := range names {
 				// The other files do not depend on the state.
-				if base := filepath.Base(name); state == "ended" || base == provenance.EventsFile ||
-					base == provenance.SessionFile {
+				if base := filepath.Base(name); state == "ended" || base == provenance.EventsFile || base == provenance.SessionFile {
 					tamper(t, dir, name, step)
 				}
 			}
@@ -171,8 +170,7 @@ func TestVerifyTellsStaleFromOlder(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Append(t, st, "s", provenance.KindResourceRead, provenance.KindSkillActivated)
-	want := []string{"session.json", "skill-activations.json", "skill-resource-reads.json",
-		"policy-trace.json"}
+	want := []string{"session.json", "skill-activations.json", "skill-resource-reads.json", "policy-trace.json"}
 	if r := verify(t, dir, "s"); strings.Join(r.Stale, " ") != strings.Join(want, " ") || r.Events != 4 {
 		t.Errorf("Verify before the views are written = %+v, want stale %v", r, want)
 	}
@@ -189,8 +187,7 @@ func TestVerifyTellsStaleFromOlder(t *testing.T) {
 	}
 	_, err = filestore.Verify(dir, "s")
 	var ve *provenance.VerifyError
-	if !errors.As(err, &ve) || ve.File != provenance.ResourceReadsFile ||
-		!strings.Contains(ve.What, "older") {
+	if !errors.As(err, &ve) || ve.File != provenance.ResourceReadsFile || !strings.Contains(ve.What, "older") {
 		t.Errorf("Verify with a view put back = %v", err)
 	}
 }
@@ -209,8 +206,7 @@ func TestSessionOfAnotherName(t *testing.T) {
 	}
 	st := open(t, dir, nil)
 	defer closeStore(t, st)
-	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindSessionResumed, 1)); !errors.Is(err,
-		provenance.ErrCorrupt) {
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindSessionResumed, 1)); !errors.Is(err, provenance.ErrCorrupt) {
 		t.Errorf("Append = %v, want ErrCorrupt", err)
 	}
 }
@@ -255,10 +251,8 @@ func TestVerifyNamesWhatIsMissing(t *testing.T) {
 
 func TestVerifyNamesTheDifference(t *testing.T) {
 	for _, tc := range []struct{ name, file, old, new, want string }{
-		{"line", provenance.EventsFile, `"seq":3`, `"seq":8`,
-			"events.jsonl:3: record is corrupt: invalid: hash does not match the line"},
-		{"view", provenance.ResourceReadsFile, `"status": "read"`, `"status": "none"`,
-			"skill-resource-reads.json:12: differs from the events"},
+		{"line", provenance.EventsFile, `"seq":3`, `"seq":8`, "events.jsonl:3: record is corrupt: invalid: hash does not match the line"},
+		{"view", provenance.ResourceReadsFile, `"status": "read"`, `"status": "none"`, "skill-resource-reads.json:12: differs from the events"},
 		{"snapshot", provenance.RegistryFile, "of", "if", "skill-registry.json:1: digest is"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
