@@ -56,15 +56,16 @@ type counted struct {
 func New(all []*skills.Skill) *Index {
 	x := &Index{skills: slices.Clone(all)}
 	slices.SortStableFunc(x.skills, func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) })
-	sum := sha256.New()
+	sum, hashed := sha256.New(), []byte(nil)
 	places := map[string]int{} // of terms in found
 	var found [][]counted      // in the order of skills
 	lengths := make([]([fields]float32), len(x.skills))
 	for doc, sk := range x.skills {
 		different := 0
 		for field, text := range texts(sk) {
-			sum.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(text))))
-			sum.Write([]byte(text))
+			hashed = binary.LittleEndian.AppendUint32(hashed[:0], uint32(len(text)))
+			hashed = append(hashed, text...)
+			sum.Write(hashed)
 			count := func(term string, n uint8) {
 				place, known := places[term]
 				if known {

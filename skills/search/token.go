@@ -31,6 +31,10 @@ func eachWord(text string, yield func(word)) {
 			continue
 		}
 		end, dense := at+size, isDense(r)
+		for !notPlain(r) && end < len(text) && !notPlain(rune(text[end])) {
+			end++ // most letters
+		}
+		plain := end
 		for end < len(text) {
 			next, size := utf8.DecodeRuneInString(text[end:])
 			if !inWord(next) || isDense(next) != dense && !unicode.IsMark(next) {
@@ -43,7 +47,7 @@ func eachWord(text string, yield func(word)) {
 		} else {
 			end += suffix(text[at:end], text[end:])
 			run := text[at:end]
-			if strings.ContainsFunc(run, notPlain) {
+			if notPlain(r) || plain < end {
 				yield(word{text: clip(fold(run)), parts: split(run)})
 			} else {
 				yield(word{text: clip(run)}) // most words
