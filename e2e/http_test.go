@@ -439,7 +439,7 @@ func TestHTTPInitializeFlood(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc/PID/status")
 	}
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()))
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--rate-limit", "0")
 	flood := func(n int) {
 		var clients sync.WaitGroup
 		for range 8 {

@@ -17,9 +17,9 @@ import (
 const mimeDirectory = "inode/directory"
 
 // readDirectory is resources/directory/read: the files and directories directly below a skill's
-// directory, one of its directories, or one that skills lie in. Files are as resources/list has
-// them. A directory without a file is not served and does not exist here; neither does one of a skill that
-// is hidden from models, as long as the session has not loaded it.
+// directory, one of its directories, or one that skills lie in. Files are as resources/list has them; all but
+// SKILL.md are named as in the directory. A directory without a file is not served and does not exist here;
+// neither does one of a skill that is hidden from models, as long as the session has not loaded it.
 func (s *Server) readDirectory(ctx context.Context, r *request) (any, error) {
 	snapshot := s.cfg.Sessions.Visible(r.scope.principal, r.scope.profile)
 	// Policy comes first: a caller that may not read must not learn which files exist.
@@ -91,7 +91,9 @@ func (s *Server) directory(
 			case index.Files[i].Path == fresh.File:
 				children[name] = skillFileResource(fresh, index)
 			default:
-				children[name] = fileResource(fresh, index.Resource(index.Files[i].Path))
+				file := fileResource(fresh, index.Resource(index.Files[i].Path))
+				file.Name = name // as directories beside it
+				children[name] = file
 			}
 		}
 	}

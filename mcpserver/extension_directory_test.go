@@ -8,6 +8,7 @@ import (
 	"image"
 	"image/png"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,6 +62,9 @@ func TestReadDirectory(t *testing.T) {
 				got = append(got, name+"/")
 			default:
 				got = append(got, name+" "+child.MIMEType)
+			}
+			if plain, err := url.PathUnescape(name); err != nil || name != "SKILL.md" && child.Name != plain {
+				t.Errorf("%s is named %q", child.URI, child.Name)
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

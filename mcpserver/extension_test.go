@@ -263,11 +263,14 @@ func TestUnreadableSkill(t *testing.T) {
 func TestForeignCursors(t *testing.T) {
 	p := newProbe(t, sampleFiles(), probeOptions{})
 	for _, cursor := range []any{"%%%", "ä", 7, object{}} {
-		for _, method := range []string{methodListSkills, methodListResources, methodListPrompts, methodReadDirectory} {
+		for _, method := range []string{methodListSkills, methodListResources, methodListPrompts, methodReadDirectory, methodListTemplates} {
 			if _, failure := p.ask(modern, method, object{"uri": "skill://pdf", "cursor": cursor}); failure == nil || failure.Code != mcp.INVALID_PARAMS {
 				t.Errorf("%s with cursor %v: %v", method, cursor, failure)
 			}
 		}
+	}
+	if _, failure := p.ask(modern, methodListTemplates, object{"cursor": "AAAA"}); failure == nil || failure.Code != mcp.INVALID_PARAMS {
+		t.Errorf("a second page of the one page of templates: %v", failure)
 	}
 	for _, after := range []string{"\x00", "\xff\xfe", "skill://zzz", strings.Repeat("z", 1<<16)} {
 		cursor := base64.RawURLEncoding.EncodeToString([]byte(after))

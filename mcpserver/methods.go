@@ -100,7 +100,7 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	}
 	after, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 	if err != nil {
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
+		return errCursor
 	}
 	r.after = string(after)
 	r.scope = s.scopeOf(ctx)
@@ -109,6 +109,9 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	}
 	switch r.Method {
 	case methodListTemplates:
+		if r.Cursor != "" { // there is one page
+			return errCursor
+		}
 		return nil
 	case methodListTools, methodListResources, methodListPrompts:
 		s.awaitScan(ctx)
@@ -116,6 +119,8 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	}
 	return s.scanned(ctx)
 }
+
+var errCursor = &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
 
 func unmarshalParams(raw json.RawMessage, dst any) error {
 	if len(raw) > 0 && json.Unmarshal(raw, dst) != nil {

@@ -165,6 +165,7 @@ func (ex *exchange) run(opening bool) {
 	case result != nil || failure != nil:
 	case ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil:
 		// The stream ends because the server does.
+		ex.out.hungUp(ex.msg.id)
 		ended := new(mcp.SubscriptionsListenResult)
 		ended.EnsureResultMeta().SetSubscriptionID(ex.msg.id)
 		d.decorate(ended)

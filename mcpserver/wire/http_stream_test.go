@@ -53,6 +53,9 @@ func TestHTTPListChanged(t *testing.T) {
 	if got := second.message(); got != "" {
 		t.Errorf("at the end the session hears %s", got)
 	}
+	if got := modern.message(); !strings.Contains(got, `"notifications/cancelled"`) || !strings.Contains(got, `"requestId":9007199254740993`) {
+		t.Errorf("the end of the subscription is announced with %s", got)
+	}
 	if got := modern.message(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":9007199254740993,"result":`) {
 		t.Errorf("at the end the subscription gets %s", got)
 	}

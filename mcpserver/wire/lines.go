@@ -3,6 +3,7 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -123,6 +124,17 @@ func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
 	if line, err := marshalLine(n); err == nil {
 		w.write(line)
 	}
+}
+
+// hungUp announces the end of a subscription, before its result: one page of the protocol asks for the
+// notification, another for the result.
+func (w *lineWriter) hungUp(id json.RawMessage) {
+	w.notify(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
+		Method: string(mcp.MethodNotificationCancelled),
+		Params: mcp.NotificationParams{AdditionalFields: map[string]any{
+			"requestId": id, "reason": "the server ends",
+		}},
+	}})
 }
 
 // close makes every later write a no-op. It does not wait for a Write that is

@@ -157,5 +157,8 @@ func (c *conn) run(call *call) {
 	ctx := c.dispatcher.Server.WithContext(call.ctx, call.session)
 	answer := c.dispatcher.answer(ctx, call.msg)
 	call.session.finish()
+	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {
+		c.out.hungUp(call.msg.id)
+	}
 	c.out.writeIf(answer, func() bool { return c.calls.settle(call) })
 }

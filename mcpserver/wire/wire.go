@@ -32,8 +32,9 @@ import (
 )
 
 // CodeBusy is the JSON-RPC error code of a request that was refused because too many others were waiting.
-// The client may send it again.
-const CodeBusy = -32000
+// The client may send it again. The protocol has no code for this, and wants none of -32768 to -32000 for new
+// ones.
+const CodeBusy = 1429
 
 // Method answers one JSON-RPC method. It runs on its own goroutine and must be safe for concurrent use. ctx
 // ends when the client cancels the request or leaves.

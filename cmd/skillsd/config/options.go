@@ -108,6 +108,9 @@ func (o *Options) RecordLimits() RecordLimits {
 // at once.
 const defaultRate = 100
 
+// defaultSharedRate is that number for all clients of a server without authentication together.
+const defaultSharedRate = 1000
+
 // Enabled reports whether the server is reached over HTTP and not over stdio.
 func (h *HTTP) Enabled() bool { return h.Addr != "" || h.Unix != "" }
 
@@ -116,10 +119,15 @@ func (h *HTTP) Authenticates() bool { return h.Enabled() && (h.TokenFile != "" |
 
 // RequestRate returns the number of requests a second each principal may send, 0 for any number.
 func (h *HTTP) RequestRate() float64 {
-	if h.Rate < 0 && h.Authenticates() {
+	switch {
+	case h.Rate >= 0:
+		return h.Rate
+	case h.Authenticates():
 		return defaultRate
+	case h.Enabled():
+		return defaultSharedRate
 	}
-	return max(h.Rate, 0)
+	return 0 // of the one client on stdio the runs are bounded
 }
 
 // rootKey is a root as the configuration file describes it.

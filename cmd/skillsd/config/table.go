@@ -375,7 +375,7 @@ func (o *Options) httpTable() []Option {
 			Help: "key `FILE` of the certificate"},
 		{Key: "http.rate_limit", Flag: "rate-limit", Value: &h.Rate, Default: "-1",
 			Help: "`N` requests a second of each principal, 0 for no limit (default 100 with " +
-				"authentication, else 0)"},
+				"authentication, else 1000 of all together)"},
 		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Value: &h.NoAuth,
 			Help: "ask for no token: let in everyone who can reach the address"},
 		{Key: "http.auth.token_file", Flag: "auth-token-file", Value: &h.TokenFile, Path: anyPath,
