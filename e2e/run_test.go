@@ -98,6 +98,27 @@ func TestWorkspace(t *testing.T) {
 	}
 }
 
+// The list of sessions has the skills of one whose server was killed before it wrote its views, as Codex does.
+func TestSessionListWithoutViews(t *testing.T) {
+	state := stateDir(t)
+	p := start(t, exec.Command(binary, "serve", "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())))
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	if err := p.leave(); err != nil {
+		t.Fatal(err)
+	}
+	views, err := filepath.Glob(filepath.Join(state, "sessions", "*", "skill-activations.json"))
+	if err != nil || len(views) != 1 {
+		t.Fatalf("views %v, %v", views, err)
+	}
+	if err := os.Remove(views[0]); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(binary, "session", "list", "--state", state).CombinedOutput(); err != nil || !strings.Contains(string(out), " demo ") {
+		t.Errorf("session list = %s, %v", out, err)
+	}
+}
+
 // What an operator withheld from the model can be read from the record.
 func TestWithheldOutput(t *testing.T) {
 	state := stateDir(t)

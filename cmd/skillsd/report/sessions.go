@@ -30,8 +30,24 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 	rows := make([]SessionRow, len(sessions))
 	for i, s := range sessions {
 		rows[i].Session = s
-		// The view may lag behind the record. Reading every record instead would take far longer.
+		add := func(name string) {
+			if name = OneLine(name); name != "" && !slices.Contains(rows[i].Skills, name) {
+				rows[i].Skills = append(rows[i].Skills, name)
+			}
+		}
+		// The view may lag behind the record. Reading every record instead would take far longer; only a
+		// server
+		// that was killed at its end leaves none.
 		view, err := records.Stored(ctx, s.ID, provenance.ActivationsFile)
+		if err != nil && s.Counts.Activations > 0 {
+			for e, err := range records.Events(ctx, provenance.Query{Session: s.ID,
+				Kinds: []provenance.Kind{provenance.KindSkillActivated}}) {
+				if err != nil {
+					break
+				}
+				add(e.Skill)
+			}
+		}
 		if err != nil {
 			continue
 		}
@@ -52,9 +68,7 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 			if load.Skillsd != nil {
 				name = load.Skillsd.Path
 			}
-			if name = OneLine(name); name != "" && !slices.Contains(rows[i].Skills, name) {
-				rows[i].Skills = append(rows[i].Skills, name)
-			}
+			add(name)
 		}
 	}
 	return rows
