@@ -66,6 +66,7 @@ var importRules = map[string][]string{
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
 	"mcpserver/picture":  {},
+	"mcpserver/tasks":    {"mcpserver/wire"},
 	"mcpserver/session": {
 		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/caches", "mcpserver/session/earlier",
 		"mcpserver/session/secrets", "mcpserver/session/slots", "mcpserver/session/snapshot",
@@ -78,7 +79,7 @@ var importRules = map[string][]string{
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
-	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
+	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 
@@ -104,7 +105,7 @@ var importRules = map[string][]string{
 const fsysPath = "skills/store/fsys"
 
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
-var mcpGoUsers = []string{"mcpserver", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo"}
+var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo"}
 
 // farFrom lists what a package may not even reach through others.
 var farFrom = map[string][]string{

@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -174,8 +175,9 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	stop := func() {}
 	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {
-		stop = s.reportProgress(ctx, &call, meta.ProgressToken)
+		stop = s.reportProgress(tasks.Of(ctx).Request(ctx), &call, meta.ProgressToken)
 	}
+	call.Progress = tasks.Of(ctx).Progress(call.Progress)
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
 		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answered,

@@ -85,6 +85,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		listener.Close()
 		return err
 	}
+	defer s.tasks.Close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {

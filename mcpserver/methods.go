@@ -5,12 +5,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lmittmann/tint"
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -44,10 +47,32 @@ type method func(ctx context.Context, r *request) (any, error)
 
 // methods are the JSON-RPC methods that the library lacks.
 func (s *Server) methods() wire.Methods {
-	return s.edge(map[string]method{
+	methods := s.edge(map[string]method{
 		methodListSkills:    s.listSkills,
 		methodGetSkill:      s.getSkill,
 		methodReadDirectory: s.readDirectory,
+	})
+	if s.cfg.Policy.Offers(ToolRun) {
+		maps.Copy(methods, s.tasks.Methods())
+	}
+	return methods
+}
+
+// taskPatience is how long a run is waited for before it becomes a task: a model need not ask for the result
+// of a short one.
+const taskPatience = 2 * time.Second
+
+// newTasks returns the tasks of the server, which belong to principals, and to the session that their call
+// names.
+func (s *Server) newTasks() *tasks.Store {
+	return tasks.New(tasks.Options{
+		Patience: taskPatience,
+		Owner: func(ctx context.Context, meta map[string]any) (owner, session string) {
+			principal, _ := principalOf(ctx)
+			return principal.Name, firstText(meta[metaSession])
+		},
+		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
+		Logger:   s.cfg.Logger,
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -97,6 +99,7 @@ type Server struct {
 	waits   time.Time   // until when requests wait for the first scan
 	guesses atomic.Bool // see HTTPOptions.OnlyHandles
 	trace   *tracer     // nil if nothing is measured
+	tasks   *tasks.Store
 
 	toolsEvery time.Duration // see the constant
 	asksLater  atomic.Bool   // clients are asked again whether tools are news for them
@@ -111,6 +114,7 @@ func New(cfg Config) *Server {
 		toolsEvery: toolsEvery}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
+	s.tasks = s.newTasks()
 	instructions := func(ctx context.Context) string {
 		s.awaitScan(ctx)
 		return s.instructions(s.scopeOf(ctx), clientOf(ctx))
@@ -120,11 +124,18 @@ func New(cfg Config) *Server {
 	hooks.AddAfterInitialize(
 		func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 			result.Instructions = instructions(ctx)
+			// Tasks are of 2026-07-28 alone.
+			result.Capabilities.Extensions = maps.Clone(result.Capabilities.Extensions)
+			delete(result.Capabilities.Extensions, tasks.Extension)
 		})
 	hooks.AddAfterDiscover(
 		func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
 			result.Instructions = instructions(ctx)
 		})
+	extensions := map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
+	if cfg.Policy.Offers(ToolRun) {
+		extensions[tasks.Extension] = map[string]any{}
+	}
 	var experimental map[string]any
 	if cfg.AskWorkspace {
 		experimental = map[string]any{metaSandboxState: struct{}{}}
@@ -136,10 +147,8 @@ func New(cfg Config) *Server {
 		server.WithResourceCapabilities(false, true),
 		server.WithPromptCapabilities(true),
 		server.WithCompletions(),
-		// Declared in both eras alike. A client need not declare it.
-		server.WithExtensions(map[string]any{
-			"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true},
-		}),
+		// Skills are declared in both eras alike, and a client need not declare them.
+		server.WithExtensions(extensions),
 		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
@@ -150,7 +159,7 @@ func New(cfg Config) *Server {
 		server.ServerTool{Tool: searchTool(), Handler: s.tool(s.search)},
 	)
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false, false), s.tool(s.run))
+		s.mcp.AddTool(runTool(false, false), s.tasks.Tool(s.tool(s.run)))
 	}
 	return s
 }
@@ -277,8 +286,9 @@ func (s *Server) scanned(ctx context.Context) error {
 }
 
 // ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts are
-// killed then, other calls get two seconds to finish.
+// killed then, also those of tasks, and other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	defer s.tasks.Close()
 	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/telemetry"
 )
@@ -65,6 +67,7 @@ func newTracer(cfg Config) *tracer {
 			mcp.MethodPromptsGet, mcp.MethodCompletionComplete, mcp.MethodResourcesList,
 			mcp.MethodResourcesTemplatesList, mcp.MethodResourcesRead, mcp.MethodResourcesSubscribe,
 			mcp.MethodResourcesUnsubscribe, methodListSkills, methodGetSkill, methodReadDirectory,
+			tasks.MethodGet, tasks.MethodUpdate, tasks.MethodCancel,
 		},
 	}
 }
@@ -72,6 +75,7 @@ func newTracer(cfg Config) *tracer {
 // span is the span of a request, and its duration. It gets no text: what a client sent or a skill says is for
 // neither. One goroutine uses it at a time.
 type span struct {
+	mu         sync.Mutex // a call that became a task outlives its span
 	otel       trace.Span
 	method     string
 	attributes []attribute.KeyValue
@@ -112,12 +116,14 @@ func (t *tracer) start(
 		if slices.Contains(ProtocolVersions(), version) {
 			s.set(attrProtocol.String(version))
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if failure != nil {
 			s.failed, s.code = true, cmp.Or(s.code, strconv.Itoa(failure.Code))
-			s.set(attrRPC.String(strconv.Itoa(failure.Code)))
+			s.add(attrRPC.String(strconv.Itoa(failure.Code)))
 		}
 		if s.failed {
-			s.set(attrError.String(cmp.Or(s.code, "_OTHER")))
+			s.add(attrError.String(cmp.Or(s.code, "_OTHER")))
 			s.otel.SetStatus(codes.Error, "")
 		}
 		t.durations.Record(ctx, time.Since(begun).Seconds(), metric.WithAttributes(s.attributes...))
@@ -127,6 +133,13 @@ func (t *tracer) start(
 
 // set adds attributes to the span and to its duration, so all of them have few values.
 func (s *span) set(attrs ...attribute.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(attrs...)
+}
+
+// add is set for a caller that holds mu.
+func (s *span) add(attrs ...attribute.KeyValue) {
 	s.attributes = append(s.attributes, attrs...)
 	s.otel.SetAttributes(attrs...)
 }
@@ -143,6 +156,8 @@ func traceTool(ctx context.Context, tool string) {
 // error if there is one.
 func traceFailure(ctx context.Context, code string) {
 	if s, ok := ctx.Value(spanKey{}).(*span); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.failed, s.code = true, cmp.Or(code, s.code)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
@@ -43,6 +44,7 @@ func run(ctx context.Context, logger *slog.Logger) error {
 	handler, err := wire.NewHTTP(&wire.Dispatcher{
 		Server:     f.mcp,
 		Overrides:  f.overrides(),
+		Methods:    f.tasks.Methods(),
 		ServerInfo: mcp.Implementation{Name: name, Version: version},
 		CacheTTL:   time.Minute,
 		Logger:     logger,
@@ -61,8 +63,9 @@ func run(ctx context.Context, logger *slog.Logger) error {
 
 // fixture is the server under the suite's eyes.
 type fixture struct {
-	mcp *server.MCPServer
-	key []byte // of the signatures under request states
+	mcp   *server.MCPServer
+	key   []byte // of the signatures under request states
+	tasks *tasks.Store
 }
 
 func newFixture() *fixture {
@@ -75,10 +78,14 @@ func newFixture() *fixture {
 		server.WithElicitation(),
 		server.WithRoots(),
 		server.WithCacheHints(time.Minute.Milliseconds(), mcp.CacheScopePrivate),
+		server.WithExtensions(map[string]any{tasks.Extension: map[string]any{}}),
 		server.WithRecovery(),
 	), key: newKey()}
+	f.tasks = tasks.New(tasks.Options{Patience: patience,
+		Owner: func(context.Context, map[string]any) (string, string) { return name, "" }})
 	f.mcp.EnableSampling()
 	f.addTools()
 	f.addDialogues()
+	f.addTasks()
 	return f
 }

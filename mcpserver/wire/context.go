@@ -69,6 +69,14 @@ func RequestID(ctx context.Context) json.RawMessage {
 	return nil
 }
 
+// Length returns how many bytes the message of the request of ctx has; 0 outside of one.
+func Length(ctx context.Context) int {
+	if s := callSessionOf(ctx); s != nil {
+		return len(s.msg.raw)
+	}
+	return 0
+}
+
 // Meta returns a member of the _meta of the request that ctx belongs to, as the client wrote it; nil outside
 // of one, or if there is none.
 func Meta(ctx context.Context, name string) json.RawMessage {

@@ -123,8 +123,14 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, failure *Error) (a
 			return d.own(ctx, m)
 		}
 	case mcp.INTERNAL_ERROR:
-		if s := callSessionOf(ctx); s != nil && s.chosen.Load() != nil {
-			return nil, s.chosen.Load()
+		if s := callSessionOf(ctx); s != nil {
+			if result := s.instead.Load(); result != nil {
+				d.decorate(*result)
+				return *result, nil
+			}
+			if failure := s.chosen.Load(); failure != nil {
+				return nil, failure
+			}
 		}
 		d.logPrivate(ctx, m, failure.Message)
 		return nil, internalError()

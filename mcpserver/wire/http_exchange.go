@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -241,6 +242,18 @@ func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
 		err := mcp.ValidateStandardHeaders(ex.r.Header.Get, version, method, ex.msg.params)
 		if err != nil {
 			return nil, &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
+		}
+	}
+	if ex.modern && failure.Code == mcp.METHOD_NOT_FOUND && d.Methods[ex.msg.method] != nil &&
+		strings.HasPrefix(ex.msg.method, "tasks/") {
+		// The library does not know that the id of a task travels in a header too (SEP-2663).
+		var p struct {
+			TaskID string `json:"taskId"`
+		}
+		name, ok := mcp.DecodeHeaderValue(ex.r.Header.Get(mcp.HeaderName))
+		if !ok || json.Unmarshal(ex.msg.params, &p) != nil || name != p.TaskID {
+			return nil, &Error{Code: mcp.HEADER_MISMATCH,
+				Message: mcp.HeaderName + " does not match the taskId of the body"}
 		}
 	}
 	return d.replace(ctx, ex.msg, failure)

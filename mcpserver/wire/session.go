@@ -99,6 +99,7 @@ type callSession struct {
 	own      *notifications
 	hangUp   context.Context       // ends with the input of the connection
 	chosen   atomic.Pointer[Error] // see SetError
+	instead  atomic.Pointer[any]   // see SetResult
 
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 	// decoded gives back what the message takes while it is decoded; nil if nothing is counted

@@ -79,6 +79,15 @@ func SetError(ctx context.Context, e *Error) {
 	}
 }
 
+// SetResult chooses the result that the error a handler of mcp-go is about to return becomes, as [SetError]
+// chooses an error: mcp-go takes no other results of a tool but its own. It must be one that a [Method] may
+// return, and comes before an error that was chosen.
+func SetResult(ctx context.Context, result any) {
+	if s := callSessionOf(ctx); s != nil {
+		s.instead.Store(&result)
+	}
+}
+
 func internalError() *Error { return &Error{Code: mcp.INTERNAL_ERROR, Message: "internal error"} }
 
 func invalidRequest(text string) *Error { return &Error{Code: mcp.INVALID_REQUEST, Message: text} }

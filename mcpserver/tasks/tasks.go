@@ -1,0 +1,384 @@
+// Package tasks is the Tasks extension of 2026-07-28 (SEP-2663): a call of a tool that lasts is answered with
+// the id of a task, and the client asks for its status and its result later.
+//
+// # What it guarantees
+//
+// A call becomes a task only if the request itself declares the extension, and only once it has lasted for
+// [Options.Patience]: short calls are answered as without the extension, and so are refusals and questions. A
+// call for which there is no room among the tasks is answered as without the extension, too.
+//
+// A task belongs to its owner. To everybody else, to a request that names another session, and after its life
+// its id is as unknown as one that never was. Ids have 130 random bits.
+//
+// The work is the handler of the tool, unchanged: its checks, its records and the removal of its secrets are
+// done before a result is kept. To cancel a task ends the context of the handler; the task is cancelled once
+// the handler has returned. The end of the server does the same, and [Store.Close] waits for it.
+//
+// # What it does not
+//
+// Tasks are kept in memory: after a restart their ids are unknown. It sends no notifications.
+package tasks
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/skillsd/skillsd/mcpserver/wire"
+)
+
+// Extension is the name of the extension among the capabilities of clients and servers.
+const Extension = "io.modelcontextprotocol/tasks"
+
+// TTL is the life of a task from its creation: a task that still runs then is cancelled, a result forgotten.
+const TTL = time.Hour
+
+const (
+	pollEvery   = time.Second // how often a client should ask
+	askPatience = 10 * time.Minute
+	// The most tasks that run, and that are known, of one owner and in all.
+	maxLive, maxLiveAll   = 8, 64
+	maxKnown, maxKnownAll = 64, 512
+	// No task begins while the results of an owner, or of all, take more bytes.
+	maxBytes, maxBytesAll = 16 << 20, 64 << 20
+	// A request that is longer does not become a task, which would hold on to it.
+	maxRequest = 256 << 10
+)
+
+const (
+	working       = "working"
+	inputRequired = "input_required"
+	completed     = "completed"
+	failed        = "failed"
+	cancelled     = "cancelled"
+)
+
+// errCanceled is the cause of the context of a task that its client cancelled, or whose life ended.
+var errCanceled = errors.New("task canceled")
+
+// errHandedOver ends a handler whose answer is a task.
+var errHandedOver = errors.New("the call is a task")
+
+// Options adjust a Store. Owner is required.
+type Options struct {
+	// Patience is how long a call lasts before it becomes a task.
+	Patience time.Duration
+	// Owner returns whom a request is from, and the session that it names, "" if it names none.
+	Owner func(ctx context.Context, meta map[string]any) (owner, session string)
+	// Withhold returns the JSON of an error as the client may see it; nil leaves it as it is.
+	Withhold func(json.RawMessage) json.RawMessage
+	// Logger gets panics and the private text of errors; nil discards.
+	Logger *slog.Logger
+}
+
+// Store has the tasks of a server. All methods are safe for concurrent use.
+type Store struct {
+	opts    Options
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	tasks  map[string]*Task
+	closed bool
+}
+
+// New returns a store without tasks.
+func New(o Options) *Store {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Store{opts: o, tasks: make(map[string]*Task)}
+}
+
+// Task is one call that may outlive its request. Its fields are guarded by mu of its store, but for those
+// that do not change. The methods of a nil Task are those of a call that cannot become one.
+type Task struct {
+	store              *Store
+	id, owner, session string
+	created            time.Time
+	request            context.Context // of the call, which ends when the call is answered
+	cancel             context.CancelCauseFunc
+	ended              chan struct{} // closed when the work has ended, or asked before it was handed over
+
+	// The outcome of a call that was not handed over.
+	direct *mcp.CallToolResult
+	err    error
+
+	handedOver bool
+	status     string
+	message    string
+	updated    time.Time
+	result     json.RawMessage   // once completed
+	failure    json.RawMessage   // once failed
+	asked      mcp.InputRequests // that are not answered
+	answers    mcp.InputResponses
+	answered   chan struct{} // closed when nothing is asked any more
+}
+
+type taskKey struct{}
+
+// Of returns the task that the work of ctx may become, nil if it cannot.
+func Of(ctx context.Context) *Task {
+	t, _ := ctx.Value(taskKey{}).(*Task)
+	return t
+}
+
+// Request returns the context of the request of the call, which ends when the call is answered, be it with a
+// task; ctx itself for a nil task.
+func (t *Task) Request(ctx context.Context) context.Context {
+	if t == nil {
+		return ctx
+	}
+	return t.request
+}
+
+// Progress returns a function that keeps a message as the message of the task and passes it on to next, which
+// may be nil; next itself for a nil task.
+func (t *Task) Progress(next func(message string)) func(message string) {
+	if t == nil {
+		return next
+	}
+	return func(message string) {
+		t.store.mu.Lock()
+		t.message, t.updated = message, time.Now()
+		t.store.mu.Unlock()
+		if next != nil {
+			next(message)
+		}
+	}
+}
+
+// Tool returns a handler whose calls may become tasks.
+func (s *Store) Tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
+	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		t := s.begin(ctx, request.Params.Meta)
+		if t == nil {
+			return handle(ctx, request)
+		}
+		work, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), taskKey{}, t))
+		t.cancel = cancel
+		// Until it is a task, the work ends with its request.
+		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+		go func() {
+			defer s.running.Done()
+			defer cancel(nil)
+			t.run(work, handle, request)
+		}()
+		timer := time.NewTimer(s.opts.Patience)
+		defer timer.Stop()
+		select {
+		case <-t.ended:
+		case <-timer.C:
+			if stop() && s.handOver(ctx, t) {
+				return nil, errHandedOver
+			}
+			<-t.ended
+		}
+		stop()
+		s.forget(t)
+		return t.direct, t.err
+	}
+}
+
+// begin returns what may become a task, or nil if the call cannot.
+func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
+	if !Declares(ctx) || wire.Length(ctx) > maxRequest {
+		return nil
+	}
+	var fields map[string]any
+	if meta != nil {
+		fields = meta.AdditionalFields
+	}
+	now := time.Now()
+	t := &Task{store: s, id: rand.Text(), created: now, updated: now, request: ctx, status: working,
+		ended: make(chan struct{})}
+	t.owner, t.session = s.opts.Owner(ctx, fields)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var live, liveAll, known, size, sizeAll int
+	for _, other := range s.tasks {
+		length, runs := len(other.result)+len(other.failure), 0
+		if !other.terminal() {
+			runs = 1
+		}
+		liveAll, sizeAll = liveAll+runs, sizeAll+length
+		if other.owner == t.owner {
+			live, size, known = live+runs, size+length, known+1
+		}
+	}
+	if s.closed || live >= maxLive || liveAll >= maxLiveAll || known >= maxKnown ||
+		len(s.tasks) >= maxKnownAll || size > maxBytes || sizeAll > maxBytesAll {
+		return nil
+	}
+	s.tasks[t.id] = t
+	s.running.Add(1)
+	return t
+}
+
+// handOver makes a task of a call, and its status the answer; it reports false if the call is done.
+func (s *Store) handOver(ctx context.Context, t *Task) bool {
+	// What the request holds is given back while there is a request.
+	wire.YieldSlot(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-t.ended:
+		return false
+	default:
+	}
+	t.handedOver = true
+	time.AfterFunc(time.Until(t.created.Add(TTL)), func() {
+		s.forget(t)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.cancel(errCanceled)
+	})
+	answer := &state{view: t.view()}
+	answer.ResultType = "task"
+	wire.SetResult(ctx, answer)
+	return true
+}
+
+func (s *Store) forget(t *Task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tasks, t.id)
+}
+
+// run does the work until it has a result, also with the answers to its questions.
+func (t *Task) run(ctx context.Context, handle server.ToolHandlerFunc, request mcp.CallToolRequest) {
+	for round := 1; ; round++ {
+		result, err := t.call(ctx, handle, request)
+		if err != nil || result.ResultType != mcp.ResultTypeInputRequired {
+			t.end(ctx, result, err)
+			return
+		}
+		t.store.mu.Lock()
+		if !t.handedOver {
+			// The question is the answer, and the client calls again.
+			t.direct = result
+			close(t.ended)
+			t.store.mu.Unlock()
+			return
+		}
+		// A key names one question in the life of a task.
+		suffix := ""
+		if round > 1 {
+			suffix = fmt.Sprintf("-%d", round)
+		}
+		t.asked, t.answers, t.answered = mcp.InputRequests{}, mcp.InputResponses{}, make(chan struct{})
+		for key, question := range result.InputRequests {
+			t.asked[key+suffix] = question
+		}
+		t.status, t.message, t.updated = inputRequired, "waits for an answer", time.Now()
+		answered := t.answered
+		t.store.mu.Unlock()
+
+		timer := time.NewTimer(askPatience)
+		select {
+		case <-answered:
+		case <-timer.C:
+			t.cancel(errCanceled)
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			t.end(ctx, nil, ctx.Err())
+			return
+		}
+		responses := mcp.InputResponses{}
+		for key := range result.InputRequests {
+			responses[key] = t.answers[key+suffix] // nobody else changes them any more
+		}
+		request.Params.InputResponses, request.Params.RequestState = responses, result.RequestState
+	}
+}
+
+// call calls the handler. Nobody else would catch its panic.
+func (t *Task) call(
+	ctx context.Context, handle server.ToolHandlerFunc, request mcp.CallToolRequest,
+) (result *mcp.CallToolResult, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.store.opts.Logger.ErrorContext(ctx, "handler panicked", slog.String("err", fmt.Sprint(r)),
+				slog.String("stack", string(debug.Stack())))
+			result, err = nil, &wire.Error{Code: mcp.INTERNAL_ERROR, Message: "internal error"}
+		}
+	}()
+	return handle(ctx, request)
+}
+
+// end keeps the outcome of the work.
+func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
+	t.store.mu.Lock()
+	if !t.handedOver {
+		defer t.store.mu.Unlock()
+		t.direct, t.err = result, err
+		close(t.ended)
+		return
+	}
+	t.store.mu.Unlock()
+	status, made, failure := completed, json.RawMessage(nil), json.RawMessage(nil)
+	if err == nil {
+		if result.ResultType == "" {
+			result.ResultType = mcp.ResultTypeComplete
+		}
+		made, err = json.Marshal(result)
+	}
+	switch {
+	case errors.Is(context.Cause(ctx), errCanceled):
+		status, made = cancelled, nil
+	case err != nil:
+		status, made, failure = failed, nil, t.store.public(ctx, err)
+	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	t.status, t.message, t.result, t.failure, t.updated = status, "", made, failure, time.Now()
+	t.asked, t.answers = nil, nil
+	// The result is all that is kept of a request.
+	t.request, t.cancel = nil, func(error) {}
+	close(t.ended)
+}
+
+// public returns an error as the client gets it.
+func (s *Store) public(ctx context.Context, err error) json.RawMessage {
+	shown, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		s.opts.Logger.ErrorContext(ctx, "task failed", slog.String("err", err.Error()))
+		shown = &wire.Error{Code: mcp.INTERNAL_ERROR, Message: "internal error"}
+	}
+	raw, err := json.Marshal(shown)
+	if err != nil {
+		raw = json.RawMessage(`{"code":-32603,"message":"internal error"}`)
+	}
+	if s.opts.Withhold != nil {
+		raw = s.opts.Withhold(raw)
+	}
+	return raw
+}
+
+// terminal reports whether the task has ended.
+func (t *Task) terminal() bool {
+	return t.status == completed || t.status == failed || t.status == cancelled
+}
+
+// Close cancels all tasks, lets none begin, and waits until their work has ended.
+func (s *Store) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, t := range s.tasks {
+		if t.handedOver {
+			t.cancel(wire.ErrDisconnected)
+		}
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+}
