@@ -20,14 +20,15 @@ const (
 	methodReadResource  = "resources/read"
 )
 
-// Keys of the _meta of resources and of their contents. The Skills extension keeps its own prefix for the
-// fields of a SKILL.md.
+// skillMeta prefixes the _meta keys of a SKILL.md resource: the conformance suite asks for the prefix of the
+// Skills extension, for keys of a server's own too.
+const skillMeta = "io.modelcontextprotocol.skills/"
+
+// Keys of the _meta of an artifact's contents.
 const (
-	metaDigest       = "skillsd/digest"       // of the whole file or artifact
-	metaTreeDigest   = "skillsd/treeDigest"   // of the skill
-	metaLastModified = "skillsd/lastModified" // of the SKILL.md, RFC 3339
-	metaSize         = "skillsd/size"         // of the whole artifact, in bytes
-	metaNext         = "skillsd/next"         // URI of the part of an artifact that follows
+	metaDigest = "skillsd/digest" // of the whole artifact
+	metaSize   = "skillsd/size"   // of the whole artifact, in bytes
+	metaNext   = "skillsd/next"   // URI of the part that follows
 )
 
 // listResources is resources/list: the SKILL.md of every skill that does not hide itself from models, in byte
@@ -88,14 +89,14 @@ func skillFileResource(sk *skills.Skill, index *skills.Index) mcp.Resource {
 		MIMEType:    "text/markdown",
 		Size:        &size,
 		Meta: &mcp.Meta{AdditionalFields: map[string]any{
-			metaDigest:       sk.Digest,
-			metaTreeDigest:   index.TreeDigest,
-			metaLastModified: sk.LastModified.UTC().Format(time.RFC3339),
+			skillMeta + "digest":       sk.Digest,
+			skillMeta + "treeDigest":   index.TreeDigest,
+			skillMeta + "lastModified": sk.LastModified.UTC().Format(time.RFC3339),
 		}},
 	}
 }
 
-// fileResource describes any other file, named by its path.
+// fileResource describes any other file.
 func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
 	size := r.Size
 	return mcp.Resource{
@@ -103,7 +104,7 @@ func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
 		Name:     sk.Path + "/" + r.Path,
 		MIMEType: r.MIMEType,
 		Size:     &size,
-		Meta:     &mcp.Meta{AdditionalFields: map[string]any{metaDigest: r.Digest}},
+		Meta:     &mcp.Meta{AdditionalFields: map[string]any{skillMeta + "digest": r.Digest}},
 	}
 }
 
@@ -155,7 +156,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		}
 		return nil, err
 	}
-	meta := map[string]any{metaDigest: read.Got}
+	meta := map[string]any{skillMeta + "digest": read.Got}
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil
 }
 
