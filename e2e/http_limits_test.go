@@ -465,3 +465,62 @@ func recordedIn(t *testing.T, state, kind string) (n int) {
 	}
 	return n
 }
+
+// Under a low limit of descriptors, a burst of new sessions is answered: each call succeeds, or is answered
+// that the server is busy and when to call again.
+func TestHTTPBurstOfSessions(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("missing capability: bash, for its ulimit")
+	}
+	const clients = 150
+	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", stateDir(t), "--log-format", "json",
+		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--rate-limit", "0",
+		"--skills-root", tree(t, demoSkill())))
+	s := &site{process: p, client: &http.Client{Timeout: patience}}
+	s.url = "http://" + s.addr() + "/mcp"
+	served := 0
+	for range 2 {
+		answers := make(chan string, clients)
+		for range clients {
+			go func() {
+				body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"demo"},` +
+					`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},` +
+					`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+				response, err := (&caller{site: s}).do(context.Background(), "POST", body, "Mcp-Protocol-Version", "2026-07-28",
+					"Mcp-Method", "tools/call", "Mcp-Name", "load_skill")
+				if err != nil {
+					answers <- err.Error()
+					return
+				}
+				defer response.Body.Close()
+				data, err := io.ReadAll(response.Body)
+				switch {
+				case err != nil:
+					answers <- err.Error()
+				case response.StatusCode == 503 && response.Header.Get("Retry-After") != "", bytes.Contains(data, []byte("server_busy")):
+					answers <- "busy"
+				case response.StatusCode == 200 && bytes.Contains(data, []byte("Activation: ")):
+					answers <- "served"
+				default:
+					answers <- response.Status + " " + string(data)
+				}
+			}()
+		}
+		for range clients {
+			switch a := <-answers; a {
+			case "busy":
+			case "served":
+				served++
+			default:
+				t.Errorf("answer = %.600s", a)
+			}
+		}
+	}
+	t.Logf("%d of %d calls were served", served, 2*clients)
+	if served == 0 {
+		t.Error("no call was served")
+	}
+	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
+		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
+	}
+}

@@ -43,6 +43,8 @@ type HTTPOptions struct {
 	Burst      int     // requests at once
 	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 means 1,024.
 	MaxStrangers int
+	// MaxConnections is how many connections may be open; 0 means 65,536.
+	MaxConnections int
 }
 
 // Check reports a host or origin of the wrong form.
@@ -62,7 +64,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		Burst:        o.Burst,
 		Ready:        s.isReady,
 		SessionKey:   o.SessionKey,
-		MaxStrangers: o.MaxStrangers,
+		MaxStrangers: o.MaxStrangers, MaxConnections: o.MaxConnections,
 		SessionEnded: s.cfg.Sessions.EndProtocolSession,
 		Changes:      s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {

@@ -80,7 +80,7 @@ func (f failure) because(err error, words ...string) *Error {
 }
 
 const (
-	remedyBusy = "call again in a while; if it stays so, the operator can raise the limit of open files " +
+	remedyBusy = "call again in 10 seconds; if it stays so, the operator can raise the limit of open files " +
 		"(ulimit -n, LimitNOFILE=)"
 	remedyWithheld = "the user can read it in the record of this session, by the handle"
 	remedyFiles    = "use the path of a script from the skill's file list"
@@ -170,8 +170,10 @@ var (
 			"others are served",
 		"ask the user to have old sessions deleted with `skillsd session gc`, or the quota raised where " +
 			"the server runs; a server with sessions.gc deletes them by itself; then call again"}
-	recordWithoutFiles = failure{recordUnavailable.code, recordUnavailable.message, remedyBusy}
-	outcomeUnrecorded  = failure{CodeProvenanceUnavailable,
+	recordWithoutFiles = failure{CodeServerBusy,
+		"the server has too many files open to record this call, so nothing was shown and nothing ran",
+		remedyBusy}
+	outcomeUnrecorded = failure{CodeProvenanceUnavailable,
 		"the script ran, but its record could not be written, so its output is withheld " +
 			"and nothing more runs",
 		recordUnavailable.remedy}
@@ -183,9 +185,9 @@ var (
 		"before this one: " +
 		"{before}", runsCrowded.remedy}
 	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
-		"call again in a while"}
+		"call again in 10 seconds"}
 	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use",
-		"call again in a while"}
+		"call again in 10 seconds"}
 
 	internalFailure = failure{CodeInternal, "the server could not do this",
 		"the operator finds the cause in the server's log"}

@@ -132,6 +132,8 @@ type Sessions struct {
 	process *Session                 // the one session of a stdio process
 	keyed   map[earlier.Key]*Session // the other open ones
 	unended []*Session               // whose end could not be recorded
+	endings int                      // sessions whose end is being recorded
+	places  *slots.Places            // of keyed sessions, those that are ending too
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -142,6 +144,10 @@ func New(cfg Config) *Sessions {
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
 		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{}}
+	if cfg.MaxRemote <= 0 || cfg.MaxRemote > maxRemote {
+		s.cfg.MaxRemote = maxRemote
+	}
+	s.places = slots.NewPlaces(s.cfg.MaxRemote)
 	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() })

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -48,7 +47,8 @@ type keyedState struct {
 	guessed  bool   // shared, by what is taken for one conversation
 	protocol string // id of the protocol session it ends with
 	used     time.Time
-	busy     int // calls under way
+	busy     int  // calls under way
+	freed    bool // its place was given back
 }
 
 // find finds or opens the session of a call and counts the call in. If the handle of the call does not count
@@ -188,14 +188,31 @@ func (s *Sessions) enter(
 	if err != nil {
 		return nil, err
 	}
+	// A session has its place until its end is recorded: until then it has files open.
+	taken := s.places.Take(ctx, call.Principal.Name, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.relieve()
+	})
+	switch {
+	case !taken && s.cfg.MaxRemote < maxRemote:
+		return nil, filesExhausted.because(errTooMany) // there would be more places with more open files
+	case !taken:
+		return nil, errTooMany
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ses := s.keyed[key]
-	if ses == nil {
-		if !s.makeRoom(call.Principal.Name) {
-			return nil, errTooMany
+	if ses != nil {
+		s.places.Free() // another call opened it in between
+	} else {
+		if !s.makeOwnRoom(call.Principal.Name) {
+			err = errTooMany
+		} else {
+			ses, err = s.newSession(call, parent)
 		}
-		if ses, err = s.newSession(call, parent); err != nil {
+		if err != nil {
+			s.places.Free()
 			return nil, err
 		}
 		guessed := kind == kindAlone
@@ -237,6 +254,7 @@ func (s *Sessions) leave(ses *Session) {
 	k.used = s.cfg.Now()
 	k.busy--
 	if !k.shared || ses.decisions.Load() < maxShared {
+		s.relieve()
 		return
 	}
 	if s.keyed[k.key] == ses {
@@ -264,37 +282,54 @@ func (s *Sessions) byHandle(call Call) *Session {
 	return nil
 }
 
-// makeRoom makes room for one more session of a principal, and reports whether there is some: too many
-// sessions may have calls under way.
-func (s *Sessions) makeRoom(principal string) bool {
-	limit := cmp.Or(max(0, min(s.cfg.MaxRemote, maxRemote)), maxRemote)
+// relieve ends an unused session if more calls wait for a place than sessions are ending. Its principal has
+// the most sessions, and no fewer than one that waits, so that nobody can end the sessions of others by
+// opening many. Sessions.mu is held.
+func (s *Sessions) relieve() {
 	each := map[string]int{}
 	for _, ses := range s.keyed {
 		each[ses.principal.Name]++
 	}
-	if each[principal] < min(maxRemoteEach, max(1, limit/2)) {
-		if len(s.keyed) < limit {
-			return true
-		}
-		// The principal with the most sessions loses one, so that nobody can end the sessions of others by
-		// opening many.
-		for other, n := range each {
-			if n > each[principal] {
-				principal = other
-			}
+	if least := s.places.Wanted(each, s.endings); least > 0 {
+		if ses := s.unused(each, least); ses != nil {
+			s.drop(ses)
 		}
 	}
-	var oldest *Session
+}
+
+// makeOwnRoom keeps a principal within its share of the sessions when it opens one more, and reports whether
+// it is: all its sessions may have calls under way. Sessions.mu is held.
+func (s *Sessions) makeOwnRoom(principal string) bool {
+	n := 0
 	for _, ses := range s.keyed {
-		if ses.keyed.busy == 0 && ses.principal.Name == principal &&
-			(oldest == nil || ses.keyed.used.Before(oldest.keyed.used)) {
+		if ses.principal.Name == principal {
+			n++
+		}
+	}
+	if n < min(maxRemoteEach, max(1, s.cfg.MaxRemote/2)) {
+		return true
+	}
+	ses := s.unused(map[string]int{principal: n}, 1)
+	if ses != nil {
+		s.drop(ses)
+	}
+	return ses != nil
+}
+
+// unused returns the session that was unused longest, of the principal with the most in each, which are at
+// least least; nil if there is none. Sessions.mu is held.
+func (s *Sessions) unused(each map[string]int, least int) (oldest *Session) {
+	for _, ses := range s.keyed {
+		n := each[ses.principal.Name]
+		if ses.keyed.busy > 0 || n < least {
+			continue
+		}
+		if oldest == nil || n > each[oldest.principal.Name] ||
+			n == each[oldest.principal.Name] && ses.keyed.used.Before(oldest.keyed.used) {
 			oldest = ses
 		}
 	}
-	if oldest != nil {
-		s.drop(oldest)
-	}
-	return oldest != nil
+	return oldest
 }
 
 // drop forgets a session and records its end in the background. Sessions.mu is held.
@@ -307,18 +342,22 @@ func (s *Sessions) drop(ses *Session) {
 // Sessions.mu is held.
 func (s *Sessions) finish(ses *Session) {
 	ses.remember()
+	s.endings++
 	s.ending.Go(func() {
 		err := ses.end(context.Background())
 		ses.remember() // calls that were under way may have loaded more
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.endings--
 		if err == nil {
+			if !ses.keyed.freed {
+				ses.keyed.freed = true
+				s.places.Free()
+			}
 			return
 		}
 		s.cfg.Logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.unended) < maxRemote {
-			s.unended = append(s.unended, ses)
-		}
+		s.unended = append(s.unended, ses)
 	})
 }
 

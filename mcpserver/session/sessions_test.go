@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -308,5 +310,49 @@ func TestRemoteSessionsAtOnce(t *testing.T) {
 	group.Wait()
 	if err := b.End(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A session that is ending has its files open, so another one is opened when its end is recorded; and when
+// one in use is left.
+func TestEndingSessionsCount(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	b.cfg.MaxRemote = 2
+	b.places = slots.NewPlaces(2)
+	unused := b.session(remote(alice, false, "a", "", ""))
+	_, leave := b.enter(remote(bob, false, "b", "", ""))
+	open := func(ctx context.Context, name string) <-chan error {
+		opened := make(chan error, 1)
+		go func() {
+			_, err := b.Open(ctx, remote(policy.Principal{Name: name}, false, name, "", ""))
+			opened <- err
+		}()
+		for {
+			each := map[string]int{}
+			if b.places.Wanted(each, 0); each[name] > 0 || len(opened) > 0 {
+				return opened
+			}
+			runtime.Gosched()
+		}
+	}
+	unused.runs.Lock() // its end waits
+	carol := open(t.Context(), "carol")
+	if len(carol) > 0 {
+		t.Fatalf("a session more than may be open: %v", <-carol)
+	}
+	unused.runs.Unlock()
+	if err := <-carol; err != nil {
+		t.Fatalf("after the end of another: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	late := open(ctx, "late")
+	cancel()
+	if err := <-late; code(err) != string(CodeServerBusy) || !strings.Contains(err.Error(), "files open") {
+		t.Errorf("while all are in use = %v", err)
+	}
+	dave := open(t.Context(), "dave")
+	leave()
+	if err := <-dave; err != nil {
+		t.Errorf("after another was left: %v", err)
 	}
 }

@@ -56,14 +56,17 @@ type HTTPOptions struct {
 	MaxSessions int
 	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 and more than
 	// 1024 mean 1024. Of another machine's address there may be a quarter. A connection beyond them ends the
-	// oldest one that is a second old; each ends after its first answer.
+	// oldest one that is three seconds old; each ends after its first answer.
 	MaxStrangers int
-	SessionIdle  time.Duration // how long an unused protocol session is kept; 0 means 1 h
-	Rate         rate.Limit    // requests a second of each principal; 0 sets no limit
-	Burst        int           // requests at once
-	KeepAlive    time.Duration // how often a silent stream carries a comment; 0 means 15 s
-	WriteTimeout time.Duration // how long a client may fail to take what is written; 0 means 30 s
-	Drain        time.Duration // how long calls may finish after the end was asked for; 0 means 2 s
+	// MaxConnections is how many connections may be open; 0 means 65,536. A connection beyond them ends the
+	// one that was idle longest, or waits until one ends. Streams take half of them at most.
+	MaxConnections int
+	SessionIdle    time.Duration // how long an unused protocol session is kept; 0 means 1 h
+	Rate           rate.Limit    // requests a second of each principal; 0 sets no limit
+	Burst          int           // requests at once
+	KeepAlive      time.Duration // how often a silent stream carries a comment; 0 means 15 s
+	WriteTimeout   time.Duration // how long a client may fail to take what is written; 0 means 30 s
+	Drain          time.Duration // how long calls may finish after the end was asked for; 0 means 2 s
 }
 
 // Check reports what NewHTTP would refuse: a host or origin of the wrong form.
@@ -108,6 +111,7 @@ type HTTP struct {
 	streams    *quota
 	listens    *quota // subscriptions, which are streams too
 	strangers  *strangers
+	conns      *conns
 	sessions   *sessionTable
 	broadcast  *session // all clients in one, for mcp-go
 
@@ -136,6 +140,8 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.MaxInFlight = cmp.Or(opts.MaxInFlight, 256)
 	opts.MaxStreams = cmp.Or(opts.MaxStreams, 1024)
 	opts.MaxSessions = cmp.Or(opts.MaxSessions, 2048)
+	opts.MaxConnections = cmp.Or(opts.MaxConnections, 1<<16)
+	opts.MaxStreams = min(opts.MaxStreams, max(opts.MaxConnections/2, 1))
 	opts.MaxStrangers = min(cmp.Or(opts.MaxStrangers, 1024), 1024)
 	opts.SessionIdle = cmp.Or(opts.SessionIdle, time.Hour)
 	opts.KeepAlive = cmp.Or(opts.KeepAlive, 15*time.Second)
@@ -160,6 +166,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		streams:    newQuota(opts.MaxStreams, share),
 		listens:    newQuota(opts.MaxStreams, 1),
 		strangers:  newStrangers(opts.MaxStrangers),
+		conns:      newConns(opts.MaxConnections),
 		audience:   newAudience(),
 	}
 	h.sessions = newSessionTable(newQuota(opts.MaxSessions, share), h.sessionEnded)
@@ -191,8 +198,9 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
-	// A connection on which somebody has authenticated may be kept for the next request, no other.
-	if h.strangers.has(r.Context()) {
+	// A connection on which somebody has authenticated may be kept for the next request, no other,
+	// and none when there are many.
+	if h.strangers.asks(r.Context()) || h.conns.crowded() {
 		header.Set("Connection", "close")
 	}
 	if done := h.guard.check(w, r); done {
@@ -242,7 +250,9 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	}
 	if conn, ok := ctx.Value(connKey{}).(net.Conn); ok {
 		h.strangers.remove(conn)
-		w.Header().Del("Connection")
+		if !h.conns.crowded() {
+			w.Header().Del("Connection")
+		}
 	}
 	r = r.WithContext(ctx)
 	if name := ambiguous(r); name != "" {

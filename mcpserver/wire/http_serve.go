@@ -21,8 +21,10 @@ const (
 	maxHeaderBytes = 32 << 10
 	sweepEvery     = time.Minute
 
-	// strangerGrace is how long a connection of a stranger is kept at least when there are too many.
-	strangerGrace = time.Second
+	// strangerGrace is how long a connection of a stranger is kept at least when there are too many: a crowd
+	// of honest clients takes a while to say who they are. idleGrace is the same for one between requests.
+	strangerGrace = 3 * time.Second
+	idleGrace     = time.Second
 )
 
 // Serve answers the connections of listener until ctx ends; it closes listener. Contexts of
@@ -41,9 +43,15 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
+				h.conns.add(conn)
 				h.strangers.add(conn)
+			case http.StateActive:
+				h.conns.setIdle(conn, false)
+			case http.StateIdle:
+				h.conns.setIdle(conn, true)
 			case http.StateClosed, http.StateHijacked:
 				h.strangers.remove(conn)
+				h.conns.remove(conn)
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
@@ -51,7 +59,7 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 		},
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- s.Serve(&patientListener{listener, h.strangers, h.hangUp.Done()}) }()
+	go func() { failed <- s.Serve(&patientListener{listener, h.strangers, h.conns, h.hangUp.Done()}) }()
 	sweep := time.NewTicker(min(sweepEvery, h.opts.SessionIdle))
 	defer sweep.Stop()
 	for {
@@ -113,12 +121,17 @@ func newStrangers(most int) *strangers {
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// has reports whether nobody has authenticated on the connection of a request.
-func (s *strangers) has(ctx context.Context) bool {
+// asks reports whether nobody has authenticated on the connection of a request. Such a connection has until
+// headerTimeout to be answered, because that does not depend on its client any more.
+func (s *strangers) asks(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	conn, _ := ctx.Value(connKey{}).(net.Conn)
-	return !s.since[conn].IsZero()
+	_, stranger := s.since[conn]
+	if stranger {
+		s.since[conn] = time.Now().Add(headerTimeout)
+	}
+	return stranger
 }
 
 func (s *strangers) add(conn net.Conn) {
@@ -161,8 +174,13 @@ func (s *strangers) oldest(host string) (conn net.Conn, n int) {
 // end closes a connection. s.mu is held.
 func (s *strangers) end(conn net.Conn) {
 	delete(s.since, conn)
+	hangUp(conn)
+}
+
+// hangUp closes a connection without a farewell of TLS, which a peer that does not read could hold up.
+func hangUp(conn net.Conn) {
 	if encrypted, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = encrypted.NetConn() // says no farewell, which a peer that does not read could hold up
+		conn = encrypted.NetConn()
 	}
 	conn.Close()
 }
@@ -191,23 +209,108 @@ func hostOf(conn net.Conn) string {
 	return tcp.IP.String()
 }
 
-// patientListener accepts a connection when there is room for a stranger.
+// conns are all open connections. When as many are open as may be, the one that was idle longest ends for a
+// new one; before, each ends after its answer. Safe for concurrent use.
+type conns struct {
+	most int
+
+	mu    sync.Mutex
+	open  map[net.Conn]time.Time // since when it is idle; zero while it is used
+	freed chan struct{}          // has an element after one has left or become idle
+}
+
+func newConns(most int) *conns {
+	return &conns{most: most, open: make(map[net.Conn]time.Time), freed: make(chan struct{}, 1)}
+}
+
+func (c *conns) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[conn] = time.Time{}
+}
+
+func (c *conns) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, conn)
+	c.signal()
+}
+
+// signal has whoever waits for a connection look again. c.mu is held.
+func (c *conns) signal() {
+	select {
+	case c.freed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *conns) setIdle(conn net.Conn, idle bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, open := c.open[conn]; !open {
+		return
+	}
+	c.open[conn] = time.Time{}
+	if idle {
+		c.open[conn] = time.Now()
+		c.signal()
+	}
+}
+
+// crowded reports whether connections should end after their answers: a quarter is left.
+func (c *conns) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > c.most-c.most/4
+}
+
+// room returns how long to wait until there may be room for one more connection; it ends one that was idle
+// for a second, because its client may be about to use a fresher one.
+func (c *conns) room() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) < c.most {
+		return 0
+	}
+	var oldest net.Conn
+	for conn, since := range c.open {
+		if !since.IsZero() && (oldest == nil || since.Before(c.open[oldest])) {
+			oldest = conn
+		}
+	}
+	if oldest == nil {
+		return time.Minute // until one has left
+	}
+	if left := time.Until(c.open[oldest].Add(idleGrace)); left > 0 {
+		return left
+	}
+	delete(c.open, oldest)
+	hangUp(oldest)
+	return 0
+}
+
+// patientListener accepts a connection when there is room for one more, and for one more stranger.
 type patientListener struct {
 	net.Listener
 	strangers *strangers
+	conns     *conns
 	ended     <-chan struct{}
 }
 
 func (l *patientListener) Accept() (net.Conn, error) {
-	for wait := l.strangers.room(); wait > 0; wait = l.strangers.room() {
+	for {
+		wait := max(l.conns.room(), l.strangers.room())
+		if wait == 0 {
+			return l.Listener.Accept()
+		}
 		select {
+		case <-l.conns.freed:
 		case <-l.strangers.freed:
 		case <-time.After(wait):
 		case <-l.ended:
 			return l.Listener.Accept() // which is closed
 		}
 	}
-	return l.Listener.Accept()
 }
 
 // get opens the stream on which a session of the older revisions gets notifications of changes.

@@ -76,3 +76,52 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		t.Errorf("ping on the known connection = %d, ends %v", status, ends)
 	}
 }
+
+// There are no more connections than may be: each ends after its answer when most are taken, and one that is
+// idle ends for a new one.
+func TestConnectionsAreBounded(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxConnections = 4 })
+	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
+	post := "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nMcp-Session-Id: " + p.open() + "\r\nContent-Type: application/json\r\n" +
+		"Accept: application/json, text/event-stream\r\nContent-Length: 40\r\n\r\n" + ping
+	p.client.CloseIdleConnections()
+	open := func(n int) {
+		t.Helper()
+		eventually(t, "connections are counted", func() bool {
+			p.h.conns.mu.Lock()
+			defer p.h.conns.mu.Unlock()
+			return len(p.h.conns.open) == n
+		})
+	}
+	open(0)
+	var idle []*dialed
+	for range 3 {
+		idle = append(idle, dial(t, p.addr))
+		if status, ends := idle[len(idle)-1].get(post); status != 200 || ends {
+			t.Fatalf("ping = %d, ends %v", status, ends)
+		}
+	}
+	silent := dial(t, p.addr)
+	open(4)
+	if status, _ := dial(t, p.addr).get(post); status != 200 {
+		t.Errorf("ping on one connection more = %d", status)
+	}
+	if _, err := idle[0].ReadByte(); err != io.EOF && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("the connection that was idle longest: %v", err)
+	}
+	if status, _ := silent.get(post); status != 200 {
+		t.Errorf("ping on the connection that was silent = %d", status)
+	}
+}
+
+func TestConnectionsEndWhenMostAreTaken(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxConnections = 4 })
+	for range 3 {
+		dial(t, p.addr)
+	}
+	body := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	post := "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n" + body
+	if status, ends := dial(t, p.addr).get(post); status == 0 || !ends {
+		t.Errorf("answer on the last connection = %d, ends %v", status, ends)
+	}
+}

@@ -291,8 +291,8 @@ func fill(dir string) error {
 		return err
 	}
 	ctx, n := context.Background(), filestore.MaxOpen()
-	if n != 64 {
-		return fmt.Errorf("MaxOpen() = %d, want 64", n)
+	if n != 32 {
+		return fmt.Errorf("MaxOpen() = %d, want 32", n)
 	}
 	registry := make([]byte, 64<<10)
 	before := openDescriptors()

@@ -18,8 +18,9 @@ func links(info fs.FileInfo) (n uint64, known bool) {
 	return uint64(info.Sys().(*syscall.Stat_t).Nlink), true
 }
 
-// descriptors is how many file descriptors an open session holds: its lock and its record.
-const descriptors = 2
+// descriptors is how many file descriptors a session may hold at a time: its lock, its record, its directory
+// and a file that is being written.
+const descriptors = 4
 
 // MaxOpen returns how many sessions can be open with half of the file descriptors this process may
 // have, at least 1. The other half is for the other work of the process, including writing views.

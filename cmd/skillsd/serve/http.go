@@ -153,10 +153,13 @@ func (o *Options) sessionKey() ([]byte, error) {
 
 // prepareHTTP reads the files that are needed before the server listens. The certificate is nil without TLS.
 func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
-	h := &o.HTTP
+	h, few := &o.HTTP, min(filestore.MaxOpen(), 1<<14)
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
-		MaxStrangers: filestore.MaxOpen(), // descriptors are as scarce for connections as for records
-		Rate:         h.RequestRate(), Burst: int(2 * h.RequestRate()),
+		// Records have half of the descriptors, connections three eighths, most of which may be
+		// strangers'; the
+		// rest is for runs and scans.
+		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
+		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		OnlyHandles: h.Activation == "handle"}
 	// The names of the server are also those of its public URL and of its address.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
@@ -303,7 +306,7 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 //
 // Errors: *exit.Error; one that wraps AddressTaken if something else listens there.
 func listenTCP(ctx context.Context, flag, addr, example string) (net.Listener, error) {
-	var config net.ListenConfig
+	config := net.ListenConfig{Control: deferAccept}
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if err == nil {
 		return listener, nil

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -62,6 +63,20 @@ func (e takenError) Error() string { return string(e) }
 
 // Is makes it an AddressTaken.
 func (e takenError) Is(target error) bool { return target == AddressTaken }
+
+// tcpDeferAccept is TCP_DEFER_ACCEPT of Linux, silence how many seconds of it such a connection may last.
+const tcpDeferAccept, silence = 9, 5
+
+// deferAccept has the kernel keep a connection whose client has sent nothing, where it takes no descriptor.
+func deferAccept(_, _ string, c syscall.RawConn) error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	return c.Control(func(fd uintptr) {
+		// A kernel that cannot do it hands over each connection at once.
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpDeferAccept, silence)
+	})
+}
 
 // listenUnix listens on a socket that only its owner can connect to. The mode is set before the
 // socket has a name where the system honours that, and after in any case.

@@ -1,0 +1,67 @@
+package slots
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Patience is how long Places.Take waits.
+const Patience = 10 * time.Second
+
+// Places are what open sessions have of something scarce. They are safe for concurrent use.
+type Places struct {
+	places *semaphore.Weighted
+
+	mu      sync.Mutex
+	waiting map[string]int // by principal
+}
+
+// NewPlaces returns n places.
+func NewPlaces(n int) *Places {
+	return &Places{places: semaphore.NewWeighted(int64(n)), waiting: map[string]int{}}
+}
+
+// Take takes a place, which Free gives back, and reports whether there was one. If there is none at once, it
+// calls ask and waits until one is free, until ctx ends, or for Patience.
+func (p *Places) Take(ctx context.Context, principal string, ask func()) bool {
+	if p.places.TryAcquire(1) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	p.mu.Lock()
+	p.waiting[principal]++
+	p.mu.Unlock()
+	ask()
+	err := p.places.Acquire(ctx, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting[principal]--; p.waiting[principal] == 0 {
+		delete(p.waiting, principal)
+	}
+	return err == nil
+}
+
+// Free gives a place back.
+func (p *Places) Free() { p.places.Release(1) }
+
+// Wanted adds to each, which has the places of each principal, those that wait for one. It returns the least
+// that a principal that waits has then, and 0 if no more wait than places are about to be free.
+func (p *Places) Wanted(each map[string]int, free int) (least int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for principal, n := range p.waiting {
+		each[principal] += n
+		free -= n
+		if least == 0 || each[principal] < least {
+			least = each[principal]
+		}
+	}
+	if free >= 0 {
+		return 0
+	}
+	return least
+}
