@@ -65,7 +65,7 @@ func TestRenewedCertificate(t *testing.T) {
 	opts := &Options{Process: &config.Process{}}
 	opts.HTTP = config.HTTP{
 		Addr: "127.0.0.1:0", Path: "/mcp", Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"),
-		Rate: -1,
+		Rate: -1, NoAuth: true,
 	}
 	first, firstKey := newPair(t, "first")
 	second, secondKey := newPair(t, "second")
