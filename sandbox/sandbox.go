@@ -218,10 +218,23 @@ type Write struct {
 // An Interpreter is an interpreter of the host.
 type Interpreter struct {
 	Name    string   // as scripts ask for it, like "python3"
-	Path    string   // absolute, links resolved
+	Path    string   // absolute, links resolved but in a virtual environment
 	Mounts  []string // host directories outside /usr to mount read-only at the same path
 	Version string
 	Digest  string // "sha256:<hex>" of the file at Path
+
+	// Links are host directories to mount read-only at the paths of the links that lead to them, by these
+	// paths.
+	Links map[string]string
+	Venv  *Venv // nil if it is not of a virtual environment
+}
+
+// A Venv is a virtual environment of Python (PEP 405), whose packages scripts find.
+type Venv struct {
+	Dir       string // absolute, links resolved
+	Base      string // path of the Python that it was made from
+	Packages  int
+	Elsewhere []string // directories outside of it that it names, and scripts do not see
 }
 
 // UnavailableError is why a command could not be isolated.

@@ -14,7 +14,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -223,9 +222,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	search, _ := o.app.Env("PATH")
-	finder := detect.Interpreters(search)
-	finder.Keep(o.app.OwnPaths()...)
+	finder := o.app.Interpreters()
 	keys := o.app.Cfg.Keys.Allow
 	for i := range keys {
 		entry, err := keys[i].Entry()

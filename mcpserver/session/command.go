@@ -198,6 +198,9 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
 	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
+	if v := c.Interpreter.Venv; v != nil { // as if it were activated
+		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
+	}
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})
 		c.Network = sandbox.Network{Proxy: c.proxy}

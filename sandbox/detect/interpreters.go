@@ -31,6 +31,7 @@ type Finder struct {
 	dirs    []string
 	home    string // for shims, which look there for the version they stand for
 	private private
+	named   map[string]string  // paths, by name
 	known   map[string]*answer // by name
 
 	mu     sync.Mutex
@@ -52,6 +53,7 @@ func Interpreters(path string) *Finder {
 		dirs:    searchPath(path),
 		home:    ownHome(),
 		private: private{homes: resolved(homes())},
+		named:   map[string]string{},
 		known:   map[string]*answer{},
 		onHost:  map[string]*answer{},
 	}
@@ -66,6 +68,11 @@ func Interpreters(path string) *Finder {
 // before the first Find.
 func (f *Finder) Keep(dirs ...string) { f.private.others = append(f.private.others, resolved(dirs)...) }
 
+// Name makes the program at path the interpreter called name: no other is looked for. It must be called
+// before
+// the first Find.
+func (f *Finder) Name(name, path string) { f.named[name] = path }
+
 // Find returns the interpreter called name, one of [script.Interpreters], or nil if it is not installed. The
 // first call for a name reads the whole file, and may start it to learn its directories and version. Root
 // starts it as the user who could replace it, or as nobody if several could. Answers are kept until the
@@ -78,6 +85,13 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 		return nil, nil
 	}
 	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
+		if path := f.named[name]; path != "" {
+			in, err := f.resolve(ctx, name, path)
+			if err != nil {
+				return nil, fmt.Errorf("refuse %s, which the configuration names: %w", path, err)
+			}
+			return in, nil
+		}
 		return firstIn(f.dirs, name, func(path string) (*sandbox.Interpreter, error) {
 			return f.resolve(ctx, name, path)
 		})
@@ -159,6 +173,9 @@ func firstIn(
 
 // resolve finds out what a file is that has an interpreter's name.
 func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Interpreter, error) {
+	if root := venvOf(name, path); root != "" {
+		return f.inVenv(ctx, name, path, root)
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
@@ -173,8 +190,8 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	}
 	// Interpreters below /usr are in every sandbox. A shim would look for its interpreter in a home.
 	if shim || !belowUsr(real) {
-		if err := f.locate(ctx, in, path); err != nil {
-			return nil, err
+		if err := f.locate(ctx, in, path); err != nil || in.Venv != nil {
+			return in, err
 		}
 	}
 	if in.Digest, err = digest(in.Path); err != nil {
@@ -198,6 +215,13 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		return fmt.Errorf("ask for its directories: %w", err)
 	}
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+	if root := venvOf(in.Name, lines[0]); filepath.IsAbs(lines[0]) && root != "" {
+		found, err := f.inVenv(ctx, in.Name, lines[0], root)
+		if err == nil {
+			*in = *found
+		}
+		return err
+	}
 	real, err := filepath.EvalSymlinks(lines[0])
 	if err != nil {
 		return err

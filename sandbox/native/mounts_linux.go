@@ -2,6 +2,7 @@ package native
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,18 +22,25 @@ func (l *launch) mounts() error {
 		return err
 	}
 	if in := l.cmd.Interpreter; in != nil {
+		dirs := maps.Clone(in.Links)
+		if dirs == nil {
+			dirs = map[string]string{}
+		}
 		for _, path := range in.Mounts {
-			if !mountable(path) {
+			dirs[path] = path
+		}
+		for _, at := range slices.Sorted(maps.Keys(dirs)) {
+			if !mountable(at) {
 				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
 					"install "+in.Name+" below /usr, /opt or a home directory, "+
 						"not below /tmp, /etc or /workspace, and restart the server", nil)
 			}
-			d, err := openDir(path)
+			d, err := openDir(dirs[at])
 			if err != nil {
 				return unavailable("the interpreter's directory cannot be opened", "reinstall "+in.Name, err)
 			}
 			l.opened = append(l.opened, d)
-			if err := l.add(d, path, true); err != nil {
+			if err := l.add(d, at, true); err != nil {
 				return err
 			}
 		}

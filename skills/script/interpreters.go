@@ -88,8 +88,9 @@ var interpreters = []Interpreter{
 	{
 		Runtime: Python3, Version: []string{"--version"},
 		Layout: Prefixes,
-		Ask: []string{"-E", "-s", "-c", `import os, sys, sysconfig as c
-print(os.path.realpath(sys.executable))
+		// -S: a .pth file among the packages may hold code.
+		Ask: []string{"-E", "-s", "-S", "-c", `import sys, sysconfig as c
+print(sys.executable)
 print(sys.base_prefix)
 print(sys.prefix)
 print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else '')

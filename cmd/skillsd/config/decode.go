@@ -248,6 +248,11 @@ func (d *decoder) value(n *yaml.Node, key string, option *Option) {
 			*p = append(*p, name+"="+d.text(value, key, option))
 		})
 		slices.Sort(*p)
+	case *map[string]string:
+		*p = map[string]string{}
+		d.named(n, key, option.Names, func(name, key string, value *yaml.Node) {
+			(*p)[name] = d.text(value, key, option)
+		})
 	case *map[string]SecretKey:
 		*p = objects(d, n, key, (*SecretKey).table)
 	case *map[string]ProfileKey:

@@ -54,6 +54,7 @@ type Options struct {
 	FromClient    bool
 	Limits        RunLimits
 	Sandbox       string
+	Interpreters  map[string]string // of the file: paths, by InterpreterKey
 	State         string
 	Artifacts     string
 	LogLevel      string

@@ -9,8 +9,10 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // Process is what the configuration takes from the process it runs in.
@@ -101,6 +103,20 @@ func (p *Process) InstalledRoots() []skills.Root {
 		}
 	}
 	return roots
+}
+
+// Interpreters returns what finds the interpreters of scripts: those that the configuration names, and others
+// by PATH. None may need one of the directories of OwnPaths.
+func (p *Process) Interpreters(private ...string) *detect.Finder {
+	path, _ := p.Env("PATH")
+	finder := detect.Interpreters(path)
+	for _, in := range script.Interpreters() {
+		if named := p.Cfg.Keys.Interpreters[InterpreterKey(in.Runtime)]; named != "" {
+			finder.Name(string(in.Runtime), named)
+		}
+	}
+	finder.Keep(p.OwnPaths(private...)...)
+	return finder
 }
 
 // OwnPaths returns the paths of the state, the records and the configuration, and the given files. No script

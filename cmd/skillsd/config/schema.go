@@ -91,6 +91,10 @@ func (o *Option) form() *jsonschema.Schema {
 		names.Type = ""
 		return &jsonschema.Schema{Type: "object", PropertyNames: names,
 			AdditionalProperties: textSchema(o.Words)}
+	case *map[string]string:
+		names := textSchema(o.Names)
+		names.Type = ""
+		return &jsonschema.Schema{Type: "object", PropertyNames: names, AdditionalProperties: textSchema(nil)}
 	case *map[string]SecretKey:
 		return byName(objectSchema("secrets.*", new(SecretKey).table()))
 	case *map[string]ProfileKey:

@@ -56,7 +56,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	*scan = scanLimits{cmp.Or(scan.Depth, 8), cmp.Or(scan.Directories, 20_000), cmp.Or(scan.Files, 2_000),
 		cmp.Or(scan.Bytes, 256<<20)}
 	o.Allow, o.Secrets, o.Profiles = p.Cfg.Keys.Allow, p.Cfg.Keys.Secrets, p.Cfg.Keys.Profiles
-	o.Principals = p.Cfg.Keys.Principals
+	o.Principals, o.Interpreters = p.Cfg.Keys.Principals, p.Cfg.Keys.Interpreters
 	rows := []Row{}
 	for _, option := range o.Table() {
 		at := p.Cfg.Origins[option.Key]

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // Option is one option: its names on the command line, in the environment and in the configuration file, its
@@ -341,7 +342,20 @@ func (o *Options) runTable() []Option {
 			"runs at the same time, the rest wait; default 4 for each processor, 1024 at most"),
 		{Key: "sandbox.backend", Flag: "sandbox", Value: &o.Sandbox, Words: detect.Names(), Default: "auto",
 			Help: "sandbox `BACKEND`: " + detect.Usage()},
+		{Key: "interpreters", InFile: &o.Interpreters, Names: interpreterKeys(), Path: anyPath,
+			Help: "programs that run scripts, by name, such as python: ~/venvs/office/bin/python of a " +
+				"virtual environment; default the first of each on PATH"},
 	})
+}
+
+// InterpreterKey returns what the configuration calls the interpreter of a runtime.
+func InterpreterKey(runtime script.Runtime) string { return strings.TrimSuffix(string(runtime), "3") }
+
+func interpreterKeys() (keys []string) {
+	for _, in := range script.Interpreters() {
+		keys = append(keys, InterpreterKey(in.Runtime))
+	}
+	return keys
 }
 
 // httpTable returns the options of serving over HTTP.

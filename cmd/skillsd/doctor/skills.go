@@ -124,9 +124,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 
 // checkAllowed says of every entry of the allowlist whether its script could be run.
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
-	path, _ := o.Process.Env("PATH")
-	finder := detect.Interpreters(path)
-	finder.Keep(o.Process.OwnPaths()...)
+	finder := o.Process.Interpreters()
 	var checks []Check
 	for _, entry := range verdicts.Allow.Entries() {
 		state := serve.AllowState(ctx, snapshot, entry)
@@ -219,14 +217,14 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	// The file exists on Linux only; without it the pattern is empty and nothing is checked.
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	checks = append(checks, coreChecks(string(pattern))...)
-	finder := detect.Interpreters(path)
-	finder.Keep(o.Process.OwnPaths()...)
+	finder := o.Process.Interpreters()
 	for _, in := range sh.Interpreters() {
 		name := string(in.Runtime)
 		switch found, err := finder.Find(ctx, name); {
 		case err != nil:
 			checks = append(checks, warn("interpreter", name+": "+err.Error(),
-				"install "+name+" from your distribution"))
+				"install "+name+" from your distribution, or name a usable one in interpreters of the "+
+					"configuration"))
 		case found == nil:
 			c := warn("interpreter", name+": not found", "install "+name+", which a skill here needs")
 			if !o.needed[name] {
@@ -237,12 +235,23 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 		default:
 			fact := strings.Join(strings.Fields(
 				fmt.Sprintf("%s: %s %s %s", name, found.Path, found.Version, found.Digest)), " ")
+			venv := found.Venv
+			if venv != nil {
+				fact += fmt.Sprintf(", the virtual environment of %s with %s", venv.Base,
+					report.Plural(venv.Packages, "package"))
+			}
 			if len(found.Mounts) > 0 {
 				fact += ", its scripts can read " + strings.Join(found.Mounts, ", ")
 			}
 			c := ok("interpreter", fact)
 			c.brief = name
 			checks = append(checks, c)
+			if venv != nil && len(venv.Elsewhere) > 0 {
+				checks = append(checks, warn("interpreter",
+					name+": packages of "+venv.Dir+" that lie elsewhere "+
+						"are not there for scripts: "+strings.Join(venv.Elsewhere, ", "),
+					"install them without --editable"))
+			}
 		}
 	}
 	return checks

@@ -221,10 +221,9 @@ func (p *Plan) Open() (err error) {
 	}
 	path, _ := o.Process.Env("PATH")
 	p.Detection = &detection{
-		want: o.Sandbox, path: path, interpreters: detect.Interpreters(path), done: make(chan struct{}),
+		want: o.Sandbox, path: path, interpreters: o.Process.Interpreters(p.ownPaths()...),
+		done: make(chan struct{}),
 	}
-	// An interpreter that needs one of these directories would show it to scripts.
-	p.Detection.interpreters.Keep(o.Process.OwnPaths(p.ownPaths()...)...)
 	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil

@@ -1,0 +1,204 @@
+package detect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/script"
+)
+
+const (
+	// venvConfig makes the directory above the one of its program a virtual environment (PEP 405).
+	venvConfig = "pyvenv.cfg"
+
+	// maxVenvConfig is how much of a configuration or a .pth file is read.
+	maxVenvConfig = 64 << 10
+)
+
+// venvOf returns the directory of the virtual environment that a program belongs to, without links, or "" if
+// it belongs to none. path is the one by which the program was found: behind its link lies the Python that
+// the environment was made from.
+func venvOf(name, path string) string {
+	if script.Runtime(name).Interpreter().Layout != script.Prefixes {
+		return ""
+	}
+	bin, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	root := filepath.Dir(bin)
+	if info, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return root
+}
+
+// inVenv returns the Python of a virtual environment, which scripts start by its path there: by that it finds
+// the packages. Nothing of the environment is run to look at it: its .pth files may hold code.
+func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.Interpreter, error) {
+	home, err := venvHome(root)
+	if err != nil {
+		return nil, err
+	}
+	in := &sandbox.Interpreter{Name: name, Path: filepath.Join(root, "bin", filepath.Base(path))}
+	for _, file := range []string{filepath.Join(root, venvConfig), in.Path} {
+		if err := trusted(file); err != nil {
+			return nil, fmt.Errorf("%s %w", filepath.Base(file), err)
+		}
+	}
+	found, err := venvBase(in.Path, root, home)
+	if err != nil {
+		return nil, err
+	}
+	base, err := f.resolve(ctx, name, found)
+	if err != nil {
+		return nil, fmt.Errorf("its Python, %s: %w", found, err)
+	}
+	in.Version, in.Mounts = base.Version, base.Mounts
+	if err := f.mount(in, root); err != nil {
+		return nil, err
+	}
+	if in.Links, err = f.links(in, home); err != nil {
+		return nil, err
+	}
+	if in.Digest, err = digest(in.Path); err != nil {
+		return nil, err
+	}
+	in.Venv = &sandbox.Venv{Dir: root, Base: base.Path}
+	in.Venv.Packages, in.Venv.Elsewhere = packagesOf(root, in.Mounts)
+	return in, nil
+}
+
+// venvHome returns the directory of the Python that a virtual environment was made from.
+func venvHome(root string) (string, error) {
+	text, err := readShort(filepath.Join(root, venvConfig))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(line, "=")
+		if home := strings.TrimSpace(value); strings.TrimSpace(key) == "home" && filepath.IsAbs(home) {
+			return filepath.Clean(home), nil
+		}
+	}
+	return "", errors.New(venvConfig + " does not name the absolute path of its home")
+}
+
+// venvBase returns the path below home of the Python that a virtual environment was made from. A program that
+// is a link must lead there: else Python would take another library than the environment was made for,
+// without
+// a word.
+func venvBase(program, root, home string) (string, error) {
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{filepath.Base(real), filepath.Base(program), "python3", "python"} {
+		base := filepath.Join(home, name)
+		found, err := filepath.EvalSymlinks(base)
+		if err == nil && !below(found, root) && (found == real || below(real, root)) &&
+			venvOf(string(script.Python3), base) == "" {
+			return base, nil
+		}
+	}
+	return "", fmt.Errorf("the home in its %s, %s, does not have its Python; make it again with "+
+		"python3 -m venv",
+		venvConfig, home)
+}
+
+// links returns the links to directories, by their paths, on the way from a Python of a virtual
+// environment to
+// the one it was made from, whose directory it knows as home: scripts must find them too.
+//
+// Errors: a link leads by way of a directory that scripts do not see.
+func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string, error) {
+	links := map[string]string{}
+	shown := func(dir string) bool {
+		return belowUsr(dir) || slices.ContainsFunc(in.Mounts, func(m string) bool { return below(dir, m) })
+	}
+	follow := func(dir string) error {
+		for at, rest := "/", strings.Split(dir[1:], "/"); len(rest) > 0; rest = rest[1:] {
+			at = filepath.Join(at, rest[0])
+			real, err := filepath.EvalSymlinks(at)
+			switch {
+			case err != nil:
+				return err
+			case shown(at) || belowUsr(real) && filepath.Dir(at) == "/": // /bin is a link to usr/bin
+				return nil
+			case real != at && shown(real):
+				links[at] = real
+				return nil
+			}
+		}
+		return fmt.Errorf("is reached by way of %s, which scripts do not see; make it again with "+
+			"python3 -m venv --copies", dir)
+	}
+	if err := follow(home); err != nil {
+		return nil, err
+	}
+	for at, steps := in.Path, 0; steps < maxSteps; steps++ {
+		if err := follow(filepath.Dir(at)); err != nil {
+			return nil, err
+		}
+		target, err := os.Readlink(at)
+		if err != nil {
+			break // the program itself
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(at), target)
+		}
+		at = filepath.Clean(target)
+	}
+	if len(links) == 0 {
+		return nil, nil
+	}
+	return links, nil
+}
+
+// packagesOf returns how many packages a virtual environment has, and the directories outside of it that its
+// .pth files name, of which scripts see nothing unless they are below one of shown.
+func packagesOf(root string, shown []string) (packages int, elsewhere []string) {
+	site, err := fs.Glob(os.DirFS(root), "lib/python3*/site-packages/*")
+	if err != nil {
+		return 0, nil
+	}
+	for _, name := range site {
+		switch filepath.Ext(name) {
+		case ".dist-info":
+			packages++
+		case ".pth":
+			text, err := readShort(filepath.Join(root, name))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(text) {
+				dir := strings.TrimSpace(line)
+				if filepath.IsAbs(dir) && !belowUsr(dir) &&
+					!slices.ContainsFunc(shown, func(m string) bool { return below(dir, m) }) {
+					elsewhere = append(elsewhere, dir)
+				}
+			}
+		}
+	}
+	slices.Sort(elsewhere)
+	return packages, slices.Compact(elsewhere)
+}
+
+// readShort returns the text of a small file.
+func readShort(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxVenvConfig))
+	return string(text), err
+}
