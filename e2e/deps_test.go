@@ -40,10 +40,12 @@ var importRules = map[string][]string{
 	"sandbox/native":        {"sandbox", "sandbox/staged", "sandbox/native/pidone"},
 	"sandbox/native/pidone": {"sandbox"},
 	// Another program makes the sandbox, with native's helper in it and its supervision around it.
-	"sandbox/bwrap":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
-	"sandbox/runsc":       {"sandbox", "sandbox/native", "sandbox/native/pidone"},
-	"sandbox/egress":      {"sandbox"},
-	"sandbox/host":        {"sandbox"},
+	"sandbox/bwrap":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/runsc":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
+	"sandbox/egress": {"sandbox"},
+	"sandbox/host":   {"sandbox"},
+	// Packages are foreign archives, read under the rules of skills/source.
+	"sandbox/environment": {"skills/source", "skills/store"},
 	"sandbox/sandboxtest": {"sandbox"},
 	// Choosing a backend needs to know them, and finding interpreters the table of those there are.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},

@@ -25,8 +25,10 @@ const (
 	freeSize     = 1 << 20
 )
 
-// check reads the directory of an archive and checks it against the rules of the package.
-func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
+// Check reads the directory of an archive of size bytes and checks it against the rules of the package.
+//
+// Errors: *ArchiveError; errors of r.
+func Check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	var found ArchiveError
 	records, err := readDirectory(r, size, &found)
 	if err != nil {
@@ -70,7 +72,7 @@ func check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 // checkEntry checks what the directory says about an entry.
 func checkEntry(f *zip.File, known names, found *ArchiveError) {
 	name, dir := strings.CutSuffix(f.Name, "/")
-	if err := checkName(name); err != nil {
+	if err := CheckName(name); err != nil {
 		found.add(f.Name, "is refused: %v", err)
 	} else if problem := known.add(name, dir); problem != "" {
 		found.add(f.Name, "%s", problem)
@@ -117,9 +119,9 @@ func checkSpans(spans []span, found *ArchiveError) {
 // maxDepth is how many segments a name may have.
 const maxDepth = 64
 
-// checkName returns why a file of an archive may not have a name. The name of a directory comes without
+// CheckName returns why a file of an archive may not have a name. The name of a directory comes without
 // its slash.
-func checkName(name string) error {
+func CheckName(name string) error {
 	clean, err := skills.CleanPath(name)
 	switch {
 	case err != nil:

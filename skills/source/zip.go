@@ -103,7 +103,7 @@ func (z *Zip) current() (*archive, error) {
 	}
 	fresh := &archive{file: file, info: info}
 	fresh.digest = sync.OnceValues(fresh.hash)
-	if fresh.reader, err = check(file, info.Size()); err == nil {
+	if fresh.reader, err = Check(file, info.Size()); err == nil {
 		err = fresh.unchanged()
 	}
 	if err != nil {

@@ -118,8 +118,8 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	s.removeStale(lockAlone(s.lock))
-	shareLock(s.lock)
+	s.removeStale(fsys.LockAlone(s.lock))
+	fsys.ShareLock(s.lock)
 	return s, nil
 }
 
@@ -327,8 +327,8 @@ func (s *Store) Sweep(
 	ctx context.Context, needed func(trees map[digest.Digest]bool) error,
 ) (removed int, err error) {
 	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
-	defer shareLock(s.lock)
-	if !lockAlone(s.lock) {
+	defer fsys.ShareLock(s.lock)
+	if !fsys.LockAlone(s.lock) {
 		return 0, ErrInUse
 	}
 	entries, err := fs.ReadDir(s.root.FS(), treesDir)

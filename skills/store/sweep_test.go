@@ -6,15 +6,17 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // TestSweep removes exactly what is chosen, and nothing while somebody else has the store open.
 func TestSweep(t *testing.T) {
 	s, dir := openStore(t)
-	if s.lock == nil || !lockAlone(s.lock) {
+	if s.lock == nil || !fsys.LockAlone(s.lock) {
 		t.Skip("needs locks of files")
 	}
-	shareLock(s.lock)
+	fsys.ShareLock(s.lock)
 	var trees []*Tree
 	for _, c := range []content{{"a": "keep"}, {"a": "drop"}} {
 		tree, err := s.Put(t.Context(), c.files(), c.open)

@@ -64,14 +64,18 @@ func checkFiles(files []File) error {
 func TreeDigest(files []File) digest.Digest {
 	sum := sha256.New()
 	for _, file := range sortFiles(files) {
-		line := file.Digest.Encoded() + "  " + file.Path + "\n"
-		if strings.ContainsAny(file.Path, "\\\n\r") {
-			escaped := strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`).Replace(file.Path)
-			line = `\` + file.Digest.Encoded() + "  " + escaped + "\n"
-		}
-		io.WriteString(sum, line)
+		io.WriteString(sum, Line(file.Digest.Encoded(), file.Path))
 	}
 	return digest.NewDigest(digest.SHA256, sum)
+}
+
+// Line returns the line "<head>  <path>\n" of a list of files. A path with a backslash or a line break is
+// escaped, and its line starts with a backslash.
+func Line(head, path string) string {
+	if strings.ContainsAny(path, "\\\n\r") {
+		return `\` + head + "  " + strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`).Replace(path) + "\n"
+	}
+	return head + "  " + path + "\n"
 }
 
 // Tree is a stored tree that was checked when it was returned. It is immutable.

@@ -1,0 +1,313 @@
+package environment
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/source"
+)
+
+// LockName is the name of a lock file, beside the configuration.
+const LockName = "environments.lock.json"
+
+const (
+	lockVersion = 1
+	// MaxLock is the size of the largest lock file that is read, in bytes.
+	MaxLock = 16 << 20
+)
+
+// Lock is what environments are made of. It has no dates: equal environments give equal bytes.
+type Lock struct {
+	Version      int                `json:"version"`
+	Environments map[string]*Locked `json:"environments"`
+}
+
+// Locked is one environment.
+type Locked struct {
+	Platform string        `json:"platform"` // that its native modules are for, such as "linux-amd64-glibc"
+	Python   *LockedPython `json:"python,omitempty"`
+	Node     *LockedNode   `json:"node,omitempty"`
+	Digest   digest.Digest `json:"digest"` // of its manifest
+	Files    int           `json:"files"`
+	Bytes    int64         `json:"bytes"`
+}
+
+// LockedPython are wheels.
+type LockedPython struct {
+	For      string    `json:"for"`      // minor version, such as "3.11"
+	Asked    []string  `json:"asked"`    // requirements, sorted
+	Packages []Package `json:"packages"` // by name
+}
+
+// LockedNode are packages of npm.
+type LockedNode struct {
+	Asked    []string  `json:"asked"`    // NAME@RANGE, sorted
+	Packages []Package `json:"packages"` // by place
+}
+
+// Package is a file that skillsd fetches and unpacks.
+type Package struct {
+	Name    string            `json:"name"`
+	Version string            `json:"version"`
+	Path    string            `json:"path,omitempty"` // of npm: its place
+	URL     string            `json:"url"`
+	SHA256  string            `json:"sha256,omitempty"` // of wheels
+	SHA512  string            `json:"sha512,omitempty"` // of npm
+	Size    int64             `json:"size"`             // in bytes; 0 if the index does not say
+	Bin     map[string]string `json:"bin,omitempty"`    // of npm
+	By      []string          `json:"by,omitempty"`     // packages that need it; none if it was asked for
+}
+
+// Sum returns the algorithm and the hexadecimal digits that the package's file must have.
+func (p *Package) Sum() (algorithm, sum string) {
+	if p.SHA512 != "" {
+		return "sha512", p.SHA512
+	}
+	return "sha256", p.SHA256
+}
+
+// LockError says why a lock file is not used.
+type LockError struct{ Reason string }
+
+func (e *LockError) Error() string { return LockName + " is not usable: " + e.Reason }
+
+// ParseLock reads a lock file. It reads only the bytes that [Lock.Bytes] writes: what two readers could take
+// for two things is refused.
+//
+// Errors: *LockError.
+func ParseLock(data []byte) (*Lock, error) {
+	refuse := func(format string, args ...any) (*Lock, error) {
+		return nil, &LockError{fmt.Sprintf(format, args...)}
+	}
+	if len(data) > MaxLock {
+		return refuse("it has more than %d bytes", MaxLock)
+	}
+	l := &Lock{}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.DisallowUnknownFields()
+	if err := in.Decode(l); err != nil {
+		return refuse("%v", err)
+	}
+	if l.Version != lockVersion {
+		return refuse("its version is %d; this program reads %d", l.Version, lockVersion)
+	}
+	for name, e := range l.Environments {
+		if err := e.check(name); err != nil {
+			return refuse("environment %q: %v", name, err)
+		}
+	}
+	if !bytes.Equal(l.Bytes(), data) {
+		return refuse("it is not in the form that skillsd writes; `skillsd env add` and `skillsd env " +
+			"update` write it")
+	}
+	return l, nil
+}
+
+// Bytes returns the lock file. Equal locks give equal bytes.
+func (l *Lock) Bytes() []byte {
+	out := Lock{Version: lockVersion, Environments: map[string]*Locked{}}
+	for name, e := range l.Environments {
+		sorted := *e
+		if e.Python != nil {
+			p := *e.Python
+			p.Asked, p.Packages = sortedAsked(p.Asked), sortedPackages(p.Packages)
+			sorted.Python = &p
+		}
+		if e.Node != nil {
+			n := *e.Node
+			n.Asked, n.Packages = sortedAsked(n.Asked), sortedPackages(n.Packages)
+			sorted.Node = &n
+		}
+		out.Environments[name] = &sorted
+	}
+	var b bytes.Buffer
+	w := json.NewEncoder(&b)
+	w.SetEscapeHTML(false)
+	w.SetIndent("", "  ")
+	if err := w.Encode(out); err != nil {
+		panic(err) // of strings, numbers and maps there is none
+	}
+	return b.Bytes()
+}
+
+func sortedAsked(asked []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(append([]string{}, asked...))))
+}
+
+func sortedPackages(packages []Package) []Package {
+	sorted := append([]Package{}, packages...)
+	for i := range sorted {
+		sorted[i].By = slices.Clone(sorted[i].By)
+		slices.Sort(sorted[i].By)
+	}
+	slices.SortFunc(sorted, func(x, y Package) int {
+		return cmp.Or(strings.Compare(x.Path, y.Path), strings.Compare(x.Name, y.Name))
+	})
+	return sorted
+}
+
+var (
+	environmentName = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$`)
+	pythonVersion   = regexp.MustCompile(`^3\.[0-9]{1,3}$`)
+	platformName    = regexp.MustCompile(`^[a-z0-9_]+(?:-[a-z0-9_.]+){1,3}$`)
+	distribution    = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	npmName         = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?` +
+		`[A-Za-z0-9~_-][A-Za-z0-9._~-]{0,212}$`)
+	packageVersion = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,127}$`)
+)
+
+// ValidName reports whether an environment may have a name: small letters, digits and single hyphens.
+func ValidName(name string) bool { return environmentName.MatchString(name) }
+
+func (e *Locked) check(name string) error {
+	switch {
+	case !ValidName(name):
+		return errors.New("its name is not of small letters, digits and hyphens")
+	case e == nil || e.Python == nil && e.Node == nil:
+		return errors.New("it has no packages of any kind")
+	case !platformName.MatchString(e.Platform):
+		return fmt.Errorf("platform %q is not one", e.Platform)
+	case e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256:
+		return errors.New("its digest is not of sha256")
+	case e.Files < 0 || e.Bytes < 0:
+		return errors.New("its size is negative")
+	}
+	if p := e.Python; p != nil {
+		if !pythonVersion.MatchString(p.For) {
+			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
+		}
+		seen := map[string]bool{}
+		for i := range p.Packages {
+			if err := p.Packages[i].check(false, seen); err != nil {
+				return err
+			}
+		}
+	}
+	if e.Node != nil {
+		seen := map[string]bool{}
+		for i := range e.Node.Packages {
+			if err := e.Node.Packages[i].check(true, seen); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check refuses a package that cannot be fetched and unpacked. seen has the ones before it.
+func (p *Package) check(npm bool, seen map[string]bool) error {
+	name, place, algorithm, digits := distribution, CanonicalName(p.Name), "sha256", 64
+	if npm {
+		name, place, algorithm, digits = npmName, p.Path, "sha512", 128
+	}
+	got, sum := p.Sum()
+	_, notHex := hex.DecodeString(sum)
+	switch {
+	case !name.MatchString(p.Name):
+		return fmt.Errorf("%q is not the name of a package", p.Name)
+	case !packageVersion.MatchString(p.Version):
+		return fmt.Errorf("package %s: %q is not a version", p.Name, p.Version)
+	case seen[place]:
+		return fmt.Errorf("package %s is a duplicate", p.Name)
+	case got != algorithm || len(sum) != digits || notHex != nil || strings.ToLower(sum) != sum:
+		return fmt.Errorf("package %s has no %s", p.Name, algorithm)
+	case p.Size < 0 || p.Size > maxArchive:
+		return fmt.Errorf("package %s has %d bytes, the most is %d", p.Name, p.Size, maxArchive)
+	case p.SHA256 != "" && p.SHA512 != "", !npm && (p.Path != "" || p.Bin != nil), npm && !nodePath(p.Path):
+		return fmt.Errorf("package %s is not of one kind", p.Name)
+	}
+	seen[place] = true
+	for _, program := range slices.Sorted(maps.Keys(p.Bin)) {
+		if source.CheckName(program) != nil || source.CheckName(path.Clean(p.Bin[program])) != nil {
+			return fmt.Errorf("package %s has a program outside of it", p.Name)
+		}
+	}
+	return p.checkURL()
+}
+
+// nodePath reports whether a package of npm may lie at a path.
+func nodePath(at string) bool {
+	rest, ok := strings.CutPrefix(at, "node_modules/")
+	if !ok || len(at) > 1024 {
+		return false
+	}
+	for name := range strings.SplitSeq(rest, "/node_modules/") {
+		if !npmName.MatchString(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkURL refuses what is fetched from nowhere, or with a secret in it.
+func (p *Package) checkURL() error {
+	u, err := url.Parse(p.URL)
+	if err == nil && u.Scheme == "file" && u.Host == "" && path.IsAbs(u.Path) {
+		return nil
+	}
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("package %s has no URL to fetch it from", p.Name)
+	case u.User != nil || u.Fragment != "":
+		return fmt.Errorf("package %s: its URL has a user or a fragment", p.Name)
+	}
+	return nil
+}
+
+// Unpack unpacks the packages of an environment into a manifest. open returns the file of each, whose digest
+// was compared with the lock.
+//
+// Errors: *UnsafeError; errors of open and of the blobs.
+func (e *Locked) Unpack(blobs Blobs, open func(*Package) (Archive, int64, error)) (Manifest, []Note, error) {
+	python := ""
+	if e.Python != nil {
+		python = e.Python.For
+	}
+	b := NewBuild(blobs, python)
+	unpack := func(p *Package) error {
+		file, size, err := open(p)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		if p.Path == "" {
+			return b.Wheel(p.Name, p.Version, file, size)
+		}
+		return b.Tarball(NodePackage{Path: p.Path, Name: p.Name, Bin: p.Bin}, file, size)
+	}
+	if e.Python != nil {
+		for i := range e.Python.Packages {
+			if err := unpack(&e.Python.Packages[i]); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if e.Node != nil {
+		for i := range e.Node.Packages {
+			if err := unpack(&e.Node.Packages[i]); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return b.Manifest(), b.Notes(), nil
+}
+
+// Archive is the file of a package.
+type Archive interface {
+	io.Reader
+	io.ReaderAt
+	io.Closer
+}

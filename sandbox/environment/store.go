@@ -1,0 +1,456 @@
+package environment
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotMade is the error of an environment that is not in the store.
+	ErrNotMade = errors.New("environment is not made")
+	// ErrUnwritable is the error of a store that cannot be written.
+	ErrUnwritable = errors.New("store of environments cannot be written")
+	// ErrInUse is the error of removing an environment that another process has open.
+	ErrInUse = errors.New("environment is in use")
+)
+
+// ChangedError is a stored environment that is no longer what was made.
+type ChangedError struct {
+	Name string // of the tree
+	Path string // below it, "." for the whole
+	What string
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("environment %s: %s: %s", e.Name, e.Path, e.What)
+}
+
+const (
+	blobsDir     = "blobs"
+	treesDir     = "trees"
+	marksDir     = "marks"
+	downloadsDir = "downloads"
+	tempPrefix   = "tmp-"
+	tempLife     = time.Hour // the age of what a process makes at which that process must be dead
+)
+
+// Store is a directory of environments: contents in blobs, each once, trees of hard links to them, packed
+// packages in downloads, and in marks what a process that hashed a tree saw of its files.
+type Store struct {
+	root *os.Root
+	dir  string
+	lock *os.File // the directory, locked for sharing while the store is open
+
+	mu    sync.Mutex
+	known map[string]bool  // blobs that this process hashed
+	trees map[string]*Tree // that this process checked
+}
+
+// Open opens the store at dir, which it makes with mode 0700, and removes what dead processes left
+// unfinished.
+//
+// Errors: ErrUnwritable.
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: dir, known: map[string]bool{}, trees: map[string]*Tree{}}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		s.root, err = os.OpenRoot(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
+	}
+	err = s.root.Chmod(".", 0o700)
+	for _, sub := range []string{blobsDir, treesDir, marksDir, downloadsDir} {
+		err = errors.Join(err, s.root.MkdirAll(sub, 0o700))
+	}
+	if err == nil {
+		s.lock, err = s.root.Open(".")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), s.root.Close())
+	}
+	alone := fsys.LockAlone(s.lock)
+	for _, sub := range []string{blobsDir, treesDir, downloadsDir} {
+		s.removeStale(sub, alone)
+	}
+	fsys.ShareLock(s.lock)
+	return s, nil
+}
+
+// Close releases the store. Trees that are open stay usable.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, t := range s.trees {
+		errs = append(errs, t.top.Close())
+	}
+	clear(s.trees)
+	return errors.Join(append(errs, s.lock.Close(), s.root.Close())...)
+}
+
+// Dir returns the store's directory on this machine, for operators only.
+func (s *Store) Dir() string { return s.dir }
+
+// removeStale removes what has a temporary name: all if no other process has the store open, else what is
+// old.
+func (s *Store) removeStale(dir string, alone bool) {
+	entries, err := fs.ReadDir(s.root.FS(), dir)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) &&
+			(alone || time.Since(info.ModTime()) > tempLife) {
+			_ = s.removeAll(path.Join(dir, entry.Name()))
+		}
+	}
+}
+
+// removeAll removes a tree, whose directories are read-only.
+func (s *Store) removeAll(name string) error {
+	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			err = s.root.Chmod(at, 0o700)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, s.root.RemoveAll(name))
+}
+
+func blobName(sum digest.Digest, executable bool) string {
+	name := path.Join(blobsDir, sum.Encoded())
+	if executable {
+		name += ".x"
+	}
+	return name
+}
+
+// Put keeps a content, unless it is there already.
+//
+// Errors: errors of r; system errors.
+func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) {
+	// Most files are small, and most of those of a further environment are there: they are not written.
+	var head bytes.Buffer
+	size, err := io.CopyN(&head, r, 1<<20)
+	if err != nil && err != io.EOF {
+		return "", 0, err
+	}
+	if err == io.EOF {
+		if sum := digest.FromBytes(head.Bytes()); s.has(sum, executable) {
+			return sum, size, nil
+		}
+	}
+	temp := path.Join(blobsDir, tempPrefix+rand.Text())
+	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return "", 0, err
+	}
+	hash := sha256.New()
+	size, err = io.Copy(io.MultiWriter(file, hash), io.MultiReader(&head, r))
+	mode := fs.FileMode(0o444)
+	if executable {
+		mode = 0o555
+	}
+	if err = errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
+		return "", 0, errors.Join(err, s.root.Remove(temp))
+	}
+	sum := digest.NewDigest(digest.SHA256, hash)
+	if s.has(sum, executable) {
+		return sum, size, s.root.Remove(temp)
+	}
+	name := blobName(sum, executable)
+	if err := s.root.Rename(temp, name); err != nil {
+		return "", 0, errors.Join(err, s.root.Remove(temp))
+	}
+	s.mu.Lock()
+	s.known[name] = true
+	s.mu.Unlock()
+	return sum, size, nil
+}
+
+// has reports whether a content is kept. Each is hashed once by a process before it is used: what a crash
+// left behind is written anew.
+func (s *Store) has(sum digest.Digest, executable bool) bool {
+	name := blobName(sum, executable)
+	s.mu.Lock()
+	known := s.known[name]
+	s.mu.Unlock()
+	if known {
+		_, err := s.root.Lstat(name)
+		return err == nil
+	}
+	file, info, err := fsys.OpenIn(s.root, name)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	known = err == nil && digest.NewDigest(digest.SHA256, hash) == sum && info.Mode()&0o222 == 0 &&
+		(info.Mode()&0o111 != 0) == executable
+	s.mu.Lock()
+	s.known[name] = known
+	s.mu.Unlock()
+	return known
+}
+
+// treeName is what a tree may be called: a digest, and what its derived files are for.
+var treeName = regexp.MustCompile(`^[0-9a-f]{64}(-[0-9a-z]{1,32})?$`)
+
+// TreeName returns the name of the tree of a manifest, with files that are derived for a variant, such as
+// an interpreter; "" for none.
+func TreeName(manifest, variant digest.Digest) string {
+	if variant == "" {
+		return manifest.Encoded()
+	}
+	return manifest.Encoded() + "-" + variant.Encoded()[:16]
+}
+
+// Stage is a tree that is being made.
+type Stage struct {
+	store   *Store
+	dir     string
+	base    Manifest
+	derived Manifest
+}
+
+// Stage makes the tree of a manifest, whose contents have been put.
+//
+// Errors: errors of ctx; system errors.
+func (s *Store) Stage(ctx context.Context, m Manifest) (*Stage, error) {
+	st := &Stage{store: s, dir: path.Join(treesDir, tempPrefix+rand.Text()), base: m}
+	if err := s.root.Mkdir(st.dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, e := range m {
+		err := ctx.Err()
+		if err == nil {
+			err = st.put(e)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", e.Path, err), st.Close())
+		}
+	}
+	return st, nil
+}
+
+// put makes an entry of the tree.
+func (st *Stage) put(e Entry) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	root, name := st.store.root, path.Join(st.dir, e.Path)
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if e.Kind == Link {
+		return root.Symlink(e.Target, name)
+	}
+	blob := blobName(e.Digest, e.Kind == Exec)
+	err := root.Link(blob, name)
+	if errors.Is(err, errLinks) {
+		// The file has as many names as a file may have: another copy takes its place.
+		err = st.store.renew(blob)
+		if err == nil {
+			err = root.Link(blob, name)
+		}
+	}
+	return err
+}
+
+// renew replaces a blob by a copy.
+func (s *Store) renew(blob string) error {
+	from, info, err := fsys.OpenIn(s.root, blob)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	temp := path.Join(blobsDir, tempPrefix+rand.Text())
+	to, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	err = errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close())
+	return cmp.Or(err, s.root.Rename(temp, blob))
+}
+
+// Add adds a file that is derived from others, and no part of the environment's digest.
+//
+// Errors: fs.ErrExist; errors of r; system errors.
+func (st *Stage) Add(at string, executable bool, r io.Reader) error {
+	sum, size, err := st.store.Put(r, executable)
+	if err != nil {
+		return err
+	}
+	e := Entry{Kind: File, Digest: sum, Size: size, Path: at}
+	if executable {
+		e.Kind = Exec
+	}
+	st.derived = append(st.derived, e)
+	return st.put(e)
+}
+
+// Link adds a link, which is no part of the environment's digest and may lead anywhere.
+//
+// Errors: fs.ErrExist; system errors.
+func (st *Stage) Link(at, target string) error {
+	name := path.Join(st.dir, at)
+	err := st.store.root.MkdirAll(path.Dir(name), 0o755)
+	if err == nil {
+		err = st.store.root.Symlink(target, name)
+	}
+	st.derived = append(st.derived, Entry{Kind: Link, Target: target, Path: at})
+	return err
+}
+
+// Open opens the tree as it is by now, for a program that derives files. The caller closes it.
+func (st *Stage) Open() (*os.File, error) { return st.store.root.Open(st.dir) }
+
+// Close removes the tree, unless it was sealed.
+func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
+
+// Seal makes the tree durable and read-only, and gives it its name. A tree of that name is replaced.
+//
+// Errors: errors of ctx; system errors.
+func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
+	s, name := st.store, TreeName(st.base.Digest(), variant)
+	dirs := map[string]bool{".": true}
+	for _, e := range append(st.base[:len(st.base):len(st.base)], st.derived...) {
+		for dir := path.Dir(e.Path); !dirs[dir]; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
+	}
+	for dir := range dirs {
+		if err := s.root.Chmod(path.Join(st.dir, dir), 0o555); err != nil {
+			return nil, err
+		}
+	}
+	top, err := s.root.Open(st.dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syncAll(top)
+	if err = errors.Join(err, top.Close()); err != nil {
+		return nil, err
+	}
+	if err := s.Remove(name); err != nil {
+		return nil, err
+	}
+	t := &Tree{Name: name, Digest: st.base.Digest(), store: s}
+	for dir := range dirs {
+		t.members = append(t.members, member{Entry: Entry{Kind: directory, Path: dir}})
+	}
+	for _, e := range st.base {
+		t.members = append(t.members, member{Entry: e})
+	}
+	for _, e := range st.derived {
+		t.members = append(t.members, member{Entry: e, derived: true})
+	}
+	t.sort()
+	if err := s.root.Rename(st.dir, path.Join(treesDir, name)); err != nil {
+		return nil, err
+	}
+	if err := fsys.SyncDir(s.root, treesDir); err != nil {
+		return nil, err
+	}
+	time.Sleep(settling) // so that what is hashed now need not be hashed again
+	return t.first(ctx)
+}
+
+// Remove removes a tree by its name, if it is there.
+//
+// Errors: ErrInUse if a process has it open, this one included; system errors.
+func (s *Store) Remove(name string) error {
+	if !treeName.MatchString(name) {
+		return nil
+	}
+	s.mu.Lock()
+	if t := s.trees[name]; t != nil {
+		_ = t.top.Close()
+		delete(s.trees, name)
+	}
+	s.mu.Unlock()
+	from := path.Join(treesDir, name)
+	top, err := s.root.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer top.Close()
+	if !fsys.LockAlone(top) {
+		return ErrInUse
+	}
+	// It is moved out of the way first, so that its name is free even if the removal stops halfway. A
+	// directory
+	// that is moved must be writable, for its "..".
+	trash := path.Join(treesDir, tempPrefix+rand.Text())
+	if err := s.root.Chmod(from, 0o700); err != nil {
+		return err
+	}
+	if err := s.root.Rename(from, trash); err != nil {
+		return err
+	}
+	if err := s.root.Remove(path.Join(marksDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.removeAll(trash)
+}
+
+// Download returns a packed package that is kept, or nil. algorithm and sum, in hexadecimal digits, are of
+// the
+// lock; the caller compares the content with them.
+func (s *Store) Download(algorithm, sum string) *os.File {
+	file, _, err := fsys.OpenIn(s.root, downloadName(algorithm, sum))
+	if err != nil {
+		return nil
+	}
+	return file
+}
+
+func downloadName(algorithm, sum string) string {
+	return path.Join(downloadsDir, filepath.Base(algorithm+"-"+sum))
+}
+
+// Keep keeps a packed package, which r has and the caller compared with sum before its end: if r fails,
+// nothing
+// is kept.
+//
+// Errors: errors of r; system errors.
+func (s *Store) Keep(algorithm, sum string, r io.Reader) (err error) {
+	temp := path.Join(downloadsDir, tempPrefix+rand.Text())
+	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, r)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, s.root.Remove(temp))
+	}
+	return s.root.Rename(temp, downloadName(algorithm, sum))
+}

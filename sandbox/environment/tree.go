@@ -1,0 +1,371 @@
+package environment
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// directory is the kind of members that a manifest does not list.
+const directory Kind = "dir"
+
+// fullEvery is how old the last look at all files may be before a run.
+const fullEvery = time.Second
+
+// settling is the coarsest resolution of a file system's times: what changed later than that before it was
+// hashed may change again without another time.
+const settling = 100 * time.Millisecond
+
+// Tree is an environment that was checked when it was returned. Its methods are safe for concurrent use.
+type Tree struct {
+	Name   string
+	Digest digest.Digest // of its manifest
+
+	store   *Store
+	top     *os.File // shared lock: nobody removes it
+	members []member // a directory before what is in it
+
+	mu   sync.Mutex
+	full time.Time // of the last check of all members
+}
+
+// member is an entry, and what its file was when its content was hashed.
+type member struct {
+	Entry
+	derived bool
+	seen    state
+}
+
+// state is what a system says of a file, which changes with its content. The zero value is of a file that was
+// not seen, or of a system that does not say.
+type state struct {
+	mode  uint32
+	inode uint64
+	size  int64
+	mtime int64 // in nanoseconds
+	ctime int64
+}
+
+// Checked is how an environment was checked before a run.
+type Checked struct {
+	How string    `json:"how"` // "full", or "directories" if the last full check is not older than a second
+	At  time.Time `json:"at"`  // of the last full check
+}
+
+func (t *Tree) sort() {
+	slices.SortFunc(t.members, func(x, y member) int { return byPath(x.Entry, y.Entry) })
+	// "." is first of all.
+	for i, m := range t.members {
+		if m.Path == "." {
+			copy(t.members[1:i+1], t.members[:i])
+			t.members[0] = m
+		}
+	}
+}
+
+func (t *Tree) changed(at, what string) error {
+	return &ChangedError{Name: t.Name, Path: at, What: what}
+}
+
+// Manifest returns what the environment's digest is of.
+func (t *Tree) Manifest() Manifest {
+	var m Manifest
+	for _, e := range t.members {
+		if e.Kind != directory && !e.derived {
+			m = append(m, e.Entry)
+		}
+	}
+	return m
+}
+
+// Open returns a handle of the tree's directory, the one that was checked. The caller closes it.
+func (t *Tree) Open() (*os.File, error) {
+	handle, err := t.store.root.Open(path.Join(treesDir, t.Name))
+	if err != nil {
+		return nil, err
+	}
+	now, err := handle.Stat()
+	was, wasErr := t.top.Stat()
+	if err = errors.Join(err, wasErr); err == nil && !os.SameFile(now, was) {
+		err = t.changed(".", "its directory was replaced")
+	}
+	if err != nil {
+		return nil, errors.Join(err, handle.Close())
+	}
+	return handle, nil
+}
+
+// Tree returns a stored tree by its manifest's digest and its variant. The first call of a process hashes
+// every file, or believes the marks that a process left which hashed them since the machine started.
+//
+// Errors: ErrNotMade; *ChangedError; errors of ctx.
+func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tree, error) {
+	name := TreeName(manifest, variant)
+	s.mu.Lock()
+	t := s.trees[name]
+	s.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	t = &Tree{Name: name, Digest: manifest, store: s}
+	if _, err := s.root.Lstat(path.Join(treesDir, name)); errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotMade
+	}
+	data, err := fsys.ReadFileIn(s.root, path.Join(marksDir, name), maxMarks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotMade
+	} else if err != nil {
+		return nil, err
+	}
+	if err := t.parse(data); err != nil {
+		return nil, t.changed(".", err.Error())
+	}
+	if got := t.Manifest().Digest(); got != manifest {
+		return nil, t.changed(".", "its list of files has the digest "+got.String())
+	}
+	return t.first(ctx)
+}
+
+// first checks a tree for the first time in this process, leaves marks and remembers the tree.
+func (t *Tree) first(ctx context.Context) (*Tree, error) {
+	s := t.store
+	top, err := s.root.Open(path.Join(treesDir, t.Name))
+	if err != nil {
+		return nil, err
+	}
+	fsys.ShareLock(top)
+	t.top = top
+	if err = t.Verify(ctx); err != nil {
+		return nil, errors.Join(err, top.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.trees[t.Name]; other != nil {
+		return other, top.Close() // another call was faster
+	}
+	s.trees[t.Name] = t
+	return t, nil
+}
+
+// forget lets another process make a tree anew that is not what it was.
+func (t *Tree) forget(err error) {
+	if _, changed := errors.AsType[*ChangedError](err); !changed {
+		return
+	}
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if t.store.trees[t.Name] == t {
+		delete(t.store.trees, t.Name)
+		_ = t.top.Close()
+	}
+}
+
+// Check checks a tree before a run: its directories, and everything if that was last done more than a
+// second ago.
+//
+// Errors: *ChangedError; errors of ctx.
+func (t *Tree) Check(ctx context.Context) (Checked, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.full) > fullEvery {
+		err := t.verify(ctx)
+		return Checked{How: "full", At: t.full.UTC()}, err
+	}
+	if _, err := t.walk(ctx, func(m *member) bool { return m.Kind == directory }); err != nil {
+		t.forget(err)
+		return Checked{}, err
+	}
+	return Checked{How: "directories", At: t.full.UTC()}, nil
+}
+
+// Verify checks every file and directory, and hashes those that do not look as they did when they were
+// hashed.
+//
+// Errors: *ChangedError; errors of ctx.
+func (t *Tree) Verify(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.verify(ctx)
+}
+
+func (t *Tree) verify(ctx context.Context) error {
+	begin := time.Now()
+	renewed, err := t.walk(ctx, func(*member) bool { return true })
+	if err != nil {
+		t.forget(err)
+		return err
+	}
+	t.full = begin
+	if renewed {
+		// Marks save time only: without them the next process hashes.
+		_ = fsys.WriteFileIn(t.store.root, path.Join(marksDir, t.Name), t.marks(), 0o600)
+	}
+	return nil
+}
+
+// hash compares the content of a member with its digest, and returns its state.
+func (t *Tree) hash(m *member) (state, error) {
+	name := path.Join(treesDir, t.Name, m.Path)
+	info, err := t.store.root.Lstat(name)
+	if err != nil {
+		return state{}, t.changed(m.Path, "it is not there")
+	}
+	switch {
+	case m.Kind == directory:
+		if !info.IsDir() || info.Mode().Perm()&0o222 != 0 {
+			return state{}, t.changed(m.Path, "it is not a read-only directory")
+		}
+		if m.seen == (state{}) {
+			return stateOf(info), t.names(m.Path)
+		}
+		return state{}, t.changed(m.Path, "a name was added, removed or replaced")
+	case m.Kind == Link:
+		if target, err := t.store.root.Readlink(name); err != nil || target != m.Target {
+			return state{}, t.changed(m.Path, "it is another link")
+		}
+		return stateOf(info), nil
+	}
+	file, opened, err := fsys.OpenIn(t.store.root, name)
+	if err != nil {
+		return state{}, t.changed(m.Path, "it is not a regular file")
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, io.LimitReader(file, opened.Size()+1))
+	if err != nil {
+		return state{}, err
+	}
+	if digest.NewDigest(digest.SHA256, sum) != m.Digest || size != opened.Size() {
+		return state{}, t.changed(m.Path, "it has another content")
+	}
+	if opened.Mode().Perm()&0o222 != 0 || (opened.Mode()&0o111 != 0) != (m.Kind == Exec) {
+		return state{}, t.changed(m.Path, "it has another mode")
+	}
+	return stateOf(opened), nil
+}
+
+// names compares the names in a directory with the members.
+func (t *Tree) names(dir string) error {
+	listed, err := t.store.root.Open(path.Join(treesDir, t.Name, dir))
+	if err != nil {
+		return err
+	}
+	defer listed.Close()
+	names, err := listed.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		at := path.Join(dir, name)
+		if _, ok := slices.BinarySearchFunc(t.members[1:], at,
+			func(m member, at string) int { return strings.Compare(m.Path, at) }); !ok {
+			return t.changed(at, "it was added")
+		}
+	}
+	return nil
+}
+
+// Marks are lines: the version, the boot of the machine, and for each member its state and its line in a
+// manifest, with a "+" if it is derived.
+const (
+	marksVersion = "environment-marks 1"
+	maxMarks     = 128 << 20
+)
+
+func (t *Tree) marks() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n%s\n", marksVersion, bootID())
+	for _, m := range t.members {
+		s := &m.seen
+		fmt.Fprintf(&b, "%x %x %x %x %x ", s.mode, s.inode, s.size, s.mtime, s.ctime)
+		if m.derived {
+			b.WriteByte('+')
+		}
+		head := string(directory)
+		if m.Kind != directory {
+			head = m.head()
+		}
+		b.WriteString(store.Line(head, m.Path))
+	}
+	return b.Bytes()
+}
+
+// parse reads marks. States of another boot are not believed: a crash may have lost what was written.
+func (t *Tree) parse(data []byte) error {
+	bad := errors.New("its marks cannot be read")
+	in := bufio.NewScanner(bytes.NewReader(data))
+	in.Buffer(nil, maxText)
+	if !in.Scan() || in.Text() != marksVersion || !in.Scan() {
+		return bad
+	}
+	believed := in.Text() != "" && in.Text() == bootID()
+	for in.Scan() {
+		fields := strings.SplitN(in.Text(), " ", 6)
+		if len(fields) != 6 {
+			return bad
+		}
+		var m member
+		var n [5]uint64
+		for i := range n {
+			v, err := strconv.ParseUint(fields[i], 16, 64)
+			if err != nil {
+				return bad
+			}
+			n[i] = v
+		}
+		if believed {
+			m.seen = state{uint32(n[0]), n[1], int64(n[2]), int64(n[3]), int64(n[4])}
+		}
+		line, derived := strings.CutPrefix(fields[5], "+")
+		m.derived = derived
+		if !m.line(line) {
+			return bad
+		}
+		m.Size = int64(n[2])
+		t.members = append(t.members, m)
+	}
+	sorted := slices.IsSortedFunc(t.members[min(1, len(t.members)):],
+		func(x, y member) int { return byPath(x.Entry, y.Entry) })
+	if in.Err() != nil || len(t.members) == 0 || t.members[0].Path != "." || !sorted {
+		return bad
+	}
+	return nil
+}
+
+// line reads a member's line. No path of an environment has a character that would be escaped.
+func (m *member) line(line string) bool {
+	head, at, ok := strings.Cut(line, "  ")
+	kind, value, _ := strings.Cut(head, " ")
+	m.Kind, m.Path = Kind(kind), at
+	switch m.Kind {
+	case directory:
+	case Link:
+		m.Target = value
+	case File, Exec:
+		m.Digest = digest.NewDigestFromEncoded(digest.SHA256, value)
+	default:
+		return false
+	}
+	if m.Kind == directory || m.derived && m.Kind == Link {
+		return ok && (at == "." || source.CheckName(at) == nil)
+	}
+	return ok && m.check() == nil
+}

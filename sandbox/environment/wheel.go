@@ -1,0 +1,344 @@
+package environment
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/skillsd/skillsd/skills/source"
+)
+
+// Interpreter is where scripts of an environment find python3. It is fixed, so that every machine has the
+// same bytes.
+const Interpreter = "/env/bin/python3"
+
+// CanonicalName returns the form of a distribution's name in which two spellings of one are equal.
+func CanonicalName(name string) string {
+	return nameRuns().ReplaceAllString(strings.ToLower(name), "-")
+}
+
+var nameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
+
+// wheel is a wheel that is being unpacked.
+type wheel struct {
+	*Build
+	name   string
+	info   string            // top-level directories, with "/"
+	data   string            //
+	record map[string]string // hashes, by file
+}
+
+// Wheel unpacks a wheel of size bytes, which must be of the distribution name in this version.
+//
+// Errors: *UnsafeError; errors of r and of the blobs.
+func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
+	w := &wheel{Build: b, name: name}
+	archive, err := source.Check(r, size)
+	if bad, ok := errors.AsType[*source.ArchiveError](err); ok {
+		return &UnsafeError{name, bad.Problems[0].Entry, bad.Problems[0].Reason}
+	} else if err != nil {
+		return err
+	}
+	if err := w.open(archive, version); err != nil {
+		return err
+	}
+	for _, f := range archive.File {
+		if strings.HasSuffix(f.Name, "/") {
+			continue
+		}
+		at, executable, err := w.place(f.Name)
+		if err == nil && at != "" {
+			err = w.unpack(f, at, executable)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.programs(archive)
+}
+
+func (w *wheel) refuse(at, format string, args ...any) error {
+	return &UnsafeError{w.name, at, fmt.Sprintf(format, args...)}
+}
+
+// open reads what a wheel says about itself.
+func (w *wheel) open(archive *zip.Reader, version string) error {
+	for _, f := range archive.File {
+		if top, _, below := strings.Cut(f.Name, "/"); below && strings.HasSuffix(top, ".dist-info") {
+			if w.info != "" && w.info != top+"/" {
+				return w.refuse(top, "is a second directory of metadata")
+			}
+			w.info = top + "/"
+		}
+	}
+	stem := strings.TrimSuffix(w.info, ".dist-info/")
+	w.data = stem + ".data/"
+	if dist, _, _ := strings.Cut(stem, "-"); CanonicalName(dist) != CanonicalName(w.name) {
+		return w.refuse(w.info, "is not the metadata of this distribution")
+	}
+	head, err := w.headers(archive, "WHEEL")
+	if err != nil {
+		return err
+	}
+	if major, _, _ := strings.Cut(head["wheel-version"], "."); major != "1" {
+		return w.refuse(w.info+"WHEEL", "has version %.20q, want 1.x", head["wheel-version"])
+	}
+	if head, err = w.headers(archive, "METADATA"); err != nil {
+		return err
+	}
+	if CanonicalName(head["name"]) != CanonicalName(w.name) || head["version"] != version {
+		return w.refuse(w.info+"METADATA", "is of %.80s %.40s, want %s", head["name"], head["version"],
+			version)
+	}
+	text, err := w.text(archive, "RECORD")
+	if err != nil {
+		return err
+	}
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		return w.refuse(w.info+"RECORD", "cannot be read: %v", err)
+	}
+	w.record = make(map[string]string, len(rows))
+	for _, row := range rows {
+		if len(row) < 2 {
+			return w.refuse(w.info+"RECORD", "has a row without a hash")
+		}
+		if _, ok := w.record[row[0]]; ok {
+			return w.refuse(w.info+"RECORD", "lists %.100q twice", row[0])
+		}
+		w.record[row[0]] = row[1]
+	}
+	return nil
+}
+
+// text returns a file of the metadata.
+func (w *wheel) text(archive *zip.Reader, name string) ([]byte, error) {
+	f, err := archive.Open(w.info + name)
+	if err != nil {
+		return nil, w.refuse(w.info+name, "is missing")
+	}
+	defer f.Close()
+	data, err := readText(f)
+	if err != nil {
+		return nil, w.refuse(w.info+name, "cannot be read: %v", err)
+	}
+	return data, nil
+}
+
+// headers returns the first value of each header of a file of the metadata, by names in small letters.
+func (w *wheel) headers(archive *zip.Reader, name string) (map[string]string, error) {
+	data, err := w.text(archive, name)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimRight(line, "\r\n"); line == "" {
+			break
+		}
+		key, value, ok := strings.Cut(line, ":")
+		key = strings.ToLower(key)
+		if _, known := values[key]; ok && !known {
+			values[key] = strings.TrimSpace(value)
+		}
+	}
+	return values, nil
+}
+
+// place returns where a file of the wheel goes, "" if it is left out.
+func (w *wheel) place(name string) (at string, executable bool, err error) {
+	if own, ok := strings.CutPrefix(name, w.info); ok {
+		switch own {
+		case "RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json":
+			return "", false, nil
+		}
+	}
+	// Compiled modules run in the place of their sources, and need not be what those say.
+	if ext := path.Ext(name); ext == ".pyc" || ext == ".pyo" || strings.Contains("/"+name, "/__pycache__/") {
+		return "", false, nil
+	}
+	if top, _, below := strings.Cut(name, "/"); !below || !strings.HasSuffix(top, ".data") {
+		return w.module(name), false, nil
+	}
+	rest, ok := strings.CutPrefix(name, w.data)
+	kind, rest, below := strings.Cut(rest, "/")
+	if !ok || !below {
+		return "", false, w.refuse(name, "is data of another distribution")
+	}
+	switch kind {
+	case "purelib", "platlib":
+		return w.module(rest), false, nil
+	case "scripts":
+		return w.program(rest, name), true, nil
+	case "headers":
+		w.note(w.name, name, "is left out: nothing is compiled here")
+		return "", false, nil
+	case "data":
+		first, _, below := strings.Cut(rest, "/")
+		switch strings.ToLower(first) {
+		case "share", "etc":
+			if below {
+				return rest, false, nil
+			}
+		case "bin", "lib", "lib64", "node_modules", "pyvenv.cfg":
+			return "", false, w.refuse(name, "would lie where the environment has its own files")
+		}
+		w.note(w.name, name, "is left out: data belongs below share or etc")
+		return "", false, nil
+	}
+	return "", false, w.refuse(name, "is of an unknown kind of data")
+}
+
+// module returns the place of a file below site-packages, and notes what runs when Python starts.
+func (w *wheel) module(name string) string {
+	at := w.site + name
+	switch {
+	case name == "sitecustomize.py", name == "usercustomize.py":
+		w.note(w.name, at, "runs whenever Python starts")
+	case strings.HasSuffix(name, ".so"):
+		w.note(w.name, at, "is a native module")
+	}
+	return at
+}
+
+// program returns the place of a program, "" if it is left out.
+func (w *wheel) program(name, from string) string {
+	switch {
+	case !programName(name):
+		w.note(w.name, from, "is left out: its name is not a program's")
+		return ""
+	case reserved(name):
+		w.note(w.name, from, "is left out: it has the name of a program of the system")
+		return ""
+	}
+	return "bin/" + name
+}
+
+// unpack writes a file, which must have the hash of its RECORD.
+func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
+	algorithm, want, _ := strings.Cut(w.record[f.Name], "=")
+	var sum hash.Hash
+	switch algorithm {
+	case "sha256":
+		sum = sha256.New()
+	case "sha384":
+		sum = sha512.New384()
+	case "sha512":
+		sum = sha512.New()
+	default:
+		return w.refuse(f.Name, "is not in RECORD with a hash")
+	}
+	file, err := f.Open()
+	if err != nil {
+		return w.refuse(f.Name, "cannot be read: %v", err)
+	}
+	defer file.Close()
+	damaged := &faulty{r: file}
+	var in io.Reader = io.TeeReader(damaged, sum)
+	if executable {
+		line, rest := firstLine(in)
+		if in = rest; line != "" {
+			if strings.HasPrefix(line, "#!python") {
+				line = "#!" + Interpreter + strings.TrimPrefix(strings.TrimPrefix(line, "#!python"), "w")
+			}
+			in = io.MultiReader(strings.NewReader(line+"\n"), rest)
+		}
+	}
+	if strings.HasSuffix(at, ".pth") {
+		text, err := readText(in)
+		if err != nil {
+			return w.refuse(f.Name, "cannot be read: %v", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "import ") || strings.HasPrefix(line, "import\t") {
+				w.note(w.name, at, "runs code whenever Python starts")
+			}
+		}
+		in = bytes.NewReader(text)
+	}
+	_, err = w.file(w.name, at, executable, in)
+	switch {
+	case damaged.err != nil:
+		return w.refuse(f.Name, "cannot be read: %v", damaged.err)
+	case err != nil:
+		return err
+	case base64.RawURLEncoding.EncodeToString(sum.Sum(nil)) != strings.TrimRight(want, "="):
+		return w.refuse(f.Name, "does not have the hash of its RECORD")
+	}
+	return nil
+}
+
+// faulty remembers why a reader failed, so that a damaged archive is told from a full disk.
+type faulty struct {
+	r   io.Reader
+	err error
+}
+
+func (f *faulty) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err != nil && err != io.EOF {
+		f.err = err
+	}
+	return n, err
+}
+
+// entryPoint is the object that a program calls: a module and a name in it.
+var entryPoint = sync.OnceValue(func() *regexp.Regexp {
+	const name = `[\pL_][\pL\pN_]*(?:\.[\pL_][\pL\pN_]*)*`
+	return regexp.MustCompile(`^(` + name + `)\s*:\s*(` + name + `)\s*(?:\[[^\]]*\])?$`)
+})
+
+// programs writes the programs that the metadata ask for: wrappers of our own, which no version of a package
+// manager changes.
+func (w *wheel) programs(archive *zip.Reader) error {
+	if _, ok := w.record[w.info+"entry_points.txt"]; !ok {
+		return nil
+	}
+	data, err := w.text(archive, "entry_points.txt")
+	if err != nil {
+		return err
+	}
+	section := ""
+	for in := bufio.NewScanner(bytes.NewReader(data)); in.Scan(); {
+		line := strings.TrimSpace(in.Text())
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			section = strings.TrimSpace(line[1 : len(line)-1])
+			continue
+		}
+		name, object, ok := strings.Cut(line, "=")
+		name, object = strings.TrimSpace(name), strings.TrimSpace(object)
+		if !ok || line[0] == '#' || line[0] == ';' || section != "console_scripts" &&
+			section != "gui_scripts" {
+			continue
+		}
+		from := w.info + "entry_points.txt: " + name
+		at := w.program(name, from)
+		parts := entryPoint().FindStringSubmatch(object)
+		if at == "" || parts == nil {
+			if at != "" {
+				w.note(w.name, from, "is left out: it does not name an object of a module")
+			}
+			continue
+		}
+		first, _, _ := strings.Cut(parts[2], ".")
+		text := fmt.Sprintf("#!%s\nimport sys\nfrom %s import %s\nif __name__ == \"__main__\":\n    "+
+			"sys.exit(%s())\n",
+			Interpreter, parts[1], first, parts[2])
+		if _, err := w.file(w.name, at, true, strings.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
