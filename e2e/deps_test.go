@@ -77,7 +77,7 @@ var importRules = map[string][]string{
 	},
 	"mcpserver/session/approval": {},
 	"mcpserver/session/caches":   {"sandbox", "skills/script", "skills/store"},
-	"mcpserver/session/earlier":  {"provenance", "provenance/cfharness", "skills/policy"},
+	"mcpserver/session/earlier":  {"skills", "provenance", "provenance/cfharness", "skills/policy"},
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},

@@ -2,55 +2,16 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
-
-// The codes of differences that are found when a session is resumed.
-const (
-	driftSkillMissing = "resume-skill-missing"
-	driftRootMissing  = "resume-root-unavailable"
-	driftSkillDigest  = "resume-skill-digest-drift"
-	driftScript       = "resume-script-drift"
-	driftResource     = "resume-resource-drift"
-)
-
-// Drift is a skill that has changed since a session loaded it.
-type Drift struct {
-	Code      string // "resume-…"
-	Skill     string // path
-	File      string // the first that differs; empty when the whole skill is gone
-	Want, Got digest.Digest
-}
-
-func (d Drift) String() string {
-	return strings.TrimSuffix(d.Code+": "+d.Skill+": "+d.File, ": ")
-}
-
-// DriftedError means that a session was not resumed because skills have changed.
-type DriftedError struct{ Drifts []Drift }
-
-func (e *DriftedError) Error() string {
-	texts := make([]string, len(e.Drifts))
-	for i, d := range e.Drifts {
-		texts[i] = d.String()
-	}
-	return fmt.Sprintf("%d skills are not those that the session loaded: %s", len(e.Drifts),
-		strings.Join(texts, "; "))
-}
 
 // errNotLocal means that the session belongs to another principal than the user of this process.
 var errNotLocal = errors.New("the session belongs to another principal")
@@ -99,7 +60,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	if len(drifts) > 0 && !reload {
 		err := ses.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded,
 			Detail: "not resumed: skills differ"})
-		return errors.Join(&DriftedError{Drifts: drifts}, err)
+		return errors.Join(&earlier.DriftedError{Drifts: drifts}, err)
 	}
 	for _, initial := range ses.startsWith() {
 		if ses.activated(initial.skill.Path) != nil {
@@ -120,8 +81,8 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 // and with reload activates that as it is now.
 func (s *Session) resumeActivations(
 	ctx context.Context, was *cfharness.Recollection, reload bool,
-) ([]Drift, error) {
-	var drifts []Drift
+) ([]earlier.Drift, error) {
+	var drifts []earlier.Drift
 	for i, row := range was.Activations {
 		if row.Skillsd == nil {
 			continue
@@ -143,7 +104,7 @@ func (s *Session) resumeActivations(
 			s.active[path] = &activation{skill: sk, index: index, shown: was.Sent[path]}
 			continue
 		}
-		drift := s.drift(ctx, row, sk, index)
+		drift := earlier.DriftOf(ctx, s.cfg.Records, s.id, row, s.cfg.Registry.Snapshot(), sk, index)
 		drifts = append(drifts, drift)
 		err = s.write(ctx, &provenance.Event{
 			Kind: provenance.KindDriftDetected, Skill: path, Path: drift.File, Detail: drift.Code,
@@ -157,84 +118,4 @@ func (s *Session) resumeActivations(
 		}
 	}
 	return drifts, nil
-}
-
-// drift returns how a skill differs from what the session loaded, by its most important file: SKILL.md,
-// then a script, then any file.
-func (s *Session) drift(
-	ctx context.Context, row cfharness.Activation, sk *skills.Skill, index *skills.Index,
-) Drift {
-	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}
-	if sk == nil {
-		if !s.servesRoot(row) {
-			d.Code = driftRootMissing
-		}
-		return d
-	}
-	d.Got = index.TreeDigest
-	if sk.Digest != row.Digest {
-		return Drift{Code: driftSkillDigest, Skill: d.Skill, File: sk.File, Want: row.Digest, Got: sk.Digest}
-	}
-	d.Code = driftResource
-	before := s.registered(ctx, d.Skill)
-	differs := func(path, kind string, want, got digest.Digest) {
-		if want == got || d.File != "" && (d.Code == driftScript || kind != string(skills.KindScript)) {
-			return
-		}
-		d.File, d.Want, d.Got, d.Code = path, want, got, driftResource
-		if kind == string(skills.KindScript) {
-			d.Code = driftScript
-		}
-	}
-	for i := range index.Resources {
-		r := &index.Resources[i]
-		differs(r.Path, string(r.Kind), before[r.Path].Digest, r.Digest)
-		delete(before, r.Path)
-	}
-	for path, r := range before {
-		differs(path, r.Kind, r.Digest, "")
-	}
-	return d
-}
-
-// registered returns the resources of a skill by path, from the session's registry. A session that ended at
-// once has no registry: only the whole tree can then be compared.
-func (s *Session) registered(ctx context.Context, skill string) map[string]cfharness.RegistryResource {
-	resources := map[string]cfharness.RegistryResource{}
-	file, err := s.cfg.Records.Artifact(ctx, s.id, provenance.RegistryFile)
-	if err != nil {
-		return resources
-	}
-	defer file.Close()
-	var registry cfharness.SkillRegistry
-	if err := json.NewDecoder(io.LimitReader(file, maxArtifact)).Decode(&registry); err != nil {
-		return resources
-	}
-	for _, sk := range registry.Skills {
-		if sk.Skillsd == nil || sk.Skillsd.Path != skill {
-			continue
-		}
-		for _, r := range sk.Resources {
-			resources[r.Path] = r
-		}
-	}
-	return resources
-}
-
-// servesRoot reports whether the root that an activated skill was in is there.
-func (s *Session) servesRoot(row cfharness.Activation) bool {
-	snapshot := s.cfg.Registry.Snapshot()
-	for _, d := range snapshot.Diagnostics {
-		if d.Code == skills.CodeUnreadableRoot {
-			return false
-		}
-	}
-	for i := range snapshot.Roots {
-		root := &snapshot.Roots[i]
-		rel, err := filepath.Rel(root.Dir, row.SkillDir)
-		if root.FS == nil && err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return strings.HasPrefix(row.SkillDir, "skill://")
 }

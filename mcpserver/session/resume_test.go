@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -101,7 +102,7 @@ func TestResumeDrift(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, tt.change)
 			err := b.Resume(t.Context(), id, local, false)
-			var drifted *DriftedError
+			var drifted *earlier.DriftedError
 			if !errors.As(err, &drifted) || len(drifted.Drifts) != 1 || drifted.Drifts[0].String() != tt.drift {
 				t.Fatalf("Resume: %v", err)
 			}

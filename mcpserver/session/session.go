@@ -121,7 +121,7 @@ type Sessions struct {
 	snapshots snapshotCache
 
 	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
-	registry registryCache
+	registry snapshot.RegistryCache
 	known    secrets.Known
 	narrow   narrowed
 	approver *approval.Approver

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -298,54 +297,12 @@ const (
 	// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
 	// must not wait for a program of the host that does not answer.
 	capabilitiesPatience = 2 * time.Second
-
-	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
-	largeRegistry = 4 << 20
-
-	// keepLarge is how long a larger one is kept, for sessions that begin in a row.
-	keepLarge = 10 * time.Second
 )
 
-// registryCache is the registry of one snapshot, encoded. It is safe for concurrent use.
-type registryCache struct {
-	mu   sync.Mutex
-	of   *skills.Snapshot // nil when there is none
-	data []byte
-}
-
-// describeRegistry returns skill-registry.json, which needs the digest of every file. It is limited to what
-// the session may see, since the client can read it. Sessions that begin together wait for one encoding.
+// describeRegistry returns skill-registry.json, limited to what the session may see, since the client can read
+// it.
 func (s *Session) describeRegistry(ctx context.Context) ([]byte, error) {
-	visible, c := s.Visible(s.principal, s.profile), &s.registry
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of == visible {
-		return c.data, nil
-	}
-	registry, err := snapshot.Registry(ctx, visible, &s.cfg.Facts)
-	if err != nil {
-		return nil, err
-	}
-	data, err := provenance.EncodePretty(registry)
-	if err != nil {
-		return nil, err
-	}
-	c.of, c.data = visible, data
-	if len(data) > largeRegistry {
-		time.AfterFunc(keepLarge, func() {
-			c.mu.Lock()
-			dropped := c.of == visible
-			if dropped {
-				c.of, c.data = nil, nil
-			}
-			c.mu.Unlock()
-			if dropped {
-				// 10,000 skills leave 150 MiB of garbage, which an idle server would keep for minutes.
-				debug.FreeOSMemory()
-			}
-		})
-	}
-	return data, nil
+	return s.registry.Encode(ctx, s.Visible(s.principal, s.profile), &s.cfg.Facts)
 }
 
 // pretty formats JSON as in the files of a session.

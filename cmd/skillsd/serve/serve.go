@@ -22,7 +22,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog/uses"
@@ -217,7 +217,7 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 		return err
 	}
 	err = server.Resume(ctx, id, o.Resume.Drift == "reload")
-	if drifted, ok := errors.AsType[*session.DriftedError](err); ok {
+	if drifted, ok := errors.AsType[*earlier.DriftedError](err); ok {
 		var lines strings.Builder
 		for _, d := range drifted.Drifts {
 			lines.WriteString("\n  " + d.String())
