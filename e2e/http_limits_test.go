@@ -466,6 +466,55 @@ func recordedIn(t *testing.T, state, kind string) (n int) {
 	return n
 }
 
+// More conversations than sessions that may be open: each has one record, which holds all its calls and verifies.
+func TestHTTPMoreConversationsThanSessions(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("missing capability: bash, for its ulimit")
+	}
+	const conversations, reads = 40, 2
+	state := stateDir(t)
+	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", state, "--log-format", "json",
+		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--skills-root", tree(t, demoSkill())))
+	s := &site{process: p, client: &http.Client{Timeout: patience}}
+	s.url = "http://" + s.addr() + "/mcp"
+	var handles []string
+	for range conversations {
+		handles = append(handles, handleIn(t, (&caller{site: s}).tool("load_skill", map[string]any{"name": "demo"})))
+	}
+	for range reads {
+		for _, handle := range handles {
+			result := (&caller{site: s}).tool("read_skill_resource", map[string]any{"skill": "demo", "path": "SKILL.md", "activation": handle})
+			if result.IsError {
+				t.Fatalf("read: %s", result.text())
+			}
+		}
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	records, err := filepath.Glob(filepath.Join(state, "sessions", "ses_*"))
+	if err != nil || len(records) != conversations {
+		t.Errorf("%d records of %d conversations, %v", len(records), conversations, err)
+	}
+	for _, record := range records {
+		if out, code := session(t, state, "verify", filepath.Base(record)); code != 0 || strings.Contains(out, "note") {
+			t.Errorf("verify: %d, %s", code, out)
+		}
+		events, err := os.ReadFile(filepath.Join(record, "events.jsonl"))
+		if n := bytes.Count(events, []byte(`"kind":"skill.resource_read"`)); err != nil || n != reads || !bytes.Contains(events, []byte("skill-registry.json")) {
+			t.Errorf("the record of a conversation has %d reads, %v:\n%.1000s", n, err, events)
+		}
+	}
+	for _, level := range []string{`"level":"ERROR"`, `"level":"WARN","msg":"snapshot`} {
+		if log := p.stderr.String(); strings.Contains(log, level) {
+			t.Errorf("the server logged:\n%.2000s", log)
+		}
+	}
+}
+
 // Under a low limit of descriptors, a burst of new sessions is answered: each call succeeds, or is answered
 // that the server is busy and when to call again.
 func TestHTTPBurstOfSessions(t *testing.T) {

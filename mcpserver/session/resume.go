@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"

@@ -120,6 +120,8 @@ type Sessions struct {
 
 	snapshots snapshotCache
 
+	serving  context.Context // until the server ends
+	over     context.CancelFunc
 	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
 	registry snapshot.RegistryCache
 	known    secrets.Known
@@ -131,6 +133,7 @@ type Sessions struct {
 	mu      sync.Mutex
 	process *Session                 // the one session of a stdio process
 	keyed   map[earlier.Key]*Session // the other open ones
+	resting map[earlier.Key]*Session // whose place others took, at most maxResting
 	unended []*Session               // whose end could not be recorded
 	endings int                      // sessions whose end is being recorded
 	places  *slots.Places            // of keyed sessions, those that are ending too
@@ -143,7 +146,9 @@ func New(cfg Config) *Sessions {
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
-		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{}}
+		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{},
+		resting: map[earlier.Key]*Session{}}
+	s.serving, s.over = context.WithCancel(context.Background())
 	if cfg.MaxRemote <= 0 || cfg.MaxRemote > maxRemote {
 		s.cfg.MaxRemote = maxRemote
 	}
@@ -306,6 +311,9 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		return nil, Internal(err)
 	}
 	call.Records.opened(ses, call.RunID)
+	if err := ses.awaken(ctx); err != nil {
+		return nil, err
+	}
 	ses.resumeClient(ctx, call)
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {

@@ -17,9 +17,13 @@ import (
 
 const (
 	// maxRemote is how many sessions of remote clients are open at a time, maxRemoteEach how many
-	// of one principal. If there are more, the one that was unused longest is ended.
+	// of one principal. If there are more, the one that was unused longest rests.
 	maxRemote     = 1024
 	maxRemoteEach = earlier.MaxEach
+
+	// maxResting is how many sessions are continued in their own records after they gave up their place. If
+	// there are more, what was active in any of them is restored in another session.
+	maxResting = 4 * maxRemote
 
 	// remoteIdle is how long an unused session without a valid handle stays open.
 	remoteIdle = time.Hour
@@ -47,8 +51,8 @@ type keyedState struct {
 	guessed  bool   // shared, by what is taken for one conversation
 	protocol string // id of the protocol session it ends with
 	used     time.Time
-	busy     int  // calls under way
-	freed    bool // its place was given back
+	busy     int // calls under way
+	places   int // that it holds, until its end is recorded: one each time it was opened
 }
 
 // find finds or opens the session of a call and counts the call in. If the handle of the call does not count
@@ -56,8 +60,11 @@ type keyedState struct {
 // opened is restored.
 func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error) {
 	if call.Handle != "" && call.Named == "" {
-		if ses := s.opened(ctx, func() *Session { return s.byHandle(call) }); ses != nil {
+		if ses := s.opened(ctx, func() *Session { return s.byHandle(call, s.keyed) }); ses != nil {
 			return ses, nil
+		}
+		if state := s.restingOf(call); state != nil {
+			return s.enter(ctx, call, state, nil)
 		}
 	}
 	kind, id := call.ownKey()
@@ -77,7 +84,12 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	default:
 		kind = kindShared
 	}
-	return s.enter(ctx, call, kind, id, nil)
+	guessed := kind == kindAlone
+	state := &keyedState{key: call.key(kind, id), shared: guessed || kind == kindShared, guessed: guessed}
+	if kind == "protocol" {
+		state.protocol = id
+	}
+	return s.enter(ctx, call, state, nil)
 }
 
 // namesProcess reports whether the name that a call gives its session is one of the process's session: its
@@ -168,12 +180,14 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	return ses
 }
 
-// enter returns the session of a key, which it opens if it is not open, and counts the call in. A session
-// that takes the place of an earlier one, p, belongs to the parent of p; p is nil for others.
+// enter returns the session of a key, which it opens if it is not open, and counts the call in. state is
+// what a
+// new one has. A session that takes the place of an earlier one, p, belongs to the parent of p; p is nil for
+// others.
 func (s *Sessions) enter(
-	ctx context.Context, call Call, kind, id string, p *earlier.Session,
+	ctx context.Context, call Call, state *keyedState, p *earlier.Session,
 ) (*Session, error) {
-	key := call.key(kind, id)
+	key := state.key
 	if ses := s.opened(ctx, func() *Session { return s.keyed[key] }); ses != nil {
 		return ses, nil
 	}
@@ -206,21 +220,21 @@ func (s *Sessions) enter(
 	if ses != nil {
 		s.places.Free() // another call opened it in between
 	} else {
-		if !s.makeOwnRoom(call.Principal.Name) {
+		switch ses = s.resting[key]; {
+		case !s.makeOwnRoom(call.Principal.Name):
 			err = errTooMany
-		} else {
-			ses, err = s.newSession(call, parent)
+		case ses == nil:
+			if ses, err = s.newSession(call, parent); err == nil {
+				ses.keyed = state
+			}
 		}
 		if err != nil {
 			s.places.Free()
 			return nil, err
 		}
-		guessed := kind == kindAlone
-		ses.keyed = &keyedState{key: key, shared: guessed || kind == kindShared, guessed: guessed}
-		if kind == "protocol" {
-			ses.keyed.protocol = id
-		}
+		ses.keyed.places++
 		s.keyed[key] = ses
+		delete(s.resting, key)
 	}
 	s.countIn(ctx, ses)
 	return ses, nil
@@ -265,20 +279,79 @@ func (s *Sessions) leave(ses *Session) {
 	}
 }
 
-// byHandle returns the principal's session that gave out the call's handle, if the handle counts for the
-// call, or nil.
-func (s *Sessions) byHandle(call Call) *Session {
+// byHandle returns the principal's session of those that gave out the call's handle, or the session of the
+// process, if the handle counts for the call, or nil. Sessions.mu is held.
+func (s *Sessions) byHandle(call Call, of map[earlier.Key]*Session) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := earlier.Sum(call.Handle)
 	if s.process != nil && !call.keyed() && s.process.ownsSum(sum) {
 		return s.process
 	}
-	for _, ses := range s.keyed {
+	for _, ses := range of {
 		if ses.principal.Name == call.Principal.Name && call.admits(ses.profile, ses.parentName) &&
 			ses.ownsSum(sum) {
 			return ses
 		}
 	}
+	return nil
+}
+
+// restingOf returns what finds the resting session that gave out the call's handle, or nil.
+func (s *Sessions) restingOf(call Call) *keyedState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses := s.byHandle(call, s.resting); ses != nil {
+		return ses.keyed
+	}
+	return nil
+}
+
+// rest ends a session to make room. Its record is continued when a call belongs to it again, unless only a
+// guess leads there. Sessions.mu is held.
+func (s *Sessions) rest(ses *Session) {
+	s.drop(ses)
+	if ses.keyed.shared {
+		return
+	}
+	for key := range s.resting {
+		if len(s.resting) < maxResting {
+			break
+		}
+		delete(s.resting, key)
+	}
+	s.resting[ses.keyed.key] = ses
+}
+
+// awaken continues the record of a session that rested. A session that has ended for good stays so.
+//
+// Errors: the record cannot be written.
+func (s *Session) awaken(ctx context.Context) error {
+	if !s.ended.Load() || s.keyed == nil {
+		return nil
+	}
+	s.Sessions.mu.Lock()
+	open := s.Sessions.keyed[s.keyed.key] == s
+	s.Sessions.mu.Unlock()
+	if !open {
+		return nil
+	}
+	s.runs.Lock() // until the end is recorded
+	defer s.runs.Unlock()
+	if !s.ended.Load() {
+		return nil // another call was first
+	}
+	if s.endRecorded {
+		s.sequence.Lock()
+		err := s.begin(context.WithoutCancel(ctx), provenance.KindSessionResumed)
+		s.sequence.Unlock()
+		if err != nil {
+			return err
+		}
+		s.endRecorded = false
+	}
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	s.ended.Store(false)
 	return nil
 }
 
@@ -292,7 +365,7 @@ func (s *Sessions) relieve() {
 	}
 	if least := s.places.Wanted(each, s.endings); least > 0 {
 		if ses := s.unused(each, least); ses != nil {
-			s.drop(ses)
+			s.rest(ses)
 		}
 	}
 }
@@ -311,7 +384,7 @@ func (s *Sessions) makeOwnRoom(principal string) bool {
 	}
 	ses := s.unused(map[string]int{principal: n}, 1)
 	if ses != nil {
-		s.drop(ses)
+		s.rest(ses)
 	}
 	return ses != nil
 }
@@ -350,8 +423,8 @@ func (s *Sessions) finish(ses *Session) {
 		defer s.mu.Unlock()
 		s.endings--
 		if err == nil {
-			if !ses.keyed.freed {
-				ses.keyed.freed = true
+			if ses.keyed.places > 0 {
+				ses.keyed.places--
 				s.places.Free()
 			}
 			return
@@ -369,7 +442,9 @@ func (s *Sessions) endThose(over func(*Session) bool) {
 	unended := s.unended
 	s.unended = nil
 	for _, ses := range unended {
-		s.finish(ses)
+		if s.keyed[ses.keyed.key] != ses { // it is in use again
+			s.finish(ses)
+		}
 	}
 	for _, ses := range s.keyed {
 		if over(ses) {
@@ -383,18 +458,20 @@ func (s *Sessions) endThose(over func(*Session) bool) {
 func (s *Sessions) EndProtocolSession(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ses := range s.keyed {
-		if ses.keyed.protocol == id && id != "" {
+	ends := func(_ earlier.Key, ses *Session) bool { return ses.keyed.protocol == id && id != "" }
+	for key, ses := range s.keyed {
+		if ends(key, ses) {
 			s.drop(ses)
 		}
 	}
+	maps.DeleteFunc(s.resting, ends)
 }
 
 // EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
 // gave any out, have expired. It tries again to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	now := s.cfg.Now()
-	s.endThose(func(ses *Session) bool {
+	idle := func(ses *Session) bool {
 		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
 			return false
 		}
@@ -404,7 +481,11 @@ func (s *Sessions) EndIdle() {
 		ses.mu.Lock()
 		defer ses.mu.Unlock()
 		return !slices.ContainsFunc(slices.Collect(maps.Values(ses.secrets)), now.Before)
-	})
+	}
+	s.endThose(idle)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.resting, func(_ earlier.Key, ses *Session) bool { return idle(ses) })
 }
 
 // end records the end of the session, once and only if it began, and waits for what is still being recorded.
@@ -426,9 +507,9 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	if stop != nil {
-		timer := time.AfterFunc(registryPatience, stop)
+		release := context.AfterFunc(s.serving, func() { time.AfterFunc(registryPatience, stop) })
 		s.background.Wait()
-		timer.Stop()
+		release()
 		stop()
 	}
 	if err := s.flushPending(ctx); err != nil {

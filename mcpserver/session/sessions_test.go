@@ -209,10 +209,70 @@ func TestRemoteSessionsBounded(t *testing.T) {
 	if kinds := b.kinds(first); kinds[len(kinds)-1] != provenance.KindSessionEnded {
 		t.Errorf("the oldest session's record = %v", kinds)
 	}
-	if got := b.session(remote(alice, false, "first", "", "")); got == first {
-		t.Error("a session that has ended goes on")
-	}
 	leave()
+}
+
+// A session that made room is continued in its own record, by its key and by its handle, as it was. One that
+// ended for good is not.
+func TestRestingSessions(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	load := func(call Call) (ses *Session, handle string) {
+		t.Helper()
+		ses = b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ses, loaded.Handle
+	}
+	crowd := func() {
+		for range 2 * maxRemoteEach {
+			b.session(remote(alice, true, "", "", ""))
+		}
+	}
+	protocol := remote(alice, true, "p", "", "")
+	byKey, _ := load(protocol)
+	byHandle, handle := load(remote(alice, true, "", "", ""))
+	ended, endedHandle := load(remote(alice, true, "over", "", ""))
+	crowd()
+	if b.EndProtocolSession("over"); len(b.keyed) != maxRemoteEach {
+		t.Fatalf("%d sessions are open", len(b.keyed))
+	}
+	read := remote(alice, false, "", "", handle)
+	for range 2 {
+		if b.session(protocol) != byKey || b.session(read) != byHandle {
+			t.Fatal("a session that made room has another record")
+		}
+		if _, err := byHandle.ReadResource(t.Context(), ReadRequest{Call: read, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+		crowd()
+	}
+	if got := b.session(remote(alice, false, "", "", endedHandle)); got == ended {
+		t.Error("a session that ended with its protocol session goes on")
+	}
+	if _, err := b.Open(t.Context(), remote(bob, false, "", "", handle)); code(err) != string(policy.CodeActivationUnknown) {
+		t.Errorf("bob with the handle of alice: %v", err)
+	}
+	b.ending.Wait()
+	for _, ses := range []*Session{byKey, byHandle} {
+		want := []provenance.Kind{provenance.KindSessionStarted, provenance.KindSkillActivated}
+		for range 2 {
+			want = append(want, provenance.KindSessionEnded, provenance.KindSessionResumed)
+			if ses == byHandle {
+				want = append(want, provenance.KindResourceRead)
+			}
+		}
+		if got := b.kinds(ses); !slices.Equal(got, append(want, provenance.KindSessionEnded)) {
+			t.Errorf("record = %v", got)
+		}
+		if report, err := b.records.Verify(t.Context(), ses.ID()); err != nil || len(report.Unrecorded) > 0 {
+			t.Errorf("Verify = %+v, %v", report, err)
+		}
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestRemoteSessionsAllBusy(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// registryPatience is how long the end of a session waits for the hashing of a large catalogue; a
-// session that ends sooner has no skill-registry.json.
+// registryPatience is how long the end of the server waits for the hashing of a large catalogue; a session
+// that then ends sooner has no skill-registry.json. The end of a single session waits until it is recorded.
 const registryPatience = 2 * time.Second
 
 // Start prepares what every session needs of the first snapshot: the trees of allowlisted skills
@@ -234,6 +234,7 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 // End records the end of every session that began, and waits for what is still being recorded. Runs that
 // wait for a slot end as canceled.
 func (s *Sessions) End(ctx context.Context) error {
+	s.over()
 	s.queue.Close()
 	s.caches.Close()
 	s.endThose(func(*Session) bool { return true })
@@ -299,7 +300,8 @@ const (
 	capabilitiesPatience = 2 * time.Second
 )
 
-// describeRegistry returns skill-registry.json, limited to what the session may see, since the client can read
+// describeRegistry returns skill-registry.json, limited to what the session may see, since the client can
+// read
 // it.
 func (s *Session) describeRegistry(ctx context.Context) ([]byte, error) {
 	return s.registry.Encode(ctx, s.Visible(s.principal, s.profile), &s.cfg.Facts)

@@ -18,7 +18,8 @@ const (
 	keepLarge = 10 * time.Second
 )
 
-// A RegistryCache keeps the registry of one snapshot, encoded. The zero value is ready. It is safe for concurrent
+// A RegistryCache keeps the registry of one snapshot, encoded. The zero value is ready. It is safe for
+// concurrent
 // use.
 type RegistryCache struct {
 	sync.Mutex // held while one is encoded
