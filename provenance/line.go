@@ -6,11 +6,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // MaxLine is the longest line of a record in bytes, newline included.
@@ -74,7 +77,10 @@ func EncodeLine(e *Event) ([]byte, error) {
 // event in its chain.
 //
 // Errors: ErrInvalid.
-func DecodeLine(line []byte) (*Event, error) {
+func DecodeLine(line []byte) (*Event, error) { return decodeLine(bytes.Clone(line)) }
+
+// decodeLine is DecodeLine for a line that is not changed later: the event has parts of it.
+func decodeLine(line []byte) (*Event, error) {
 	if len(line) <= tailLen || len(line) >= MaxLine {
 		return nil, fmt.Errorf("%w: line of %d bytes", ErrInvalid, len(line))
 	}
@@ -83,6 +89,14 @@ func DecodeLine(line []byte) (*Event, error) {
 	if want := hashKey + `:"` + hex.EncodeToString(sum[:]) + `"}`; string(tail) != want {
 		return nil, fmt.Errorf("%w: hash does not match the line", ErrInvalid)
 	}
+	if e := readLine(line); e != nil {
+		return e, nil
+	}
+	return decode(line)
+}
+
+// decode parses a line whose hash was checked with encoding/json.
+func decode(line []byte) (*Event, error) {
 	e := &Event{}
 	w := lineForm{Event: e}
 	if err := json.Unmarshal(line, &w); err != nil {
@@ -102,6 +116,115 @@ func DecodeLine(line []byte) (*Event, error) {
 		return nil, fmt.Errorf("%w: line is not in the written form", ErrInvalid)
 	}
 	return e, nil
+}
+
+// lineReader takes a line apart.
+type lineReader struct {
+	rest  []byte
+	wrong bool // the line may not have the written form
+}
+
+// readLine returns the event of a line whose hash was checked, or nil if it is not sure that the line has the
+// written form. It is ten times faster than [decode], which decides then.
+func readLine(line []byte) *Event {
+	r := lineReader{rest: line}
+	e := &Event{}
+	var err error
+	r.skip(`{"seq":`)
+	digits := r.upTo(',')
+	e.Seq, err = strconv.ParseUint(string(digits), 10, 64)
+	r.wrong = r.wrong || err != nil || e.Seq == 0 || digits[0] == '0' || digits[0] == '+'
+	at := r.text(`,"time":`, true)
+	e.Time, err = ParseTime(at)
+	r.wrong = r.wrong || err != nil
+	e.Kind = Kind(r.text(`,"kind":`, true))
+	e.Session = r.text(`,"session":`, true)
+	e.Parent = r.text(`,"parent":`, false)
+	e.Principal = r.text(`,"principal":`, true)
+	e.Client = r.text(`,"client":`, false)
+	e.Skill, e.Path = r.text(`,"skill":`, false), r.text(`,"path":`, false)
+	e.Want, e.Got = r.text(`,"want":`, false), r.text(`,"got":`, false)
+	e.Detail = r.text(`,"detail":`, true)
+	e.Row, e.Decision = r.value(`,"row":`), r.value(`,"decision":`)
+	e.Invocation = r.value(`,"invocation":`)
+	if files := r.value(`,"files":`); files != nil {
+		err := json.Unmarshal(files, &e.Files)
+		again, failed := Encode(e.Files)
+		r.wrong = r.wrong || err != nil || failed != nil || len(e.Files) == 0 || !bytes.Equal(again, files)
+	}
+	e.Prev, e.Hash = r.text(`,"prev":`, true), r.text(`,"hash":`, true)
+	r.skip(`}`)
+	if r.wrong || len(r.rest) > 0 || !isHash(e.Prev) || !utf8.Valid(line) || e.Validate() != nil {
+		return nil
+	}
+	return e
+}
+
+// skip passes over bytes that must come next.
+func (r *lineReader) skip(want string) {
+	if !r.has(want) {
+		r.wrong = true
+		return
+	}
+	r.rest = r.rest[len(want):]
+}
+
+func (r *lineReader) has(want string) bool {
+	return len(r.rest) >= len(want) && string(r.rest[:len(want)]) == want
+}
+
+// upTo returns the bytes before the next end byte, at least one.
+func (r *lineReader) upTo(end byte) []byte {
+	n := bytes.IndexByte(r.rest, end)
+	if n < 1 {
+		r.wrong = true
+		return []byte("0")
+	}
+	text := r.rest[:n]
+	r.rest = r.rest[n:]
+	return text
+}
+
+// value returns the JSON after a key, or nil if the key does not come next.
+func (r *lineReader) value(key string) []byte {
+	if r.wrong || !r.has(key) {
+		return nil
+	}
+	r.rest = r.rest[len(key):]
+	n := compact.Value(r.rest)
+	value := r.rest[:n:n]
+	r.rest, r.wrong = r.rest[n:], n == 0
+	return value
+}
+
+// text returns the text after a key. One that may be missing is not empty if it is there.
+func (r *lineReader) text(key string, needed bool) string {
+	if !needed && !r.has(key) {
+		return ""
+	}
+	r.skip(key)
+	if r.wrong || len(r.rest) == 0 || r.rest[0] != '"' {
+		r.wrong = true
+		return ""
+	}
+	for i, c := range r.rest[1:] {
+		if c == '"' {
+			text := string(r.rest[1 : i+1])
+			r.rest, r.wrong = r.rest[i+2:], text == "" && !needed
+			return text
+		}
+		if c < ' ' || c > '~' || c == '\\' {
+			break
+		}
+	}
+	// There are several ways to write this text, of which one is written.
+	n := compact.Value(r.rest)
+	var text string
+	err := json.Unmarshal(r.rest[:n], &text)
+	again, failed := Encode(text)
+	r.wrong = err != nil || failed != nil || !bytes.Equal(again, r.rest[:n])
+	r.rest = r.rest[n:]
+	return text
 }
 
 // Validate reports whether e can be recorded. It does not check Seq, Prev and Hash, which a store sets.

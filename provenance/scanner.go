@@ -55,7 +55,7 @@ func (s *Scanner) Next() (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := DecodeLine(line[:len(line)-1])
+	e, err := decodeLine(line[:len(line)-1])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // State is the state of a session.
@@ -132,14 +134,12 @@ func (t *Tally) Add(e *Event) error {
 	case KindPolicyDenied:
 		s.Counts.Denials++
 	case KindResourceRead, KindScriptExecuted:
-		var row struct {
-			Status string `json:"status"`
-		}
-		if err := json.Unmarshal(e.Row, &row); err != nil && len(e.Row) > 0 {
+		status, err := e.status()
+		if err != nil {
 			return fmt.Errorf("%w: row of %s: %v", ErrInvalid, e.Kind, err)
 		}
 		switch {
-		case row.Status == "error":
+		case status == "error":
 		case e.Kind == KindResourceRead:
 			s.Counts.Reads++
 		default:
@@ -153,6 +153,23 @@ func (t *Tally) Add(e *Event) error {
 	s.Head = Head{Seq: e.Seq, Hash: e.Hash}
 	t.Session = s
 	return nil
+}
+
+// status returns the status of the row of a read or a run.
+func (e *Event) status() (string, error) {
+	var found [1][]byte
+	if compact.Members(e.Row, []string{"status"}, found[:]) {
+		if status, ok := compact.Text(found[0]); ok || found[0] == nil {
+			return status, nil
+		}
+	}
+	var row struct {
+		Status string `json:"status"`
+	}
+	if len(e.Row) == 0 {
+		return "", nil
+	}
+	return row.Status, json.Unmarshal(e.Row, &row)
 }
 
 // Next returns the seq and prev that the next event must have.
@@ -198,8 +215,18 @@ func (e *Event) Decided() (d Decided, err error) {
 	if len(e.Decision) == 0 {
 		return d, nil
 	}
-	if err := json.Unmarshal(e.Decision, &d); err != nil {
-		return d, fmt.Errorf("%w: decision: %v", ErrInvalid, err)
+	var found [2][]byte
+	sure := compact.Members(e.Decision, []string{"decision", "cfcEnforcementMode"}, found[:])
+	for i, field := range []*string{&d.Outcome, &d.Mode} {
+		var text bool
+		*field, text = compact.Text(found[i])
+		sure = sure && (text || found[i] == nil)
+	}
+	if !sure {
+		d = Decided{}
+		if err := json.Unmarshal(e.Decision, &d); err != nil {
+			return d, fmt.Errorf("%w: decision: %v", ErrInvalid, err)
+		}
 	}
 	switch d.Outcome {
 	case DecisionAllowed, DecisionWarned, DecisionDenied:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // viewList is an array of rows in a view.
@@ -33,6 +34,43 @@ var viewLists = [...]viewList{
 		func(e *provenance.Event) json.RawMessage { return e.Decision }},
 	{provenance.PolicyTraceFile, invocationsKey,
 		func(e *provenance.Event) json.RawMessage { return e.Invocation }},
+}
+
+// RowLists returns the lists of rows of a view, in the order they have in its file, of which the last ones
+// may be missing.
+func RowLists(view string) (lists []RowList) {
+	for _, l := range viewLists {
+		if l.view == view {
+			lists = append(lists, RowList{"  \"" + l.key + "\": [", l.row})
+		}
+	}
+	return lists
+}
+
+// RowList is a list of rows of a view.
+type RowList struct {
+	Start string // of the line that its rows follow
+	row   func(*provenance.Event) json.RawMessage
+}
+
+// Append appends the row that an event adds to the list, if any, as the view has it without the comma before
+// it.
+//
+// Errors: ErrInvalid if the row is not JSON.
+func (l RowList) Append(dst []byte, e *provenance.Event) ([]byte, error) {
+	row := l.row(e)
+	if len(row) == 0 {
+		return dst, nil
+	}
+	dst = append(dst, "\n    "...)
+	if dst, sure := compact.Indent(dst, row, "    ", "  "); sure {
+		return dst, nil
+	}
+	buf := bytes.NewBuffer(dst)
+	if err := json.Indent(buf, bytes.TrimSpace(row), "    ", "  "); err != nil {
+		return dst, fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
+	}
+	return buf.Bytes(), nil
 }
 
 func rowOf(view string) func(*provenance.Event) json.RawMessage {
@@ -110,11 +148,11 @@ type ViewWriter struct {
 	Spans []Span // where the rows of each list are in the view
 
 	before [][]byte // of each list
-	rows   []func(*provenance.Event) json.RawMessage
+	lists  []RowList
 	tail   []byte
 	out    *bufio.Writer
 	at     int64
-	row    bytes.Buffer
+	row    []byte
 }
 
 // Span is a part of a file.
@@ -131,20 +169,22 @@ func (h *Heads) Writer(name string) (*ViewWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &ViewWriter{}
-	for _, l := range viewLists {
-		if l.view != name || l.key == invocationsKey && h.view(name).calls == 0 {
-			continue
-		}
-		key := "\n  \"" + l.key + "\": ["
-		end := bytes.Index(data, []byte(key)) + len(key)
-		w.before, w.rows = append(w.before, data[:end]), append(w.rows, l.row)
+	w := &ViewWriter{lists: RowLists(name)}
+	if name == provenance.PolicyTraceFile && h.view(name).calls == 0 {
+		w.lists = w.lists[:1]
+	}
+	for _, l := range w.lists {
+		end := bytes.Index(data, []byte("\n"+l.Start)) + len("\n"+l.Start)
+		w.before = append(w.before, data[:end])
 		// The array of the shell is empty, or holds the one null that keeps it from being omitted.
 		data = data[end+bytes.IndexByte(data[end:], ']'):]
 	}
 	w.tail, w.Spans = data, make([]Span, len(w.before))
 	return w, nil
 }
+
+// Parts returns what the view has before its first list, between its lists, and after the last.
+func (w *ViewWriter) Parts() [][]byte { return append(slices.Clip(w.before), w.tail) }
 
 // Reset makes the view be written to out.
 func (w *ViewWriter) Reset(out io.Writer) { w.out = bufio.NewWriterSize(out, 64<<10) }
@@ -172,19 +212,14 @@ func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 
 // Add writes the row that e adds to a list, if any. Errors: ErrInvalid if the row is not JSON.
 func (w *ViewWriter) Add(list int, e *provenance.Event) error {
-	row := w.rows[list](e)
-	if len(row) == 0 {
-		return nil
+	row, err := w.lists[list].Append(w.row[:0], e)
+	if w.row = row; err != nil || len(row) == 0 {
+		return err
 	}
-	w.row.Reset()
 	if w.at > w.Spans[list].Start {
-		w.row.WriteByte(',')
+		w.write([]byte{','})
 	}
-	w.row.WriteString("\n    ")
-	if err := json.Indent(&w.row, bytes.TrimSpace(row), "    ", "  "); err != nil {
-		return fmt.Errorf("%w: row: %v", provenance.ErrInvalid, err)
-	}
-	w.write(w.row.Bytes())
+	w.write(row)
 	return nil
 }
 

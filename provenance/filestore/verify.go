@@ -80,7 +80,8 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	}
 	// A file that does not parse names no head; checkSession finds that it differs.
 	_ = json.Unmarshal(session, &head)
-	at, hash, err := v.readRecord(head.Head.Seq, signed.Seq)
+	var heads cfharness.Heads
+	at, hash, err := v.readRecord(&heads, head.Head.Seq, signed.Seq)
 	if err == nil {
 		err = v.checkNote(signed, hash, len(keys) > 0)
 	}
@@ -90,7 +91,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if err := v.checkSession(session, head.Head.Seq, at); err != nil {
 		return err
 	}
-	if err := v.checkViews(head.Head.Seq); err != nil {
+	if err := v.checkViews(&heads, head.Head.Seq); err != nil {
 		return err
 	}
 	for _, name := range v.names {
@@ -136,9 +137,11 @@ func (v *verifier) read(name string, limit int64) ([]byte, error) {
 	return append([]byte{}, data...), nil // not nil for an empty file
 }
 
-// readRecord checks the chain and returns the session as it was at event seq, and the hash of the
-// event that was signed.
-func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash string, err error) {
+// readRecord checks the chain, compares the rows of the views, and returns the session as it was at event
+// seq, and the hash of the event that was signed.
+func (v *verifier) readRecord(
+	heads *cfharness.Heads, seq, signed uint64,
+) (at provenance.Session, hash string, err error) {
 	f, err := v.open(provenance.EventsFile)
 	if err == nil && f == nil {
 		err = difference(provenance.EventsFile, 1, "missing")
@@ -150,7 +153,6 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	v.report.Files++
 	at = provenance.NoEvents(v.id)
 	sc := provenance.NewScanner(f)
-	var heads cfharness.Heads
 	for e, err := range sc.All() {
 		if err != nil && !errors.Is(err, provenance.ErrCorrupt) {
 			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
@@ -165,7 +167,7 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
 		}
 		for _, c := range v.views {
-			if err := c.follow(&heads, e.Seq, sc.Offset); err != nil {
+			if err := c.follow(heads, e); err != nil {
 				return at, "", err
 			}
 		}
@@ -178,11 +180,6 @@ func (v *verifier) readRecord(seq, signed uint64) (at provenance.Session, hash s
 	}
 	// A torn last line is not a difference: a process may be writing it.
 	v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
-	for _, c := range v.views {
-		if err := c.finish(&heads, sc.Offset); err != nil {
-			return at, "", err
-		}
-	}
 	return at, hash, nil
 }
 

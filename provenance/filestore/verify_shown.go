@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/compact"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -42,6 +44,9 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 			return []cfharness.ShownText{{Digest: row.Digest, Bytes: maxInstructions}}
 		}
 	case provenance.KindResourceRead:
+		if text, sure := shownByRead(e.Row); sure {
+			return text
+		}
 		var row cfharness.ResourceRead
 		x := &row.Skillsd
 		switch {
@@ -68,15 +73,38 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 	return nil
 }
 
+// shownByRead returns what the row of a read says was shown, if it can say so without decoding the row: most
+// events of a long record are reads.
+func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
+	var of [4][]byte
+	var in [2][]byte
+	if !compact.Members(row, []string{"error", "observedDigest", "observedSizeBytes", "skillsd"}, of[:]) ||
+		of[0] != nil || !compact.Members(of[3], []string{"bytes", "shown"}, in[:]) {
+		return nil, false
+	}
+	size, from := in[0], in[1]
+	if from == nil {
+		size, from = of[2], of[1]
+	}
+	shown, errShown := strconv.ParseInt(string(in[0]), 10, 64)
+	bytes, err := strconv.ParseInt(string(size), 10, 64)
+	text, ok := compact.Text(from)
+	if errShown != nil || err != nil || shown == 0 || !ok || text == "" {
+		return nil, false
+	}
+	return []cfharness.ShownText{{Digest: digest.Digest(text), Bytes: bytes}}, true
+}
+
 func (c *shownCheck) add(e *provenance.Event) {
 	if info, _ := e.SessionInfo(); info != nil {
 		c.limit = info.KeepsShown
 	}
 	for _, text := range shownBy(e) {
-		if text.Digest.Validate() != nil || text.Digest.Algorithm() != digest.SHA256 || text.Bytes <= 0 {
+		known, ok := c.named[text.Digest]
+		if text.Bytes <= 0 ||
+			!ok && (text.Digest.Validate() != nil || text.Digest.Algorithm() != digest.SHA256) {
 			continue
 		}
-		known, ok := c.named[text.Digest]
 		if !ok && len(c.named) >= maxShownFiles {
 			c.over = true
 			continue

@@ -15,7 +15,7 @@ import (
 )
 
 // files returns the files of a session that Verify answers for.
-func files(t *testing.T, dir string) []string {
+func files(t testing.TB, dir string) []string {
 	t.Helper()
 	var names []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

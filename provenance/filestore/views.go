@@ -121,7 +121,7 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 			return err
 		}
 		for _, w := range having {
-			if at < w.from || w.until > 0 && at >= w.until {
+			if at < w.from {
 				continue
 			}
 			if err := w.Add(list, e); err != nil {
@@ -142,7 +142,6 @@ type viewWriter struct {
 	name  string
 	rows  int
 	from  int64 // events before this offset of the record are in old; 0 if there is none to copy
-	until int64 // events from this offset on are left out; 0 if none are
 	old   *os.File
 	lists []cfharness.Span // of old
 

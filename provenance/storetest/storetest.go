@@ -450,6 +450,71 @@ func Event(session string, k provenance.Kind, n int) *provenance.Event {
 	return e
 }
 
+// Long records n reads of one file in a session, each as long as a server's own, with a load and a run among
+// every hundred.
+func Long(tb testing.TB, st provenance.Store, session string, n int) {
+	tb.Helper()
+	sum, size, yes, no, most := digest.FromString("a"), int64(11), true, false, int64(64_000)
+	dir := "/home/user/skills/pdf"
+	facts := cfharness.FileFacts{SandboxResourcePath: "/workspace/skills/pdf/references/a.md",
+		RegistryDigest: sum,
+		ObservedDigest: sum, DigestMatchesRegistry: &yes, RegistrySizeBytes: &size, ObservedSizeBytes: &size}
+	for i := range n {
+		kind, tool := provenance.KindResourceRead, "read_skill_resource"
+		switch {
+		case i == 0:
+			kind = provenance.KindSessionStarted
+		case i%100 == 1:
+			kind, tool = provenance.KindSkillActivated, "load_skill"
+		case i%100 == 2:
+			kind, tool = provenance.KindScriptExecuted, "run_skill_script"
+		}
+		e := Event(session, kind, i)
+		e.Skill, e.Path, e.Client = "pdf", "references/a.md", "claude-code 2.1.0"
+		at, output := provenance.Stamp(e.Time), fmt.Sprintf("%s:%s:%d", session, tool, i)
+		decided := cfharness.PolicyDecision{
+			Type: cfharness.TypePolicyDecision, Sequence: i, RunID: session, At: at, ToolActivitySequence: i,
+			ToolCallID: fmt.Sprint(i), ToolID: tool, EffectClass: "read", Mode: "enforce-explicit",
+			Decision: provenance.DecisionAllowed, ReasonCodes: []string{"cfc_enforce_explicit_read"},
+			PromptSlot: json.RawMessage(`{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound",` +
+				`"source":{"type":"cf-harness.cli-input","surface":"cli"},"role":"direct-command",` +
+				`"kernelName":"skillsd","surface":"cli"}`),
+		}
+		switch kind {
+		case provenance.KindResourceRead:
+			e.Detail, e.Want, e.Got = "read", sum.String(), sum.String()
+			e.Row = encode(cfharness.ResourceRead{
+				Type: cfharness.TypeResourceRead, OutputID: output, RunID: session, SkillName: "pdf",
+				Path: e.Path, Status: cfharness.StatusRead, ReadAt: at,
+				CFCPromptRole: cfharness.PromptRoleContext,
+				Kind:          "reference", ResourcePath: dir + "/" + e.Path, FileFacts: facts,
+				ContentKind: "text",
+				MaxBytes:    &most, Truncated: &no,
+				Skillsd: &cfharness.ReadExtension{Via: tool, Path: "pdf", TreeDigest: sum, Offset: new(int64),
+					Bytes: &size},
+			})
+			e.Decision = encode(decided)
+		case provenance.KindScriptExecuted:
+			stream := cfharness.StreamSummary{Bytes: size, Digest: sum,
+				Shown: &cfharness.ShownText{Digest: sum, Bytes: size}}
+			e.Row = encode(cfharness.ScriptExecution{
+				Type: cfharness.TypeScriptExecution, OutputID: output, RunID: session, SkillName: "pdf",
+				Path:   e.Path,
+				Status: cfharness.StatusExecuted, ExecutedAt: at,
+				Argv:      []string{"/usr/bin/bash", "/skill/" + e.Path},
+				FileFacts: facts, Skillsd: &cfharness.RunExtension{Outcome: cfharness.OutcomeExited,
+					Stdout: stream, Stderr: stream},
+			})
+			e.Decision = encode(decided)
+			e.Invocation = encode(map[string]any{"type": "cf-harness.cfc-invocation-context", "version": 1,
+				"sequence": i})
+		}
+		if err := st.Append(tb.Context(), e); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
 func decision(session string, at provenance.Timestamp, n int, outcome string) json.RawMessage {
 	return encode(cfharness.PolicyDecision{
 		Type: cfharness.TypePolicyDecision, Sequence: n, RunID: session, At: at, ToolID: "run_skill_script",

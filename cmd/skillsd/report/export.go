@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/skills/store/fsys"
+	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // WriteJSON writes v as every --json prints it: with two spaces of indentation, one newline at the end,
@@ -49,7 +49,7 @@ func QuietJSON(text []byte) []byte {
 }
 
 // WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a file of
-// JSON as JSON, another one as {"text"} or {"base64"}.
+// JSON as JSON, another one as {"text"} or {"base64"}. Its memory does not grow with the session.
 //
 // Errors: the errors of reading the session, or of writing.
 func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
@@ -72,16 +72,13 @@ func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, se
 		if err != nil {
 			return err
 		}
-		value, err := exportFile(ctx, records, session, name)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
 		key, err := provenance.Encode(name)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "%s%s:%s", separator, key, value); err != nil {
-			return err
+		fmt.Fprintf(w, "%s%s:", separator, key)
+		if err := exportFile(ctx, w, records, session, name); err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
 		}
 		separator = ",\n"
 	}
@@ -89,23 +86,102 @@ func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, se
 	return err
 }
 
-func exportFile(
-	ctx context.Context, records provenance.Reader, session, name string,
-) (json.RawMessage, error) {
-	file, err := records.Stored(ctx, session, name)
-	if err != nil {
-		return nil, err
+// exportFile reads a file twice, because its first byte in the export depends on its last one.
+func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, session, name string) error {
+	pass := func(to io.Writer) error {
+		file, err := records.Stored(ctx, session, name)
+		if err == nil {
+			_, err = io.Copy(to, file)
+			err = errors.Join(err, file.Close())
+		}
+		return err
 	}
-	data, err := fsys.ReadAll(file, 1<<30)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
+	found := fileForm{json: compact.NewWriter(io.Discard)}
+	if path.Ext(name) != ".json" {
+		found.json = nil
 	}
-	var compact bytes.Buffer
+	if err := pass(&found); err != nil {
+		return err
+	}
 	switch {
-	case path.Ext(name) == ".json" && json.Compact(&compact, data) == nil:
-		return compact.Bytes(), nil
-	case utf8.Valid(data):
-		return provenance.Encode(map[string]string{"text": string(data)})
+	case found.json != nil && found.json.Close() == nil:
+		to := compact.NewWriter(w)
+		return errors.Join(pass(to), to.Close())
+	case !found.binary && len(found.part) == 0:
+		fmt.Fprint(w, `{"text":"`)
+		to := &jsonText{w: w}
+		if err := pass(to); err != nil {
+			return err
+		}
+		_, err := fmt.Fprint(w, `"}`)
+		return errors.Join(err, to.whole())
 	}
-	return provenance.Encode(map[string]string{"base64": base64.StdEncoding.EncodeToString(data)})
+	fmt.Fprint(w, `{"base64":"`)
+	to := base64.NewEncoder(base64.StdEncoding, w)
+	if err := errors.Join(pass(to), to.Close()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(w, `"}`)
+	return err
+}
+
+// fileForm finds out how a file that is written to it can be exported.
+type fileForm struct {
+	json   *compact.Writer // nil once it is known not to be JSON
+	binary bool
+	part   []byte // the beginning of a character at the end of what was written
+}
+
+func (f *fileForm) Write(p []byte) (int, error) {
+	if f.json != nil {
+		if _, err := f.json.Write(p); err != nil {
+			f.json = nil
+		}
+	}
+	whole, part := splitText(f.part, p)
+	f.binary = f.binary || !utf8.Valid(whole)
+	f.part = part
+	return len(p), nil
+}
+
+// splitText returns all text but the beginning of a character at its end, and a copy of that.
+func splitText(before, text []byte) (whole, part []byte) {
+	if len(before) > 0 {
+		text = append(bytes.Clone(before), text...)
+	}
+	end := len(text)
+	for i := end - 1; i >= 0 && i >= end-utf8.UTFMax; i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				end = i
+			}
+			break
+		}
+	}
+	return text[:end], bytes.Clone(text[end:])
+}
+
+// jsonText writes text as the content of a string of JSON.
+type jsonText struct {
+	w    io.Writer
+	part []byte // the beginning of a character at the end of what was written
+}
+
+func (j *jsonText) Write(p []byte) (int, error) {
+	whole, part := splitText(j.part, p)
+	j.part = part
+	quoted, err := provenance.Encode(string(whole))
+	if err != nil {
+		return 0, err
+	}
+	_, err = j.w.Write(quoted[1 : len(quoted)-1])
+	return len(p), err
+}
+
+// whole returns an error if the text ends within a character.
+func (j *jsonText) whole() error {
+	if len(j.part) > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
 }

@@ -1,0 +1,437 @@
+// Package compact reads JSON without white space, as records hold it, some ten times faster than
+// encoding/json: a record is read as a whole to be verified, shown or listed, and decoding it was most of that
+// time.
+//
+// It makes no value of what it reads. [Value] and [Writer] accept exactly what encoding/json accepts. [Members]
+// and [Indent] answer only if they are sure, and otherwise leave the question to encoding/json.
+package compact
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// scanner follows the bytes of one JSON value. The zero scanner is before it.
+type scanner struct {
+	state state
+	open  []byte // the { and [ that are not closed
+	rest  string // of true, false or null
+	hex   int    // digits that \u lacks
+	key   bool   // the string is a key
+}
+
+// state says what may come next.
+type state uint8
+
+const (
+	wantValue      state = iota
+	wantFirstValue       // or ]
+	wantKey
+	wantFirstKey // or }
+	wantColon
+	wantMore // a comma, or the end of what is open
+	inString
+	inEscape
+	inHex
+	inWord
+	// The states of a number. After the first group it cannot end.
+	afterMinus
+	afterPoint
+	afterExponent
+	afterSign
+	afterZero
+	inDigits
+	inFraction
+	inPower
+	done
+)
+
+// maxDepth is how deep encoding/json lets values be nested.
+const maxDepth = 10_000
+
+var errSyntax = errors.New("not JSON")
+
+// feed reads b and returns how many bytes it read: all of b, or those before a space between two tokens or
+// before the first byte after the value.
+//
+// Errors: errSyntax.
+func (s *scanner) feed(b []byte) (int, error) {
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if s.state == inString {
+			for c != '"' && c != '\\' && c >= ' ' {
+				if i++; i == len(b) {
+					return i, nil
+				}
+				c = b[i]
+			}
+			switch {
+			case c == '\\':
+				s.state = inEscape
+			case c < ' ':
+				return i, errSyntax
+			case s.key:
+				s.state = wantColon
+			default:
+				s.ended()
+			}
+			continue
+		}
+		if s.state >= afterMinus && s.state < done && s.number(c) {
+			continue
+		}
+		if s.state == done || s.state <= wantMore && (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+			return i, nil
+		}
+		if !s.token(c) {
+			return i, errSyntax
+		}
+	}
+	return len(b), nil
+}
+
+// token reads a byte outside of a string and a number.
+func (s *scanner) token(c byte) bool {
+	switch s.state {
+	case wantFirstValue, wantValue:
+		if c == ']' && s.state == wantFirstValue {
+			return s.close('[')
+		}
+		return s.begin(c)
+	case wantFirstKey, wantKey:
+		if c == '}' && s.state == wantFirstKey {
+			return s.close('{')
+		}
+		s.state, s.key = inString, true
+		return c == '"'
+	case wantColon:
+		s.state = wantValue
+		return c == ':'
+	case wantMore:
+		switch {
+		case c == '}':
+			return s.close('{')
+		case c == ']':
+			return s.close('[')
+		case s.open[len(s.open)-1] == '{':
+			s.state = wantKey
+		default:
+			s.state = wantValue
+		}
+		return c == ','
+	case inEscape:
+		s.state = inString
+		if c == 'u' {
+			s.state, s.hex = inHex, 4
+			return true
+		}
+		return bytes.IndexByte([]byte(`"\/bfnrt`), c) >= 0
+	case inHex:
+		if s.hex--; s.hex == 0 {
+			s.state = inString
+		}
+		return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
+	case inWord:
+		ok := c == s.rest[0]
+		if s.rest = s.rest[1:]; s.rest == "" {
+			s.ended()
+		}
+		return ok
+	}
+	return false
+}
+
+// begin reads the first byte of a value.
+func (s *scanner) begin(c byte) bool {
+	switch {
+	case c == '{' || c == '[':
+		if s.state = wantFirstKey; c == '[' {
+			s.state = wantFirstValue
+		}
+		s.open = append(s.open, c)
+		return len(s.open) <= maxDepth
+	case c == '"':
+		s.state, s.key = inString, false
+	case c == '-':
+		s.state = afterMinus
+	case c == '0':
+		s.state = afterZero
+	case c >= '1' && c <= '9':
+		s.state = inDigits
+	case c == 't':
+		s.state, s.rest = inWord, "rue"
+	case c == 'f':
+		s.state, s.rest = inWord, "alse"
+	case c == 'n':
+		s.state, s.rest = inWord, "ull"
+	default:
+		return false
+	}
+	return true
+}
+
+// number reads a byte of a number. It reports false for the first one after it, or for one that it cannot
+// have, where the state stays such that no token can come.
+func (s *scanner) number(c byte) bool {
+	digit := c >= '0' && c <= '9'
+	switch {
+	case s.state == afterMinus && c == '0':
+		s.state = afterZero
+	case digit && (s.state == afterMinus || s.state == inDigits):
+		s.state = inDigits
+	case digit && (s.state == afterPoint || s.state == inFraction):
+		s.state = inFraction
+	case digit && s.state != afterZero:
+		s.state = inPower
+	case c == '.' && (s.state == afterZero || s.state == inDigits):
+		s.state = afterPoint
+	case c|0x20 == 'e' && s.state >= afterZero && s.state != inPower:
+		s.state = afterExponent
+	case (c == '-' || c == '+') && s.state == afterExponent:
+		s.state = afterSign
+	default:
+		if s.state >= afterZero {
+			s.ended()
+		}
+		return false
+	}
+	return true
+}
+
+// ended ends a value.
+func (s *scanner) ended() {
+	if s.state = wantMore; len(s.open) == 0 {
+		s.state = done
+	}
+}
+
+// close ends an object or a list.
+func (s *scanner) close(opened byte) bool {
+	last := len(s.open) - 1
+	if last < 0 || s.open[last] != opened {
+		return false
+	}
+	s.open = s.open[:last]
+	s.ended()
+	return true
+}
+
+// Value returns the length of the JSON value that b begins with, or 0 if there is none without white space. A
+// number that b ends with counts as whole.
+func Value(b []byte) int {
+	var stack [32]byte
+	s := scanner{open: stack[:0]}
+	n, err := s.feed(b)
+	if err != nil || s.state != done && (len(s.open) > 0 || s.state < afterZero) {
+		return 0
+	}
+	return n
+}
+
+// Writer writes a JSON text without its white space, as json.Compact does, in memory that does not grow with
+// the text.
+type Writer struct {
+	w io.Writer
+	s scanner
+}
+
+// NewWriter returns a Writer to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write writes the next part of the text.
+//
+// Errors: one for a text that is not JSON, or of the writer.
+func (w *Writer) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		n, err := w.s.feed(rest)
+		if err == nil && n > 0 {
+			_, err = w.w.Write(rest[:n])
+		}
+		if err != nil {
+			return len(p) - len(rest), err
+		}
+		after := bytes.TrimLeft(rest[n:], " \t\r\n")
+		if len(after) == len(rest) {
+			return len(p) - len(rest), errSyntax // more follows the value
+		}
+		rest = after
+	}
+	return len(p), nil
+}
+
+// Close reports whether the text was whole. It does not close the writer below.
+//
+// Errors: one for a text that is not.
+func (w *Writer) Close() error {
+	if w.s.state == done || len(w.s.open) == 0 && w.s.state >= afterZero {
+		return nil
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// Members sets values to the values of the members of a JSON object that have these keys, nil for those that
+// it lacks, and reports whether it did. It does not if encoding/json might find others: for an object with
+// white space, with a key twice, or with one that differs in case only. The object must be valid.
+func Members(object []byte, keys []string, values [][]byte) bool {
+	clear(values)
+	if len(object) < 2 || object[0] != '{' {
+		return false
+	}
+	if object[1] == '}' {
+		return len(object) == 2
+	}
+	for i := 1; i < len(object); i++ {
+		end := skipString(object, i)
+		if end < 0 || end >= len(object) || object[end] != ':' {
+			return false
+		}
+		key := object[i+1 : end-1]
+		if i = skip(object, end+1); i < 0 || i >= len(object) {
+			return false
+		}
+		if !one(key, keys, values, object[end+1:i]) {
+			return false
+		}
+		switch {
+		case object[i] == '}':
+			return i == len(object)-1
+		case object[i] != ',':
+			return false
+		}
+	}
+	return false
+}
+
+// one sets the value of a key, if it is one of keys, and reports whether that is certain.
+func one(key []byte, keys []string, values [][]byte, value []byte) bool {
+	for k, want := range keys {
+		if string(key) == want {
+			if values[k] != nil {
+				return false
+			}
+			values[k] = value
+			return true
+		}
+	}
+	for _, c := range key {
+		if c >= 0x7f || c == '\\' {
+			return false // it may be the same letter in another form
+		}
+	}
+	for _, want := range keys {
+		if len(key) == len(want) && bytes.EqualFold(key, []byte(want)) {
+			return false
+		}
+	}
+	return true
+}
+
+// skipString returns the index after the string that begins at i; -1 if there is none.
+func skipString(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		escapes := 0
+		for k := i + n - 1; k >= i && b[k] == '\\'; k-- {
+			escapes++
+		}
+		if i += n + 1; escapes%2 == 0 {
+			return i
+		}
+	}
+}
+
+// skip returns the index after the valid value that begins at i; -1 if there is none.
+func skip(b []byte, i int) int {
+	for depth := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			if i = skipString(b, i); i < 0 {
+				return -1
+			}
+			if depth == 0 {
+				return i
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // after a number or a word
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		case ' ', '\t', '\r', '\n':
+			return -1
+		}
+		i++
+	}
+	return -1
+}
+
+// Text returns the text of a value, if it is a string without escapes.
+func Text(value []byte) (string, bool) {
+	n := len(value)
+	if n < 2 || value[0] != '"' || value[n-1] != '"' || bytes.IndexByte(value, '\\') >= 0 {
+		return "", false
+	}
+	return string(value[1 : n-1]), true
+}
+
+// Indent appends a valid value to dst as json.Indent writes it, and reports whether it could: it does nothing
+// if the value has white space.
+func Indent(dst, value []byte, prefix, indent string) ([]byte, bool) {
+	before, depth := len(dst), 0
+	line := func() {
+		dst = append(append(dst, '\n'), prefix...)
+		for range depth {
+			dst = append(dst, indent...)
+		}
+	}
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch c {
+		case '"':
+			end := skipString(value, i)
+			if end < 0 {
+				return dst[:before], false
+			}
+			dst = append(dst, value[i:end]...)
+			i = end - 1
+		case '{', '[':
+			dst = append(dst, c)
+			if i+1 < len(value) && (value[i+1] == '}' || value[i+1] == ']') {
+				i++
+				dst = append(dst, value[i])
+				continue
+			}
+			depth++
+			line()
+		case '}', ']':
+			depth--
+			line()
+			dst = append(dst, c)
+		case ',':
+			dst = append(dst, c)
+			line()
+		case ':':
+			dst = append(dst, ": "...)
+		case ' ', '\t', '\r', '\n':
+			return dst[:before], false
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return dst, true
+}
