@@ -23,7 +23,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install man screens clients cf-harness release release-check
-.PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load conformance check lint vet vuln
+.PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load soak conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -76,6 +76,12 @@ bench:
 # 64 clients over HTTP for a minute; says what the server held before and after.
 load:
 	go test -count=1 -v -run='^TestLoad$$' ./e2e -load=60s
+
+# The same for an hour, with clients that leave, skills that change, reloads and a restart; each call is looked
+# for in the records.
+SOAK = 1h
+soak:
+	go test -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
 
 # Installs into SUITES first what is not there yet.
 conformance:

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var (
+	soak     = flag.Duration("soak", 2*time.Second, "how long the clients of TestSoak call")
+	soakRest = flag.Duration("soak-rest", 0, "how long a client of TestSoak rests after each call, on average")
+)
+
+// soaked is a server under the clients of TestSoak.
+type soaked struct {
+	*site
+	args []string
+	// restart is held to end the server and start it again, and read-held during each call.
+	restart sync.RWMutex
+
+	answered, recorded, canceled, conversations atomic.Int64
+}
+
+// TestSoak has 64 clients of 8 principals load, read and run over both eras of HTTP, while some of them leave in
+// the middle of calls, skills change, and the server is reloaded and, in a long run, started again. No answer may
+// be a failure, each answered call is in the record of its conversation, and each record verifies. A long run,
+// `make soak`, says how memory, descriptors and disk develop.
+func TestSoak(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("missing capability: /proc/PID/status")
+	}
+	var names []string
+	for i := range 8 {
+		names = append(names, fmt.Sprintf("p%d", i))
+	}
+	root := tree(t, loadSkills())
+	args := append(allowRun(root, "ok.sh"), "--auth-token-file", tokenFile(t, names...), "--rate-limit", "0", "--http-activation", "handle")
+	for _, name := range names {
+		args = append(args, "--auth-evidence", name)
+	}
+	s := &soaked{site: serveHTTP(t, args...), args: args}
+	c := &caller{site: s.site, token: "p0-token"}
+	handle := handleIn(t, c.tool("load_skill", map[string]any{"name": "demo"}))
+	ran := c.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh", "activation": handle})
+	scripts := !strings.Contains(ran.text(), `"sandbox_unavailable"`)
+	if !scripts && os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
+		t.Fatalf("no sandbox backend works here: %s", ran.text())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), *soak)
+	defer cancel()
+	var clients sync.WaitGroup
+	for i := range loadClients {
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				s.converse(ctx, names[i%8], fmt.Sprintf("soak-%d-%d", i, n), i/8%2 == 0, scripts)
+			}
+		})
+	}
+	clients.Go(func() { s.disturb(ctx, root) })
+	if *soak > time.Minute {
+		clients.Go(func() { s.watch(ctx) })
+		s.again(ctx)
+	}
+	clients.Wait()
+	t.Logf("%d calls answered in %d conversations, %d events of them; %d calls given up; %v",
+		s.answered.Load(), s.conversations.Load(), s.recorded.Load(), s.canceled.Load(), s.settled())
+	if s.answered.Load() == 0 {
+		t.Error("no call was answered")
+	}
+	s.countGoroutines()
+}
+
+// converse is a conversation of a client, and compares its record with what was answered.
+func (s *soaked) converse(ctx context.Context, principal, id string, legacy, scripts bool) {
+	s.restart.RLock()
+	c := &caller{site: s.site, token: principal + "-token"}
+	if legacy {
+		c = s.open(c.token)
+	}
+	s.restart.RUnlock()
+	handle, answered, canceled := "", map[string]int{}, 0
+	meta := fmt.Sprintf(`"skillsd/run-id":%q`, id)
+	for n := 0; n < 100 && ctx.Err() == nil; n++ {
+		tool, args, want := "load_skill", `"name":"demo"`, "# Demo"
+		switch skill := fmt.Sprintf("skill-%03d", n%50); {
+		case handle == "":
+		case n%8 == 7 && scripts:
+			tool, want = "run_skill_script", "ran-ok x"
+			args = fmt.Sprintf(`"skill":"demo","path":"scripts/ok.sh","args":["x"],"activation":%q`, handle)
+		default:
+			tool, want = "read_skill_resource", "A line of the guide."
+			args = fmt.Sprintf(`"skill":%q,"path":"references/guide.md","activation":%q`, skill, handle)
+		}
+		call := ctx
+		if n%16 == 5 && handle != "" { // the client leaves in the middle of it
+			var leave context.CancelFunc
+			call, leave = context.WithTimeout(ctx, time.Duration(rand.IntN(4000))*time.Microsecond)
+			defer leave()
+		}
+		s.restart.RLock()
+		c.site = s.site
+		text, err := c.callAs(call, n, tool, args, meta)
+		s.restart.RUnlock()
+		switch {
+		case err != nil && call.Err() != nil:
+			canceled++
+		case err != nil || !strings.Contains(text, want):
+			s.t.Errorf("%s: %s: %v: %.300s", id, tool, err, text)
+			return
+		default:
+			answered[tool]++
+			if tool == "load_skill" {
+				_, rest, _ := strings.Cut(text, `\nActivation: `)
+				handle, _, _ = strings.Cut(rest, " ")
+			}
+		}
+		if *soakRest > 0 {
+			select {
+			case <-time.After(rand.N(2 * *soakRest)):
+			case <-ctx.Done():
+			}
+		}
+	}
+	s.compare(id, answered, canceled)
+}
+
+// callAs calls a tool with _meta of its own, and returns the result as JSON.
+func (c *caller) callAs(ctx context.Context, id int, tool, args, meta string) (string, error) {
+	headers := []string{"Mcp-Protocol-Version", "2025-11-25"}
+	if c.session == "" {
+		meta += "," + modernMeta
+		headers = []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool}
+	}
+	status, a, err := c.send(ctx, fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{%s},"_meta":{%s}}}`, id, tool, args, meta), headers...)
+	if err == nil && (status != 200 || a.Error != nil || bytes.Contains(a.Result, []byte(`"isError":true`))) {
+		err = fmt.Errorf("%d, %+v", status, a.Error)
+	}
+	return string(a.Result), err
+}
+
+// compare finds each answered call of a conversation in its record.
+func (s *soaked) compare(id string, answered map[string]int, canceled int) {
+	dir := filepath.Join(s.state, "sessions", id)
+	events, err := os.ReadFile(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		if len(answered) > 0 {
+			s.t.Errorf("%v answered, %v", answered, err)
+		}
+		return
+	}
+	s.conversations.Add(1)
+	s.canceled.Add(int64(canceled))
+	for tool, kind := range map[string]string{"load_skill": "skill.activated", "read_skill_resource": "skill.resource_read", "run_skill_script": "skill.script_executed"} {
+		n := bytes.Count(events, []byte(`"kind":"`+kind+`"`))
+		if n < answered[tool] || n > answered[tool]+canceled {
+			s.t.Errorf("%s: %d calls of %s were answered, %d given up, %d are recorded", id, answered[tool], tool, canceled, n)
+		}
+		s.answered.Add(int64(answered[tool]))
+		s.recorded.Add(int64(n))
+	}
+	if rand.IntN(8) > 0 {
+		return
+	}
+	if out, code := session(s.t, s.state, "verify", id); code != 0 {
+		s.t.Errorf("verify %s: %d: %s", id, code, out)
+	}
+}
+
+// disturb changes skills and reloads the server until ctx ends.
+func (s *soaked) disturb(ctx context.Context, root string) {
+	for n := 0; ctx.Err() == nil; n++ {
+		select {
+		case <-ctx.Done():
+		case <-time.After(100*time.Millisecond + 20**soakRest):
+		}
+		name := fmt.Sprintf("skill-%03d", rand.IntN(50))
+		text := fmt.Sprintf("---\nname: %s\ndescription: One of many, change %d.\n---\nDo that.\n", name, n)
+		if err := os.WriteFile(filepath.Join(root, name, "SKILL.md"), []byte(text), 0o644); err != nil {
+			s.t.Error(err)
+		}
+		if n%10 == 9 {
+			s.restart.RLock()
+			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				s.t.Error(err)
+			}
+			s.restart.RUnlock()
+		}
+	}
+}
+
+// watch says every minute what the server holds.
+func (s *soaked) watch(ctx context.Context) {
+	for start := time.Now(); ctx.Err() == nil; {
+		s.restart.RLock()
+		h := holdingsOf(s.t, s.cmd.Process.Pid)
+		s.restart.RUnlock()
+		disk, err := exec.Command("du", "-sm", filepath.Join(s.state, "sessions")).Output()
+		if err != nil {
+			s.t.Logf("du: %v", err)
+		}
+		mib, _, _ := strings.Cut(string(disk), "\t")
+		fmt.Fprintf(os.Stderr, "soak: %v: %v, %s MiB of records, %d calls\n", time.Since(start).Round(time.Second), h, mib, s.answered.Load())
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Minute):
+		}
+	}
+}
+
+// again ends the server after half the time, and starts it with a bound of the records: it deletes the oldest.
+func (s *soaked) again(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(*soak / 2):
+	}
+	s.restart.Lock()
+	defer s.restart.Unlock()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Error(err)
+	}
+	go io.Copy(io.Discard, s.out)
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("the server ended with %v", err)
+	}
+	p := start(s.t, exec.Command(binary, append([]string{"serve", "--state", s.state, "--log-format", "json", "--http", "127.0.0.1:0",
+		"--records", "total=64MiB"}, s.args...)...))
+	s.site = &site{process: p, state: s.state, client: s.client}
+	s.url = "http://" + s.addr() + "/mcp"
+}
