@@ -60,7 +60,7 @@ func TestLongMessagesInTurn(t *testing.T) {
 	eventually(t, "the second message waits", func() bool {
 		p.h.decoding.mu.Lock()
 		defer p.h.decoding.mu.Unlock()
-		return p.h.decoding.freed != nil
+		return len(p.h.decoding.waiters) > 0
 	})
 	send("bob", "3", long)
 	if got := await(t, begun); got != "3" {

@@ -48,9 +48,10 @@ type HTTPOptions struct {
 
 	MaxBody int64 // most bytes of a body; 0 means 4 MiB
 	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
-	// are answered 503. Pings, streams and requests that yielded their slot are not counted.
+	// wait for some seconds and are then answered 503. Pings, streams and requests that yielded their slot are not counted.
 	MaxInFlight int
-	MaxStreams  int // most GET streams and subscriptions that are open; 0 means 1024
+	Patience    time.Duration // how long a request waits until others that run have ended; 0 means 10 s
+	MaxStreams  int           // most GET streams and subscriptions that are open; 0 means 1024
 	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
 	// principal that was idle longest.
 	MaxSessions int
@@ -138,6 +139,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.Path = cmp.Or(opts.Path, "/mcp")
 	opts.MaxBody = cmp.Or(opts.MaxBody, 4<<20)
 	opts.MaxInFlight = cmp.Or(opts.MaxInFlight, 256)
+	opts.Patience = cmp.Or(opts.Patience, 10*time.Second)
 	opts.MaxStreams = cmp.Or(opts.MaxStreams, 1024)
 	opts.MaxSessions = cmp.Or(opts.MaxSessions, 2048)
 	opts.MaxConnections = cmp.Or(opts.MaxConnections, 1<<16)

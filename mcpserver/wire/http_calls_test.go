@@ -239,7 +239,7 @@ func TestHTTPSampling(t *testing.T) {
 
 func TestHTTPLimits(t *testing.T) {
 	p, b := newHTTPPeer(t, func(o *HTTPOptions) {
-		o.MaxInFlight, o.Shared = 4, true
+		o.MaxInFlight, o.Shared, o.Patience = 4, true, time.Nanosecond
 		o.Authenticate = func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return r.Context(), r.Header.Get("X-Test-Principal"), true
 		}
@@ -328,4 +328,45 @@ func TestHTTPAuthenticate(t *testing.T) {
 	if response := p.do(t.Context(), "GET", "/healthz", ""); response.StatusCode != 200 {
 		t.Errorf("/healthz = %s", response.Status)
 	}
+}
+
+// A call beyond the bound waits until another has ended, those that wait longest first. One that its client
+// cancels meanwhile is never begun.
+func TestHTTPCallsWait(t *testing.T) {
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
+	begin := func(id string) (answer chan int, cancel context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		answer = make(chan int, 1)
+		go func() {
+			response, err := p.try(ctx, "POST", "/mcp", modernCall(id, "block", ""), modernHeaders("tools/call", "block")...)
+			if err == nil {
+				answer <- response.StatusCode
+			}
+		}()
+		return answer, cancel
+	}
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, "a call waits", func() bool {
+			p.h.calls.mu.Lock()
+			defer p.h.calls.mu.Unlock()
+			return len(p.h.calls.waiters) == n
+		})
+	}
+	_, end := begin("1")
+	if got := await(t, b.begun); got != "1" {
+		t.Fatalf("call %s began", got)
+	}
+	_, leave := begin("2")
+	waiting(1)
+	_, end3 := begin("3")
+	waiting(2)
+	leave()
+	waiting(1)
+	end()
+	if got := await(t, b.begun); got != "3" {
+		t.Errorf("call %s began, want the one that still waits", got)
+	}
+	end3()
+	eventually(t, "all room is given back", func() bool { return p.h.calls.taken("") == 0 })
 }

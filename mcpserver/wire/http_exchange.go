@@ -53,22 +53,14 @@ func (ex *exchange) request() {
 		listen: method == string(mcp.MethodSubscriptionsListen),
 		ping:   method == string(mcp.MethodPing),
 	}
-	slots := h.calls
+	slots, patience := h.calls, h.opts.Patience
 	if ex.call.listen {
-		slots = h.streams
+		slots, patience = h.streams, 0
 	}
 	if ex.call.listen && h.listens.take(ex.principal, 1) {
 		defer h.listens.leave(ex.principal, 1)
 	}
 	leave := func() {}
-	if !ex.call.ping {
-		if !slots.take(ex.principal, 1) {
-			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
-			return
-		}
-		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
-	}
-	defer leave()
 	// 2026-07-28 has no sessions, so each of its requests gets a session of its own.
 	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
@@ -141,6 +133,19 @@ func (ex *exchange) request() {
 			}
 			defer calls.leave(ex.call)
 		}
+	}
+	if !ex.call.ping {
+		// From here on the client can cancel it.
+		if !slots.wait(ctx, ex.principal, 1, patience) {
+			if ctx.Err() != nil {
+				ex.empty()
+			} else {
+				retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
+			}
+			return
+		}
+		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
+		defer leave()
 	}
 	ex.run(opening)
 }

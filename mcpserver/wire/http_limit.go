@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -57,10 +58,17 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 type quota struct {
 	most, mostEach int
 
-	mu    sync.Mutex
-	all   int
-	each  map[string]int
-	freed chan struct{} // closed when some is given back; nil if nobody waits
+	mu      sync.Mutex
+	all     int
+	each    map[string]int
+	waiters []*waiter // in the order in which they came
+}
+
+// waiter is a call that waits until there is room for it.
+type waiter struct {
+	principal string
+	n         int
+	granted   chan struct{} // closed when it has its n
 }
 
 // newDecoding returns the quota of the bytes of messages that are being read and decoded: in all four times
@@ -79,6 +87,11 @@ func newQuota(most, share int) *quota {
 func (q *quota) take(principal string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.grant(principal, n)
+}
+
+// grant is take. q.mu is held.
+func (q *quota) grant(principal string, n int) bool {
 	if q.all+n > q.most || q.each[principal]+n > q.mostEach {
 		return false
 	}
@@ -87,33 +100,32 @@ func (q *quota) take(principal string, n int) bool {
 	return true
 }
 
-// wait is take that waits until there is room, at most for patience or until ctx ends. Whoever needs little
-// can come before whoever needs much.
+// wait is take that waits until there is room, at most for patience or until ctx ends. Whoever came first is
+// first, but for those for whom there is no room yet.
 func (q *quota) wait(ctx context.Context, principal string, n int, patience time.Duration) bool {
-	if q.take(principal, n) {
+	w := &waiter{principal, n, make(chan struct{})}
+	q.mu.Lock()
+	if q.grant(principal, n) {
+		q.mu.Unlock()
 		return true
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for {
-		q.mu.Lock()
-		if q.freed == nil {
-			q.freed = make(chan struct{})
-		}
-		freed := q.freed
-		q.mu.Unlock()
-		// There may have been room before freed was made.
-		if q.take(principal, n) {
-			return true
-		}
-		select {
-		case <-freed:
-		case <-timer.C:
-			return false
-		case <-ctx.Done():
-			return false
-		}
+	q.waiters = append(q.waiters, w)
+	q.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-w.granted:
+		return true
+	case <-ctx.Done():
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiters, w)
+	if i < 0 {
+		return true // granted in between
+	}
+	q.waiters = slices.Delete(q.waiters, i, i+1)
+	return false
 }
 
 func (q *quota) leave(principal string, n int) {
@@ -123,10 +135,13 @@ func (q *quota) leave(principal string, n int) {
 	if q.each[principal] -= n; q.each[principal] == 0 {
 		delete(q.each, principal)
 	}
-	if q.freed != nil {
-		close(q.freed)
-		q.freed = nil
-	}
+	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool {
+		granted := q.all < q.most && q.grant(w.principal, w.n)
+		if granted {
+			close(w.granted)
+		}
+		return granted
+	})
 }
 
 // taken returns how much a principal has.

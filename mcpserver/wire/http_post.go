@@ -25,6 +25,9 @@ const (
 
 	// decodingPatience is how long a message waits until those before it are decoded.
 	decodingPatience = 10 * time.Second
+
+	// readingPatience is how long a request waits until others are read: slow senders hold the places.
+	readingPatience = 2 * time.Second
 )
 
 // post answers one POST on the endpoint.
@@ -96,7 +99,7 @@ func unsupportedForm(header http.Header) string {
 
 // readMessage reads the one message of a body, or answers and returns nil.
 func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal string) *message {
-	if !h.bodies.take(principal, 1) {
+	if !h.bodies.wait(r.Context(), principal, 1, readingPatience) {
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
 		return nil
 	}
