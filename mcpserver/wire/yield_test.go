@@ -59,7 +59,7 @@ func TestYieldSlot(t *testing.T) {
 
 // A call that yielded its slot takes none over HTTP either, in both protocol eras.
 func TestHTTPYieldSlot(t *testing.T) {
-	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight, o.Patience = 1, time.Nanosecond })
 	begun := make(chan struct{}, 100)
 	addYielding(p.server, begun)
 	session := p.open()
@@ -97,7 +97,7 @@ func TestHTTPYieldSlot(t *testing.T) {
 
 // A ping needs no place: it says whether the server lives.
 func TestHTTPPingNeedsNoPlace(t *testing.T) {
-	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight = 1 })
+	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.MaxInFlight, o.Patience = 1, time.Nanosecond })
 	session := p.open()
 	ctx, cancel := context.WithCancel(t.Context())
 	go p.try(ctx, "POST", "/mcp", toolCall("1", "block", ""), "Mcp-Session-Id", session)
