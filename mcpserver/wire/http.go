@@ -50,8 +50,9 @@ type HTTPOptions struct {
 	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
 	// wait for some seconds and are then answered 503. Pings, streams and requests that yielded their slot are not counted.
 	MaxInFlight int
-	Patience    time.Duration // how long a request waits until others that run have ended; 0 means 10 s
-	MaxStreams  int           // most GET streams and subscriptions that are open; 0 means 1024
+	// Patience is how long a request waits until others that run have ended; 0 means 10 s.
+	Patience   time.Duration
+	MaxStreams int // most GET streams and subscriptions that are open; 0 means 1024
 	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
 	// principal that was idle longest.
 	MaxSessions int
