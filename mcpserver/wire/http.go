@@ -48,8 +48,8 @@ type HTTPOptions struct {
 
 	MaxBody int64 // most bytes of a body; 0 means 4 MiB
 	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
-	// wait for some seconds and are then answered 503. Pings, streams and requests that yielded their slot are
-	// not counted.
+	// wait for some seconds and are then answered 503. Pings, streams and requests that yielded their slot
+	// are not counted.
 	MaxInFlight int
 	// Patience is how long a request waits until others that run have ended; 0 means 10 s.
 	Patience   time.Duration
