@@ -12,9 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 // The cases are scripts that attack a sandbox, or that one must not hinder, and tool calls that must
@@ -221,8 +225,24 @@ func (c *hostileCase) excuse(backend string, user caseUser) string {
 	if c.id == "S085" && user.name != "root" {
 		return "root, who alone can run scripts as somebody else: an ordinary user's scripts read what the server's user may read in the workspace"
 	}
+	if c.id == "S160" && user.name != "root" {
+		return "root, who alone can run scripts as somebody else"
+	}
+	if c.id == "S160" && !ownUsers() {
+		return "a file system that can be mounted with changed owners: with a workspace on this one every run is nobody"
+	}
 	return ""
 }
+
+// ownUsers reports whether runs with a workspace where the tests have theirs can have users of their own.
+var ownUsers = sync.OnceValue(func() bool {
+	dir, err := os.Open(os.TempDir())
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return native.OwnUsers(sandbox.Workspace{Mode: sandbox.WorkspaceRO, Dir: dir})
+})
 
 // hold runs the case on a backend. What fails for want of time alone is tried again, twice: the machine
 // may have been busy.

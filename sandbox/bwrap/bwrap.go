@@ -30,9 +30,11 @@
 //
 // # Servers of root
 //
-// A root server gives up its user before bubblewrap starts, in a mount namespace of its own to which the
-// directories are attached that only root could reach. Bubblewrap run by root would be root towards
-// files, exempt from process limits and able to leave set-id files behind, whatever --uid says.
+// To a root server's bubblewrap, directories that only root could reach are attached in a mount namespace
+// of its own, and in a user namespace that has no user but the command's. Bubblewrap run by root in the
+// host's would be root towards files, exempt from process limits and able to leave set-id files behind,
+// whatever --uid says. A user namespace that bubblewrap made as the command's user would give every process
+// of that user all rights in it; this one is root's.
 package bwrap
 
 import "github.com/skillsd/skillsd/sandbox/native"

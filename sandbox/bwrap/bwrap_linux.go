@@ -63,7 +63,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 		return &native.Command{Path: b.path, Argv: args, Attr: attr}, nil
 	}
 	entry := &pidone.Entry{Mounts: moved, Path: native.ProgramPath(program), Argv: args}
-	return p.Enter(entry, native.Dropped)
+	return p.Enter(entry, native.Mapped)
 }
 
 // arguments returns the options that depend on nothing but the limits of the run.

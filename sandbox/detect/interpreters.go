@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/script"
 )
 
@@ -28,6 +29,10 @@ const (
 
 // A Finder finds interpreters and remembers them. It is safe for concurrent use.
 type Finder struct {
+	// UIDs has the users that root asks an interpreter as which several users could replace. It must be set
+	// before the first Find.
+	UIDs native.UIDs
+
 	dirs    []string
 	home    string // for shims, which look there for the version they stand for
 	private private
@@ -75,8 +80,8 @@ func (f *Finder) Name(name, path string) { f.named[name] = path }
 
 // Find returns the interpreter called name, one of [script.Interpreters], or nil if it is not installed. The
 // first call for a name reads the whole file, and may start it to learn its directories and version. Root
-// starts it as the user who could replace it, or as nobody if several could. Answers are kept until the
-// process ends.
+// starts it as the user who could replace it, or as one of f.UIDs if several could. Answers are kept until
+// the process ends.
 //
 // Errors: every interpreter found was refused, or ctx ended.
 func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -286,7 +291,7 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 	cmd.Dir = "/"
 	cmd.Stdout = out            // the other streams are /dev/null
 	cmd.WaitDelay = time.Second // a shim may leave a process that holds the pipe open
-	if err := runAlone(cmd); err != nil {
+	if err := runAlone(cmd, f.UIDs); err != nil {
 		return "", err
 	}
 	return out.buf.String(), nil

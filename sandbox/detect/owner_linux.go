@@ -32,9 +32,9 @@ func ownOrRoots(path string) error {
 // it.
 //
 // Looking at an interpreter must not give root's rights away. If another user could replace found or the
-// program, it is started as that user, with their home; if several users could, as nobody. A program that
-// only root could replace is started as root, with the directories of dirs in which only root can put
-// anything: a shim looks for its shell there.
+// program, it is started as that user, with their home; if several users could, as nobody, whom [runAlone]
+// replaces by a user of its own. A program that only root could replace is started as root, with the
+// directories of dirs in which only root can put anything: a shim looks for its shell there.
 //
 // Errors: found or the program cannot be examined.
 func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string, string, error) {
@@ -61,8 +61,17 @@ func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string,
 	return dirs, home, nil
 }
 
-// runAlone runs cmd, the leader of a session, and ends what it leaves in its process group.
-func runAlone(cmd *exec.Cmd) error {
+// runAlone runs cmd, the leader of a session, and ends what it leaves in its process group. A command of
+// nobody's, who may be others too, gets a user of the range to itself.
+func runAlone(cmd *exec.Cmd, users native.UIDs) error {
+	if as := cmd.SysProcAttr.Credential; as != nil && as.Uid == nobody {
+		uid, release, err := users.Lease()
+		if err != nil {
+			return err
+		}
+		defer release()
+		as.Uid, as.Gid = uint32(uid), uint32(uid)
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -80,7 +89,7 @@ const (
 
 	// nobody is the user for programs that several users could replace, and the group for users who are
 	// not in the machine's lists.
-	nobody = native.DefaultUID
+	nobody = native.FileUID
 )
 
 // ownerOf returns the only user besides root who could change what paths lead to, root if nobody else

@@ -15,11 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
 // What another user can put in its place is not started with the rights of a server that is root: as that
-// user, or as nobody when there are several.
+// user, or as one whom nothing else has when there are several.
 func TestForeignInterpreterIsAskedAsItsOwner(t *testing.T) {
 	sandboxtest.Need(t, "root", "python3")
 	const alice, bob = 65532, 65533 // whom no list names
@@ -50,10 +51,15 @@ func TestForeignInterpreterIsAskedAsItsOwner(t *testing.T) {
 		}, alice},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := fake(t, "python3", fmt.Sprintf(`PATH=/usr/bin:/bin
-[ "$(id -u)" = %d ] || exit 1
-[ "$(id -u)" = 0 ] || [ "$(id -G)" = 65534 ] || exit 1
-exec /usr/bin/python3 "$@"`, tt.want))
+			is := fmt.Sprintf(`[ "$(id -u)" = %d ]`, tt.want)
+			if tt.want == nobody { // a user whom nothing else has
+				users := native.DefaultUIDs()
+				is = fmt.Sprintf(`[ "$(id -u)" -ge %d ] && [ "$(id -u)" -le %d ] && [ "$(id -G)" = "$(id -u)" ]`, users.First, users.Last)
+			} else if tt.want != 0 {
+				is += ` && [ "$(id -G)" = 65534 ]`
+			}
+			dir := fake(t, "python3", "PATH=/usr/bin:/bin\n"+is+` || exit 1
+exec /usr/bin/python3 "$@"`)
 			if err := tt.change(dir, filepath.Join(dir, "python3")); err != nil {
 				t.Fatal(err)
 			}

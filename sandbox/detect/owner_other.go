@@ -2,7 +2,11 @@
 
 package detect
 
-import "os/exec"
+import (
+	"os/exec"
+
+	"github.com/skillsd/skillsd/sandbox/native"
+)
 
 // ownOrRoots allows every program: this system starts none.
 func ownOrRoots(string) error { return nil }
@@ -13,7 +17,7 @@ func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, strin
 }
 
 // runAlone runs cmd in this process's session, and leaves alone what that leaves behind.
-func runAlone(cmd *exec.Cmd) error { return cmd.Run() }
+func runAlone(cmd *exec.Cmd, _ native.UIDs) error { return cmd.Run() }
 
 // pidSpace returns "": numbers of processes are not compared on this system.
 func pidSpace() string { return "" }

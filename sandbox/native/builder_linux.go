@@ -106,8 +106,8 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 	return first
 }
 
-// Identity returns the host's user and group that a command of a root server runs as.
-func (p *Plan) Identity() (uid, gid int) { return p.launch.runner.opts.UID, p.launch.runner.opts.GID }
+// User returns the host's user that the command of a root server runs as, in the group of that number.
+func (p *Plan) User() int { return p.launch.uid }
 
 // A process is identified by a descriptor, since its number may become another process's.
 type process struct {
@@ -191,24 +191,18 @@ type Identity int
 
 // The identities. A server that is not root can only use Mapped, with its own user as the command's.
 const (
-	Dropped Identity = iota // the command's user and group
-	Mapped                  // the same, which are root in a user namespace of the program's own
-	Kept                    // root, like the server
+	// Mapped is the command's user and group, which are root in a user namespace of the program's own. If
+	// the server is root, that namespace is root's: another process of the same user has no rights in it.
+	Mapped Identity = iota
+	Kept            // root, like the server
 )
 
 // Enter returns the command that runs the program of n in a mount namespace of its own, where it
-// finds the mounts and files that n names, and which ends with it. Enter sets the user of n.
+// finds the mounts and files that n names, and which ends with it.
 func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	uid, gid := p.Identity()
-	n.UID, n.GID = 0, 0
-	if !p.Root {
-		as, uid, gid = Mapped, os.Geteuid(), os.Getegid()
-	}
-	switch as {
-	case Dropped:
-		n.UID, n.GID = uid, gid
-	case Mapped:
+	if as == Mapped || !p.Root {
+		uid, gid := p.launch.ids()
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}

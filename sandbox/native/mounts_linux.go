@@ -53,9 +53,46 @@ func (l *launch) mounts() error {
 			return err
 		}
 	}
-	switch ws := l.cmd.Workspace; ws.Mode {
-	case "", sandbox.WorkspaceNone:
+	return l.workspace()
+}
+
+// workspace adds the workspace, if there is one. What belongs to FileUID there is the command's, by mounts
+// that change owners or, where there are none, because the command is FileUID.
+func (l *launch) workspace() (err error) {
+	mode := l.cmd.Workspace.Mode
+	if mode == "" || mode == sandbox.WorkspaceNone {
 		return nil
+	}
+	if l.root {
+		if l.owners, err = ownersFor(l.uid); err == nil {
+			l.opened = append(l.opened, l.owners)
+		}
+	}
+	mounts, files := len(l.spec.Mounts), len(l.files)
+	if err == nil {
+		err = l.addWorkspace(l.cmd.Workspace)
+	}
+	if !l.root || err == nil {
+		return err
+	}
+	// The kernel or the file system has no such mounts, or no overlays above them.
+	l.owners, l.uid = nil, FileUID
+	l.spec.Mounts, l.files = l.spec.Mounts[:mounts], l.files[:files]
+	return l.addWorkspace(l.cmd.Workspace)
+}
+
+// OwnUsers reports whether a run of a root server has a user of its own although it sees this workspace.
+func OwnUsers(ws sandbox.Workspace) bool {
+	l := &launch{cmd: &sandbox.Cmd{Workspace: ws}, limits: sandbox.DefaultLimits(), root: os.Geteuid() == 0,
+		uid: int(DefaultUIDs().First)}
+	err := l.workspace()
+	closeAll(append(l.opened, l.upper))
+	return err == nil && l.owners != nil
+}
+
+// addWorkspace adds the workspace in its mode.
+func (l *launch) addWorkspace(ws sandbox.Workspace) error {
+	switch ws.Mode {
 	case sandbox.WorkspaceRO:
 		return l.add(ws.Dir, sandbox.WorkspaceDir, true)
 	case sandbox.WorkspaceRW:
@@ -142,10 +179,12 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
 	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At
-	if d, err := detach(dir, readOnly); err == nil {
+	if d, err := l.detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)
 		l.files = append(l.files, d)
+	} else if l.owners != nil {
+		return err
 	} else {
 		path, err := pathOf(dir)
 		if err != nil {
@@ -158,8 +197,9 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// detach makes a mount of dir that is not attached anywhere, which takes the right to mount.
-func detach(dir *os.File, readOnly bool) (*os.File, error) {
+// detach makes a mount of dir that is not attached anywhere, which takes the right to mount. Once owners
+// are set, files have the owners in it that they are to have in a workspace.
+func (l *launch) detach(dir *os.File, readOnly bool) (*os.File, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(int(dir.Fd()), "", flags)
 	if err != nil {
@@ -171,6 +211,10 @@ func detach(dir *os.File, readOnly bool) (*os.File, error) {
 	}
 	if readOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if l.owners != nil {
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(l.owners.Fd())
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
 		return nil, errors.Join(err, f.Close())

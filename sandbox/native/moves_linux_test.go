@@ -51,7 +51,7 @@ func TestMovesLoseNothing(t *testing.T) {
 				tt.fill(ws)
 			}
 			if os.Geteuid() == 0 {
-				chownAll(t, ws, native.DefaultUID)
+				chownAll(t, ws, native.FileUID)
 			}
 			before := texts(t, ws)
 			res, err := native.New(nil).Run(t.Context(), &sandbox.Cmd{

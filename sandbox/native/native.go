@@ -19,7 +19,9 @@
 //     interpreter and its own scratch space;
 //   - writes nowhere but in scratch space, /out and a writable workspace, without what stays read-only there;
 //   - reaches no socket of the host, and no network but through the proxy of its Cmd, if it has one;
-//   - holds no capability, gains none, and runs as a user who is not root;
+//   - holds no capability, gains none, and runs as a user who is not root and, if the server is, whom nothing
+//     else on the machine has while it runs: no other run and no service can look into its processes, signal
+//     them, or use up what the kernel counts by user;
 //   - leaves no process behind when Run returns;
 //   - is bounded in time, memory, processes and output.
 //
@@ -29,6 +31,12 @@
 // # Limits of isolation
 //
 // Nothing here protects against a fault of the kernel, which the command shares.
+//
+// In a workspace the command of a root server has the rights of [FileUID], and leaves files of that user.
+// It is another user everywhere else only if the workspace can be mounted with changed owners, as local
+// file systems can with a kernel of version 5.12 or later, and of version 5.19 or later if it is staged. If
+// not, it is [FileUID], whom services and other such runs may have: they may signal its processes, but have
+// no rights in its user namespace, and so cannot look into them.
 //
 // A server of an ordinary user cannot drop its supplementary groups: the command keeps the rights that
 // they give on the files it sees, and it sees them as the server's user. A workspace in mode rw can be
@@ -44,7 +52,8 @@
 // A command may lock whatever it can open, files mounted read-only among them, with flock and with
 // locks for reading: a program of the host that waits for the same lock waits until the run is over.
 // Leases, which delay those who only open a file, are refused. Pipes count against the command's user
-// on the host too: a command may have so many that other pipes of that user are made small. Without
+// on the host too: a command of an ordinary user's server may have so many that other pipes of that user are
+// made small. Without
 // Landlock, which package detect reports, a command may write to a named pipe of a directory that is
 // mounted read-only.
 //
@@ -88,14 +97,10 @@ import (
 // Name is the backend's name in results, flags and errors.
 const Name = "native"
 
-// DefaultUID is the user and group that commands of a server of root run as: nobody.
-const DefaultUID = 65534
-
 // Options change how a [Runner] isolates. The zero value is the default of every field.
 type Options struct {
-	// UID and GID are the host's ids that a command runs as if the server runs as root. They should
-	// own no file. 0 means [DefaultUID].
-	UID, GID int
+	// UIDs are the host's users that commands run as if the server runs as root, one for each run.
+	UIDs UIDs
 
 	// Cgroup is the absolute path of a cgroup v2 directory with the memory and pids controllers
 	// enabled for its children, in which a cgroup is made for each run. Empty means the server's
@@ -136,12 +141,6 @@ func Built(name string, b Builder, opts *Options) *Runner {
 	r := &Runner{name: name, builder: b}
 	if opts != nil {
 		r.opts = *opts
-	}
-	if r.opts.UID <= 0 {
-		r.opts.UID = DefaultUID
-	}
-	if r.opts.GID <= 0 {
-		r.opts.GID = DefaultUID
 	}
 	return r
 }

@@ -24,5 +24,14 @@ func (r *Runner) run(context.Context, *sandbox.Cmd) (*sandbox.Result, error) {
 		"run the server on Linux, or in a Linux virtual machine", nil)
 }
 
+// DefaultUIDs returns the range where no other was named.
+func DefaultUIDs() UIDs { return defaults[0] }
+
+// Check refuses no range: nothing runs here.
+func (u UIDs) Check() error { return nil }
+
+// OwnUsers reports false: nothing runs here.
+func OwnUsers(sandbox.Workspace) bool { return false }
+
 // Landlock reports false: this system has none.
 func Landlock() bool { return false }

@@ -20,7 +20,10 @@ func (l *launch) addOverlay(dir *os.File) error {
 	if dir == nil {
 		return unavailable("no directory for "+sandbox.WorkspaceDir, "", nil)
 	}
-	lower, err := detach(dir, true)
+	lower, err := l.detach(dir, true)
+	if err != nil && l.owners != nil {
+		return err
+	}
 	if err != nil {
 		path, err := pathOf(dir)
 		if err != nil {

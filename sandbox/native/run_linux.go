@@ -69,6 +69,13 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 			return nil, err
 		}
 	}
+	if e.root {
+		var release func()
+		if e.uid, release, err = r.opts.UIDs.Lease(); err != nil {
+			return nil, err
+		}
+		defer release() // after all else: what the run leaves has another owner by then
+	}
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	// A run that leaves something behind fails, with the first reason if there are several.
@@ -274,7 +281,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		res.Writes = staged.Apply(ctx, &staged.Layer{
-			Upper: upper, Trusted: trusted, UID: e.runner.opts.UID, GID: e.runner.opts.GID,
+			Upper: upper, Trusted: trusted, UID: e.uid, FileUID: FileUID,
 			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
 			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
 		})

@@ -44,6 +44,8 @@ type launch struct {
 	opened  []*os.File // to be closed once the child has them
 	upper   *os.File   // the upper layer, when the parent made the overlay
 	root    bool
+	uid     int      // of the command on the host, and its group; a root server's is leased or FileUID
+	owners  *os.File // a user namespace in which files of FileUID are the command's, or nil
 	command *Command // of a Builder, or nil
 }
 
@@ -67,13 +69,16 @@ func (l *launch) start() (_ *child, err error) {
 	l.files = make([]*os.File, pidone.FirstFD)
 	l.ours = make([]*os.File, 4)
 	if err := l.pipes(); err != nil {
-		return nil, unavailable("no pipes could be made",
-			"run the server as an ordinary user, or as a root whose user namespace maps more than one user",
-			err)
+		return nil, unavailable("no pipes could be made", "", err)
 	}
 	// Mounts come after the pipes: their descriptors have numbers that the Spec names.
 	if err := l.mounts(); err != nil {
 		return nil, err
+	}
+	if err := l.giveStreams(); err != nil {
+		return nil, unavailable("the command's streams cannot be its own",
+			"run the server as an ordinary user, or as a root whose user namespace has the users of "+
+				"--sandbox-uids", err)
 	}
 	command := &Command{
 		Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
@@ -103,12 +108,9 @@ func (l *launch) start() (_ *child, err error) {
 // attributes are the helper's namespaces, its user in them, and the rights that it keeps until it drops
 // them.
 func (l *launch) attributes() *syscall.SysProcAttr {
-	uid, gid := os.Geteuid(), os.Getegid()
-	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: true}
-	if l.root {
-		uid, gid = l.runner.opts.UID, l.runner.opts.GID
-		cred.NoSetGroups = false // root's own groups must not come along
-	}
+	uid, gid := l.ids()
+	// Root's own groups must not come along.
+	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: !l.root}
 	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
 	if slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
 		// An overlay works in a directory of mode 0, with the rights of whoever mounted it.
@@ -145,17 +147,6 @@ func (l *launch) pipes() error {
 		l.files[i], l.ours[i] = w, r
 		l.opened = append(l.opened, w)
 	}
-	if l.root {
-		// A command that opens /dev/stdout needs the rights on the pipe that its owner has.
-		for _, f := range l.files[:3] {
-			if f == nil {
-				continue
-			}
-			if err := f.Chown(l.runner.opts.UID, l.runner.opts.GID); err != nil {
-				return err
-			}
-		}
-	}
 	// Packets keep messages apart, and the end of the helper is the end of the file.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,6 +165,31 @@ func (l *launch) pipes() error {
 		return errors.Join(err, unix.Close(pair[0]))
 	}
 	l.ours[3] = os.NewFile(uintptr(pair[0]), "control")
+	return nil
+}
+
+// ids returns the host's user and group of the command.
+func (l *launch) ids() (uid, gid int) {
+	if l.root {
+		return l.uid, l.uid
+	}
+	return os.Geteuid(), os.Getegid()
+}
+
+// giveStreams gives the command of a root server the rights on its streams that their owner has, which it
+// needs to open /dev/stdout.
+func (l *launch) giveStreams() error {
+	if !l.root {
+		return nil
+	}
+	for _, f := range l.files[:3] {
+		if f == nil {
+			continue
+		}
+		if err := f.Chown(l.uid, l.uid); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -41,7 +41,7 @@ func TestApplyingFollowsNoLink(t *testing.T) {
 	fill(t, ws, 3)
 	before := described(t, victim)
 	if os.Geteuid() == 0 {
-		chownAll(t, ws, native.DefaultUID)
+		chownAll(t, ws, native.FileUID)
 	}
 	stop, swaps := make(chan struct{}), make(chan int)
 	go func() { swaps <- exchange(t, ws, victim, stop) }()

@@ -32,7 +32,7 @@
 // server are root in a user namespace without other users. There are two exceptions: for a staged or
 // writable workspace, whose files belong to others, and on a machine whose settings leave user
 // namespaces to root, a root server's gVisor stays root. Its file server is then confined to the mounts
-// and by a system call filter; its kernel is nobody and has no capability.
+// and by a system call filter; its kernel is nobody, whatever the command's user, and has no capability.
 //
 // Everything gVisor writes for itself, its state, sockets and mounts, lies in a mount namespace made
 // for the run and is gone with it.

@@ -233,8 +233,8 @@ func forRootAlone(sysctls string) bool {
 // inside returns the guest's user. If the guest may write files of the host, it is the host's user who is
 // to own the files.
 func inside(p *native.Plan, as native.Identity) int {
-	if uid, _ := p.Identity(); as == native.Kept {
-		return uid
+	if as == native.Kept {
+		return p.User()
 	}
 	return 1000
 }

@@ -44,7 +44,7 @@ func tree(t *testing.T, files ...string) *os.File {
 func layerOf(upper, ws *os.File) *Layer {
 	return &Layer{
 		Upper: upper, Workspace: sandbox.Workspace{Dir: ws}, Outcome: sandbox.Exited, MaxBytes: 1 << 20,
-		UID: os.Geteuid(), GID: os.Getegid(), Began: time.Now(), Timeout: time.Minute,
+		UID: os.Geteuid(), FileUID: os.Geteuid(), Began: time.Now(), Timeout: time.Minute,
 	}
 }
 
@@ -79,7 +79,7 @@ func TestApplyKeepsOwners(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
 	}
-	const command = 65534
+	const leased, command = 77, 65534
 	upper, ws := tree(t, "made", "private", "public", "shared", "listed", "dir/below", "theirs/file"), tree(t)
 	if err := errors.Join(ws.Chown(someone, someone), unix.Fchmod(int(ws.Fd()), 0o2777), unix.Fchmod(int(upper.Fd()), 0o777)); err != nil {
 		t.Fatal(err)
@@ -88,8 +88,8 @@ func TestApplyKeepsOwners(t *testing.T) {
 		uid, gid int
 		mode     fs.FileMode
 	}{
-		"made": {command, command, 0o4777}, "dir": {command, command, 0o700}, "dir/below": {command, command, 0o600},
-		"private": {0, 0, 0o600}, "public": {0, 7, 0o664}, "shared": {0, command, 0o640}, "listed": {0, 0, 0o664},
+		"made": {leased, leased, 0o4777}, "dir": {leased, leased, 0o700}, "dir/below": {leased, leased, 0o600},
+		"private": {0, 0, 0o600}, "public": {0, 7, 0o664}, "shared": {0, leased, 0o640}, "listed": {0, 0, 0o664},
 		"theirs": {7, 7, 0o711}, "theirs/file": {7, 7, 0o600},
 	} {
 		p := filepath.Join(upper.Name(), name)
@@ -98,11 +98,11 @@ func TestApplyKeepsOwners(t *testing.T) {
 		}
 	}
 	listed := filepath.Join(upper.Name(), "listed")
-	// user::rw-, user:7:rw-, group::---, mask::rw-, other::r--
-	list := "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\x07\x00\x00\x00\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
-	lists := unix.Setxattr(listed, accessList, []byte(list), 0) == nil
+	// user::rw-, user:65534:rw-, group::---, mask::rw-, other::r--
+	list := "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\xfe\xff\x00\x00\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
+	lists := unix.Setxattr(listed, accessList, []byte(strings.Replace(list, "\xfe\xff", "\x4d\x00", 1)), 0) == nil
 	l := layerOf(upper, ws)
-	l.UID, l.GID = command, command
+	l.UID, l.FileUID = leased, command
 	writes := Apply(t.Context(), l)
 	digests := map[string]bool{}
 	for _, w := range writes {
@@ -288,7 +288,7 @@ func TestApplyKnowsTheDirectory(t *testing.T) {
 		t.Skipf("missing capability: owners and user attributes: %v", err)
 	}
 	l := layerOf(upper, ws)
-	l.UID = 65534
+	l.UID, l.FileUID = 77, 65534
 	if err := os.Rename(filepath.Join(ws.Name(), "other"), filepath.Join(ws.Name(), "replaced")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package staged
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"strconv"
@@ -48,10 +49,18 @@ func (a *applier) couldRead(src *os.File) bool {
 		return true
 	case hasList(src):
 		return false
-	case int(st.Gid) == a.GID:
+	case int(st.Gid) == a.UID:
 		return st.Mode&0o040 != 0
 	}
 	return st.Mode&0o004 != 0
+}
+
+// inWorkspace returns the user or group that one of the layer is in the workspace.
+func (a *applier) inWorkspace(id uint32) uint32 {
+	if a.root && int(id) == a.UID {
+		return uint32(a.FileUID)
+	}
+	return id
 }
 
 // own gives f, which is new in a directory, its owner, group, access list and mode. There are three
@@ -69,7 +78,7 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 		return err
 	}
 	if a.root && int(like.Uid) != a.UID {
-		err := errors.Join(f.Chown(int(like.Uid), int(like.Gid)), CopyAccessList(f, src))
+		err := errors.Join(f.Chown(int(like.Uid), int(a.inWorkspace(like.Gid))), a.copyAccessList(f, src))
 		return errors.Join(err, unix.Fchmod(int(f.Fd()), like.Mode&0o777|made.Mode&unix.S_ISGID))
 	}
 	// Set-id bits are never copied; a directory inherits the one of its group.
@@ -83,7 +92,7 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 		mode |= like.Mode & uint32(old.Mode) & 0o022
 		err = a.takeOver(f, &made, in, old)
 	case a.root && in.Mode&unix.S_ISVTX != 0:
-		err = f.Chown(a.UID, a.GID)
+		err = f.Chown(a.FileUID, a.FileUID)
 	case a.root:
 		err = f.Chown(int(in.Uid), int(in.Gid))
 	}
@@ -96,7 +105,7 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 // takeOver gives f the owner, group and access list of the file that it replaces.
 func (a *applier) takeOver(f *os.File, made *unix.Stat_t, in *dir, old *outgoing) error {
 	switch {
-	case a.root && old.Uid != in.Uid && int(old.Uid) != a.UID:
+	case a.root && old.Uid != in.Uid && int(old.Uid) != a.FileUID:
 		return errOwner // it would look as if that user had written what the command wrote
 	case a.root:
 		if err := f.Chown(int(old.Uid), int(old.Gid)); err != nil {
@@ -126,20 +135,48 @@ func hasList(f *os.File) bool {
 	return err == nil && n > 0
 }
 
-// CopyAccessList gives a file the access list of another, or none if that has none: without the list
-// its mask, which is the mode's bits for the group, would be the group's rights.
-func CopyAccessList(to, from *os.File) error {
-	if !hasList(from) {
-		err := unix.Fremovexattr(int(to.Fd()), accessList)
-		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
-			return nil
-		}
-		return err
-	}
-	buf := make([]byte, 64<<10)
-	n, err := unix.Getxattr(procPath(from), accessList, buf)
+// copyAccessList gives a file of the workspace the access list of one of the layer.
+func (a *applier) copyAccessList(to, from *os.File) error {
+	list, err := accessListOf(from)
 	if err != nil {
 		return err
 	}
-	return unix.Fsetxattr(int(to.Fd()), accessList, buf[:n], 0)
+	const header, entry, id = 4, 8, 4 // bytes of the version, of an entry, and of an entry before its number
+	for at := header; at+entry <= len(list); at += entry {
+		number := list[at+id : at+entry]
+		// Entries of no user or group have a number that is nobody's.
+		binary.LittleEndian.PutUint32(number, a.inWorkspace(binary.LittleEndian.Uint32(number)))
+	}
+	return setAccessList(to, list)
+}
+
+// CopyAccessList gives a file the access list of another, or none if that has none: without the list
+// its mask, which is the mode's bits for the group, would be the group's rights.
+func CopyAccessList(to, from *os.File) error {
+	list, err := accessListOf(from)
+	if err != nil {
+		return err
+	}
+	return setAccessList(to, list)
+}
+
+// accessListOf returns the access list of a file, or nil if it has none.
+func accessListOf(f *os.File) ([]byte, error) {
+	if !hasList(f) {
+		return nil, nil
+	}
+	buf := make([]byte, 64<<10)
+	n, err := unix.Getxattr(procPath(f), accessList, buf)
+	return buf[:max(n, 0)], err
+}
+
+func setAccessList(f *os.File, list []byte) error {
+	if list != nil {
+		return unix.Fsetxattr(int(f.Fd()), accessList, list, 0)
+	}
+	err := unix.Fremovexattr(int(f.Fd()), accessList)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
 }

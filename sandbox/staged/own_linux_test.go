@@ -32,7 +32,7 @@ func TestApplyKeepsWhoseTheReplacedIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
 	}
-	const command, owner, group = 65534, someone, 4
+	const leased, command, owner, group = 77, 65534, someone, 4
 	upper, ws := tree(t, "same", "listed", "theirs", "theirs-listed", "open", "open-group", "own", "new"), tree(t, "same", "listed", "theirs", "theirs-listed", "open", "open-group", "own")
 	if err := errors.Join(ws.Chown(owner, owner)); err != nil {
 		t.Fatal(err)
@@ -57,12 +57,12 @@ func TestApplyKeepsWhoseTheReplacedIs(t *testing.T) {
 	}
 	for p := range paths(t, upper) {
 		p = filepath.Join(upper.Name(), p)
-		if err := errors.Join(os.Chown(p, command, command), unix.Chmod(p, 0o664)); err != nil {
+		if err := errors.Join(os.Chown(p, leased, leased), unix.Chmod(p, 0o664)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := layerOf(upper, ws).past()
-	l.UID, l.GID = command, command
+	l.UID, l.FileUID = leased, command
 	writes := Apply(t.Context(), l)
 	for name := range paths(t, upper) {
 		want := ""
@@ -153,10 +153,10 @@ func TestApplyOwnsInStickyDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := layerOf(upper, ws).past()
-	const someone = 65534
-	l.UID, l.GID = someone, someone
+	const leased, someone = 77, 65534
+	l.UID, l.FileUID = leased, someone
 	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
-		if err := os.Chown(filepath.Join(upper.Name(), p), someone, someone); err != nil {
+		if err := os.Chown(filepath.Join(upper.Name(), p), leased, leased); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,8 @@ import (
 type Layer struct {
 	Upper     *os.File // the overlay's upper directory
 	Trusted   bool     // the server mounted the overlay, whose marks the command cannot set
-	UID, GID  int      // the host's ids of the command's own files; only a server of root looks at them
+	UID       int      // the user and group of the command's own files in the layer, and in the workspace
+	FileUID   int      // those that stand for them; only a server of root looks at either
 	Began     time.Time
 	Workspace sandbox.Workspace
 	Outcome   sandbox.Outcome

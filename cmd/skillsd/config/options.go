@@ -3,7 +3,9 @@ package config
 import (
 	"cmp"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -55,6 +57,7 @@ type Options struct {
 	Limits        RunLimits
 	Sandbox       string
 	Interpreters  map[string]string // of the file: paths, by InterpreterKey
+	SandboxUIDs   string
 	State         string
 	Artifacts     string
 	LogLevel      string
@@ -271,4 +274,21 @@ func (k *PrincipalKey) table() []Option {
 		{Key: "record_outputs", Value: &k.RecordOutputs,
 			Help: "most that kept outputs of its scripts take; default sessions.limits.outputs"},
 	}
+}
+
+// HintUIDs mends a range of users.
+const HintUIDs = "name users whom nothing else on this machine has"
+
+// UIDs returns the users of which each run of a root server has one to itself.
+//
+// Errors: *[exit.Error] if the option is not a range.
+func (o *Options) UIDs() (native.UIDs, error) {
+	u, err := native.ParseUIDs(o.SandboxUIDs)
+	if err != nil {
+		return u, exit.Usagef(HintUIDs, "--sandbox-uids: %w", err)
+	}
+	if u == (native.UIDs{}) {
+		u = native.DefaultUIDs()
+	}
+	return u, nil
 }

@@ -110,6 +110,7 @@ func (p *Process) InstalledRoots() []skills.Root {
 func (p *Process) Interpreters(private ...string) *detect.Finder {
 	path, _ := p.Env("PATH")
 	finder := detect.Interpreters(path)
+	finder.UIDs, _ = p.Cfg.Keys.UIDs() // what starts a server reports the error
 	for _, in := range script.Interpreters() {
 		if named := p.Cfg.Keys.Interpreters[InterpreterKey(in.Runtime)]; named != "" {
 			finder.Name(string(in.Runtime), named)

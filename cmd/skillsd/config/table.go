@@ -345,6 +345,9 @@ func (o *Options) runTable() []Option {
 		{Key: "interpreters", InFile: &o.Interpreters, Names: interpreterKeys(), Path: anyPath,
 			Help: "programs that run scripts, by name, such as python: ~/venvs/office/bin/python of a " +
 				"virtual environment; default the first of each on PATH"},
+		{Key: "sandbox.uids", Flag: "sandbox-uids", Value: &o.SandboxUIDs,
+			Help: "`RANGE` of users, FIRST-LAST: each run of a server of root has one of them to itself, " +
+				"and nothing else may have them; default 2010000000-2010065535"},
 	})
 }
 

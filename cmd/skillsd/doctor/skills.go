@@ -203,8 +203,13 @@ func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 // checkSandbox tries every backend and finds the interpreters.
 func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	path, _ := o.Process.Env("PATH")
-	checks := backendChecks(detect.Survey(ctx, &detect.Options{Path: path}), o.Serve.Sandbox)
-	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, &detect.Options{Path: path})
+	uids, err := o.Serve.UIDs()
+	if err != nil {
+		uids = native.DefaultUIDs() // the checks of serve report it
+	}
+	opts := &detect.Options{Path: path, Native: &native.Options{UIDs: uids}}
+	checks := backendChecks(detect.Survey(ctx, opts), o.Serve.Sandbox)
+	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, opts)
 	switch {
 	case !slices.Contains(detect.Names(), o.Serve.Sandbox):
 		// The checks of serve already report the unknown word.
@@ -212,12 +217,17 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(),
 			"mend one of the backends above; everything else works"))
 	default:
-		checks = append(checks, ok("sandbox", "scripts run in "+runner.Name()))
+		fact := "scripts run in " + runner.Name()
+		if os.Geteuid() == 0 {
+			fact += ", each run as a user of its own of " + uids.String()
+		}
+		checks = append(checks, ok("sandbox", fact))
 	}
 	// The file exists on Linux only; without it the pattern is empty and nothing is checked.
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := o.Process.Interpreters()
+	finder.UIDs = uids
 	for _, in := range sh.Interpreters() {
 		name := string(in.Runtime)
 		switch found, err := finder.Find(ctx, name); {

@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// checkWorkspace says what scripts of a root server, which run as somebody else, may not do in the
-// workspace. Access lists are not looked at.
+// checkWorkspace says what scripts of a root server may not do in the workspace, where they have the rights
+// of somebody else, and whether they are somebody else everywhere. Access lists are not looked at.
 func checkWorkspace(plan *serve.Plan) []Check {
 	ws, path := plan.Workspace, plan.WorkspacePath
 	if ws.Dir == nil {
@@ -28,20 +28,24 @@ func checkWorkspace(plan *serve.Plan) []Check {
 	const read, write = 0o5, 0o2
 	may := st.Mode
 	switch {
-	case st.Uid == native.DefaultUID:
+	case st.Uid == native.FileUID:
 		may >>= 6
-	case st.Gid == native.DefaultUID:
+	case st.Gid == native.FileUID:
 		may >>= 3
 	}
-	fact := ""
+	const who = "in a workspace, scripts of a server of root have the rights of user 65534, who "
+	const let = "run the server as the user whose workspace it is, or let user 65534 in"
+	var checks []Check
 	switch {
 	case may&read != read:
-		fact = "scripts of a server of root run as user 65534, who cannot look into " + path
+		checks = append(checks, warn("workspace", who+"cannot look into "+path, let))
 	case ws.Mode != sandbox.WorkspaceRO && may&write == 0:
-		fact = "scripts of a server of root run as user 65534, who can change nothing in " + path
-	default:
-		return nil
+		checks = append(checks, warn("workspace", who+"can change nothing in "+path, let))
 	}
-	return []Check{warn("workspace", fact,
-		"run the server as the user whose workspace it is, or let user 65534 in")}
+	if !native.OwnUsers(ws) {
+		checks = append(checks, warn("workspace", "scripts that see "+path+" all run as user 65534, whom "+
+			"other services may have: it cannot be mounted for one user alone",
+			"keep it on a local file system such as ext4 or XFS, with a kernel of version 5.19 or later"))
+	}
+	return checks
 }

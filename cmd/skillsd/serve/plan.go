@@ -48,6 +48,7 @@ type Plan struct {
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // nil if clients name no directories
 	own           []place
 	signer        note.Signer // nil without a key
+	uids          native.UIDs // of scripts, for root
 
 	// These are set by Open.
 	trees     *store.Store
@@ -77,6 +78,13 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	if p.Policy, p.facts, err = decide(); err != nil {
 		p.Policy = nil
 		p.fail(err)
+	}
+	if p.uids, err = o.UIDs(); err != nil {
+		p.fail(err)
+	} else if os.Geteuid() == 0 && p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
+		if err := p.uids.Check(); err != nil {
+			p.fail(exit.Usagef(config.HintUIDs, "--sandbox-uids: %w", err))
+		}
 	}
 	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
 		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
@@ -222,8 +230,9 @@ func (p *Plan) Open() (err error) {
 	path, _ := o.Process.Env("PATH")
 	p.Detection = &detection{
 		want: o.Sandbox, path: path, interpreters: o.Process.Interpreters(p.ownPaths()...),
-		done: make(chan struct{}),
+		done: make(chan struct{}), uids: p.uids,
 	}
+	p.Detection.interpreters.UIDs = p.uids
 	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
@@ -335,6 +344,7 @@ func entriesError(err error) error {
 type detection struct {
 	interpreters *detect.Finder
 	want, path   string
+	uids         native.UIDs
 	stop         context.CancelFunc // nil before Start
 	done         chan struct{}
 	backend      sandbox.Runner
@@ -347,7 +357,9 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(d.done)
-		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{Path: d.path})
+		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{
+			Path: d.path, Native: &native.Options{UIDs: d.uids},
+		})
 		switch {
 		case ctx.Err() != nil:
 		case d.err != nil:

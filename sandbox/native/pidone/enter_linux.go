@@ -8,14 +8,13 @@ import (
 
 // An Entry is what a process does, in a mount namespace of its own but outside of any sandbox, before it
 // becomes the program that makes one: it attaches directories of its parent, which can reach more than
-// the program's user, where that user can find them, and gives up its own user.
+// the program's user, where that user can find them.
 type Entry struct {
-	UID, GID int     // 0 keeps the user
-	Mounts   []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none is a Lower
-	Nodes    []Node  // what else [EntryDir] holds, parents first
-	Path     string
-	Argv     []string
-	Env      []string
+	Mounts []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none is a Lower
+	Nodes  []Node  // what else [EntryDir] holds, parents first
+	Path   string
+	Argv   []string
+	Env    []string
 }
 
 // A Node is a file with a text, a link to one, or a directory.
@@ -78,8 +77,6 @@ func number(digits string) (n int, ok bool) {
 // Encode returns the form that enter reads.
 func (n *Entry) Encode() []byte {
 	var e encoder
-	e.uint(uint64(n.UID))
-	e.uint(uint64(n.GID))
 	e.uint(uint64(len(n.Mounts)))
 	for i := range n.Mounts {
 		e.mount(&n.Mounts[i])
@@ -98,7 +95,7 @@ func (n *Entry) Encode() []byte {
 
 func decodeEntry(b []byte) (*Entry, error) {
 	d := decoder{b: b}
-	n := &Entry{UID: int(d.uint()), GID: int(d.uint())}
+	n := &Entry{}
 	for i := d.uint(); i > 0 && !d.bad; i-- {
 		n.Mounts = append(n.Mounts, d.mount())
 	}
@@ -157,22 +154,6 @@ func tryEnter(fd int) error {
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return step("enter the root", err)
-	}
-	if n.UID != 0 {
-		// These calls change all threads: another one of them would still show the old user in /proc.
-		if err := syscall.Setgroups(nil); err != nil {
-			return step("drop the groups", err)
-		}
-		if err := syscall.Setgid(n.GID); err != nil {
-			return step("drop the group", err)
-		}
-		if err := syscall.Setuid(n.UID); err != nil {
-			return step("drop the user", err)
-		}
-	}
-	// Changing the user clears this setting.
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return step("set the parent death signal", err)
 	}
 	return step("start "+n.Argv[0], syscall.Exec(n.Path, n.Argv, n.Env))
 }

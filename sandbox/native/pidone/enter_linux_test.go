@@ -8,7 +8,6 @@ import (
 
 func TestEntryRoundTrip(t *testing.T) {
 	want := &Entry{
-		UID: 65534, GID: 65533,
 		Mounts: []Mount{{Kind: Detached, FD: 5, Target: "/skill", ReadOnly: true}, {Kind: Directory, FD: 6, Path: "/srv/w s", Target: "/workspace"}},
 		Nodes:  []Node{{NodeDir, "root", ""}, {NodeFile, "root/a", "text\n"}, {NodeLink, "root/b", "a"}},
 		Path:   "/proc/self/fd/9", Argv: []string{"program", "", "--", "a\nb"}, Env: []string{"K=V"},

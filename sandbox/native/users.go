@@ -1,0 +1,59 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// FileUID is the user and group whose rights commands of a root server have in a workspace, and who own
+// there what they make: who may change what must not depend on the run that made a file. It is nobody, whom
+// operators let into a workspace.
+const FileUID = 65534
+
+// UIDs is a range of numbers of users, and of the groups of the same numbers. Each run of a root server has
+// one of them to itself, so nothing else on the machine may have them: no account, no container and no
+// service. The zero value means [DefaultUIDs].
+type UIDs struct{ First, Last uint32 }
+
+// ParseUIDs reads a range such as 2010000000-2010065535. An empty text is the zero value.
+//
+// Errors: text is not a range in ascending order, or has the number of root, of [FileUID] or one that
+// stands for no user.
+func ParseUIDs(text string) (UIDs, error) {
+	if text == "" {
+		return UIDs{}, nil
+	}
+	first, last, ok := strings.Cut(text, "-")
+	from, ferr := strconv.ParseUint(first, 10, 32)
+	to, terr := strconv.ParseUint(last, 10, 32)
+	switch u := (UIDs{First: uint32(from), Last: uint32(to)}); {
+	case !ok || ferr != nil || terr != nil:
+		return UIDs{}, fmt.Errorf("want a range of users, FIRST-LAST, such as %v", defaults[0])
+	case from > to:
+		return UIDs{}, fmt.Errorf("the range of users %v ends before it begins", u)
+	case from == 0:
+		return UIDs{}, errors.New("the range of users has root in it, who is 0")
+	case u.meets(FileUID, FileUID+1):
+		return UIDs{}, fmt.Errorf("the range of users %v has %d in it, who is nobody, or %d, who is no user",
+			u, FileUID, FileUID+1)
+	case to == 1<<32-1:
+		return UIDs{}, fmt.Errorf("the range of users %v has %d in it, who is no user", u, to)
+	default:
+		return u, nil
+	}
+}
+
+func (u UIDs) String() string {
+	return strconv.FormatUint(uint64(u.First), 10) + "-" + strconv.FormatUint(uint64(u.Last), 10)
+}
+
+func (u UIDs) meets(first, last uint64) bool {
+	return uint64(u.First) <= last && first <= uint64(u.Last)
+}
+
+// defaults are ranges that accounts, containers and services do not get by themselves: the one above what
+// useradd and newuidmap hand out, systemd's ranges and the numbers that directories are mapped to, and for
+// a user namespace of 65536 users, the one that systemd leaves unused.
+var defaults = []UIDs{{2_010_000_000, 2_010_065_535}, {60_578, 61_183}}

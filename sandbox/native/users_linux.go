@@ -1,0 +1,206 @@
+package native
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/sandbox/native/pidone"
+)
+
+// DefaultUIDs returns the range where no other was named: 2010000000-2010065535, or in a user namespace
+// without those users 60578-61183.
+func DefaultUIDs() UIDs { return findDefault() }
+
+var findDefault = sync.OnceValue(func() UIDs {
+	for _, u := range defaults {
+		if u.mapped() {
+			return u
+		}
+	}
+	return defaults[0]
+})
+
+func (u UIDs) orDefault() UIDs {
+	if u == (UIDs{}) {
+		return DefaultUIDs()
+	}
+	return u
+}
+
+// Check refuses a range of which somebody has a user or group.
+//
+// Errors: an account or a group of this machine's files has a number of the range, or may use it in user
+// namespaces; one of the files cannot be read.
+func (u UIDs) Check() error {
+	u = u.orDefault()
+	// Numbers follow the name and its password, and in the second pair the name and the number are a range.
+	for _, file := range []struct {
+		path         string
+		first, count int
+	}{{"/etc/passwd", 2, -1}, {"/etc/group", 2, -1}, {"/etc/subuid", 1, 2}, {"/etc/subgid", 1, 2}} {
+		data, err := os.ReadFile(file.path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if name := u.owner(string(data), file.first, file.count); name != "" {
+			return fmt.Errorf("the range of users %v is not free: %s gives %s a part of it", u, file.path,
+				name)
+		}
+	}
+	return nil
+}
+
+// owner returns the name at the beginning of the first line that has numbers of the range: one in the field
+// first, or as many as the field count says.
+func (u UIDs) owner(lines string, first, count int) string {
+	for line := range strings.Lines(lines) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) <= max(first, count) {
+			continue
+		}
+		from, err := strconv.ParseUint(fields[first], 10, 32)
+		n := uint64(1)
+		if count >= 0 && err == nil {
+			n, err = strconv.ParseUint(fields[count], 10, 32)
+		}
+		if err == nil && n > 0 && u.meets(from, from+n-1) {
+			return fields[0]
+		}
+	}
+	return ""
+}
+
+// mapped reports whether the whole range exists in this process's user namespace.
+func (u UIDs) mapped() bool {
+	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		extents, err := readMap(file)
+		if err != nil {
+			return false
+		}
+		left := uint64(u.Last) - uint64(u.First) + 1
+		for _, e := range extents {
+			from, to := max(uint64(e.ContainerID), uint64(u.First)),
+				min(uint64(e.ContainerID)+uint64(e.Size), uint64(u.Last)+1)
+			if from < to {
+				left -= to - from
+			}
+		}
+		if left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// readMap reads which numbers this process's user namespace has.
+func readMap(file string) ([]syscall.SysProcIDMap, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var extents []syscall.SysProcIDMap
+	for line := range bytes.Lines(data) {
+		var first, host, size int
+		if _, err := fmt.Sscan(string(line), &first, &host, &size); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		extents = append(extents, syscall.SysProcIDMap{ContainerID: first, HostID: host, Size: size})
+	}
+	return extents, nil
+}
+
+// leases are the users that runs of this process have, whichever Runner started them.
+var leases = struct {
+	sync.Mutex
+	taken map[uint32]bool
+}{taken: map[uint32]bool{}}
+
+// Lease returns a user of the range whom no process of this machine has, as far as this process sees the
+// machine's, and who is not leased again before release is called. Users are chosen by chance, because other
+// servers may choose from the same range at the same moment.
+//
+// Errors: every user of the range is in use.
+func (u UIDs) Lease() (uid int, release func(), err error) {
+	u = u.orDefault()
+	leases.Lock()
+	defer leases.Unlock()
+	size := uint64(u.Last) - uint64(u.First) + 1
+	start := rand.Uint64N(size)
+	for i := range size {
+		id := u.First + uint32((start+i)%size)
+		// The kernel has no priority to return where no process has that user.
+		if _, err := unix.Getpriority(unix.PRIO_USER, int(id)); leases.taken[id] || err != unix.ESRCH {
+			continue
+		}
+		leases.taken[id] = true
+		return int(id), sync.OnceFunc(func() {
+			leases.Lock()
+			defer leases.Unlock()
+			delete(leases.taken, id)
+		}), nil
+	}
+	return 0, nil, unavailable("every user of the range for scripts is in use",
+		"name a wider range: --sandbox-uids FIRST-LAST", nil)
+}
+
+// ownersFor returns a user namespace with which a mount shows files of [FileUID] as uid's, and gives what uid
+// makes to [FileUID]; every other user and group is as it is.
+func ownersFor(uid int) (*os.File, error) {
+	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
+		Pdeathsig: syscall.SIGKILL}
+	for _, m := range []struct {
+		file string
+		to   *[]syscall.SysProcIDMap
+	}{{"/proc/self/uid_map", &attr.UidMappings}, {"/proc/self/gid_map", &attr.GidMappings}} {
+		extents, err := readMap(m.file)
+		if err != nil {
+			return nil, err
+		}
+		*m.to = append(without(extents, FileUID, uid),
+			syscall.SysProcIDMap{ContainerID: FileUID, HostID: uid, Size: 1})
+	}
+	// It takes a process to make one. This one ends at once, and keeps its namespace until it is reaped.
+	first, err := os.StartProcess(Self, []string{"sandbox-owners"}, &os.ProcAttr{
+		Env: pidone.Environ(pidone.Inside), Sys: attr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/" + strconv.Itoa(first.Pid) + "/ns/user")
+	_ = first.Kill()
+	_, _ = first.Wait()
+	return f, err
+}
+
+// without returns the same numbers on both sides, but for two of them.
+func without(extents []syscall.SysProcIDMap, out ...int) []syscall.SysProcIDMap {
+	var left []syscall.SysProcIDMap
+	for _, e := range extents {
+		from, end := e.ContainerID, e.ContainerID+e.Size
+		for from < end {
+			next := end
+			for _, id := range out {
+				if id >= from {
+					next = min(next, id)
+				}
+			}
+			if next > from {
+				left = append(left, syscall.SysProcIDMap{ContainerID: from, HostID: from, Size: next - from})
+			}
+			from = next + 1
+		}
+	}
+	return left
+}
