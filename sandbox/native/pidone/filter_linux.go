@@ -45,7 +45,10 @@ var denied = []uint32{
 	// Other processes: their memory, descriptors and identity. Only the command's own are there, and
 	// the helper, which must not be looked into.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
-	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MRELEASE, unix.SYS_LSM_SET_SELF_ATTR,
+	// On which nodes of the machine memory lies: moving it costs the kernel time that no limit counts.
+	unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
+	unix.SYS_SET_MEMPOLICY_HOME_NODE,
 	// The mount tree and the namespaces, by the old interface and all of the new one.
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS,
 	unix.SYS_UNSHARE, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
@@ -73,14 +76,15 @@ var denied = []uint32{
 // absent answer ENOSYS, so that callers fall back to older calls. The filter cannot see the arguments of
 // clone3 and openat2, which lie behind pointers, and io_uring makes calls past it. Rings of asynchronous
 // input and output, and pages that were given to a pipe, are memory that belongs to no process. Watching
-// files would show what everybody on the host does below /usr, such as which programs they start;
-// watchers fall back to polling.
+// files would show what everybody on the host does below /usr, such as which programs they start, and so
+// would which pages of a file are in memory; watchers fall back to polling. The messages of POSIX queues are
+// memory that outlives the processes.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
 	unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY, unix.SYS_VMSPLICE,
-	unix.SYS_INOTIFY_INIT1,
+	unix.SYS_INOTIFY_INIT1, unix.SYS_CACHESTAT, unix.SYS_MQ_OPEN,
 }
 
 // unowned make memory that belongs to no process, and so is missing in a sum over processes. A ruleset of

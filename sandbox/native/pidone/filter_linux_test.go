@@ -71,6 +71,8 @@ func TestFilter(t *testing.T) {
 		{"unshare", unix.SYS_UNSHARE, nil, retPerm},
 		{"bpf", unix.SYS_BPF, nil, retPerm},
 		{"file_setattr", fileSetattr, nil, retPerm},
+		{"mbind", unix.SYS_MBIND, nil, retPerm},
+		{"mq_open", unix.SYS_MQ_OPEN, nil, retNoSys},
 		{"clone3", unix.SYS_CLONE3, nil, retNoSys},
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, nil, retNoSys},
 		{"a later call", lastKnown + 1, nil, retNoSys},

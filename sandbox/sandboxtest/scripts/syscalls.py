@@ -26,6 +26,9 @@ calls = {
     "setxattr": ((188, 5), b"/tmp/locked", b"user.x", b"x", 1, 0), "setxattrat": (463, -100, b"/tmp/locked", 0, b"user.x", struct.pack("QII", 0, 1, 0), 16),
     "huge pages": ((9, 222), 0, 2 << 20, 3, 0x40022, -1, 0), "table of locks": ((157, 167), 78, 1, 1024, 0, 0),
     "processors of process 1": ((203, 122), 1, 1, b"\1"), "priority of input and output of process 1": ((251, 30), 1, 1, 3 << 13),
+    "migrate_pages": ((256, 238), 0, 0, 0, 0), "move_pages": ((279, 239), 0, 0, 0, 0, 0, 0),
+    "mbind": ((237, 235), 0, 0, 0, 0, 0, 0), "set_mempolicy": ((238, 237), 0, 0, 0),
+    "mq_open": ((240, 180), b"probe", 0o102, 0o600, 0), "cachestat": (451, os.open("/skill/SKILL.md", os.O_RDONLY), struct.pack("QQ", 0, 0), buf, 0),
     "clone of a user namespace": ((56, 220), 0x10000000 | 17, 0, 0, 0, 0),
 }
 if x86:
