@@ -84,7 +84,7 @@ var absent = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
 	unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY, unix.SYS_VMSPLICE,
-	unix.SYS_INOTIFY_INIT1, unix.SYS_CACHESTAT, unix.SYS_MQ_OPEN,
+	unix.SYS_INOTIFY_INIT1, unix.SYS_CACHESTAT, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
 
 // unowned make memory that belongs to no process, and so is missing in a sum over processes. A ruleset of
