@@ -14,13 +14,14 @@ import (
 type State string
 
 // The states of a session. A store writes open and ended. A reader concludes that a session crashed if it did
-// not end and no process writes it, and that it is damaged if its record cannot be read or is shorter than it
-// was.
+// not end and no process writes it, that it is damaged if its record cannot be read or is shorter than it
+// was, and that it is missing if it is gone and nothing says that Collect deleted it.
 const (
 	StateOpen    State = "open"
 	StateEnded   State = "ended"
 	StateCrashed State = "crashed"
 	StateDamaged State = "damaged"
+	StateMissing State = "missing"
 )
 
 // Session is the content of session.json, a function of the events up to Head.

@@ -108,6 +108,18 @@ type Reader interface {
 	// reading.
 	Verify(ctx context.Context, session string, keys ...note.Verifier) (*Report, error)
 
+	// Register reads the register of sessions, which a writer with a key keeps. It has no lines if no
+	// writer does. Verify compares a session with it.
+	//
+	// Errors: as ReadRegister.
+	Register(ctx context.Context, keys ...note.Verifier) (*Register, error)
+
+	// Missing returns the sessions that the register names, that were not deleted by Collect, and that are
+	// not there.
+	//
+	// Errors: as Register.
+	Missing(ctx context.Context, keys ...note.Verifier) (map[string]*Registered, error)
+
 	// DropNamed removes from a set of sha256 digests those that appear anywhere in the record of a
 	// session, so that no session names the ones that are left. Damaged and unfinished records are
 	// searched as well.
@@ -162,6 +174,9 @@ type CollectOptions struct {
 	// ago are deleted until they do, except for the last Keep. 0 is any number.
 	Total  int64
 	DryRun bool // delete nothing
+	// Signer signs in the register of sessions that a session was deleted; nil is the one of the Writer.
+	// Without one, a session that the register names is not deleted: ErrRegistered.
+	Signer note.Signer
 }
 
 // Collected is a session that was deleted, or in a dry run would be.
@@ -190,8 +205,11 @@ type Report struct {
 	// Unfinished are the output ids of scripts that were requested and have no outcome, because they
 	// are running, or were running when the server was killed.
 	Unfinished []string
-	// Signed says that a key given signed the last event.
-	Signed bool
+	// SignedBy is the name of the key given that signed the last event; empty if none did.
+	SignedBy string
+	// Unregistered says that the session was signed before the register of sessions began, or that there is
+	// none, so that it cannot be seen whether the session was longer.
+	Unregistered bool
 	// Torn is the length in bytes of a torn last line, which is not part of the record.
 	Torn int64
 }
@@ -237,6 +255,11 @@ var (
 	ErrTaken = errors.New("session id is taken")
 	// ErrHeld means that a process has a session open.
 	ErrHeld = errors.New("a process has the session open")
+	// ErrRegistered means that the register of sessions names a session, and that there is no key to sign in
+	// it that the session was deleted.
+	ErrRegistered = errors.New("the signed register of sessions names it, and no key was given to sign " +
+		"there that " +
+		"it is deleted")
 	// ErrClosed means that the store was closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -135,6 +135,7 @@ func outputs() []output {
 		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
 		{command: "session show", record: "event", lines: true},
 		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
+		{command: "session verify --all", typ: reflect.TypeFor[[]sessionVerdict]()},
 		{command: "show", typ: reflect.TypeFor[report.SkillRow]()},
 		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
 		{command: "update", typ: reflect.TypeFor[[]report.Update]()},

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -48,9 +51,19 @@ func newSessionListCmd(a *app) *cobra.Command {
 			}
 			defer records.Close()
 			sessions, err := listSessions(ctx, records)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
+			}
+			missing, err := records.Missing(ctx)
+			if err != nil {
+				a.notef("note: %s; see `skillsd session verify --all`", report.Printable(err.Error()))
+			}
+			for _, id := range slices.Sorted(maps.Keys(missing)) {
+				sessions = append(sessions, provenance.Session{ID: id, CreatedAt: missing[id].Since,
+					Head:  provenance.Head{Seq: missing[id].Events, Hash: missing[id].Hash},
+					State: provenance.StateMissing})
+			}
+			switch {
 			case asJSON:
 				return report.WriteJSON(a.out, append([]provenance.Session{}, sessions...))
 			case len(sessions) == 0:
@@ -201,7 +214,7 @@ func writeKey(name, key string, mode fs.FileMode) error {
 }
 
 func newSessionGCCmd(a *app) *cobra.Command {
-	var olderThan string
+	var olderThan, signKey string
 	var total config.Size
 	var opts provenance.CollectOptions
 	cmd := &cobra.Command{
@@ -218,12 +231,22 @@ func newSessionGCCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			opts.Total = int64(total)
+			if signKey != "" {
+				signer, err := serve.ReadSigner(signKey)
+				if err != nil {
+					return err
+				}
+				opts.Signer = signer
+			}
 			return a.sessionGC(ctx, olderThan, opts)
 		}),
 	}
 	cmd.Flags().StringVar(&olderThan, "older-than", "", "`AGE`, such as 30d or 12h; required without --total")
 	cmd.Flags().Var(&total, "total", "`SIZE` of all that is left, such as 20GiB; required without "+
 		"--older-than")
+	cmd.Flags().StringVar(&signKey, "sign-key", "",
+		"`FILE` with the key that signs sessions, to say in their "+
+			"register that signed ones are deleted; they are kept without it")
 	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
 	return cmd
@@ -250,11 +273,13 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	if opts.DryRun {
 		did = "would delete"
 	}
-	bytes, count := int64(0), 0
+	bytes, count, registered := int64(0), 0, 0
 	for _, c := range list {
 		switch {
 		case errors.Is(c.Err, provenance.ErrHeld):
 			a.printf("kept %s: %v\n", c.ID, c.Err)
+		case errors.Is(c.Err, provenance.ErrRegistered):
+			registered++
 		case c.Err != nil:
 			err = errors.Join(err, fmt.Errorf("session %s: %w", c.ID, c.Err))
 		default:
@@ -265,6 +290,10 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 		}
 	}
 	a.printf("%s %d sessions, %d bytes\n", did, count, bytes)
+	if registered > 0 {
+		err = errors.Join(err, exit.Errorf(exit.Failure, "give --sign-key FILE, the key of the server",
+			"%d sessions are kept: %w", registered, provenance.ErrRegistered))
+	}
 	state, errState := a.StateDir()
 	if err != nil || opts.DryRun || errState != nil || !existing(state) {
 		return err

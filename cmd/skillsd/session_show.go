@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -197,8 +199,12 @@ type sessionVerdict struct {
 	Problem  *recordProblem `json:"problem,omitempty"` // the first difference
 	Events   int            `json:"events"`            // 0 with a problem, as are the counts below
 	Files    int            `json:"files"`
-	SignedBy string         `json:"signedBy,omitempty"` // the name of the key given with --key
+	SignedBy string         `json:"signedBy,omitempty"` // the name of the key given that signed it
 	Notes    []string       `json:"notes"`              // what is worth knowing without being a difference
+
+	// RegisterHead identifies the register of sessions up to its last line, as --head takes it; empty if it
+	// has no lines.
+	RegisterHead string `json:"registerHead,omitempty"`
 }
 
 // recordProblem is where a record differs from what it says of itself.
@@ -211,7 +217,9 @@ type recordProblem struct {
 // sessionVerifyOptions are the flags of session verify.
 type sessionVerifyOptions struct {
 	app  *app
-	Key  string
+	Keys []string
+	Head string
+	All  bool
 	JSON bool
 }
 
@@ -223,54 +231,154 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output " +
 			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
 			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
-			"SESSION it is the newest.",
+			"SESSION it is the newest.\n\n" +
+			"A server with a key also signs a register of the sessions, ~register. A session that " +
+			"is shorter than the register says, or not the same, is a difference, and with --all one that is missing. " +
+			"--all prints the head of the register; kept elsewhere, it shows as --head that the " +
+			"register itself was not put back.",
 		Args: cobra.MaximumNArgs(1),
-		RunE: a.onSession(opts.verify),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runE(func(context.Context, []string) error { return opts.run(cmd, args) })(cmd, args)
+		},
 	}
-	cmd.Flags().StringVar(&opts.Key, "key", "",
-		"`FILE` with the public key that must have signed the session, as skillsd session keygen makes it")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	cmd.Flags().StringArrayVar(&opts.Keys, "key", nil,
+		"`FILE` with the public key that must have signed the session, as skillsd session keygen makes it; "+
+			"once for each key that the server had")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "verify every session, and that none is missing")
+	cmd.Flags().StringVar(&opts.Head, "head", "",
+		"`HEAD` that the register of sessions had, N:HASH, as --all printed it")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON; with --all a list")
 	return cmd
 }
 
-func (o *sessionVerifyOptions) verify(ctx context.Context, records provenance.Reader, id string) error {
-	var keys []note.Verifier
-	if o.Key != "" {
-		text, err := fsys.ReadFile(o.Key, serve.MaxKeyFile, nil)
+// run verifies the sessions that the arguments name.
+func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
+	keys, err := o.readKeys()
+	switch {
+	case err != nil:
+		return err
+	case !o.All:
+		return o.app.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+			return o.verify(ctx, records, []string{id}, keys)
+		})(cmd, args)
+	case len(args) > 0:
+		return exit.Usagef("leave one of them out", "--all and a session cannot be combined")
+	}
+	records, _, err := o.app.records()
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	sessions, err := listSessions(cmd.Context(), records)
+	if err != nil {
+		return err
+	}
+	ids := []string{provenance.RegisterFile}
+	for _, s := range sessions {
+		ids = append(ids, s.ID)
+	}
+	// An error is returned again below.
+	missing, _ := records.Missing(cmd.Context(), keys...)
+	return o.verify(cmd.Context(), records, append(ids, slices.Sorted(maps.Keys(missing))...), keys)
+}
+
+func (o *sessionVerifyOptions) readKeys() (keys []note.Verifier, err error) {
+	for _, name := range o.Keys {
+		text, err := fsys.ReadFile(name, serve.MaxKeyFile, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		key, err := note.NewVerifier(strings.TrimSpace(string(text)))
 		if err != nil {
-			return exit.Usagef("give the .pub file that `skillsd session keygen` wrote",
-				"%s does not contain a public key", o.Key)
+			return nil, exit.Usagef("give the .pub file that `skillsd session keygen` wrote",
+				"%s does not contain a public key", name)
 		}
 		keys = append(keys, key)
 	}
-	found, err := records.Verify(ctx, id, keys...)
-	verdict, line := sessionVerdict{ID: id, Notes: []string{}}, ""
-	wrong, differs := errors.AsType[*provenance.VerifyError](err)
-	switch {
-	case differs:
-		verdict.Problem, line = &recordProblem{wrong.File, wrong.Line, wrong.What}, wrong.Error()
-		err = &exit.Error{Code: exit.Problems}
-	case err != nil:
-		return err
-	default:
-		verdict.OK, verdict.Events, verdict.Files = true, found.Events, found.Files
-		verdict.Notes = report.VerifyNotes(found)
-		line = fmt.Sprintf("ok %s: %d events, %d files", id, found.Events, found.Files)
-		if found.Signed {
-			verdict.SignedBy = keys[0].Name()
-			line += ", signed by " + verdict.SignedBy
+	return keys, nil
+}
+
+// verify prints a verdict about each session, and about the register.
+func (o *sessionVerifyOptions) verify(
+	ctx context.Context, records provenance.Reader, ids []string, keys []note.Verifier,
+) error {
+	register, err := records.Register(ctx, keys...)
+	if err == nil && o.Head != "" {
+		if err = register.CheckHead(o.Head); errors.Is(err, provenance.ErrInvalid) {
+			return exit.Usagef("give N:HASH, as `skillsd session verify --all` printed it", "--head: %w", err)
 		}
 	}
-	if o.JSON {
-		return errors.Join(report.WriteJSON(o.app.out, verdict), err)
+	wrong, _ := errors.AsType[*provenance.VerifyError](err)
+	switch {
+	case err != nil && wrong == nil:
+		return err
+	case register == nil:
+		register = &provenance.Register{}
 	}
-	o.app.printf("%s\n", report.Printable(line))
-	for _, text := range verdict.Notes {
-		o.app.notef("note: %s", report.Printable(text))
+	var found error
+	verdicts := make([]sessionVerdict, len(ids))
+	for i, id := range ids {
+		v := &verdicts[i]
+		*v = sessionVerdict{ID: id, Notes: []string{}, RegisterHead: register.Head()}
+		line, err := v.verify(ctx, records, register, keys)
+		problem, _ := errors.AsType[*provenance.VerifyError](err)
+		if err != nil && problem == nil {
+			return err
+		}
+		if problem == nil && (id == provenance.RegisterFile || !o.All) {
+			problem = wrong
+		}
+		if v.OK = problem == nil; !v.OK {
+			*v = sessionVerdict{ID: id, Notes: []string{}, RegisterHead: v.RegisterHead,
+				Problem: &recordProblem{problem.File, problem.Line, problem.What}}
+			line = problem.Error()
+			if found = (&exit.Error{Code: exit.Problems}); o.All {
+				line = id + ": " + line
+			}
+		}
+		if o.JSON {
+			continue
+		}
+		o.app.printf("%s\n", report.Printable(line))
+		for _, text := range v.Notes {
+			o.app.notef("note: %s", report.Printable(text))
+		}
 	}
-	return err
+	switch {
+	case o.JSON && o.All:
+		err = report.WriteJSON(o.app.out, verdicts)
+	case o.JSON:
+		err = report.WriteJSON(o.app.out, verdicts[0])
+	}
+	return errors.Join(err, found)
+}
+
+// verify verifies one session, or the register, and returns a line that says what was verified.
+//
+// Errors: *provenance.VerifyError, or the error of reading.
+func (v *sessionVerdict) verify(
+	ctx context.Context, records provenance.Reader, register *provenance.Register, keys []note.Verifier,
+) (line string, err error) {
+	if v.ID == provenance.RegisterFile {
+		if register.Lines == 0 {
+			return "ok " + v.ID + ": no sessions are signed here", nil
+		}
+		return fmt.Sprintf("ok %s: %d lines, head %s", v.ID, register.Lines, v.RegisterHead), nil
+	}
+	found, err := records.Verify(ctx, v.ID, keys...)
+	if is := register.Sessions[v.ID]; errors.Is(err, provenance.ErrNotFound) && is != nil {
+		return "", &provenance.VerifyError{File: provenance.RegisterFile, Line: is.Line,
+			What: fmt.Sprintf("session %s is missing: it had %d events, and session gc did not delete it",
+				v.ID, is.Events)}
+	}
+	if err != nil {
+		return "", err
+	}
+	v.Events, v.Files, v.SignedBy, v.Notes = found.Events, found.Files, found.SignedBy,
+		report.VerifyNotes(found)
+	line = fmt.Sprintf("ok %s: %d events, %d files", v.ID, found.Events, found.Files)
+	if found.SignedBy != "" {
+		line += ", signed by " + found.SignedBy
+	}
+	return line, nil
 }

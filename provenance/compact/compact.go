@@ -217,8 +217,8 @@ func (s *scanner) close(opened byte) bool {
 	return true
 }
 
-// Value returns the length of the JSON value that b begins with, or 0 if there is none without white space. A
-// number that b ends with counts as whole.
+// Value returns the length of the JSON value that b begins with, or 0 if it begins with nothing of the kind
+// without white space. A number that b ends with counts as whole.
 func Value(b []byte) int {
 	var stack [32]byte
 	s := scanner{open: stack[:0]}
@@ -327,7 +327,7 @@ func one(key []byte, keys []string, values [][]byte, value []byte) bool {
 	return true
 }
 
-// skipString returns the index after the string that begins at i; -1 if there is none.
+// skipString returns the index after the string that begins at i, or -1.
 func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -347,7 +347,7 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// skip returns the index after the valid value that begins at i; -1 if there is none.
+// skip returns the index after the valid value that begins at i, or -1.
 func skip(b []byte, i int) int {
 	for depth := 0; i < len(b); {
 		switch b[i] {

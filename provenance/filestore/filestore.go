@@ -42,7 +42,12 @@
 // # Limits
 //
 // Whoever can write to the directory can make a consistent record of something else. A signature by
-// [Options.Signer], with a key kept elsewhere, prevents that for sessions that have ended.
+// [Options.Signer], with a key kept elsewhere, prevents that for sessions that have ended. An earlier state
+// of a session, or its absence, is as well signed as the last one, so a store with a Signer also keeps a
+// register of all sessions, DIR/~register: signed lines, each of which covers the one before it, on stable
+// storage before a start, a resumption or an end is acknowledged, and before Collect deletes. Verify compares
+// a session with it. Whoever puts back everything, the register too, is found by its head only, if that was
+// kept elsewhere.
 package filestore
 
 import (
@@ -150,7 +155,7 @@ func Open(dir string, opts *Options) (*Store, error) {
 		viewing:  make(chan struct{}, maxWriting),
 	}
 	st.ledger.of = st.opts.Quota
-	st.reader = reader{dir: dir, root: root, writing: st.held}
+	st.reader.dir, st.reader.root, st.reader.writing = dir, root, st.held
 	// What is left takes space, but no session needs it gone; Collect reports the error.
 	_ = removeUnbegun(dir, root)
 	return st, nil
@@ -331,6 +336,9 @@ func (st *Store) release(s *session) {
 func (st *Store) Collect(
 	ctx context.Context, opts provenance.CollectOptions,
 ) ([]provenance.Collected, error) {
+	if opts.Signer == nil {
+		opts.Signer = st.opts.Signer
+	}
 	gone, err := st.reader.Collect(ctx, opts)
 	for _, c := range gone {
 		if c.Err == nil && !opts.DryRun && st.ledger.of != nil {

@@ -260,7 +260,7 @@ func (r *reader) Collect(
 			continue
 		}
 		c := provenance.Collected{ID: w.id, Written: w.at}
-		c.Bytes, c.Err = r.collect(w.id, opts.DryRun)
+		c.Bytes, c.Err = r.collect(ctx, w.id, opts)
 		gone = append(gone, c)
 	}
 	if opts.DryRun {
@@ -308,15 +308,19 @@ func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 
 // collect deletes a session whose lock is free. It holds the lock until the directory has lost its name: a
 // process that waits for the lock then notices the deletion.
-func (r *reader) collect(id string, dry bool) (size int64, err error) {
+func (r *reader) collect(ctx context.Context, id string,
+	opts provenance.CollectOptions) (size int64, err error) {
 	dir, err := r.session(id)
 	if err != nil {
 		return 0, err
 	}
 	defer dir.Close()
-	if dry {
+	if opts.DryRun {
 		if r.isHeld(dir, id) {
 			return 0, provenance.ErrHeld
+		}
+		if err := r.strike(ctx, id, opts); err != nil {
+			return 0, err
 		}
 		return usage(dir)
 	}
@@ -333,6 +337,9 @@ func (r *reader) collect(id string, dry bool) (size int64, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if size, err = usage(dir); err != nil {
+		return 0, err
+	}
+	if err := r.strike(ctx, id, opts); err != nil {
 		return 0, err
 	}
 	// Renaming first makes the deletion atomic for readers; the prefix is not a session's name.

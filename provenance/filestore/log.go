@@ -26,6 +26,9 @@ type log struct {
 	// begin is called once the first lines are on stable storage; an error takes them back. It is nil
 	// after it succeeded.
 	begin func() error
+	// note is called with the events that the register names, after they and begin; an error takes the lines
+	// back. It is nil for a session that is not signed.
+	note func([]*provenance.Event) error
 }
 
 // append records events in order and returns the error of each. They share one write and, if one of them
@@ -36,6 +39,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	}
 	errs := make([]error, len(events))
 	var lines []byte
+	var noted []*provenance.Event
 	tally := l.tally
 	for i, e := range events {
 		if e.Time.IsZero() {
@@ -51,11 +55,14 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		if errs[i] = err; err == nil {
 			lines = append(lines, line...)
 			durably = durably || e.Kind.Durable()
+			if l.note != nil && marks(e) {
+				noted, durably = append(noted, e), true
+			}
 		}
 	}
 	var failed error
 	if len(lines) > 0 {
-		failed = l.write(lines, durably || len(l.unsynced)+len(lines) > maxUnsynced)
+		failed = l.write(lines, durably || len(l.unsynced)+len(lines) > maxUnsynced, noted)
 	}
 	if failed == nil {
 		l.tally = tally
@@ -72,7 +79,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 }
 
 // write adds lines at the end of the file, or leaves the file as it was.
-func (l *log) write(lines []byte, durably bool) error {
+func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error {
 	_, err := l.file.WriteAt(lines, l.offset)
 	if err == nil && durably {
 		if err = l.file.Sync(); err != nil {
@@ -82,6 +89,9 @@ func (l *log) write(lines []byte, durably bool) error {
 			if err = l.begin(); err == nil {
 				l.begin = nil
 			}
+		}
+		if err == nil && len(noted) > 0 {
+			err = l.note(noted)
 		}
 	}
 	if err != nil {

@@ -28,6 +28,8 @@ type reader struct {
 	root *os.Root // nil if there is no directory
 	// writing returns the session if this process writes it through a Store, else nil.
 	writing func(id string) *session
+
+	register register
 }
 
 // OpenReader returns a Reader of the sessions in dir. It opens no session for writing and creates no

@@ -161,6 +161,9 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		return 0, unavailable("open record", err)
 	}
 	s.record, s.log = f, log{file: s.opts.wrap(f), now: s.opts.Now}
+	if s.opts.Signer != nil {
+		s.log.note = s.note
+	}
 	removed := make(map[string]bool)
 	sc := provenance.NewScanner(f)
 	var heads cfharness.Heads
@@ -197,7 +200,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 			return 0, unavailable("drop torn line", err)
 		}
 	}
-	return sc.Torn, s.checkHead(dir)
+	return sc.Torn, errors.Join(s.checkHead(dir), s.checkRegistered())
 }
 
 // checkHead refuses a record that ends before the head that session.json names. It writes a session.json that

@@ -152,7 +152,7 @@ func TestSignedHead(t *testing.T) {
 			}
 			r, err := filestore.Verify(dir, "s", keys...)
 			if tc.file == "" {
-				if err != nil || r.Signed != (tc.key != nil) {
+				if err != nil || (r.SignedBy == "test") != (tc.key != nil) {
 					t.Errorf("Verify = %+v, %v", r, err)
 				}
 				return
@@ -188,7 +188,7 @@ func TestHeadIsSignedBeforeViewsAreWritten(t *testing.T) {
 	if watched.err != nil || bytes.Contains(watched.found, []byte(`"ended"`)) {
 		t.Errorf("session.json when the head is signed: %v\n%s", watched.err, watched.found)
 	}
-	if r, err := filestore.Verify(dir, "s", key); err != nil || !r.Signed {
+	if r, err := filestore.Verify(dir, "s", key); err != nil || r.SignedBy != "test" {
 		t.Errorf("Verify = %+v, %v", r, err)
 	}
 }

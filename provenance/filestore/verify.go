@@ -31,8 +31,9 @@ type verifier struct {
 	views    []*viewCheck
 	pending  cfharness.Pending
 	shown    shownCheck
-	recorded map[string]provenance.File // the last record of each Put file that was not removed
-	names    []string                   // of recorded, in order
+	recorded map[string]provenance.File   // the last record of each Put file that was not removed
+	names    []string                     // of recorded, in order
+	wanted   map[uint64]*provenance.Event // by sequence number, if the record has them
 }
 
 // Verify implements provenance.Reader. It may run while a process writes to the session.
@@ -54,6 +55,11 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 // It reads session.json first, because the views are never older than the head that session.json names.
 func (v *verifier) run(keys []note.Verifier) (err error) {
 	signed, err := v.readNote(keys)
+	if err != nil {
+		return err
+	}
+	// It was written before the note, and names no event that the record lacks.
+	reg, err := v.reader.Register(context.Background(), keys...)
 	if err != nil {
 		return err
 	}
@@ -81,9 +87,16 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	// A file that does not parse names no head; checkSession finds that it differs.
 	_ = json.Unmarshal(session, &head)
 	var heads cfharness.Heads
-	at, hash, err := v.readRecord(&heads, head.Head.Seq, signed.Seq)
+	v.wanted = map[uint64]*provenance.Event{signed.Seq: nil}
+	if is := reg.Sessions[v.id]; is != nil {
+		v.wanted[is.Events] = nil
+	}
+	at, err := v.readRecord(&heads, head.Head.Seq)
 	if err == nil {
-		err = v.checkNote(signed, hash, len(keys) > 0)
+		err = v.checkNote(signed, len(keys) > 0)
+	}
+	if err == nil {
+		err = v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0)
 	}
 	if err != nil {
 		return err
@@ -138,16 +151,14 @@ func (v *verifier) read(name string, limit int64) ([]byte, error) {
 }
 
 // readRecord checks the chain, compares the rows of the views, and returns the session as it was at event
-// seq, and the hash of the event that was signed.
-func (v *verifier) readRecord(
-	heads *cfharness.Heads, seq, signed uint64,
-) (at provenance.Session, hash string, err error) {
+// seq.
+func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance.Session, err error) {
 	f, err := v.open(provenance.EventsFile)
 	if err == nil && f == nil {
 		err = difference(provenance.EventsFile, 1, "missing")
 	}
 	if err != nil {
-		return at, "", err
+		return at, err
 	}
 	defer f.Close()
 	v.report.Files++
@@ -155,7 +166,7 @@ func (v *verifier) readRecord(
 	sc := provenance.NewScanner(f)
 	for e, err := range sc.All() {
 		if err != nil && !errors.Is(err, provenance.ErrCorrupt) {
-			return at, "", fmt.Errorf("read %s: %w", provenance.EventsFile, err)
+			return at, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
 		if err == nil {
 			err = v.event(e)
@@ -164,23 +175,23 @@ func (v *verifier) readRecord(
 			err = heads.Add(e)
 		}
 		if err != nil {
-			return at, "", difference(provenance.EventsFile, sc.Line, err.Error())
+			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
 		for _, c := range v.views {
 			if err := c.follow(heads, e); err != nil {
-				return at, "", err
+				return at, err
 			}
 		}
 		if e.Seq == seq {
 			at = sc.Tally.Session
 		}
-		if e.Seq == signed {
-			hash = e.Hash
+		if _, ok := v.wanted[e.Seq]; ok {
+			v.wanted[e.Seq] = e
 		}
 	}
 	// A torn last line is not a difference: a process may be writing it.
 	v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
-	return at, hash, nil
+	return at, nil
 }
 
 func (v *verifier) event(e *provenance.Event) error {
@@ -323,13 +334,18 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	if err != nil {
 		return head, difference(provenance.HeadNoteFile, 1, err.Error())
 	}
+	for _, key := range keys {
+		if _, err := provenance.OpenHead(v.id, found, key); err == nil {
+			v.report.SignedBy = key.Name()
+		}
+	}
 	v.report.Files++
 	return head, nil
 }
 
 // checkNote compares the head that was signed with the record. With a key, the note must cover the whole
 // record.
-func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) error {
+func (v *verifier) checkNote(signed provenance.Head, keyed bool) error {
 	why := "the session has not ended; sessions are signed when they end"
 	if v.report.Session.State == provenance.StateEnded {
 		why = "the session ended but is not signed: the server had no key, was killed before it signed, " +
@@ -343,13 +359,12 @@ func (v *verifier) checkNote(signed provenance.Head, hash string, keyed bool) er
 	case signed.Seq > uint64(v.report.Events):
 		return difference(provenance.EventsFile, v.report.Events+1,
 			fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
-	case hash != signed.Hash:
+	case v.wanted[signed.Seq].Hash != signed.Hash:
 		return difference(provenance.EventsFile, int(signed.Seq),
 			fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
 	case keyed && signed.Seq < uint64(v.report.Events):
 		return difference(provenance.EventsFile, int(signed.Seq)+1,
 			fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))
 	}
-	v.report.Signed = keyed
 	return nil
 }

@@ -43,7 +43,7 @@ func scalars() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[json.RawMessage]():      {},
 		reflect.TypeFor[cfharness.Source](): words("cli-preload", "model-tool", "user-explicit",
 			"subagent-inherit"),
-		reflect.TypeFor[provenance.State](): words("open", "ended", "crashed", "damaged"),
+		reflect.TypeFor[provenance.State](): words("open", "ended", "crashed", "damaged", "missing"),
 		reflect.TypeFor[cfharness.Outcome](): words("exited", "signaled", "timeout",
 			"memory_limit", "pids_limit", "output_limit", "canceled"),
 		reflect.TypeFor[provenance.Kind]():              pattern(`^[a-z]+\.[a-z_]+$`),

@@ -156,6 +156,9 @@ func VerifyNotes(found *provenance.Report) []string {
 	if found.Removed > 0 {
 		say("%d outputs were removed to make room, as the record says", found.Removed)
 	}
+	if found.Unregistered {
+		say("%s does not name it, so it is not known whether it was longer", provenance.RegisterFile)
+	}
 	if found.Torn > 0 {
 		say("a torn last line of %s is not part of the record", Plural(int(found.Torn), "byte"))
 	}

@@ -103,13 +103,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 			p.Policy.Mode(0)))
 	}
 	if o.Records.SignKey != "" {
-		text, err := config.ReadOperatorFile("sign-key", o.Records.SignKey, MaxKeyFile)
-		if err == nil {
-			if p.signer, err = note.NewSigner(strings.TrimSpace(string(text))); err != nil {
-				err = exit.Usagef("`skillsd session keygen FILE` makes one",
-					"--sign-key: %s holds no private key", o.Records.SignKey)
-			}
-		}
+		p.signer, err = ReadSigner(o.Records.SignKey)
 		p.fail(err)
 	}
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
@@ -236,6 +230,22 @@ func (p *Plan) Open() (err error) {
 	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
+}
+
+// ReadSigner reads the private key of --sign-key.
+//
+// Errors: *exit.Error, with a hint.
+func ReadSigner(path string) (note.Signer, error) {
+	text, err := config.ReadOperatorFile("sign-key", path, MaxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, exit.Usagef("`skillsd session keygen FILE` makes one",
+			"--sign-key: %s holds no private key", path)
+	}
+	return signer, nil
 }
 
 // collectEvery is how often a server deletes old sessions.

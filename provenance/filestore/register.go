@@ -1,0 +1,261 @@
+package filestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// registerLock is locked while lines are added to the register.
+const registerLock = provenance.RegisterFile + ".lock"
+
+// register is what a reader or a store knows of the register of sessions from earlier uses.
+type register struct {
+	mu     sync.Mutex
+	last   []byte // the last line that was added
+	end    int64  // of that line in the file
+	read   *provenance.Register
+	readOf string // the file and the keys that it was read with
+}
+
+// enroll adds lines to the register, on stable storage. A register that lacks a line which was added before
+// is refused: signing on would hide that it was put back.
+//
+// Errors: provenance.ErrCorrupt, or the error of writing.
+func (r *reader) enroll(signer note.Signer, wait time.Duration,
+	lines ...provenance.RegisterLine) (err error) {
+	reg := &r.register
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, name := range []string{provenance.RegisterFile, registerLock} {
+		if err := checkRegular(r.root, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	lock := flock.New(filepath.Join(r.dir, registerLock), flock.SetPermissions(fileMode))
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if held, err := lock.TryLockContext(ctx, 2*time.Millisecond); !held {
+		return errors.Join(err, errors.New("the register of sessions is locked"))
+	}
+	defer lock.Close()
+	f, err := r.root.OpenFile(provenance.RegisterFile, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return cause(err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	before, end, err := lastLine(f)
+	if err != nil {
+		return err
+	}
+	if reg.last != nil {
+		was := make([]byte, len(reg.last))
+		if _, err := f.ReadAt(was, reg.end-int64(len(was))); err != nil || end < reg.end ||
+			!bytes.Equal(was, reg.last) {
+			return fmt.Errorf("%w: %s was cut or replaced", provenance.ErrCorrupt, provenance.RegisterFile)
+		}
+	}
+	var data []byte
+	for i := range lines {
+		if before, err = lines[i].Sign(before, signer); err != nil {
+			return err
+		}
+		data = append(data, before...)
+	}
+	if _, err = f.WriteAt(data, end); err == nil {
+		err = f.Sync()
+	}
+	if err == nil && end == 0 {
+		err = fsys.SyncDir(r.root, ".")
+	}
+	if err != nil {
+		return errors.Join(cause(err), f.Truncate(end))
+	}
+	reg.last, reg.end = before, end+int64(len(data))
+	return nil
+}
+
+// lastLine returns the last line of a register, nil if it has none, and where it ends. It drops a torn one,
+// which nobody was answered about.
+func lastLine(f *os.File) (line []byte, end int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, cause(err)
+	}
+	start := max(0, info.Size()-2*provenance.MaxRegisterLine)
+	tail, err := io.ReadAll(io.NewSectionReader(f, start, info.Size()-start))
+	if err != nil {
+		return nil, 0, cause(err)
+	}
+	whole := tail[:bytes.LastIndexByte(tail, '\n')+1]
+	end = start + int64(len(whole))
+	if end < info.Size() {
+		if err := f.Truncate(end); err != nil {
+			return nil, 0, cause(err)
+		}
+	}
+	if len(whole) == 0 {
+		if start > 0 {
+			return nil, 0, fmt.Errorf("%w: %s has no line at its end", provenance.ErrCorrupt,
+				provenance.RegisterFile)
+		}
+		return nil, 0, nil
+	}
+	return whole[bytes.LastIndexByte(whole[:len(whole)-1], '\n')+1:], end, nil
+}
+
+// Register implements provenance.Reader.
+func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance.Register, error) {
+	if r.root == nil {
+		return &provenance.Register{}, nil
+	}
+	reg := &r.register
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	f, err := openRegular(r.root, provenance.RegisterFile)
+	switch {
+	case errors.Is(err, provenance.ErrNotFound):
+		return &provenance.Register{}, nil
+	case errors.Is(err, fsys.ErrNotRegular):
+		return nil, difference(provenance.RegisterFile, 1, "not a regular file")
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", provenance.RegisterFile, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, cause(err)
+	}
+	// Every session that is verified is compared with it.
+	of := fmt.Sprint(info.Size(), info.ModTime())
+	for _, key := range keys {
+		of += fmt.Sprintf(" %s+%08x", key.Name(), key.KeyHash())
+	}
+	if reg.read != nil && reg.readOf == of {
+		return reg.read, nil
+	}
+	found, err := provenance.ReadRegister(io.LimitReader(f, info.Size()), keys...)
+	if err == nil {
+		reg.read, reg.readOf = found, of
+	}
+	return found, err
+}
+
+// Missing implements provenance.Reader.
+func (r *reader) Missing(ctx context.Context,
+	keys ...note.Verifier) (map[string]*provenance.Registered, error) {
+	reg, err := r.Register(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	missing := make(map[string]*provenance.Registered)
+	for id, s := range reg.Sessions {
+		if s.Deleted {
+			continue
+		}
+		if _, err := r.root.Lstat(id); errors.Is(err, fs.ErrNotExist) {
+			missing[id] = s
+		}
+	}
+	return missing, nil
+}
+
+// note adds the begins and ends of a session to the register. The events are on stable storage.
+func (s *session) note(events []*provenance.Event) error {
+	var lines []provenance.RegisterLine
+	for _, e := range events {
+		what := provenance.RegisterStarted
+		switch {
+		case e.Kind == provenance.KindSessionEnded:
+			what = provenance.RegisterEnded
+		case e.Seq > 1:
+			what = provenance.RegisterResumed
+		}
+		lines = append(lines, provenance.RegisterLine{Time: provenance.Stamp(s.opts.Now()), What: what,
+			Session: s.id, Events: e.Seq, Hash: e.Hash})
+	}
+	return s.store.enroll(s.opts.Signer, s.opts.LockWait, lines...)
+}
+
+// marks reports whether the register has a line for e.
+func marks(e *provenance.Event) bool {
+	return e.Seq == 1 || e.Kind == provenance.KindSessionResumed || e.Kind == provenance.KindSessionEnded
+}
+
+// checkRegistered refuses to continue a record that is shorter than the register says: its next line would
+// hide that.
+func (s *session) checkRegistered() error {
+	last := s.log.tally.Session.Head.Seq
+	if s.opts.Signer == nil || last == 0 {
+		return nil
+	}
+	reg, err := s.store.Register(context.Background())
+	if err != nil {
+		return fmt.Errorf("%w: %v", provenance.ErrCorrupt, err)
+	}
+	if is := reg.Sessions[s.id]; is != nil && is.Events > last {
+		return fmt.Errorf("%w: ends at event %d, line %d of %s names event %d", provenance.ErrCorrupt, last,
+			is.Line,
+			provenance.RegisterFile, is.Events)
+	}
+	return nil
+}
+
+// checkRegister compares the record with what the register says of it. signed is the event that head.note
+// names.
+func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Event, keyed bool) error {
+	is := reg.Sessions[v.id]
+	switch {
+	case is != nil && is.Again > 0:
+		return difference(provenance.RegisterFile, is.Again,
+			"session "+v.id+" had as many events before: it was put back "+
+				"or made again")
+	case is != nil && is.Events > uint64(v.report.Events):
+		return difference(provenance.EventsFile, v.report.Events+1,
+			fmt.Sprintf("missing: line %d of %s names event %d", is.Line, provenance.RegisterFile, is.Events))
+	case is != nil && is.Events > 0 && v.wanted[is.Events].Hash != is.Hash:
+		return difference(provenance.EventsFile, int(is.Events),
+			fmt.Sprintf("not the event of line %d of %s: the hash is another", is.Line,
+				provenance.RegisterFile))
+	case signed == nil || is != nil && is.Events >= signed.Seq:
+		return nil
+	case reg.Lines > 0 && signed.Time.After(reg.Began.Time):
+		return difference(provenance.RegisterFile, reg.Lines+1,
+			fmt.Sprintf("missing: session %s was signed at event %d, "+
+				"after the register began", v.id, signed.Seq))
+	}
+	v.report.Unregistered = keyed
+	return nil
+}
+
+// strike writes in the register that a session is deleted, if the register names it. In a dry run it only
+// says whether it can.
+func (r *reader) strike(ctx context.Context, id string, opts provenance.CollectOptions) error {
+	reg, err := r.Register(ctx)
+	if err != nil {
+		return err
+	}
+	switch is := reg.Sessions[id]; {
+	case is == nil || is.Deleted:
+		return nil
+	case opts.Signer == nil:
+		return provenance.ErrRegistered
+	case opts.DryRun:
+		return nil
+	}
+	return r.enroll(opts.Signer, time.Second, provenance.RegisterLine{Time: provenance.Stamp(time.Now()),
+		What: provenance.RegisterDeleted, Session: id})
+}
