@@ -102,7 +102,8 @@ func edit(t *testing.T, path string, change func(string) string) {
 }
 
 // TestEarlierRecords reads sessions that an earlier release wrote: what every reader says of them, and
-// of damaged ones, is as it was. The JSON and the exit codes are what that release printed.
+// of damaged ones, is as it was. The JSON and the exit codes are what that release printed; it had no register
+// of signed sessions, which is a note.
 func TestEarlierRecords(t *testing.T) {
 	cases := []struct{ records, damage string }{
 		{"stdio", ""}, {"denied", ""}, {"approved", ""}, {"resumed", ""}, {"killed", ""}, {"signed", ""}, {"narrowed", ""}, {"http", ""},

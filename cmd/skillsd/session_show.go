@@ -233,7 +233,8 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
 			"SESSION it is the newest.\n\n" +
 			"A server with a key also signs a register of the sessions, ~register. A session that " +
-			"is shorter than the register says, or not the same, is a difference, and with --all one that is missing. " +
+			"is shorter than the register says, or not the same, is a difference, and with --all " +
+			"one that is missing. " +
 			"--all prints the head of the register; kept elsewhere, it shows as --head that the " +
 			"register itself was not put back.",
 		Args: cobra.MaximumNArgs(1),
