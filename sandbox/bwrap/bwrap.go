@@ -25,8 +25,8 @@
 //     sizes, of which tens of MiB may be one pair's, and counts them as the smaller ones of package native.
 //
 // Of the scripts in e2e/testdata/sandbox-cases, which attack a sandbox or must work in one, all pass for
-// a root server. For an ordinary user's server S023, which needs a staged workspace, and S085, which
-// needs a user other than the server's, cannot be tried; all others pass.
+// a root server. For an ordinary user's server S023, which needs a staged workspace, and S085 and S160,
+// which need a user other than the server's, cannot be tried; all others pass.
 //
 // # Servers of root
 //

@@ -17,16 +17,16 @@
 //
 // A second table of attacks, and of ordinary scripts that must work, goes through the whole server: the
 // scripts and tool calls in e2e/testdata/sandbox-cases, which `make sandbox-cases` runs. On Debian 12 with
-// a kernel of version 6.18, these of its 66 scripts passed:
+// a kernel of version 6.18, these of its 67 scripts passed:
 //
 //	           server of root   server of an ordinary user
-//	native     66 of 66         65 of 65
-//	bwrap      66 of 66         64 of 64
-//	runsc      66 of 66         64 of 64
+//	native     67 of 67         65 of 65
+//	bwrap      67 of 67         64 of 64
+//	runsc      67 of 67         64 of 64
 //
 // Its 26 calls passed on native and bwrap, and 24 on runsc: two look for the run's processes, which the
-// host does not see there. An ordinary user's server could not try S085, which checks that a script lacks
-// the rights of the server's user, and with bwrap and runsc not S023, which takes a staged workspace.
+// host does not see there. An ordinary user's server could not try S085 and S160, which check that a script
+// has another user than the server, and with bwrap and runsc not S023, which takes a staged workspace.
 // Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, who
 // cannot do S008, S081, S082 and S084 anyway.
 package sandboxtest
