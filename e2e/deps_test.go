@@ -47,7 +47,9 @@ var importRules = map[string][]string{
 	"sandbox/host":   {"sandbox"},
 	// Packages are foreign archives, read under the rules of skills/source.
 	"sandbox/environment": {"skills/source", "skills/store"},
-	"sandbox/sandboxtest": {"sandbox"},
+	// Making one resolves in a sandbox, and fetches through its proxy.
+	"sandbox/environment/making": {"sandbox", "sandbox/egress", "sandbox/environment", "skills/script"},
+	"sandbox/sandboxtest":        {"sandbox"},
 	// Choosing a backend needs to know them, and finding interpreters the table of those there are.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
 
@@ -72,7 +74,8 @@ var importRules = map[string][]string{
 	"mcpserver/tasks":    {"mcpserver/wire"},
 	"mcpserver/session": {
 		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/caches", "mcpserver/session/earlier",
-		"mcpserver/session/secrets", "mcpserver/session/slots", "mcpserver/session/snapshot",
+		"mcpserver/session/packages", "mcpserver/session/secrets", "mcpserver/session/slots",
+		"mcpserver/session/snapshot",
 		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
 		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
 	},
@@ -80,15 +83,18 @@ var importRules = map[string][]string{
 	"mcpserver/session/caches":   {"sandbox", "skills/script", "skills/store"},
 	"mcpserver/session/earlier":  {"skills", "provenance", "provenance/cfharness", "skills/policy"},
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
+	"mcpserver/session/packages": {"provenance", "provenance/cfharness", "sandbox", "sandbox/environment", "skills/script"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 
-	"cmd/skillsd":           {"*"},
-	"cmd/skillsd/adapters":  {"cmd/skillsd/exit", "skills/store/fsys"},
-	"cmd/skillsd/exit":      {},
+	"cmd/skillsd":          {"*"},
+	"cmd/skillsd/adapters": {"cmd/skillsd/exit", "skills/store/fsys"},
+	"cmd/skillsd/exit":     {},
+	"cmd/skillsd/environments": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "sandbox", "sandbox/detect",
+		"sandbox/environment", "sandbox/environment/making", "sandbox/native", "skills/policy", "skills/script", "skills/store"},
 	"cmd/skillsd/exporters": {},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},

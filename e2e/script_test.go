@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,10 +20,13 @@ func TestScripts(t *testing.T) {
 	sandboxed := sync.OnceValue(func() bool { return canIsolate(t) })
 	testscript.Run(t, testscript.Params{
 		Condition: func(name string) (bool, error) {
-			if name != "sandbox" {
-				return false, fmt.Errorf("there is no condition %q", name)
+			switch name {
+			case "sandbox":
+				return sandboxed(), nil
+			case "pip", "npm":
+				return canResolve(t, name), nil
 			}
-			return sandboxed(), nil
+			return false, fmt.Errorf("there is no condition %q", name)
 		},
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -33,6 +37,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("HOME", home)
+			env.Values[indexKey{}] = new(atomic.Pointer[packageIndex])
 			env.Setenv("XDG_STATE_HOME", "")
 			env.Setenv("SKILLSD", binary)
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+env.Getenv("PATH"))

@@ -27,12 +27,13 @@ type Runner interface {
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
 }
 
-// Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir and Workspace.Dir,
-// which must stay open until Run returns.
+// Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
+// directories of Packages, which must stay open until Run returns.
 type Cmd struct {
 	Argv        []string     // Argv[0] is the interpreter's absolute real path
 	Interpreter *Interpreter // what Argv[0] needs mounted; nil if everything is below /usr
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
+	Packages    []Mount      // directories of an environment, mounted read-only
 	Cache       Cache
 	Workspace   Workspace
 	Env         []string // the whole environment, "K=V"
@@ -71,12 +72,21 @@ type Cache struct {
 	At  string   // where the interpreter looks for it, inside the sandbox: absolute, clean, below /tmp
 }
 
+// Mount is a directory that a command sees. It does not change while it is mounted.
+type Mount struct {
+	Dir *os.File // open directory handle
+	At  string   // [EnvDir] or [NodeModulesDir]
+}
+
 // Paths inside the sandbox.
 const (
 	SkillDir     = "/skill"
 	WorkspaceDir = "/workspace"
 	TmpDir       = "/tmp"
 	OutDir       = "/out"
+
+	EnvDir         = "/env"          // an environment of packages
+	NodeModulesDir = "/node_modules" // where scripts of every directory find its packages of npm
 )
 
 // WorkspaceMode is how a workspace is mounted.

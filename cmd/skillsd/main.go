@@ -180,7 +180,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newServeCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
 		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a),
-		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a),
+		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newEnvCmd(a),
 		newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
 	)

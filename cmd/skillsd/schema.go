@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
+	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -126,6 +127,9 @@ func outputs() []output {
 		{command: "allow --list", typ: reflect.TypeFor[[]serve.AllowRow]()},
 		{command: "config show", typ: reflect.TypeFor[[]config.Row]()},
 		{command: "doctor", typ: reflect.TypeFor[[]doctor.Check]()},
+		{command: "env list", typ: reflect.TypeFor[[]environments.Row]()},
+		{command: "env show", typ: reflect.TypeFor[environments.Row]()},
+		{command: "env verify", typ: reflect.TypeFor[[]environments.Row]()},
 		{command: "install", typ: reflect.TypeFor[report.Installation]()},
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
@@ -39,14 +40,15 @@ type command struct {
 	added []string // the part of Env that not every script has
 	ran   []string // argv with the paths of this machine, for the record; nil if nothing was to start
 
-	secrets *redact.Redactor // of every declared secret, those that the script is given included
-	given   bool             // the script is given something that must not be shown
-	proxy   *egress.Proxy    // nil without a network
-	cache   caches.Key       // of what its interpreter compiled; zero if that cannot be kept
-	cached  digest.Digest    // of the tree with the cache that the run got; empty without
-	home    string           // of a script on the host; empty in the sandbox
-	hostCwd string           // where a script on the host starts, for the record; empty in the sandbox
-	named   bool             // the workspace is one the client named, open for this run
+	secrets  *redact.Redactor // of every declared secret, those that the script is given included
+	given    bool             // the script is given something that must not be shown
+	proxy    *egress.Proxy    // nil without a network
+	cache    caches.Key       // of what its interpreter compiled; zero if that cannot be kept
+	cached   digest.Digest    // of the tree with the cache that the run got; empty without
+	home     string           // of a script on the host; empty in the sandbox
+	hostCwd  string           // where a script on the host starts, for the record; empty in the sandbox
+	named    bool             // the workspace is one the client named, open for this run
+	packages *packages.Given  // nil without an environment
 }
 
 // close releases what the command holds open. The command may be incomplete.
@@ -57,6 +59,7 @@ func (c *command) close() {
 	if c.Cache.Dir != nil {
 		c.Cache.Dir.Close()
 	}
+	c.packages.Close()
 	if c.home != "" {
 		removeHome(c.home)
 	}
@@ -93,6 +96,12 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 			c.close()
 		}
 	}()
+	if name := r.grant.Entry.Environment; name != "" {
+		if c.packages, err = s.cfg.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
+			return nil, environmentError(err)
+		}
+		c.Interpreter, c.Packages = c.packages.Interpreter, c.packages.Mounts
+	}
 	env, secrets, err := s.declared().Variables(r.grant.Entry)
 	if c.given = len(secrets) > 0; err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
@@ -200,6 +209,9 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
 	if v := c.Interpreter.Venv; v != nil { // as if it were activated
 		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
+	}
+	if c.packages != nil {
+		c.Env[0] = "PATH=" + c.packages.Path
 	}
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})
@@ -445,6 +457,9 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 		return
 	}
 	tree, f, interpreter := r.tree, r.script, r.cmd.Interpreter
+	if r.cmd.packages != nil {
+		interpreter = r.cmd.packages.Base
+	}
 	go func() {
 		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}
 		made, err := compiler.Compile(ctx, *f.file.Script, interpreter, tree, f.path)

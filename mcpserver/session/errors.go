@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
@@ -37,6 +38,10 @@ const (
 	CodeResourceNotScript     Code = "resource_not_script"
 	CodeUnsupportedRuntime    Code = "unsupported_runtime"
 	CodeInterpreterNotFound   Code = "interpreter_not_found"
+	CodeEnvironmentNotMade    Code = packages.NotMade
+	CodeEnvironmentChanged    Code = packages.Changed
+	CodeEnvironmentForeign    Code = packages.InterpreterChanged
+	CodeEnvironmentUnusable   Code = packages.Unsupported
 	CodeCwdDenied             Code = "cwd_denied"
 	CodeEnvDenied             Code = "env_denied"
 	CodeSandboxUnavailable    Code = "sandbox_unavailable"
@@ -67,6 +72,14 @@ func (e *Error) Unwrap() error { return e.Err }
 type failure struct {
 	code            Code
 	message, remedy string
+}
+
+// environmentError returns the error of a run that does not get its environment.
+func environmentError(err error) error {
+	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
+		return &Error{Code: Code(refusal.Code), Message: refusal.Message, Remedy: refusal.Remedy, Err: err}
+	}
+	return Internal(err)
 }
 
 // because returns the plain error of a row, with words in pairs in the place of their names.

@@ -188,6 +188,9 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 		x.Interpreter = &cfharness.Interpreter{Path: in.Path, Version: in.Version,
 			Digest: digest.Digest(in.Digest)}
 	}
+	if r.cmd.packages != nil {
+		x.Environment = &r.cmd.packages.Record
+	}
 	if r.tree != nil && r.tree.Digest != x.TreeDigest {
 		x.TreeDigest, x.LoadedTree = r.tree.Digest, x.TreeDigest
 	}

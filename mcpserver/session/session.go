@@ -42,6 +42,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
@@ -72,6 +73,8 @@ type Config struct {
 	// HostInterpreter is Interpreter for them: it looks in the directories of the entry first. Optional.
 	Host            sandbox.Runner
 	HostInterpreter func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error)
+
+	Environments *packages.Environments // optional: nil has none
 
 	Workspace sandbox.Workspace // optional: the zero value grants none
 

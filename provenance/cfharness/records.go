@@ -221,6 +221,9 @@ type RunExtension struct {
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`
 
+	// Environment is what packages the script found; nil for none.
+	Environment *Environment `json:"environment,omitempty"`
+
 	// HostCWD is the directory of this machine in which a script on the host started, which cwd names in the
 	// reference's words; empty in the sandbox. Callers are not shown it.
 	HostCWD string `json:"hostCwd,omitempty"`
@@ -256,6 +259,15 @@ type Interpreter struct {
 	Path    string        `json:"path,omitempty"` // on this machine
 	Version string        `json:"version,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"` // of the file at Path
+}
+
+// Environment is a tree of packages that a run was given, read-only.
+type Environment struct {
+	Name     string               `json:"name"`
+	Digest   digest.Digest        `json:"digest"`   // of all its paths and contents
+	Packages int                  `json:"packages"` // that its lock names
+	Checked  string               `json:"checked"`  // how before the run: full or directories
+	FullAt   provenance.Timestamp `json:"fullAt"`   // when every file was last looked at
 }
 
 // WorkspaceWrite is one change that a run made, or tried to make, to a staged workspace.

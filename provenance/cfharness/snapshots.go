@@ -83,6 +83,7 @@ type AllowlistEntry struct {
 	Workspace   string        `json:"workspace,omitempty"`
 	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
 	MemoryBytes int64         `json:"memoryBytes,omitempty"`
+	Environment string        `json:"environment,omitempty"` // name of its packages
 }
 
 // SnapshotCFC is the enforcement mode and its source: override, explicit-config, inherited, run-manifest or

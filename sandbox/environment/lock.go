@@ -255,9 +255,6 @@ func nodePath(at string) bool {
 // checkURL refuses what is fetched from nowhere, or with a secret in it.
 func (p *Package) checkURL() error {
 	u, err := url.Parse(p.URL)
-	if err == nil && u.Scheme == "file" && u.Host == "" && path.IsAbs(u.Path) {
-		return nil
-	}
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return fmt.Errorf("package %s has no URL to fetch it from", p.Name)

@@ -18,7 +18,7 @@ func sampleLock() *environment.Lock {
 			Python: &environment.LockedPython{For: "3.11", Asked: []string{"pypdf", "lxml>=5", "lxml>=5"}, Packages: []environment.Package{
 				{Name: "pypdf", Version: "6.1.0", URL: "https://files.example.com/pypdf-6.1.0-py3-none-any.whl",
 					SHA256: strings.Repeat("ab", 32), Size: 7},
-				{Name: "lxml", Version: "5.0", URL: "file:///wheels/lxml.whl", SHA256: strings.Repeat("cd", 32), By: []string{"z", "a"}},
+				{Name: "lxml", Version: "5.0", URL: "http://127.0.0.1:8000/lxml.whl", SHA256: strings.Repeat("cd", 32), By: []string{"z", "a"}},
 			}},
 			Node: &environment.LockedNode{Asked: []string{"docx@^9"}, Packages: []environment.Package{
 				{Name: "@s/docx", Version: "9.0.0-rc.1", Path: "node_modules/a/node_modules/@s/docx",
@@ -65,7 +65,7 @@ func TestLockRefused(t *testing.T) {
 		{"big letters", strings.Repeat("cd", 32), strings.Repeat("CD", 32), "no sha256"},
 		{"user", "https://files", "https://me:secret@files", "user"},
 		{"scheme", "https://files", "ftp://files", "no URL"},
-		{"file of a host", "file:///wheels", "file://host/wheels", "no URL"},
+		{"file", "http://127.0.0.1:8000", "file:///wheels", "no URL"},
 		{"place", "node_modules/a/node_modules/@s/docx", "node_modules/../x", "not of one kind"},
 		{"program", "bin/x.js", "../../x.js", "outside"},
 		{"size", `"size": 7`, `"size": 7000000000`, "the most is"},

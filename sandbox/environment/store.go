@@ -422,6 +422,19 @@ func (s *Store) Remove(name string) error {
 	return s.removeAll(trash)
 }
 
+// RemoveAll removes the trees of a manifest, of all variants.
+//
+// Errors: ErrInUse; system errors.
+func (s *Store) RemoveAll(manifest digest.Digest) error {
+	entries, err := fs.ReadDir(s.root.FS(), treesDir)
+	for _, entry := range entries {
+		if name, _, _ := strings.Cut(entry.Name(), "-"); name == manifest.Encoded() {
+			err = errors.Join(err, s.Remove(entry.Name()))
+		}
+	}
+	return err
+}
+
 // Download returns a packed package that is kept, or nil. algorithm and sum, in hexadecimal digits, are of
 // the
 // lock; the caller compares the content with them.

@@ -113,6 +113,20 @@ func (t *Tree) Open() (*os.File, error) {
 	return handle, nil
 }
 
+// OpenDir returns a handle of a directory of the tree, which was checked. The caller closes it.
+func (t *Tree) OpenDir(name string) (*os.File, error) {
+	return t.store.root.Open(path.Join(treesDir, t.Name, name))
+}
+
+// Made reports whether a tree of a manifest is there, of whatever variant.
+func (s *Store) Made(manifest digest.Digest) bool {
+	entries, _ := fs.ReadDir(s.root.FS(), treesDir)
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		name, _, _ := strings.Cut(e.Name(), "-")
+		return name == manifest.Encoded()
+	})
+}
+
 // Tree returns a stored tree by its manifest's digest and its variant. The first call of a process hashes
 // every file, or believes the marks that a process left which hashed them since the machine started.
 //

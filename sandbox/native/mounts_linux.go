@@ -45,6 +45,14 @@ func (l *launch) mounts() error {
 			}
 		}
 	}
+	for _, m := range l.cmd.Packages {
+		if m.At != sandbox.EnvDir && m.At != sandbox.NodeModulesDir {
+			return unavailable("packages have no place at "+m.At, "", nil)
+		}
+		if err := l.add(m.Dir, m.At, true); err != nil {
+			return err
+		}
+	}
 	if c := l.cmd.Cache; c.Dir != nil {
 		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
 			return unavailable("the place of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
@@ -155,7 +163,8 @@ func mountable(path string) bool {
 	}
 	first, _, _ := strings.Cut(path[1:], "/")
 	switch first {
-	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers":
+	case "usr", "etc", "dev", "proc", "sys", "tmp", "skill", "workspace", "out", ".layers", "env",
+		"node_modules":
 		return false
 	}
 	return true
@@ -178,7 +187,8 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
-	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At
+	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
+		slices.ContainsFunc(l.cmd.Packages, func(p sandbox.Mount) bool { return p.At == target })
 	if d, err := l.detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)

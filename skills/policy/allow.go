@@ -35,6 +35,9 @@ type Entry struct {
 	Memory    int64         // bytes; 0: the server's
 	Execution string        // "stdin" hands the script to its interpreter there; empty: from the stored tree
 
+	// Name of the environment of packages that the script finds; empty: none
+	Environment string
+
 	// Directories of this machine in which a script on the host looks for programs before those that every
 	// script has; absolute. The environment of the server is not used: whoever starts it can choose that.
 	SearchPath []string

@@ -139,6 +139,10 @@ func (e *Entry) check() error {
 	if err := e.checkSearchPath(); err != nil {
 		return err
 	}
+	if e.Environment != "" && (!segment.MatchString(e.Environment) || e.Target == TargetHost) {
+		return fmt.Errorf("environment %q: name one of environments, with target sandbox",
+			Clip(e.Environment))
+	}
 	switch {
 	case e.Timeout < 0 || e.Timeout > MaxTimeout:
 		return fmt.Errorf("timeout %s is not between 0 and %s", e.Timeout, MaxTimeout)

@@ -97,10 +97,10 @@ sys.path[:] = [p for p in sys.path if p]
 import ast, os, py_compile, warnings
 warnings.simplefilter("ignore")
 warnings.simplefilter("error", SyntaxWarning)
-top, out = sys.argv[1:]
+top, out, every = sys.argv[1:]
 modules = [os.fsdecode(m) for m in sys.stdin.buffer.read().split(b"\0")]
 names = set()
-for m in modules:
+for m in modules if not every else ():
     try:
         with open(os.path.join(top, m), "rb") as f:
             tree = ast.parse(f.read())
@@ -116,7 +116,7 @@ for i, m in enumerate(modules):
     head, name = os.path.split(m)
     if name == "__init__.py":
         name = os.path.basename(head) + ".py"
-    if name[:-3] in names:
+    if every or name[:-3] in names:
         try:
             py_compile.compile(os.path.join(top, m), os.path.join(out, "%d.pyc" % i), doraise=True,
                 invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
@@ -130,12 +130,25 @@ with open(os.path.join(out, "tag"), "w") as f:
 func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	return &CacheJob{
 		// -s and -S: nothing of the host's own packages is started.
-		Argv: []string{interpreter, "-s", "-S", "-B", "-c", pythonProgram, dir, out},
+		Argv: []string{interpreter, "-s", "-S", "-B", "-c", pythonProgram, dir, out, ""},
 		// The same source gives the same bytes.
 		Env:   []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONHASHSEED=0"},
 		Stdin: []byte(strings.Join(modules, "\x00")),
-		files: func(left map[string][]byte) (map[string][]byte, error) { return pythonFiles(modules, left) },
+		files: func(left map[string][]byte) (map[string][]byte, error) {
+			keep, err := pythonFiles(modules, left)
+			return worth(keep, leastPython), err
+		},
 	}
+}
+
+// NewCompileJob returns the job that compiles all of modules, as python3 finds them below dir. It leaves
+// what it
+// makes in out.
+func NewCompileJob(interpreter, dir, out string, modules []string) *CacheJob {
+	job := pythonJob(interpreter, dir, out, "", modules)
+	job.Argv[len(job.Argv)-1] = "every"
+	job.files = func(left map[string][]byte) (map[string][]byte, error) { return pythonFiles(modules, left) }
+	return job
 }
 
 // pythonTag is the part of a compiled module's file name that identifies the interpreter.
@@ -164,7 +177,7 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 		head, file := path.Split(modules[i])
 		keep[head+"__pycache__/"+strings.TrimSuffix(file, ".py")+"."+tag+".pyc"] = data
 	}
-	return worth(keep, leastPython), nil
+	return keep, nil
 }
 
 const (

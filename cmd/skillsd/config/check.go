@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -36,6 +38,18 @@ func (d *decoder) check(o *Options) {
 		}
 		if (secret.Env == "") == (secret.File == "") {
 			d.refuse(key, "needs either env, a variable of the server, or file")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Environments)) {
+		if e := o.Environments[name]; !environment.ValidName(name) {
+			d.refuse("environments."+name, "a name has small letters, digits and single hyphens")
+		} else if err := making.CheckAsked(e.Python, e.Node); err != nil {
+			d.refuse("environments."+name, "%s", err)
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(o.Index)) {
+		if _, err := making.ParseIndex(o.Index[kind]); err != nil {
+			d.refuse("index."+kind, "%s", err)
 		}
 	}
 	d.checkAllow(o)
@@ -78,6 +92,10 @@ func (d *decoder) checkAllow(o *Options) {
 				d.refuse(key, "there is no secret %s in secrets%s", name, hint)
 			}
 		}
+		if _, ok := o.Environments[entry.Environment]; !ok && entry.Environment != "" {
+			d.refuse(key, "there is no environment %s in environments%s", entry.Environment,
+				DidYouMean(entry.Environment, slices.Collect(maps.Keys(o.Environments))))
+		}
 		// Entries of one script and content must agree; comparing all of them would be quadratic.
 		if other, duplicate := first[entry.Spec()]; duplicate {
 			if _, err := policy.NewAllowlist([]policy.Entry{other, entry}); err != nil {
@@ -116,7 +134,7 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	}
 	entry.PinScript = entry.PinScript || k.Pin == "script"
 	entry.Release, entry.Approve = policy.Release(k.Release), policy.Approve(k.Approve)
-	entry.Target = policy.Target(k.Target)
+	entry.Target, entry.Environment = policy.Target(k.Target), k.Environment
 	entry.Workspace, entry.Timeout, entry.Memory = k.Workspace, time.Duration(k.Timeout), int64(k.Memory)
 	return entry, nil
 }

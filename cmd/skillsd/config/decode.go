@@ -257,6 +257,8 @@ func (d *decoder) value(n *yaml.Node, key string, option *Option) {
 		*p = objects(d, n, key, (*SecretKey).table)
 	case *map[string]ProfileKey:
 		*p = objects(d, n, key, (*ProfileKey).table)
+	case *map[string]EnvironmentKey:
+		*p = objects(d, n, key, (*EnvironmentKey).table)
 	case *map[string]PrincipalKey:
 		*p = objects(d, n, key, (*PrincipalKey).table)
 	default:

@@ -121,12 +121,13 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 		return errors.New(problems[0].Text)
 	}
 	was.Allow, was.AllowScripts, is.Allow, is.AllowScripts = nil, nil, nil, nil
+	was.Environments, is.Environments = nil, nil
 	if offers {
 		// Offer may add this tool only, so any other difference of the tools is still refused.
 		was.AllowTools = append(slices.Clone(was.AllowTools), mcpserver.ToolRun)
 	}
 	if !reflect.DeepEqual(was, is) {
-		return errors.New("it cannot be edited without changing more than its allowlist")
+		return errors.New("it cannot be edited without changing more than its allowlist and its environments")
 	}
 	return nil
 }
@@ -242,6 +243,84 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		entry.Content[len(entry.Content)-2].FootComment = foot
 	}
 	return nil
+}
+
+// SetEnvironment writes what an environment is made of, in the place of what it was made of.
+func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
+	at := valueAt(e.root, "environments")
+	if at == 0 {
+		e.root.Content = append(e.root.Content, scalar("environments"), &yaml.Node{Kind: yaml.MappingNode})
+		at = len(e.root.Content) - 1
+	}
+	all := e.root.Content[at]
+	if all.Kind != yaml.MappingNode {
+		return errors.New("environments is not a mapping")
+	}
+	if valueAt(all, name) == 0 {
+		all.Content = append(all.Content, scalar(name), &yaml.Node{Kind: yaml.MappingNode})
+	}
+	one := all.Content[valueAt(all, name)]
+	if one.Kind != yaml.MappingNode {
+		return errors.New("environment " + name + " is not a mapping")
+	}
+	for key, packages := range map[string][]string{"python": made.Python, "node": made.Node} {
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, p := range packages {
+			item := &yaml.Node{}
+			item.SetString(p)
+			list.Content = append(list.Content, item)
+		}
+		switch at := valueAt(one, key); {
+		case at > 0 && len(packages) == 0:
+			one.Content = slices.Delete(one.Content, at-1, at+1)
+		case at > 0:
+			one.Content[at].Content = list.Content
+		case len(packages) > 0:
+			one.Content = append(one.Content, scalar(key), list)
+		}
+	}
+	return nil
+}
+
+// RemoveEnvironment drops an environment, if it is there.
+func (e *AllowEdit) RemoveEnvironment(name string) {
+	at := valueAt(e.root, "environments")
+	if at == 0 || e.root.Content[at].Kind != yaml.MappingNode {
+		return
+	}
+	all := e.root.Content[at]
+	if own := valueAt(all, name); own > 0 {
+		all.Content = slices.Delete(all.Content, own-1, own+1)
+	}
+	if len(all.Content) == 0 {
+		e.root.Content = slices.Delete(e.root.Content, at-1, at+1)
+	}
+}
+
+// UseEnvironment gives the entries of a script an environment.
+//
+// Errors: ErrNotAllowed.
+func (e *AllowEdit) UseEnvironment(skill, path, name string) error {
+	err := ErrNotAllowed
+	if at := valueAt(e.root, "allow"); at > 0 {
+		for _, entry := range e.root.Content[at].Content {
+			if !allows(entry, skill, path) {
+				continue
+			}
+			if entry.Kind == yaml.ScalarNode {
+				script := *entry
+				script.HeadComment, script.FootComment = "", ""
+				*entry = yaml.Node{Kind: yaml.MappingNode, HeadComment: entry.HeadComment,
+					FootComment: entry.FootComment, Content: []*yaml.Node{scalar("script"), &script}}
+			}
+			if valueAt(entry, "environment") == 0 {
+				entry.Content = append(entry.Content, scalar("environment"), scalar(""))
+			}
+			entry.Content[valueAt(entry, "environment")].Value = name
+			err = nil
+		}
+	}
+	return err
 }
 
 // Remove drops all entries of a script.

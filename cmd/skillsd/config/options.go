@@ -56,8 +56,10 @@ type Options struct {
 	FromClient    bool
 	Limits        RunLimits
 	Sandbox       string
-	Interpreters  map[string]string // of the file: paths, by InterpreterKey
 	SandboxUIDs   string
+	Interpreters  map[string]string         // of the file: paths, by InterpreterKey
+	Environments  map[string]EnvironmentKey // of the file
+	Index         map[string]string         // of the file: URLs of python and node
 	State         string
 	Artifacts     string
 	LogLevel      string
@@ -174,6 +176,8 @@ type AllowKey struct {
 	Release   string   `json:"release,omitempty"`
 	Execution string   `json:"execution,omitempty"`
 	Path      []string `json:"path,omitempty"`
+	// of environments
+	Environment string `json:"environment,omitempty"`
 }
 
 func (k *AllowKey) table() []Option {
@@ -207,6 +211,8 @@ func (k *AllowKey) table() []Option {
 		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
 			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its " +
 				"place in the skill; default from the stored tree"},
+		{Key: "environment", Value: &k.Environment,
+			Help: "packages that the script finds, by their name in environments"},
 		{Key: "path", Value: &k.Path, Path: anyPath,
 			Help: "directories of programs that a script on the host finds before those of the system, " +
 				"such as ~/.npm-global/bin; with target host"},
@@ -224,6 +230,21 @@ func (k *SecretKey) table() []Option {
 		{Key: "env", Value: &k.Env, Help: "variable of the server's environment that holds it"},
 		{Key: "file", Value: &k.File, Path: anyPath,
 			Help: "file that holds it; a line end at its end does not belong to it"},
+	}
+}
+
+// EnvironmentKey says which packages an environment has. `skillsd env` writes it, and resolves them into a
+// lock
+// beside the configuration.
+type EnvironmentKey struct {
+	Python []string `json:"python,omitempty"`
+	Node   []string `json:"node,omitempty"`
+}
+
+func (k *EnvironmentKey) table() []Option {
+	return []Option{
+		{Key: "python", Value: &k.Python, Help: "requirements of Python packages, such as openpyxl>=3.1"},
+		{Key: "node", Value: &k.Node, Help: "packages of npm, such as docx@^9"},
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
 	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Process is what the configuration takes from the process it runs in.
@@ -44,6 +46,35 @@ func (p *Process) StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "skillsd"), nil
 }
 
+// EnvironmentsDir returns the directory of environments below the state directory.
+func EnvironmentsDir(state string) string { return filepath.Join(state, "environments") }
+
+// LockPlace returns the path of the lock of environments: beside the configuration, empty without one.
+func (p *Process) LockPlace() (string, error) {
+	place, err := p.ConfigPlace()
+	if err != nil || place == "" {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(place), environment.LockName), nil
+}
+
+// ReadLock reads the lock of environments; without one it returns nil.
+//
+// Errors: system errors; *environment.LockError.
+func (p *Process) ReadLock() (*environment.Lock, error) {
+	place, err := p.LockPlace()
+	if err != nil || place == "" {
+		return nil, err
+	}
+	data, err := fsys.ReadFile(place, environment.MaxLock, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return environment.ParseLock(data)
+}
+
 // ArtifactDir returns --artifact-root or its default.
 func (p *Process) ArtifactDir() (string, error) {
 	if p.Artifacts != "" {
@@ -68,7 +99,7 @@ func (p *Process) CheckDirs() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{state, artifacts, filepath.Join(state, "trees"),
+	for _, dir := range []string{state, artifacts, filepath.Join(state, "trees"), EnvironmentsDir(state),
 		filepath.Join(state, "installed")} {
 		// A link is its owner's, wherever it leads.
 		for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {

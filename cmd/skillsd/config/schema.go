@@ -99,6 +99,8 @@ func (o *Option) form() *jsonschema.Schema {
 		return byName(objectSchema("secrets.*", new(SecretKey).table()))
 	case *map[string]ProfileKey:
 		return byName(objectSchema("profiles.*", new(ProfileKey).table()))
+	case *map[string]EnvironmentKey:
+		return byName(objectSchema("environments.*", new(EnvironmentKey).table()))
 	case *map[string]PrincipalKey:
 		return byName(objectSchema("principals.*", new(PrincipalKey).table()))
 	default:

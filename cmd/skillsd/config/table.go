@@ -11,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -348,6 +349,12 @@ func (o *Options) runTable() []Option {
 		{Key: "sandbox.uids", Flag: "sandbox-uids", Value: &o.SandboxUIDs,
 			Help: "`RANGE` of users, FIRST-LAST: each run of a server of root has one of them to itself, " +
 				"and nothing else may have them; default 2010000000-2010065535"},
+		{Key: "environments", InFile: &o.Environments,
+			Help: "packages that scripts find, by a name that entries of allow give; `skillsd " +
+				"env` makes them"},
+		{Key: "index", InFile: &o.Index, Names: []string{"python", "node"},
+			Help: "where packages of environments come from: python, the URL of a simple index, default " +
+				making.PyPI + "; node, the URL of a registry of npm, default " + making.NPM},
 	})
 }
 

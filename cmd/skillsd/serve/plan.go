@@ -21,15 +21,18 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -47,14 +50,17 @@ type Plan struct {
 	WorkspacePath string
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // nil if clients name no directories
 	own           []place
-	signer        note.Signer // nil without a key
-	uids          native.UIDs // of scripts, for root
+	uids          native.UIDs       // of scripts, for root
+	signer        note.Signer       // nil without a key
+	lock          *environment.Lock // of environments; nil without
 
 	// These are set by Open.
-	trees     *store.Store
-	Records   *filestore.Store
-	Detection *detection // not started
-	Registry  *skills.Registry
+	trees *store.Store
+	// nil if no entry names an environment
+	environments *environment.Store
+	Records      *filestore.Store
+	Detection    *detection // not started
+	Registry     *skills.Registry
 }
 
 // Problem is a fault of a plan.
@@ -101,6 +107,11 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.warn(exit.Usagef("leave --cfc-enforcement-mode and policy.mode out, or say enforce-explicit",
 			"in mode %s every allowed script runs without anybody being asked, one of a third party too",
 			p.Policy.Mode(0)))
+	}
+	if p.usesEnvironments() {
+		if p.lock, err = o.Process.ReadLock(); err != nil {
+			p.warn(exit.Usagef("mend it, or remove it and run `skillsd env sync`", "%w", err))
+		}
 	}
 	if o.Records.SignKey != "" {
 		p.signer, err = ReadSigner(o.Records.SignKey)
@@ -227,6 +238,12 @@ func (p *Plan) Open() (err error) {
 		done: make(chan struct{}), uids: p.uids,
 	}
 	p.Detection.interpreters.UIDs = p.uids
+	if p.usesEnvironments() {
+		if p.environments, err = environment.Open(config.EnvironmentsDir(state)); err != nil {
+			return errors.Join(exit.Place("state directory", "--state", err), p.Records.Close(),
+				p.trees.Close())
+		}
+	}
 	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
@@ -246,6 +263,12 @@ func ReadSigner(path string) (note.Signer, error) {
 			"--sign-key: %s holds no private key", path)
 	}
 	return signer, nil
+}
+
+// usesEnvironments reports whether an entry of the allowlist names an environment.
+func (p *Plan) usesEnvironments() bool {
+	return p.Policy != nil && slices.ContainsFunc(p.Policy.Entries(),
+		func(e policy.Entry) bool { return e.Environment != "" })
 }
 
 // collectEvery is how often a server deletes old sessions.
@@ -301,6 +324,9 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	if p.Records != nil {
 		err = p.Records.Close()
 	}
+	if p.environments != nil {
+		err = errors.Join(err, p.environments.Close())
+	}
 	if p.Workspace.Dir != nil {
 		err = errors.Join(err, p.Workspace.Dir.Close())
 	}
@@ -328,7 +354,11 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,
 		HostInterpreter: p.Detection.interpreters.FindOnHost,
-		Facts:           facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
+		Environments: &packages.Environments{Store: p.environments, Lock: p.lock,
+			Python: func(ctx context.Context) (*sandbox.Interpreter, error) {
+				return p.Detection.interpreters.Find(ctx, string(script.Python3))
+			}},
+		Facts: facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
 		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: concurrent,
 		Env:       o.Process.Env,
 		Secret:    o.Process.Secret,

@@ -186,6 +186,7 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 			Target:    string(cmp.Or(entry.Target, policy.TargetSandbox)),
 			Execution: entry.Execution, SearchPath: entry.SearchPath, Workspace: entry.Workspace,
 			TimeoutMS: entry.Timeout.Milliseconds(), MemoryBytes: entry.Memory,
+			Environment: entry.Environment,
 		})
 		if sk := snapshot.Skill(entry.Skill); sk != nil && !slices.Contains(about, sk) {
 			about = append(about, sk)

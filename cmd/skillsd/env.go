@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/environments"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// newEnvCmd returns the commands of environments.
+func newEnvCmd(a *app) *cobra.Command {
+	c, yes := &environments.Command{Process: &a.Process, Out: a.out, Err: a.err}, false
+	c.Confirm = func(ctx context.Context, question string) error {
+		_, err := a.confirmed(ctx, yes, question)
+		return err
+	}
+	group := &cobra.Command{
+		Use:   "env",
+		Short: "Make environments of packages that scripts import",
+		Long: "Make environments of packages for scripts: resolved by pip or npm in the sandbox " +
+			"into a lock " +
+			"beside the configuration, fetched and unpacked by skillsd, kept by digest and mounted " +
+			"read-only. " +
+			"Nothing of a package runs while it is made. An entry of allow names its environment.\n\n" +
+			"  skillsd env add office pypdf \"openpyxl>=3.1\" --allow pdf:scripts/fill.py\n" +
+			"  skillsd env list\n" +
+			"  skillsd env sync --frozen      make what the lock says, on another machine\n\n" +
+			"See `skillsd help packages`.",
+		RunE: groupE,
+	}
+	sub := func(use, short, long string, args cobra.PositionalArgs, writes bool,
+		run func(ctx context.Context, args []string) error) *cobra.Command {
+		cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: args,
+			RunE: runE(func(ctx context.Context, args []string) error {
+				if writes {
+					if err := a.byUser("`skillsd env " + strings.Fields(use)[0] + "`"); err != nil {
+						return err
+					}
+				}
+				c.Sandbox = a.Cfg.Keys.Sandbox
+				return run(ctx, args)
+			})}
+		if !writes {
+			cmd.Flags().BoolVar(&c.JSON, "json", false, "print JSON")
+		} else {
+			cmd.Flags().BoolVar(&yes, "yes", false, "do it without asking; needed where there is no terminal")
+		}
+		group.AddCommand(cmd)
+		return cmd
+	}
+	var requirements, packageJSON string
+	var allow []string
+	add := sub("add NAME [PACKAGE...]", "Add packages to an environment, and make it",
+		"Add packages to an environment and make it; without one of that name a new one. PACKAGE is a "+
+			"requirement of Python, such as pypdf or \"openpyxl>=3.1\", or a package of npm, such as "+
+			"npm:docx@^9. What would be in it is shown, and you are asked.",
+		cobra.MinimumNArgs(1), true, func(ctx context.Context, args []string) error {
+			asked, err := environments.Asked(args[1:], requirements, packageJSON)
+			if err != nil {
+				return err
+			}
+			var scripts []policy.Entry
+			for _, spec := range allow {
+				e, err := parseScript(spec)
+				if err != nil {
+					return err
+				}
+				scripts = append(scripts, e)
+			}
+			return c.Add(ctx, args[0], asked, scripts)
+		})
+	add.Flags().StringVarP(&requirements, "requirements", "r", "", "add the requirements of this `FILE`")
+	add.Flags().StringVar(&packageJSON, "package-json", "", "add the dependencies of this `FILE`")
+	add.Flags().StringArrayVar(&allow, "allow", nil,
+		"give it to this `SCRIPT`, SKILL:scripts/PATH, which is allowed already (repeatable)")
+	sub("list", "List environments, and who uses them",
+		"List the environments of the configuration: whether each is made, its packages, size and "+
+			"digest, and "+
+			"the scripts whose entries name it.",
+		cobra.NoArgs, false, func(ctx context.Context, _ []string) error { return c.List(ctx) })
+	manifest := false
+	show := sub("show NAME", "Show an environment", "Show the packages of an environment.",
+		cobra.ExactArgs(1), false,
+		func(ctx context.Context, args []string) error { return c.Show(ctx, args[0], manifest) })
+	show.Flags().BoolVar(&manifest, "manifest", false,
+		"print the list of its files, whose sha256 is the digest of the environment")
+	sub("update [NAME...]", "Resolve environments anew",
+		"Resolve environments anew, all if none is named: newer versions of their packages are shown, and "+
+			"you are asked.",
+		cobra.ArbitraryArgs, true, func(ctx context.Context,
+			args []string) error {
+			return c.Update(ctx, args)
+		})
+	frozen := false
+	sync := sub("sync [NAME...]", "Make what the lock says",
+		"Make environments as the lock says, all if none is named: with the same digests as where it "+
+			"was written, "+
+			"or not at all. What is fetched is kept, so that making one again needs no network.",
+		cobra.ArbitraryArgs, true, func(ctx context.Context,
+			args []string) error {
+			return c.Sync(ctx, args, frozen)
+		})
+	sync.Flags().BoolVar(&frozen, "frozen", false, "refuse a lock that does not answer the configuration")
+	sub("verify [NAME...]", "Look at every byte of environments",
+		"Compare every file of environments with what was made, all if none is named. The exit code is "+
+			"3 if one is "+
+			"not made or has changed.",
+		cobra.ArbitraryArgs, false, func(ctx context.Context,
+			args []string) error {
+			return c.Verify(ctx, args)
+		})
+	sub("remove NAME", "Remove an environment that no script uses",
+		"Remove an environment from the configuration, the lock and the disk.",
+		cobra.ExactArgs(1), true, func(ctx context.Context,
+			args []string) error {
+			return c.Remove(ctx, args[0])
+		})
+	return group
+}

@@ -1,0 +1,646 @@
+// Package environments has the subcommands of `skillsd env`, which make environments of packages for scripts.
+package environments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/sandbox/environment/making"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Command is what the subcommands have in common.
+type Command struct {
+	Process  *config.Process
+	Out, Err io.Writer
+	JSON     bool
+	// Confirm asks the user a question; its error means no.
+	Confirm func(ctx context.Context, question string) error
+	Sandbox string // backend; empty: auto
+}
+
+func (c *Command) notef(format string, args ...any) { fmt.Fprintf(c.Err, format+"\n", args...) }
+
+// maker returns what makes environments. The caller closes it.
+func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
+	state, err := c.Process.StateDir()
+	if err == nil {
+		err = c.Process.CheckDirs()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return nil, nil, exit.Place("state directory", "--state", err)
+	}
+	path, _ := c.Process.Env("PATH")
+	want := c.Sandbox
+	if want == "" {
+		want = "auto"
+	}
+	uids, err := c.Process.Cfg.Keys.UIDs()
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	runner, _, err := detect.Select(ctx, want,
+		&detect.Options{Path: path, Native: &native.Options{UIDs: uids}})
+	if err != nil {
+		return nil, nil, errors.Join(exit.Errorf(exit.Failure, "see `skillsd doctor`",
+			"packages are resolved in a sandbox, and there is none: %w", err), store.Close())
+	}
+	index := c.Process.Cfg.Keys.Index
+	return &making.Maker{
+		Runner: runner, Interpreter: c.Process.Interpreters().Find, Store: store,
+		Python: index["python"], Node: index["node"],
+		Report: func(text string) { c.notef("skillsd: note: %s", report.Printable(text)) },
+	}, func() { _ = store.Close() }, nil
+}
+
+// fault returns an error of making as the command line says it.
+func fault(err error) error {
+	if e, ok := errors.AsType[*making.Error](err); ok {
+		return exit.Errorf(exit.Failure, e.Remedy, "%s: %s", e.Code, report.Printable(e.Message))
+	}
+	if e, ok := errors.AsType[*environment.UnsafeError](err); ok {
+		return exit.Errorf(exit.Failure, "do without this package, or ask its author to mend it",
+			"%s: %s", making.UnsafePackage, report.Printable(e.Error()))
+	}
+	return err
+}
+
+// lock returns the lock, empty if there is none.
+func (c *Command) lock() (*environment.Lock, error) {
+	lock, err := c.Process.ReadLock()
+	if err != nil {
+		return nil, exit.Errorf(exit.Failure, "take it from where it was committed, or remove it and run "+
+			"`skillsd env update`", "%w", err)
+	}
+	if lock == nil {
+		lock = &environment.Lock{}
+	}
+	if lock.Environments == nil {
+		lock.Environments = map[string]*environment.Locked{}
+	}
+	return lock, nil
+}
+
+// writeLock writes the lock beside the configuration.
+func (c *Command) writeLock(lock *environment.Lock) error {
+	place, err := c.Process.LockPlace()
+	if err != nil {
+		return err
+	}
+	return fsys.WriteFile(place, lock.Bytes(), 0o644)
+}
+
+// named returns what the configuration says of an environment.
+func (c *Command) named(name string) (config.EnvironmentKey, error) {
+	known := c.Process.Cfg.Keys.Environments
+	key, ok := known[name]
+	if !ok {
+		return key, exit.Usagef("see `skillsd env list`", "the configuration has no environment %.80q%s",
+			name,
+			config.DidYouMean(name, slices.Collect(maps.Keys(known))))
+	}
+	return key, nil
+}
+
+// Add adds packages to an environment, which it makes if it is not there, resolves all of it anew, and
+// gives it
+// to scripts that are allowed.
+func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKey,
+	scripts []policy.Entry) error {
+	if !environment.ValidName(name) {
+		return exit.Usagef("use small letters, digits and single hyphens",
+			"%.80q is not a name of an environment", name)
+	}
+	if err := making.CheckAsked(add.Python, add.Node); err != nil {
+		return exit.Usagef("see `skillsd env add --help`", "%w", err)
+	}
+	key := c.Process.Cfg.Keys.Environments[name]
+	key.Python, key.Node = merged(key.Python, add.Python, pythonName), merged(key.Node, add.Node, nodeName)
+	if len(key.Python)+len(key.Node) == 0 {
+		return exit.Usagef("name a package, such as pypdf or npm:docx", "environment %s has no packages",
+			name)
+	}
+	for _, e := range scripts {
+		if !slices.ContainsFunc(c.Process.Cfg.Keys.Allow, func(k config.AllowKey) bool {
+			known, err := k.Entry()
+			return err == nil && known.Skill == e.Skill && known.Path == e.Path
+		}) {
+			return exit.Errorf(exit.Failure, "skillsd allow "+report.ShellLine(e.Skill+":"+e.Path),
+				"%s:%s is not allowed yet", e.Skill, e.Path)
+		}
+	}
+	return c.make(ctx, name, key, scripts)
+}
+
+// Update resolves environments anew: all of the configuration if none is named.
+func (c *Command) Update(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(c.Process.Cfg.Keys.Environments))
+	}
+	for _, name := range names {
+		key, err := c.named(name)
+		if err == nil {
+			err = c.make(ctx, name, key, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merged returns the packages of list with those of add, which take the place of the ones of the same name.
+func merged(list, add []string, name func(string) string) []string {
+	list = slices.DeleteFunc(slices.Clone(list), func(old string) bool {
+		return slices.ContainsFunc(add, func(added string) bool { return name(added) == name(old) })
+	})
+	list = append(list, add...)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func pythonName(requirement string) string {
+	end := strings.IndexAny(requirement, " [(<>=!~;")
+	if end < 0 {
+		end = len(requirement)
+	}
+	return environment.CanonicalName(requirement[:end])
+}
+
+func nodeName(spec string) string {
+	if at := strings.LastIndexByte(spec, '@'); at > 0 {
+		return spec[:at]
+	}
+	return spec
+}
+
+// make resolves and makes an environment, and writes lock and configuration.
+func (c *Command) make(
+	ctx context.Context, name string, key config.EnvironmentKey, scripts []policy.Entry,
+) error {
+	maker, closeMaker, err := c.maker(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeMaker()
+	lock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	locked, err := maker.Resolve(ctx, key.Python, key.Node)
+	if err != nil {
+		return fault(err)
+	}
+	if err := c.printChange(name, lock.Environments[name], locked); err != nil {
+		return err
+	}
+	if err := c.Confirm(ctx, "Make environment "+name+" of these packages?"); err != nil {
+		return err
+	}
+	made, err := maker.Make(ctx, locked)
+	if err != nil {
+		return fault(err)
+	}
+	c.printNotes(made.Notes)
+	file, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) error {
+		// Another command may have written the lock meanwhile.
+		if lock, err = c.lock(); err != nil {
+			return err
+		}
+		lock.Environments[name] = locked
+		if err := edit.SetEnvironment(name, key); err != nil {
+			return err
+		}
+		for _, e := range scripts {
+			if err := edit.UseEnvironment(e.Skill, e.Path, name); err != nil {
+				return err
+			}
+		}
+		return c.writeLock(lock)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, report.Plural(count(locked), "package"),
+		report.Plural(locked.Files, "file"), locked.Digest)
+	c.notef("skillsd: note: written to %s and, beside it, %s\n"+
+		"skillsd: note: a server that runs takes it at its next start", file, environment.LockName)
+	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
+		c.notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
+			"environment: %s in its entry", name, name)
+	}
+	return nil
+}
+
+// packages returns all packages of an environment.
+func packages(e *environment.Locked) (all []environment.Package) {
+	if e != nil && e.Python != nil {
+		all = append(all, e.Python.Packages...)
+	}
+	if e != nil && e.Node != nil {
+		all = append(all, e.Node.Packages...)
+	}
+	return all
+}
+
+func count(e *environment.Locked) int { return len(packages(e)) }
+
+// printChange prints the packages of an environment, and how they differ from what was locked.
+func (c *Command) printChange(name string, before, after *environment.Locked) error {
+	was := map[string]string{}
+	for _, p := range packages(before) {
+		was[p.Path+" "+p.Name] = p.Version
+	}
+	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "PACKAGE\tVERSION\tBEFORE\tNEEDED BY\n")
+	for _, p := range packages(after) {
+		key := p.Path + " " + p.Name
+		earlier := was[key]
+		delete(was, key)
+		by := strings.Join(p.By, ", ")
+		if by == "" {
+			by = "asked for"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Name, p.Version, dash(earlier), report.Shorten(by, 60))
+	}
+	for _, key := range slices.Sorted(maps.Keys(was)) {
+		_, gone, _ := strings.Cut(key, " ")
+		fmt.Fprintf(table, "%s\t-\t%s\tno longer needed\n", gone, was[key])
+	}
+	return table.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// printNotes prints what an operator should know of packages; of native modules only how many there are.
+func (c *Command) printNotes(notes []environment.Note) {
+	native := map[string]int{}
+	for _, n := range notes {
+		if strings.HasSuffix(n.What, "native module") {
+			native[n.Package]++
+			continue
+		}
+		c.notef("skillsd: note: %s: %s %s", n.Package, report.Printable(n.Path), n.What)
+	}
+	for _, name := range slices.Sorted(maps.Keys(native)) {
+		c.notef("skillsd: note: %s: %s, which run machine code", name,
+			report.Plural(native[name], "native module"))
+	}
+}
+
+// usedBy returns the scripts whose entries name an environment.
+func (c *Command) usedBy(name string) (scripts []string) {
+	for _, key := range c.Process.Cfg.Keys.Allow {
+		if e, err := key.Entry(); err == nil && e.Environment == name {
+			scripts = append(scripts, e.Skill+":"+e.Path)
+		}
+	}
+	return scripts
+}
+
+// Row is an environment as list and show print it.
+type Row struct {
+	Name     string                `json:"name"`
+	State    string                `json:"state"` // made, not made, not locked, stale, changed
+	Python   string                `json:"python,omitempty"`
+	Asked    []string              `json:"asked"`
+	Packages []environment.Package `json:"packages"`
+	Digest   digest.Digest         `json:"digest,omitempty"`
+	Files    int                   `json:"files"`
+	Bytes    int64                 `json:"bytes"`
+	UsedBy   []string              `json:"usedBy"`
+}
+
+func (c *Command) row(name string, locked *environment.Locked, err error, state string) Row {
+	key := c.Process.Cfg.Keys.Environments[name]
+	row := Row{Name: name, State: state, Asked: []string{}, Packages: []environment.Package{},
+		UsedBy: []string{}}
+	row.Asked = append(append(row.Asked, key.Python...), key.Node...)
+	row.UsedBy = append(row.UsedBy, c.usedBy(name)...)
+	if locked != nil {
+		row.Packages = append(row.Packages, packages(locked)...)
+		row.Digest, row.Files, row.Bytes = locked.Digest, locked.Files, locked.Bytes
+		if locked.Python != nil {
+			row.Python = locked.Python.For
+		}
+	}
+	if err != nil {
+		row.State += ": " + err.Error()
+	}
+	return row
+}
+
+// answers reports whether a lock is of what the configuration asks for.
+func answers(locked *environment.Locked, key config.EnvironmentKey) bool {
+	var python, node []string
+	if locked.Python != nil {
+		python = locked.Python.Asked
+	}
+	if locked.Node != nil {
+		node = locked.Node.Asked
+	}
+	return slices.Equal(merged(nil, key.Python, pythonName), python) &&
+		slices.Equal(merged(nil, key.Node, nodeName), node)
+}
+
+// rows returns the named environments, or all of configuration and lock. full looks at every byte.
+func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, error) {
+	lock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(c.Process.Cfg.Keys.Environments)
+	if all == nil {
+		all = map[string]config.EnvironmentKey{}
+	}
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(all))
+	}
+	state, err := c.Process.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return nil, exit.Place("state directory", "--state", err)
+	}
+	defer store.Close()
+	rows := []Row{}
+	for _, name := range names {
+		key, err := c.named(name)
+		if err != nil {
+			return nil, err
+		}
+		locked := lock.Environments[name]
+		state := "made"
+		var tree *environment.Tree
+		switch {
+		case locked == nil:
+			state = "not locked"
+		case !answers(locked, key):
+			state = "stale" // of other packages than the configuration asks for
+		default:
+			tree, err = c.tree(ctx, store, locked)
+			if err == nil && full {
+				err = tree.Verify(ctx)
+			}
+			_, changed := errors.AsType[*environment.ChangedError](err)
+			switch {
+			case errors.Is(err, environment.ErrNotMade):
+				state, err = "not made", nil
+			case changed:
+				state = "changed"
+			case err != nil:
+				return nil, err
+			}
+		}
+		rows = append(rows, c.row(name, locked, err, state))
+	}
+	return rows, nil
+}
+
+// tree returns the stored tree of an environment for this machine's interpreter.
+func (c *Command) tree(
+	ctx context.Context, store *environment.Store, locked *environment.Locked,
+) (*environment.Tree, error) {
+	var in *sandbox.Interpreter
+	if locked.Python != nil {
+		var err error
+		if in, err = c.Process.Interpreters().Find(ctx, string(script.Python3)); err != nil {
+			return nil, err
+		}
+	}
+	if in == nil {
+		in = &sandbox.Interpreter{}
+	}
+	return store.Tree(ctx, locked.Digest, locked.Variant(in.Path, in.Version, in.Digest))
+}
+
+// List prints the environments of the configuration.
+func (c *Command) List(ctx context.Context) error {
+	rows, err := c.rows(ctx, nil, false)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return report.WriteJSON(c.Out, rows)
+	}
+	if len(rows) == 0 {
+		c.notef("skillsd: note: the configuration has no environments\n" +
+			"skillsd: hint: skillsd env add NAME PACKAGE…")
+		return nil
+	}
+	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "NAME\tSTATE\tPYTHON\tPACKAGES\tSIZE\tDIGEST\tUSED BY\n")
+	for _, r := range rows {
+		sum := "-"
+		if r.Digest != "" {
+			sum = r.Digest.Encoded()[:12]
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f MiB\t%s\t%s\n", r.Name, r.State, dash(r.Python),
+			len(r.Packages),
+			float64(r.Bytes)/(1<<20), sum, dash(strings.Join(r.UsedBy, ", ")))
+	}
+	return table.Flush()
+}
+
+// Show prints one environment, or the list of its files.
+func (c *Command) Show(ctx context.Context, name string, manifest bool) error {
+	if manifest {
+		return c.showManifest(ctx, name)
+	}
+	rows, err := c.rows(ctx, []string{name}, false)
+	if err != nil {
+		return err
+	}
+	r := rows[0]
+	if c.JSON {
+		return report.WriteJSON(c.Out, r)
+	}
+	fmt.Fprintf(c.Out, "%s: %s\ndigest    %s\nfiles     %d, %d bytes\npython    %s\nasked     %s\nused "+
+		"by   %s\n\n",
+		r.Name, r.State, dash(r.Digest.String()), r.Files, r.Bytes, dash(r.Python),
+		strings.Join(r.Asked, ", "),
+		dash(strings.Join(r.UsedBy, ", ")))
+	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	for _, p := range r.Packages {
+		algorithm, sum := p.Sum()
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s:%s\n", p.Name, p.Version, p.Size, algorithm, sum[:16])
+	}
+	return table.Flush()
+}
+
+func (c *Command) showManifest(ctx context.Context, name string) error {
+	if _, err := c.named(name); err != nil {
+		return err
+	}
+	lock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	state, err := c.Process.StateDir()
+	if err != nil {
+		return err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	err = environment.ErrNotMade
+	if locked := lock.Environments[name]; locked != nil {
+		var tree *environment.Tree
+		if tree, err = c.tree(ctx, store, locked); err == nil {
+			_, err = c.Out.Write(tree.Manifest().Bytes())
+		}
+	}
+	if errors.Is(err, environment.ErrNotMade) {
+		return exit.Errorf(exit.Failure, "skillsd env sync", "environment %s is not made", name)
+	}
+	return err
+}
+
+// Sync makes what the lock says: the named environments, or all. Packages that the configuration asks for
+// and the
+// lock does not name are resolved, unless it is frozen.
+func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(c.Process.Cfg.Keys.Environments))
+	}
+	lock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	var maker *making.Maker
+	for _, name := range names {
+		key, err := c.named(name)
+		if err != nil {
+			return err
+		}
+		locked := lock.Environments[name]
+		if locked == nil || !answers(locked, key) {
+			if frozen {
+				return exit.Errorf(exit.Failure,
+					"run `skillsd env update "+name+"` where the lock is written",
+					"the lock does not answer the configuration: environment %s", name)
+			}
+			if err := c.make(ctx, name, key, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		if maker == nil {
+			var closeMaker func()
+			if maker, closeMaker, err = c.maker(ctx); err != nil {
+				return err
+			}
+			defer closeMaker()
+		}
+		made, err := maker.Make(ctx, locked)
+		if err != nil {
+			return fault(err)
+		}
+		fmt.Fprintf(c.Out, "%s: %s\n", name, made.Tree.Digest)
+	}
+	return nil
+}
+
+// Verify looks at every byte of environments, all if none is named. Problems end in exit code 3.
+func (c *Command) Verify(ctx context.Context, names []string) error {
+	rows, err := c.rows(ctx, names, true)
+	if err != nil {
+		return err
+	}
+	bad := false
+	for _, r := range rows {
+		bad = bad || r.State != "made"
+		if !c.JSON {
+			fmt.Fprintf(c.Out, "%s: %s\n", r.Name,
+				report.Printable(strings.Replace(r.State, "made", "unchanged", 1)))
+		}
+	}
+	if c.JSON {
+		err = report.WriteJSON(c.Out, rows)
+	}
+	if err == nil && bad {
+		c.notef("skillsd: hint: skillsd env sync")
+		return &exit.Error{Code: exit.Problems}
+	}
+	return err
+}
+
+// Remove drops an environment from configuration and lock, and its files if nothing else needs them.
+func (c *Command) Remove(ctx context.Context, name string) error {
+	if _, err := c.named(name); err != nil {
+		return err
+	}
+	if used := c.usedBy(name); len(used) > 0 {
+		return exit.Errorf(exit.Failure, "take environment: "+name+" out of these entries first",
+			"environment %s is used by %s", name, strings.Join(used, ", "))
+	}
+	if err := c.Confirm(ctx, "Remove environment "+name+"?"); err != nil {
+		return err
+	}
+	var gone *environment.Locked
+	lock := &environment.Lock{}
+	_, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) (err error) {
+		if lock, err = c.lock(); err != nil {
+			return err
+		}
+		gone = lock.Environments[name]
+		delete(lock.Environments, name)
+		edit.RemoveEnvironment(name)
+		return c.writeLock(lock)
+	})
+	if err != nil || gone == nil {
+		return err
+	}
+	for _, other := range lock.Environments {
+		if other.Digest == gone.Digest {
+			return nil
+		}
+	}
+	state, err := c.Process.StateDir()
+	if err != nil {
+		return err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.RemoveAll(gone.Digest); errors.Is(err, environment.ErrInUse) {
+		c.notef("skillsd: note: a server that runs has it open; its files stay")
+	} else if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "removed %s\n", filepath.Base(name))
+	return nil
+}

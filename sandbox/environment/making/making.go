@@ -1,0 +1,324 @@
+// Package making makes environments: it resolves what was asked for into a lock, fetches what the lock names,
+// and compiles modules ahead of runs.
+//
+// # Trust
+//
+// A package manager runs in the sandbox, with no configuration of the user, no secret, and with the hosts
+// of the index as its only network. It only resolves: what it says is parsed as a stranger's text, and it
+// installs nothing. The packages themselves are fetched by this process, through the same proxy with the same
+// hosts, compared with the digests of the lock before anything looks into them, and unpacked by package
+// environment. No code of a package runs; Python's compiler reads its modules in the sandbox.
+//
+// With a lock no manager is needed, and with the files of an earlier making no network.
+package making
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/egress"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/script"
+)
+
+// The indexes if nobody names others.
+const (
+	PyPI = "https://pypi.org/simple"
+	NPM  = "https://registry.npmjs.org"
+)
+
+// Code names why an environment could not be made.
+type Code string
+
+// The codes.
+const (
+	ManagerNotFound Code = "manager_not_found"
+	NoWheel         Code = "no_wheel"
+	HashMismatch    Code = "hash_mismatch"
+	IndexRefused    Code = "index_refused"
+	UnsafePackage   Code = "unsafe_package"
+	ResolveFailed   Code = "resolve_failed"
+	NotAsLocked     Code = "not_as_locked"
+)
+
+// Error is why an environment could not be made.
+type Error struct {
+	Code    Code
+	Message string
+	Remedy  string // may be empty
+	Err     error  // may be nil
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Maker makes environments.
+type Maker struct {
+	Runner      sandbox.Runner
+	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error) // nil if there is none
+	Store       *environment.Store
+	Python      string       // URL of the simple index; empty: PyPI
+	Node        string       // URL of the registry; empty: NPM
+	Report      func(string) // takes what happens, for whoever waits; nil: nobody
+}
+
+func (m *Maker) report(format string, args ...any) {
+	if m.Report != nil {
+		m.Report(fmt.Sprintf(format, args...))
+	}
+}
+
+// ParseIndex reads the URL of an index and returns the hosts that it and its files are at.
+func ParseIndex(index string) ([]egress.Target, error) {
+	u, err := url.Parse(index)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, errors.New("an index is a URL of http or https")
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("the URL of an index has no user, query or fragment")
+	}
+	hosts := []string{u.Host}
+	if u.Port() == "" && u.Scheme == "http" {
+		hosts[0] += ":80"
+	}
+	if u.Hostname() == "pypi.org" {
+		hosts = append(hosts, "files.pythonhosted.org")
+	}
+	var targets []egress.Target
+	for _, host := range hosts {
+		t, err := egress.ParseTarget(host)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// versions is one condition on the version of a package.
+const versions = `(?:===|==|>=|<=|~=|!=|<|>) ?[A-Za-z0-9.*+!_-]+`
+
+var (
+	requirement = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` + // name
+		`(?: ?\[[A-Za-z0-9._, -]*\])?` + // extras
+		`(?: ?` + versions + `(?: ?, ?` + versions + `)*)?` +
+		`(?: ?; ?[A-Za-z0-9_.<>=!'"()~, -]+)?$`)
+	npmSpec = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
+		`(?:@([A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|* +_-]*))?$`)
+)
+
+// CheckAsked refuses what is not the name of a package with, perhaps, its versions: what a package manager
+// would
+// take for a flag, a URL, a file or a repository.
+func CheckAsked(python, node []string) error {
+	for _, r := range python {
+		if len(r) > 300 || !requirement.MatchString(r) {
+			return fmt.Errorf("%.80q is not a package of Python: give NAME or NAME>=VERSION", r)
+		}
+	}
+	for _, s := range node {
+		if len(s) > 300 || !npmSpec.MatchString(s) {
+			return fmt.Errorf("%.80q is not a package of npm: give NAME or NAME@RANGE", s)
+		}
+	}
+	return nil
+}
+
+// Limits of a run of a package manager.
+func managerLimits() sandbox.Limits {
+	return sandbox.Limits{Timeout: 5 * time.Minute, Memory: 1 << 30, PIDs: 256, Files: 1024, File: 1 << 30,
+		Scratch: 2 << 30, Inodes: 200_000, Output: 64 << 20}
+}
+
+// Resolve returns the lock of an environment of what is asked for. The digest and the sizes are filled by
+// Make.
+//
+// Errors: *Error; errors of the sandbox; errors of ctx.
+func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environment.Locked, error) {
+	if err := CheckAsked(python, node); err != nil {
+		return nil, &Error{Code: ResolveFailed, Message: err.Error()}
+	}
+	locked := &environment.Locked{Platform: environment.Platform()}
+	var err error
+	if len(python) > 0 {
+		locked.Python, err = m.resolvePython(ctx, python)
+	}
+	if err == nil && len(node) > 0 {
+		locked.Node, err = m.resolveNode(ctx, node)
+	}
+	return locked, err
+}
+
+// empty returns an open directory with nothing in it, for a command that needs no tree, and its path.
+func empty() (*os.File, func(), error) {
+	dir, err := os.MkdirTemp("", "skillsd-env-")
+	if err != nil {
+		return nil, nil, err
+	}
+	handle, err := os.Open(dir)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return handle, func() { _, _ = handle.Close(), os.RemoveAll(dir) }, nil
+}
+
+// manage runs a package manager with the hosts of an index as its network.
+func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
+	index string) (*sandbox.Result, *egress.Proxy, error) {
+	targets, err := ParseIndex(index)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, remove, err := empty()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer remove()
+	proxy := egress.New(egress.Config{Allow: targets, Total: 20_000, Bytes: 8 << 30})
+	cmd.Tree, cmd.Network, cmd.Limits = tree, sandbox.Network{Proxy: proxy}, managerLimits()
+	cmd.Env = append(cmd.Env, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME="+sandbox.TmpDir, "LANG=C.UTF-8")
+	cmd.Env = append(cmd.Env, egress.Environ(targets...)...)
+	result, err := m.Runner.Run(ctx, cmd)
+	return result, proxy, err
+}
+
+// failed returns why a package manager did not resolve: the last line that says so.
+func failed(result *sandbox.Result, proxy *egress.Proxy) error {
+	for _, c := range proxy.Connections() {
+		if c.Refused != "" && c.Refused != egress.NotReached {
+			return &Error{Code: IndexRefused,
+				Message: fmt.Sprintf("the index leads to %.100q, which is not its host: %s",
+					c.Host, c.Refused)}
+		}
+	}
+	if result.Outcome != sandbox.Exited {
+		return &Error{Code: ResolveFailed, Message: "the package manager ended with " +
+			string(result.Outcome)}
+	}
+	last, plain := "", "it gave no reason"
+	for line := range strings.Lines(string(result.Stderr.Head) + "\n" + string(result.Stderr.Tail)) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, "ERROR: "); ok && rest != "" {
+			last = rest
+		} else if rest, ok := strings.CutPrefix(line, "npm error "); ok && last == "" &&
+			!strings.HasPrefix(rest, "code ") {
+			last = rest
+		} else if line != "" {
+			plain = line
+		}
+	}
+	if last == "" {
+		last = plain
+	}
+	last = strings.ToValidUTF8(last[:min(len(last), 300)], "")
+	return &Error{Code: ResolveFailed, Message: last}
+}
+
+// variantOf returns the variant of an environment for this machine's interpreter, which may be nil.
+func variantOf(locked *environment.Locked, in *sandbox.Interpreter) digest.Digest {
+	if in == nil {
+		return ""
+	}
+	return locked.Variant(in.Path, in.Version, in.Digest)
+}
+
+// Made is an environment that was made.
+type Made struct {
+	Tree  *environment.Tree
+	Notes []environment.Note // empty if it was there already
+}
+
+// Make fetches, unpacks and compiles what a lock names. A lock without a digest gets one; one with a digest
+// must lead to it. An environment that is there and unchanged is not made again.
+//
+// Errors: *Error; *environment.UnsafeError; errors of the store and of ctx.
+func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, error) {
+	if locked.Platform != environment.Platform() {
+		return nil, &Error{Code: NotAsLocked, Message: "the environment is locked for " + locked.Platform +
+			", this machine is " + environment.Platform(), Remedy: "lock it here: `skillsd env update`"}
+	}
+	var in *sandbox.Interpreter
+	if locked.Python != nil {
+		var err error
+		if in, err = m.python(ctx); err != nil {
+			return nil, err
+		}
+		if found := environment.Minor(in.Version); found != locked.Python.For {
+			return nil, &Error{Code: NotAsLocked,
+				Message: "the environment is locked for Python " + locked.Python.For +
+					", this machine has " + found, Remedy: "lock it for this one: `skillsd env update`"}
+		}
+	}
+	variant := variantOf(locked, in)
+	if locked.Digest != "" {
+		tree, err := m.Store.Tree(ctx, locked.Digest, variant)
+		if err == nil {
+			if err = tree.Verify(ctx); err == nil {
+				return &Made{Tree: tree}, nil
+			}
+		}
+		_, changed := errors.AsType[*environment.ChangedError](err)
+		if !changed && !errors.Is(err, environment.ErrNotMade) {
+			return nil, err
+		}
+	}
+	if err := m.fetch(ctx, locked); err != nil {
+		return nil, err
+	}
+	manifest, notes, err := locked.Unpack(m.Store, m.open)
+	if err != nil {
+		return nil, err
+	}
+	files, size := manifest.Size()
+	switch sum := manifest.Digest(); locked.Digest {
+	case "":
+		locked.Digest, locked.Files, locked.Bytes = sum, files, size
+	case sum:
+	default:
+		return nil, &Error{Code: NotAsLocked,
+			Message: "the packages unpack to " + sum.String() + ", the lock says " +
+				locked.Digest.String(), Remedy: "lock it again: `skillsd env update`"}
+	}
+	st, err := m.Store.Stage(ctx, manifest)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	if in != nil {
+		if err := m.derive(ctx, st, manifest, in); err != nil {
+			return nil, err
+		}
+	}
+	tree, err := st.Seal(ctx, variant)
+	if err != nil {
+		return nil, err
+	}
+	return &Made{Tree: tree, Notes: notes}, nil
+}
+
+// python returns the interpreter that environments are made for.
+func (m *Maker) python(ctx context.Context) (*sandbox.Interpreter, error) {
+	in, err := m.Interpreter(ctx, string(script.Python3))
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		return nil, &Error{Code: ManagerNotFound, Message: "there is no python3", Remedy: "install python3"}
+	}
+	if in.Venv != nil {
+		return nil, &Error{Code: ManagerNotFound, Message: "interpreters.python is a virtual environment",
+			Remedy: "name the Python that it was made from, " + in.Venv.Base}
+	}
+	return in, nil
+}

@@ -1,0 +1,217 @@
+package making
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// maxPackageLock is the largest lock of npm that is read, in bytes.
+const maxPackageLock = 64 << 20
+
+// npmCLI returns the program of npm that belongs to a node, where the sandbox of that node shows it.
+func npmCLI(in *sandbox.Interpreter) string {
+	prefix := filepath.Dir(filepath.Dir(in.Path))
+	for _, at := range []string{
+		prefix + "/lib/node_modules/npm", "/usr/local/lib/node_modules/npm", "/usr/lib/node_modules/npm",
+		"/usr/share/nodejs/npm",
+	} {
+		at += "/bin/npm-cli.js"
+		// Outside of /usr the sandbox shows the prefix only.
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
+			return at
+		}
+	}
+	return ""
+}
+
+// resolveNode lets npm resolve specifications NAME or NAME@RANGE.
+func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.LockedNode, error) {
+	in, err := m.Interpreter(ctx, string(script.Node))
+	if err != nil {
+		return nil, err
+	}
+	missing := &Error{Code: ManagerNotFound, Message: "there is no npm",
+		Remedy: "install node with npm: apt-get install npm, dnf install nodejs-npm or apk add npm"}
+	if in == nil {
+		return nil, missing
+	}
+	cli := npmCLI(in)
+	if cli == "" {
+		return nil, missing
+	}
+	dependencies := map[string]string{}
+	for _, spec := range asked {
+		parts := npmSpec.FindStringSubmatch(spec)
+		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
+	}
+	manifest, err := json.Marshal(map[string]any{"name": "environment", "private": true,
+		"dependencies": dependencies})
+	if err != nil {
+		return nil, err
+	}
+	work, remove, err := empty()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	// A command of a root server is another user.
+	if err := errors.Join(work.Chmod(0o777), fsys.WriteFile(work.Name()+"/package.json", manifest,
+		0o666)); err != nil {
+		return nil, err
+	}
+	index := cmp.Or(m.Node, NPM)
+	argv := []string{
+		in.Path, cli, "install", "--package-lock-only", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-update-notifier", "--registry=" + index, "--userconfig=/dev/null",
+		"--globalconfig=" + sandbox.TmpDir + "/none",
+		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
+	}
+	if _, err := os.Stat(certificates); err == nil {
+		argv = append(argv, "--cafile="+certificates)
+	}
+	m.report("resolving %d packages of npm at %s", len(asked), index)
+	result, proxy, err := m.manage(ctx, &sandbox.Cmd{
+		Argv: argv, Interpreter: in, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
+	}, index)
+	if err != nil {
+		return nil, err
+	}
+	if result.Outcome != sandbox.Exited || result.ExitCode != 0 {
+		return nil, failed(result, proxy)
+	}
+	root, err := os.OpenRoot(work.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	data, err := fsys.ReadFileIn(root, "package-lock.json", maxPackageLock)
+	if err != nil {
+		return nil, &Error{Code: ResolveFailed, Message: "npm left no lock that can be read", Err: err}
+	}
+	packages, err := parsePackageLock(data)
+	if err != nil {
+		return nil, &Error{Code: ResolveFailed, Message: "npm's lock cannot be used: " + err.Error()}
+	}
+	return &environment.LockedNode{Asked: asked, Packages: packages}, nil
+}
+
+// nodeNames are what npm calls systems and processors.
+var nodeNames = map[string]string{"windows": "win32", "amd64": "x64", "386": "ia32"}
+
+// suits reports whether this machine is one that a package is for: one of list, if that names any, and
+// none that
+// it excludes.
+func suits(list []string, own string) bool {
+	own = cmp.Or(nodeNames[own], own)
+	named := false
+	for _, word := range list {
+		if word == "!"+own {
+			return false
+		}
+		named = named || !strings.HasPrefix(word, "!")
+	}
+	return !named || slices.Contains(list, own)
+}
+
+// words are one word or a list of them.
+type words []string
+
+func (w *words) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*w = words{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(w))
+}
+
+// parsePackageLock reads a lock of npm (version 3). Optional packages for other machines are left out.
+func parsePackageLock(data []byte) ([]environment.Package, error) {
+	var lock struct {
+		Version  int `json:"lockfileVersion"`
+		Packages map[string]struct {
+			Name         string            `json:"name"`
+			Version      string            `json:"version"`
+			Resolved     string            `json:"resolved"`
+			Integrity    string            `json:"integrity"`
+			Link         bool              `json:"link"`
+			InBundle     bool              `json:"inBundle"`
+			Optional     bool              `json:"optional"`
+			OS           words             `json:"os"`
+			CPU          words             `json:"cpu"`
+			Libc         words             `json:"libc"`
+			Bin          map[string]string `json:"bin"`
+			Dependencies map[string]string `json:"dependencies"`
+		} `json:"packages"`
+	}
+	if err := json.Unmarshal(data, &lock); err != nil {
+		return nil, err
+	}
+	if lock.Version != 3 {
+		return nil, fmt.Errorf("its version is %d", lock.Version)
+	}
+	_, libc, _ := strings.Cut(strings.TrimPrefix(environment.Platform(), runtime.GOOS+"-"), "-")
+	by := map[string][]string{}
+	var packages []environment.Package
+	for _, at := range slices.Sorted(maps.Keys(lock.Packages)) {
+		p := lock.Packages[at]
+		if at == "" || p.InBundle {
+			continue // what was asked for; a part of another package
+		}
+		name := cmp.Or(p.Name, at[strings.LastIndex(at, "node_modules/")+len("node_modules/"):])
+		if p.Link {
+			return nil, fmt.Errorf("%.100s is a link", name)
+		}
+		if !suits(p.OS, runtime.GOOS) || !suits(p.CPU, runtime.GOARCH) || !suits(p.Libc, libc) {
+			if p.Optional {
+				continue
+			}
+			return nil, fmt.Errorf("%.100s is not for this machine", name)
+		}
+		sum := ""
+		for _, part := range strings.Fields(p.Integrity) {
+			if encoded, ok := strings.CutPrefix(part, "sha512-"); ok {
+				raw, err := base64.StdEncoding.DecodeString(encoded)
+				if err != nil {
+					return nil, fmt.Errorf("integrity of %.100s: %w", name, err)
+				}
+				sum = hex.EncodeToString(raw)
+			}
+		}
+		if sum == "" {
+			return nil, fmt.Errorf("the registry has no sha512 of %.100s", name)
+		}
+		packages = append(packages, environment.Package{
+			Name: name, Version: p.Version, Path: at, URL: p.Resolved, SHA512: sum, Bin: p.Bin})
+		for needed := range p.Dependencies {
+			if !slices.Contains(by[needed], name) {
+				by[needed] = append(by[needed], name)
+			}
+		}
+	}
+	asked := lock.Packages[""].Dependencies
+	for i := range packages {
+		own := &packages[i]
+		_, direct := asked[own.Name]
+		if !direct || strings.Count(own.Path, "node_modules/") > 1 {
+			own.By = by[own.Name]
+		}
+	}
+	return packages, nil
+}

@@ -1,0 +1,241 @@
+package making
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// certificates are those of the system, which a company adds its own to; pip and npm bring lists of their
+// own.
+const certificates = "/etc/ssl/certs/ca-certificates.crt"
+
+// resolvePython lets pip resolve requirements.
+func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment.LockedPython, error) {
+	in, err := m.python(ctx)
+	if err != nil {
+		return nil, err
+	}
+	index := m.Python
+	if index == "" {
+		index = PyPI
+	}
+	argv := []string{
+		in.Path, "-I", "-m", "pip", "--isolated", "--disable-pip-version-check", "--no-input",
+		"--no-cache-dir",
+		"--retries", "1", "--timeout", "20",
+	}
+	if _, err := os.Stat(certificates); err == nil {
+		argv = append(argv, "--cert", certificates)
+	}
+	argv = append(argv, "install", "--quiet", "--dry-run", "--ignore-installed", "--break-system-packages",
+		"--only-binary", ":all:", "--report", "-", "--index-url", index, "--")
+	m.report("resolving %d packages of Python at %s", len(asked), index)
+	run := func(argv []string) (*sandbox.Result, error) {
+		cmd := &sandbox.Cmd{Argv: append(argv, asked...), Interpreter: in,
+			Env: []string{"PIP_CONFIG_FILE=/dev/null"}}
+		result, proxy, err := m.manage(ctx, cmd, index)
+		if err == nil && (result.Outcome != sandbox.Exited || result.ExitCode != 0) {
+			err = failed(result, proxy)
+		}
+		return result, err
+	}
+	result, err := run(slices.Clone(argv))
+	if result != nil && strings.Contains(string(result.Stderr.Head),
+		"no such option: --break-system-packages") {
+		// Only a pip that knows the marker of a managed installation needs it, and knows it.
+		argv = slices.DeleteFunc(argv, func(arg string) bool { return arg == "--break-system-packages" })
+		result, err = run(argv)
+	}
+	if fault, ok := errors.AsType[*Error](err); ok && fault.Code == ResolveFailed {
+		switch text := string(result.Stderr.Head); {
+		case strings.Contains(text, "No module named pip"):
+			return nil, &Error{Code: ManagerNotFound, Message: "python3 has no pip",
+				Remedy: "install it: apt-get install python3-pip, dnf install python3-pip or apk add py3-pip"}
+		case strings.Contains(text, "No matching distribution found"):
+			fault.Code, fault.Remedy = NoWheel,
+				"ask for another version; a package without a wheel for Python "+
+					environment.Minor(in.Version)+" would have to be built, which runs its code"
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if result.Stdout.Truncated {
+		return nil, &Error{Code: ResolveFailed, Message: "pip says more than is read"}
+	}
+	packages, err := parseReport(result.Stdout.Head)
+	if err != nil {
+		return nil, &Error{Code: ResolveFailed, Message: "pip's report cannot be used: " + err.Error()}
+	}
+	return &environment.LockedPython{For: environment.Minor(in.Version), Asked: asked, Packages: packages},
+		nil
+}
+
+// parseReport reads pip's report of an installation (version 1).
+func parseReport(data []byte) ([]environment.Package, error) {
+	var report struct {
+		Version string `json:"version"`
+		Install []struct {
+			Download struct {
+				URL     string `json:"url"`
+				Archive struct {
+					Hash   string            `json:"hash"` // of older versions: sha256=HEX
+					Hashes map[string]string `json:"hashes"`
+				} `json:"archive_info"`
+			} `json:"download_info"`
+			Requested bool `json:"requested"`
+			Metadata  struct {
+				Name     string   `json:"name"`
+				Version  string   `json:"version"`
+				Requires []string `json:"requires_dist"`
+			} `json:"metadata"`
+		} `json:"install"`
+	}
+	// What an index adds to its pages, such as a warning, comes before the report.
+	if err := json.Unmarshal(data[max(bytes.IndexByte(data, '{'), 0):], &report); err != nil {
+		return nil, err
+	}
+	if report.Version != "1" {
+		return nil, fmt.Errorf("its version is %.20q", report.Version)
+	}
+	by := map[string][]string{}
+	var packages []environment.Package
+	for _, i := range report.Install {
+		sum := i.Download.Archive.Hashes["sha256"]
+		if old, ok := strings.CutPrefix(i.Download.Archive.Hash, "sha256="); ok && sum == "" {
+			sum = old
+		}
+		if sum == "" {
+			return nil, fmt.Errorf("the index has no sha256 of %.100s", i.Metadata.Name)
+		}
+		url, _, _ := strings.Cut(i.Download.URL, "#")
+		packages = append(packages, environment.Package{Name: i.Metadata.Name, Version: i.Metadata.Version,
+			URL: url, SHA256: sum})
+		for _, r := range i.Metadata.Requires {
+			end := strings.IndexFunc(r, func(c rune) bool { return strings.ContainsRune(" ;[(<>=!~@", c) })
+			if end < 0 {
+				end = len(r)
+			}
+			name := environment.CanonicalName(r[:end])
+			if own := environment.CanonicalName(i.Metadata.Name); !slices.Contains(by[name], own) {
+				by[name] = append(by[name], own)
+			}
+		}
+	}
+	for n, i := range report.Install {
+		if !i.Requested {
+			packages[n].By = by[environment.CanonicalName(packages[n].Name)]
+		}
+	}
+	return packages, nil
+}
+
+// derive adds what makes the packages a virtual environment of this machine's interpreter, and compiles the
+// modules.
+func (m *Maker) derive(
+	ctx context.Context, st *environment.Stage, manifest environment.Manifest, in *sandbox.Interpreter,
+) error {
+	config := fmt.Sprintf("home = %s\ninclude-system-site-packages = false\nversion = %s\n",
+		filepath.Dir(in.Path), in.Version)
+	err := errors.Join(st.Add("pyvenv.cfg", false, strings.NewReader(config)),
+		st.Link("bin/python3", in.Path), st.Link("bin/python", "python3"), st.Link("lib64", "lib"))
+	if err != nil {
+		return err
+	}
+	var modules []string
+	for _, e := range manifest {
+		if strings.HasSuffix(e.Path, ".py") && strings.HasPrefix(e.Path, "lib/") {
+			modules = append(modules, e.Path)
+		}
+	}
+	if len(modules) == 0 {
+		return nil
+	}
+	m.report("compiling %d modules", len(modules))
+	compiled, err := m.compile(ctx, st, modules, in)
+	if err != nil {
+		// A run without compiled modules takes longer, and does the same.
+		m.report("modules are not compiled: %v", err)
+		return nil
+	}
+	for name, data := range compiled {
+		if err := st.Add(name, false, bytes.NewReader(data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxCompiled is the most bytes that one compiled module may have.
+const maxCompiled = 32 << 20
+
+// compile runs the compiler of an interpreter in the sandbox over the modules of a tree at the place where
+// runs find it. It runs no module.
+func (m *Maker) compile(
+	ctx context.Context, st *environment.Stage, modules []string, in *sandbox.Interpreter,
+) (map[string][]byte, error) {
+	at, err := st.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	tree, removeTree, err := empty()
+	if err != nil {
+		return nil, err
+	}
+	defer removeTree()
+	out, removeOut, err := empty()
+	if err != nil {
+		return nil, err
+	}
+	defer removeOut()
+	// A command of a root server is another user.
+	if err := out.Chmod(0o777); err != nil {
+		return nil, err
+	}
+	job := script.NewCompileJob(in.Path, sandbox.EnvDir, sandbox.WorkspaceDir, modules)
+	limits := managerLimits()
+	limits.Output = 1 << 20
+	result, err := m.Runner.Run(ctx, &sandbox.Cmd{
+		Argv: job.Argv, Env: job.Env, Stdin: job.Stdin, Interpreter: in, Tree: tree, Limits: limits,
+		Packages:  []sandbox.Mount{{Dir: at, At: sandbox.EnvDir}},
+		Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: out},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if result.Outcome != sandbox.Exited || result.ExitCode != 0 {
+		return nil, fmt.Errorf("the compiler ended with %s, exit code %d: %.300q", result.Outcome,
+			result.ExitCode,
+			result.Stderr.Head)
+	}
+	root, err := os.OpenRoot(out.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	names, err := out.Readdirnames(len(modules) + 2)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	left := map[string][]byte{}
+	for _, name := range names {
+		if left[name], err = fsys.ReadFileIn(root, name, maxCompiled); err != nil {
+			return nil, err
+		}
+	}
+	return job.Files(left)
+}
