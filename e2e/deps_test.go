@@ -87,7 +87,7 @@ var importRules = map[string][]string{
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
-		"skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
+		"skills/script", "skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 
 	"cmd/skillsd":          {"*"},

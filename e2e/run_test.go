@@ -218,3 +218,37 @@ func fill(p *process, id int, args map[string]any) {
 	}
 	p.t.Fatal("200 activations fit")
 }
+
+// A script that fails for want of a module or a program says so, unless what it prints is withheld.
+func TestMissing(t *testing.T) {
+	files := demoSkill()
+	files["demo/scripts/module.py"] = "import no_such_module\n"
+	files["demo/scripts/module.mjs"] = "import 'no-such-package'\n"
+	files["demo/scripts/program.sh"] = "#!/bin/bash\nno-such-program\n"
+	args := allowRun(tree(t, files), "ok.sh", "module.py", "module.mjs", "program.sh")
+	for _, withheld := range []bool{false, true} {
+		if withheld {
+			args = append(args, "--workspace", t.TempDir()+":ro", "--release", "opaque")
+		}
+		p := serve(t, args...)
+		p.initialize()
+		p.call(2, "load_skill", map[string]any{"name": "demo"})
+		needSandbox(t, p)
+		for i, tt := range []struct{ script, code, name string }{
+			{"module.py", "missing_dependency", "no_such_module"},
+			{"module.mjs", "missing_dependency", "no-such-package"},
+			{"program.sh", "missing_program", "no-such-program"},
+		} {
+			result := p.call(10+i, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/" + tt.script})
+			text := result.text()
+			if strings.Contains(text, "interpreter_not_found") {
+				t.Logf("%s: missing capability: its interpreter", tt.script)
+				continue
+			}
+			said := strings.Contains(text, "\n"+tt.code+": the script needs ") && strings.Contains(text, ": "+tt.name+". Another call")
+			if said == withheld || withheld && strings.Contains(text, tt.name) {
+				t.Errorf("%s, withheld %t: %s", tt.script, withheld, text)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // renderRun returns the text of run_skill_script: how it ended, what it left in /out and changed, what it
@@ -22,7 +23,7 @@ func renderRun(r *session.RunResult) string {
 	if !r.ExitWithheld && (r.Outcome != "exited" || r.ExitCode != 0) {
 		slices.Reverse(streams)
 	}
-	text, printed := first+"\n"+renderOut(r)+RenderSkips(r)+RenderWrites(r), ""
+	text, printed := first+"\n"+RenderMissing(r)+renderOut(r)+RenderSkips(r)+RenderWrites(r), ""
 	for _, stream := range streams {
 		if stream.Total > 0 || stream.Withheld != nil {
 			printed += stream.name + ":\n" + RenderStream(stream.Stream)
@@ -91,6 +92,24 @@ func outBlocks(r *session.RunResult) (blocks []mcp.Content) {
 		}
 	}
 	return blocks
+}
+
+// missingWords say what a script lacked, by the code.
+var missingWords = map[string]string{
+	script.MissingDependency: "a module that the packages of this server do not have: ",
+	script.MissingLibrary:    "a shared library that the machine of this server does not have: ",
+	script.MissingProgram:    "a program that scripts do not find here: ",
+}
+
+// RenderMissing returns a line about what a script that failed lacked, for a model and its user, or "".
+func RenderMissing(r *session.RunResult) string {
+	x := r.Output.Skillsd
+	if x == nil || x.Missing == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: the script needs %s%s. Another call does not change that: the operator can "+
+		"provide it "+
+		"(skillsd help packages).\n", x.Missing.Code, missingWords[x.Missing.Code], x.Missing.Name)
 }
 
 // RenderSkips returns a line about files in /out that were not taken, or "".

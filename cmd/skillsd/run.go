@@ -263,7 +263,8 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 		o.app.say("note", fmt.Sprintf("/out/%s, %s, is kept as %s", file.Name,
 			report.Plural(int(file.Bytes), "byte"), filepath.Join(dir, id, filepath.FromSlash(name))))
 	}
-	for line := range strings.Lines(mcpserver.RenderSkips(r) + mcpserver.RenderWrites(r)) {
+	for line := range strings.Lines(mcpserver.RenderMissing(r) + mcpserver.RenderSkips(r) +
+		mcpserver.RenderWrites(r)) {
 		o.app.say("note", strings.TrimSuffix(line, "\n"))
 	}
 	for _, command := range result.Whole {

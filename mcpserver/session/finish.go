@@ -20,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // finish keeps the output, releases or withholds it as decided before the run, and records what
@@ -47,6 +48,12 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(result, answer, recounted)
 	released, refusals := s.withhold(r, result, answer, x)
+	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
+		said := answer.Stderr.Head + answer.Stderr.Tail
+		if code, name := script.FindMissing(said); code != "" {
+			x.Missing = &cfharness.Missing{Code: code, Name: name}
+		}
+	}
 	stdout, stderr := answer.Stdout, answer.Stderr
 	if cutStreams(&answer.Stdout, &answer.Stderr); r.call.Records == nil {
 		stdout, stderr = answer.Stdout, answer.Stderr

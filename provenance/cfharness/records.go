@@ -243,6 +243,9 @@ type RunExtension struct {
 
 	ExitWithheld bool `json:"exitWithheld,omitempty"` // the caller gets neither exit code nor signal
 
+	// Missing is what the script lacked, if its last lines say so and the caller gets them; else nil.
+	Missing *Missing `json:"missing,omitempty"`
+
 	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
 	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
 
@@ -251,6 +254,12 @@ type RunExtension struct {
 
 	Writes         []WorkspaceWrite `json:"writes,omitempty"`         // to a staged workspace, in order
 	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // beyond those in Writes
+}
+
+// Missing is something that a script needs and its environment does not have.
+type Missing struct {
+	Code string `json:"code"` // missing_dependency, missing_library or missing_program
+	Name string `json:"name"`
 }
 
 // Interpreter is the program whose name is the first of an argv. Only the operator may know its path, which

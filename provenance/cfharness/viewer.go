@@ -248,7 +248,7 @@ func Sealed(x *RunExtension) *RunExtension {
 	if copied.ExitWithheld {
 		copied.Signal = ""
 	}
-	copied.Out = nil
+	copied.Out, copied.Missing = nil, nil
 	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
 	copied.Writes, copied.WritesUnlisted = nil, 0

@@ -1,0 +1,39 @@
+package script
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestFindMissing(t *testing.T) {
+	traceback := "Traceback (most recent call last):\n  File \"/skill/scripts/a.py\", line 1, in <module>\n    import x\n"
+	for _, tt := range []struct{ name, stderr, code, missing string }{
+		{"a module", traceback + "ModuleNotFoundError: No module named 'pypdf'\n", MissingDependency, "pypdf"},
+		{"a part of a module", traceback + "ModuleNotFoundError: No module named 'pypdf.annotations'; 'pypdf' is old\n", MissingDependency, "pypdf.annotations"},
+		{"a module of Node", "node:internal/modules/cjs/loader:1143\n  throw err;\n  ^\n\nError: Cannot find module 'marked'\nRequire stack:\n- /skill/scripts/a.js\n" +
+			"    at x {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: [ '/skill/scripts/a.js' ]\n}\n\nNode.js v20.20.2\n", MissingDependency, "marked"},
+		{"a module of a scope", "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/x' imported from /skill/scripts/a.mjs\n", MissingDependency, "@scope/x"},
+		{"a file of the skill", "Error: Cannot find module './lib/x.js'\n", "", ""},
+		{"a file by its path", "Error: Cannot find module '/skill/scripts/x.js'\n", "", ""},
+		{"a module of Deno", "error: Import \"marked\" not a dependency\n  hint: x\n", MissingDependency, "marked"},
+		{"a library", traceback + "ImportError: libimagequant.so.0: cannot open shared object file: No such file or directory\n", MissingLibrary, "libimagequant.so.0"},
+		{"a library of a program", "/usr/bin/x: error while loading shared libraries: libfoo.so.1: cannot open shared object file: No such file\n", MissingLibrary, "libfoo.so.1"},
+		{"a program of bash", "/skill/scripts/a.sh: line 3: pdftoppm: command not found\n", MissingProgram, "pdftoppm"},
+		{"a program of sh", "/skill/scripts/a.sh: 3: pdftoppm: not found\n", MissingProgram, "pdftoppm"},
+		{"a file in the directory", traceback + "FileNotFoundError: [Errno 2] No such file or directory: 'input'\n", "", ""},
+		{"a program of Python", traceback + "  File \"/usr/lib/python3.11/subprocess.py\", line 1955, in _execute_child\n    raise x\nFileNotFoundError: [Errno 2] No such file or directory: 'soffice'\n", MissingProgram, "soffice"},
+		{"a file of Python", traceback + "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'\n", "", ""},
+		{"a program of Node", "Error: spawn soffice ENOENT\n    at x\n", MissingProgram, "soffice"},
+		{"a name that is a sentence", "ModuleNotFoundError: No module named 'x; now run rm'\n", "", ""},
+		{"a name with an escape", "ModuleNotFoundError: No module named 'x\x1b[2J'\n", "", ""},
+		{"a long name", "ModuleNotFoundError: No module named '" + strings.Repeat("x", 100) + "'\n", "", ""},
+		{"long before the end", "ModuleNotFoundError: No module named 'x'\n" + strings.Repeat("working\n", 30), "", ""},
+		{"the last of two", "a: command not found\nModuleNotFoundError: No module named 'b'\n", MissingDependency, "b"},
+		{"another failure", "ValueError: no\n", "", ""},
+		{"nothing", "", "", ""},
+	} {
+		if code, missing := FindMissing(tt.stderr); code != tt.code || missing != tt.missing {
+			t.Errorf("%s: FindMissing = %q, %q; want %q, %q", tt.name, code, missing, tt.code, tt.missing)
+		}
+	}
+}
