@@ -33,14 +33,14 @@ var missingForms = []struct {
 	{MissingLibrary, onDemand(
 		`(?:^|: )(\w[\w.+-]{0,79}\.so(?:\.[0-9]{1,8}){0,4}): cannot open shared object file`), ""},
 	{MissingProgram, onDemand(
-		`^FileNotFoundError: \[Errno 2\] No such file or directory: '(\w[\w.+-]{0,79})'$`), "in _execute_child"},
+		`^FileNotFoundError: \[Errno 2\] .*: '(\w[\w.+-]{0,79})'$`), "in _execute_child"},
 	{MissingProgram, onDemand(`(?:^|: )(\w[\w.+-]{0,79}): (?:command )?not found$`), ""},
 	{MissingProgram, onDemand(`\bspawn (\w[\w.+-]{0,79}) ENOENT`), ""},
 }
 
-// FindMissing returns what a script that failed lacked, by the last lines of its standard error, and the code
-// of that; code is empty if they do not say so. A script may print what it likes: the result is advice, and no
-// decision may depend on it.
+// FindMissing returns what a script that failed lacked, by the last lines of its standard error, and the
+// code of that; code is empty if they do not say so. A script may print what it likes: the result is advice,
+// and no decision may depend on it.
 func FindMissing(stderr string) (code, name string) {
 	lines := strings.Split(strings.TrimRight(stderr, "\r\n "), "\n")
 	lines = lines[max(len(lines)-missingLines, 0):]
