@@ -23,7 +23,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install man screens clients cf-harness release release-check
-.PHONY: build demo test unit race e2e fuzz sandbox-cases runsc bench load soak conformance check lint vet vuln
+.PHONY: build demo test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -69,6 +69,12 @@ bin/runsc:
 SANDBOXES = native,bwrap,runsc
 sandbox-cases:
 	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
+
+# The sandbox on control groups of version 2 and on arm64, in virtual machines that are emulated: from
+# Debian's packages, without KVM, for an hour or more. VM chooses the machines.
+VM = amd64 arm64
+vm-cases:
+	e2e/vm/run $(VM)
 
 bench:
 	PATH="$$PATH:$(CURDIR)/bin" CGO_ENABLED=0 go test -run='^$$' -bench=. -benchmem ./...

@@ -24,6 +24,9 @@ const (
 	aloneTasks = 4
 )
 
+// runWeight is the share of the processors of a run, where the server's own is 100: it goes on answering.
+const runWeight = "25"
+
 // groupPrefix begins the names of all cgroups made here.
 const groupPrefix = "skillsd-run-"
 
@@ -73,13 +76,25 @@ func findCgroups(o Options) cgroupBase {
 	if o.NoCgroup {
 		return sampled
 	}
+	arranging.Lock()
+	defer arranging.Unlock()
 	own := ownCgroups()
-	candidates := []cgroupBase{{memory: MemoryCgroup2, unified: o.Cgroup}}
+	unified := []string{o.Cgroup}
 	if o.Cgroup == "" {
-		candidates = []cgroupBase{
-			{memory: MemoryCgroup2, unified: own[""]},
-			{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]},
+		unified = []string{own[""], filepath.Dir(own[""])}
+		if arrange(own[""]) {
+			unified = unified[:1]
 		}
+	}
+	var candidates []cgroupBase
+	for i, dir := range unified {
+		// No controller is on below a group with processes, but one above it is may be the server's too.
+		if i == 0 || delegated(dir) {
+			candidates = append(candidates, cgroupBase{memory: MemoryCgroup2, unified: dir})
+		}
+	}
+	if o.Cgroup == "" {
+		candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]})
 	}
 	for _, c := range candidates {
 		// Files and controllers may be there and not writable: only making one shows that others can be made.
@@ -93,6 +108,67 @@ func findCgroups(o Options) cgroupBase {
 		}
 	}
 	return sampled
+}
+
+// arranging is held while a cgroup is looked for: backends are looked at side by side.
+var arranging sync.Mutex
+
+// serverGroup is the cgroup of the server's own processes, in the one that was delegated to it.
+const serverGroup = "skillsd-server"
+
+// delegated reports whether systemd, or what acts like it, left a cgroup of version 2 to whoever is in it.
+// In others it turns controllers off as it sees fit, and their limits would be gone during a run.
+func delegated(dir string) bool {
+	var value [2]byte
+	for _, mark := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, mark, value[:]); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// arrange makes own, the cgroup of version 2 that this process is in, one in which cgroups with controllers
+// can be made, if it was delegated and nobody else's process is in it: since no process may be in such a one,
+// this process and its children move into a cgroup of their own. It reports whether it did.
+func arrange(own string) bool {
+	if own == "" || !delegated(own) {
+		return false
+	}
+	procs := filepath.Join(own, "cgroup.procs")
+	list, err := os.ReadFile(procs)
+	if err != nil {
+		return false
+	}
+	ours := append(descendants(os.Getpid()), os.Getpid())
+	for f := range strings.FieldsSeq(string(list)) {
+		if pid, err := strconv.Atoi(f); err != nil || !slices.Contains(ours, pid) {
+			return false
+		}
+	}
+	inner := filepath.Join(own, serverGroup)
+	if err := os.Mkdir(inner, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return false
+	}
+	// This process goes first: what it starts from then on is born where it is.
+	move := func(procs string) {
+		_ = writeExisting(procs, strconv.Itoa(os.Getpid()))
+		for _, pid := range descendants(os.Getpid()) {
+			_ = writeExisting(procs, strconv.Itoa(pid)) // it may be gone
+		}
+	}
+	control := filepath.Join(own, "cgroup.subtree_control")
+	for range 3 {
+		move(filepath.Join(inner, "cgroup.procs"))
+		// The kernel refuses this until nothing is left in own.
+		if err = writeExisting(control, "+memory +pids"); err == nil {
+			_ = writeExisting(control, "+cpu") // limits hold without it
+			return true
+		}
+	}
+	move(procs)
+	_ = unix.Rmdir(inner)
+	return false
 }
 
 // stale is the age at which a cgroup without processes is nobody's: they enter within milliseconds after
@@ -229,6 +305,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 		settings = []setting{
 			{dir, "memory.max", mem, false}, {dir, "memory.swap.max", "0", true},
 			{dir, "memory.oom.group", "1", true}, {dir, "pids.max", pids, false},
+			{dir, "cpu.weight", runWeight, true},
 		}
 	case b.memory == MemoryCgroup1 && b.mem != "":
 		g.mem = filepath.Join(b.mem, name)

@@ -104,7 +104,8 @@ type Options struct {
 
 	// Cgroup is the absolute path of a cgroup v2 directory with the memory and pids controllers
 	// enabled for its children, in which a cgroup is made for each run. Empty means the server's
-	// own cgroup where that allows it; then cgroup v1; then sampling.
+	// own cgroup where that allows it, or if it was delegated to the server, which then moves into a
+	// cgroup within; then cgroup v1; then sampling.
 	Cgroup string
 
 	// NoCgroup enforces limits without cgroups.

@@ -3,8 +3,10 @@ package native
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +47,7 @@ func (l *launch) addOverlay(dir *os.File) error {
 	mount, upper, err := l.overlay(lower)
 	if err != nil {
 		return unavailable("the workspace cannot be staged",
-			"use a kernel of version 6.8 or later, or mount the workspace ro", err)
+			"mount the workspace ro", err)
 	}
 	l.opened = append(l.opened, mount)
 	l.upper = upper
@@ -120,12 +122,48 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	// Without redirects, copies of metadata alone and an index, the upper layer by itself says what changed.
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
-	mount, err = newMount("overlay", [][2]string{
-		{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
-		{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
-		{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
-	})
+	layers := func() (err error) {
+		mount, err = newMount("overlay", [][2]string{
+			{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
+			{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
+			{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
+		})
+		return err
+	}
+	if !mustAttach.Load() {
+		err = layers()
+	}
+	if mustAttach.Load() || errors.Is(err, unix.EINVAL) {
+		err = attached(layers, lower, own)
+		mustAttach.CompareAndSwap(false, err == nil)
+	}
 	return mount, upper, err
+}
+
+// mustAttach is set once the kernel has made an overlay of attached mounts only: it logs each refusal.
+var mustAttach atomic.Bool
+
+// attached calls do where the mounts are attached to the caller's file tree: kernels before 6.8 make overlays
+// of nothing else. The tree is that of a thread, which ends with it, and nobody else sees it.
+func attached(do func() error, mounts ...*os.File) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: no other goroutine may get this thread
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		for _, m := range mounts {
+			if err == nil {
+				err = unix.MoveMount(int(m.Fd()), "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH)
+			}
+		}
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	}()
+	return <-result
 }
 
 // newMount makes a file system that is not attached anywhere.

@@ -102,14 +102,14 @@ func TestSweepTakesOrphans(t *testing.T) {
 func TestSweepLooksBeside(t *testing.T) {
 	sandboxtest.Need(t, "memory-cgroup")
 	b := findCgroups(Options{})
-	if b.memory != MemoryCgroup1 {
-		t.Skip("missing capability memory-cgroup: no cgroup of version 1 could be made")
+	if b.memory == MemorySampled {
+		t.Skip("missing capability memory-cgroup: no cgroup could be made")
 	}
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	top := filepath.Join(b.mem, "sweep-[test]-"+strconv.Itoa(os.Getpid()))
+	top := filepath.Join(b.mem+b.unified, "sweep-[test]-"+strconv.Itoa(os.Getpid()))
 	orphan := filepath.Join(top, "before", groupPrefix+pidSpace()+"-"+strconv.Itoa(dead.Process.Pid)+"-X")
 	for _, d := range []string{top, filepath.Join(top, "own"), filepath.Dir(orphan), orphan} {
 		if err := os.Mkdir(d, 0o755); err != nil {
@@ -117,7 +117,12 @@ func TestSweepLooksBeside(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = os.Remove(d) })
 	}
-	cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(top, "own")}.sweep()
+	if b.memory == MemoryCgroup1 {
+		b.mem = filepath.Join(top, "own")
+	} else {
+		b.unified = filepath.Join(top, "own")
+	}
+	b.sweep()
 	if _, err := os.Stat(orphan); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the cgroup of a dead server next to this one's is left: %v", err)
 	}

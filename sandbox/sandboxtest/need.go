@@ -16,7 +16,8 @@ const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
 //	linux          namespaces exist
 //	userns         this process may make a user namespace
 //	root           the process is root
-//	memory-cgroup  root may make cgroups with a memory controller
+//	memory-cgroup  there are cgroups with a memory controller, for whoever may make some
+//	attributes     tmpfs keeps attributes of ordinary users, as from Linux 6.6 on
 //	landlock       the kernel has Landlock of version 2 or later
 //	bash, sh, python3, node, deno   the interpreter is in PATH
 //
@@ -37,7 +38,7 @@ func Need(t testing.TB, capabilities ...string) {
 
 func probe(capability string) error {
 	switch capability {
-	case "linux", "userns", "memory-cgroup", "landlock":
+	case "linux", "userns", "memory-cgroup", "attributes", "landlock":
 		return probeSystem(capability)
 	case "root":
 		if os.Geteuid() != 0 {

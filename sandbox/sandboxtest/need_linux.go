@@ -23,11 +23,17 @@ func probeSystem(capability string) error {
 	case "memory-cgroup":
 		for _, p := range []string{"/sys/fs/cgroup/memory/memory.limit_in_bytes",
 			"/sys/fs/cgroup/cgroup.controllers"} {
-			if _, err := os.Stat(p); err == nil && os.Geteuid() == 0 {
+			if _, err := os.Stat(p); err == nil {
 				return nil
 			}
 		}
-		return errors.New("no cgroup hierarchy that this process may write")
+		return errors.New("no cgroup hierarchy for memory")
+	case "attributes":
+		fd, err := unix.MemfdCreate("attributes", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Fsetxattr(fd, "user.x", []byte("1"), 0), unix.Close(fd))
 	case "landlock":
 		version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
 			unix.LANDLOCK_CREATE_RULESET_VERSION)

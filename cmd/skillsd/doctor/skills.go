@@ -294,8 +294,8 @@ func backendChecks(reports []detect.Report, want string) []Check {
 			c.Fact = r.Name + " is not usable and not needed: " + r.Fact
 		case r.Enforces.Memory == native.MemorySampled:
 			c.Hint = "a burst of memory may pass the limit for 20 ms, and some of the kernel's own is not " +
-				"counted: run the server as root, or where it may make control groups with the memory and " +
-				"pids controllers"
+				"counted: run the server as a service of systemd with Delegate=cpu memory pids, or, where " +
+				"control groups are of version 1, as root"
 		}
 		checks = append(checks, c)
 	}
