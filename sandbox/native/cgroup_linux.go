@@ -94,7 +94,8 @@ func findCgroups(o Options) cgroupBase {
 		}
 	}
 	if o.Cgroup == "" {
-		candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"], pids: own["pids"]})
+		candidates = append(candidates, cgroupBase{memory: MemoryCgroup1, mem: own["memory"],
+			pids: own["pids"]})
 	}
 	for _, c := range candidates {
 		// Files and controllers may be there and not writable: only making one shows that others can be made.
