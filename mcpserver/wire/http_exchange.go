@@ -55,6 +55,10 @@ func (ex *exchange) request() {
 	}
 	slots, patience := h.calls, h.opts.Patience
 	if ex.call.listen {
+		if !acceptsEvents(r.Header.Values("Accept")) { // it would wait for ever, and hold a place
+			plainText(ex.w, http.StatusNotAcceptable, notEvents)
+			return
+		}
 		slots, patience = h.streams, 0
 	}
 	if ex.call.listen && h.listens.take(ex.principal, 1) {

@@ -321,7 +321,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	defer h.sessions.leave(s)
 	if !acceptsEvents(r.Header.Values("Accept")) {
-		plainText(w, http.StatusNotAcceptable, "Accept must name text/event-stream")
+		plainText(w, http.StatusNotAcceptable, notEvents)
 		return
 	}
 	if !h.streams.take(principal, 1) {

@@ -73,6 +73,9 @@ func (s *httpStream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
+// notEvents refuses a stream that its client says it cannot read.
+const notEvents = "Accept must name text/event-stream"
+
 // acceptsEvents reports whether an Accept header, when there is one, names event streams.
 func acceptsEvents(accept []string) bool {
 	all := strings.ToLower(strings.Join(accept, ","))

@@ -35,7 +35,11 @@ func TestHTTPListChanged(t *testing.T) {
 	}
 	listen := `{"jsonrpc":"2.0","id":9007199254740993,"method":"subscriptions/listen","params":{` + modernMeta +
 		`,"notifications":{"resourcesListChanged":true}}}`
-	modern := p.events(p.do(t.Context(), "POST", "/mcp", listen, modernHeaders("subscriptions/listen")...))
+	headers := modernHeaders("subscriptions/listen")
+	if status, text := p.post(listen, append(headers, "Accept", "application/json")...); status != http.StatusNotAcceptable {
+		t.Errorf("a subscription that its client cannot read = %d %s", status, text)
+	}
+	modern := p.events(p.do(t.Context(), "POST", "/mcp", listen, headers...))
 	if got := modern.message(); !strings.Contains(got, "acknowledged") || !strings.Contains(got, `"io.modelcontextprotocol/subscriptionId":9007199254740993`) {
 		t.Fatalf("acknowledgement = %s", got)
 	}
