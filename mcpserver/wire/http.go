@@ -253,7 +253,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if conn, ok := ctx.Value(connKey{}).(net.Conn); ok {
-		h.strangers.remove(conn)
+		h.strangers.know(conn)
 		if !h.conns.crowded() {
 			w.Header().Del("Connection")
 		}

@@ -25,6 +25,9 @@ const (
 	// of honest clients takes a while to say who they are. idleGrace is the same for one between requests.
 	strangerGrace = 3 * time.Second
 	idleGrace     = time.Second
+
+	// maxKnown is how many addresses are remembered from which somebody has authenticated.
+	maxKnown = 10_000
 )
 
 // Serve answers the connections of listener until ctx ends; it closes listener. Contexts of
@@ -103,19 +106,22 @@ func (h *HTTP) end() {
 	h.broadcast.broadcast.close()
 }
 
-// strangers are the connections on which nobody has authenticated yet. There is a bound in all, and for each
-// address of another machine a quarter of it: beyond it the oldest one ends, and until it has had its time no
-// other connection is accepted. Safe for concurrent use.
+// strangers are the connections on which nobody has authenticated yet. There is a bound in all: beyond it the
+// oldest one ends, and until it has had its time no other connection is accepted. Of one address of another
+// machine there may be a quarter of that, beyond which its oldest one ends at once; but after it has had its
+// time if somebody has authenticated from that address, which may be a proxy of many. Safe for concurrent use.
 type strangers struct {
 	most int
 
 	mu    sync.Mutex
 	since map[net.Conn]time.Time
-	freed chan struct{} // has an element after one has left
+	known map[string]bool // addresses of other machines from which somebody has authenticated
+	freed chan struct{}   // has an element after one has left
 }
 
 func newStrangers(most int) *strangers {
-	return &strangers{most: most, since: make(map[net.Conn]time.Time), freed: make(chan struct{}, 1)}
+	return &strangers{most: most, since: make(map[net.Conn]time.Time), known: make(map[string]bool),
+		freed: make(chan struct{}, 1)}
 }
 
 // connKey is the key of a request's connection in its context.
@@ -142,12 +148,28 @@ func (s *strangers) add(conn net.Conn) {
 	if host == "" {
 		return
 	}
-	if oldest, n := s.oldest(host); n > max(s.most/4, 1) {
+	oldest, n := s.oldest(host)
+	if n > max(s.most/4, 1) && (!s.known[host] || time.Since(s.since[oldest]) > strangerGrace) {
 		s.end(oldest)
 	}
 }
 
-// remove makes a connection one that is known, or that has ended.
+// know makes a connection one on which somebody has authenticated.
+func (s *strangers) know(conn net.Conn) {
+	s.remove(conn)
+	host := hostOf(conn)
+	if host == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	s.known[host] = true
+}
+
+// remove forgets a connection that has ended, or is no stranger's.
 func (s *strangers) remove(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
