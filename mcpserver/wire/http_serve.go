@@ -109,7 +109,8 @@ func (h *HTTP) end() {
 // strangers are the connections on which nobody has authenticated yet. There is a bound in all: beyond it the
 // oldest one ends, and until it has had its time no other connection is accepted. Of one address of another
 // machine there may be a quarter of that, beyond which its oldest one ends at once; but after it has had its
-// time if somebody has authenticated from that address, which may be a proxy of many. Safe for concurrent use.
+// time if somebody has authenticated from that address, which may be a proxy of many. Safe for concurrent
+// use.
 type strangers struct {
 	most int
 
