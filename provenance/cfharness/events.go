@@ -111,6 +111,15 @@ func runOutcome(e *provenance.Event) string {
 	if json.Unmarshal(e.Row, &row) != nil {
 		return ""
 	}
+	if x := row.Skillsd; x != nil && x.Environment != nil {
+		sum := x.Environment.Digest.String()
+		return endOf(&row) + ", environment " + x.Environment.Name + " " + sum[:min(len(sum), 19)]
+	}
+	return endOf(&row)
+}
+
+// endOf returns how a run ended.
+func endOf(row *ScriptExecution) string {
 	x := row.Skillsd
 	switch {
 	case row.Status == "":

@@ -45,10 +45,12 @@ type ScriptPredicate struct {
 	Args   provenance.List[string] `json:"args"`
 	CWD    string                  `json:"cwd,omitempty"`
 	// Stdin is also nil if the record does not say.
-	Stdin     *cfharness.TextSummary `json:"stdin,omitempty"`
-	StartedAt provenance.Timestamp   `json:"startedAt"`
-	Result    PredicateResult        `json:"result"`
-	Sandbox   PredicateSandbox       `json:"sandbox"`
+	Stdin *cfharness.TextSummary `json:"stdin,omitempty"`
+	// Environment is what packages the script found; nil for none.
+	Environment *PredicateEnvironment `json:"environment,omitempty"`
+	StartedAt   provenance.Timestamp  `json:"startedAt"`
+	Result      PredicateResult       `json:"result"`
+	Sandbox     PredicateSandbox      `json:"sandbox"`
 	// Policy is the [cfharness.PolicyDecision] with its evidence, or null.
 	Policy   json.RawMessage                  `json:"policy"`
 	Approval *Approval                        `json:"approval,omitempty"`
@@ -68,6 +70,12 @@ type PredicateSkill struct {
 	Tree map[string]string `json:"treeDigest"`
 	// Origin is where these files came from; nil if the record does not say.
 	Origin *cfharness.SkillOrigin `json:"origin,omitempty"`
+}
+
+// PredicateEnvironment names a tree of packages by content.
+type PredicateEnvironment struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
 }
 
 // PredicateScript names the script by content.
@@ -133,6 +141,9 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 		Policy: e.Decision, Files: e.Files,
 		Record: PredicateRecord{Session: e.Session, Seq: e.Seq, Hash: e.Hash, Principal: e.Principal,
 			Client: e.Client, Parent: e.Parent, OutputID: row.OutputID},
+	}
+	if env := x.Environment; env != nil {
+		p.Environment = &PredicateEnvironment{Name: env.Name, Digest: digestSet(env.Digest)}
 	}
 	var given cfharness.InvocationContext
 	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {

@@ -49,6 +49,7 @@ const (
 	treesDir     = "trees"
 	marksDir     = "marks"
 	downloadsDir = "downloads"
+	tempDir      = "tmp" // of files that are being written
 	tempPrefix   = "tmp-"
 	tempLife     = time.Hour // the age of what a process makes at which that process must be dead
 )
@@ -79,7 +80,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
 	err = s.root.Chmod(".", 0o700)
-	for _, sub := range []string{blobsDir, treesDir, marksDir, downloadsDir} {
+	for _, sub := range []string{blobsDir, treesDir, marksDir, downloadsDir, tempDir} {
 		err = errors.Join(err, s.root.MkdirAll(sub, 0o700))
 	}
 	if err == nil {
@@ -89,7 +90,7 @@ func Open(dir string) (*Store, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), s.root.Close())
 	}
 	alone := fsys.LockAlone(s.lock)
-	for _, sub := range []string{blobsDir, treesDir, downloadsDir} {
+	for _, sub := range []string{treesDir, tempDir} {
 		s.removeStale(sub, alone)
 	}
 	fsys.ShareLock(s.lock)
@@ -164,7 +165,7 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 			return sum, size, nil
 		}
 	}
-	temp := path.Join(blobsDir, tempPrefix+rand.Text())
+	temp := path.Join(tempDir, tempPrefix+rand.Text())
 	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return "", 0, err
@@ -289,7 +290,7 @@ func (s *Store) renew(blob string) error {
 		return err
 	}
 	defer from.Close()
-	temp := path.Join(blobsDir, tempPrefix+rand.Text())
+	temp := path.Join(tempDir, tempPrefix+rand.Text())
 	to, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
@@ -456,7 +457,7 @@ func downloadName(algorithm, sum string) string {
 //
 // Errors: errors of r; system errors.
 func (s *Store) Keep(algorithm, sum string, r io.Reader) (err error) {
-	temp := path.Join(downloadsDir, tempPrefix+rand.Text())
+	temp := path.Join(tempDir, tempPrefix+rand.Text())
 	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

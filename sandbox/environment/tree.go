@@ -19,7 +19,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -364,7 +363,9 @@ func (t *Tree) parse(data []byte) error {
 	return nil
 }
 
-// line reads a member's line. No path of an environment has a character that would be escaped.
+// line reads a member's line. No path of an environment has a character that would be escaped. What the
+// digest
+// of the manifest vouches for was checked when it was made.
 func (m *member) line(line string) bool {
 	head, at, ok := strings.Cut(line, "  ")
 	kind, value, _ := strings.Cut(head, " ")
@@ -378,8 +379,5 @@ func (m *member) line(line string) bool {
 	default:
 		return false
 	}
-	if m.Kind == directory || m.derived && m.Kind == Link {
-		return ok && (at == "." || source.CheckName(at) == nil)
-	}
-	return ok && m.check() == nil
+	return ok && fs.ValidPath(at) && (at != "." || m.Kind == directory)
 }
