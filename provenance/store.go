@@ -81,6 +81,12 @@ type Reader interface {
 	// Errors: ErrNotFound for an unknown session, ErrCorrupt for the first event that does not fit.
 	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
 
+	// Follow yields what Events does, and further events as they are recorded, until the session ends, no
+	// process writes it, or ctx ends, none of which is an error.
+	//
+	// Errors: as Events.
+	Follow(ctx context.Context, q Query) iter.Seq2[*Event, error]
+
 	// Artifact opens a file of the session. A view (skill-activations.json …) and session.json are as the
 	// events recorded so far make them.
 	//

@@ -9,12 +9,15 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -27,6 +30,8 @@ import (
 type sessionShowOptions struct {
 	app    *app
 	Output string
+	Since  string
+	Follow bool
 	JSON   bool
 }
 
@@ -36,13 +41,21 @@ func newSessionShowCmd(a *app) *cobra.Command {
 		Use:   "show [SESSION]",
 		Short: "Show what a session was shown, ran and was refused",
 		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is " +
-			"the newest; the beginning of an id is enough. Its parent and its children come first.",
+			"the newest; the beginning of an id is enough. Its parent and its children come first. With " +
+			"--follow, events are shown as they are recorded, until the session ends or on Ctrl-C.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: a.onSession(opts.show),
 	}
 	cmd.Flags().StringVar(&opts.Output, "output", "",
 		"print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr];"+
 			" control characters are left out on a terminal only")
+	cmd.Flags().StringVar(&opts.Since, "since", "",
+		"show the events from `WHEN` on: the number of an event, an "+
+			"age such as 10m or 2d, or a time such as 15:04, 2006-01-02 or 2006-01-02T15:04:05Z")
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false,
+		"show new events as they come, until the session ends")
+	cmd.MarkFlagsMutuallyExclusive("output", "since")
+	cmd.MarkFlagsMutuallyExclusive("output", "follow")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line; the first also "+
 		"has the children of the session")
 	return cmd
@@ -52,7 +65,16 @@ func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader
 	if o.Output != "" {
 		return o.printOutput(ctx, records, id)
 	}
-	out, events := o.app.out, records.Events(ctx, provenance.Query{Session: id})
+	query, from, err := o.since(time.Now())
+	if err != nil {
+		return err
+	}
+	query.Session = id
+	out, events := o.app.out, records.Events(ctx, query)
+	if o.Follow {
+		events = records.Follow(ctx, query)
+	}
+	events = report.EventsFrom(events, from)
 	children, err := report.Children(ctx, records, id)
 	if err != nil {
 		return err
@@ -75,6 +97,34 @@ func (o *sessionShowOptions) show(ctx context.Context, records provenance.Reader
 		o.app.printf("%s", report.QuietJSON(line))
 	}
 	return nil
+}
+
+// since returns what --since selects: events from a number on, or from a time on.
+func (o *sessionShowOptions) since(now time.Time) (q provenance.Query, from time.Time, err error) {
+	if o.Since == "" {
+		return q, from, nil
+	}
+	if q.From, err = strconv.ParseUint(o.Since, 10, 64); err == nil {
+		return q, from, nil
+	}
+	if age, err := config.ParseAge(o.Since); err == nil {
+		return q, now.Add(-age), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime,
+		"2006-01-02 15:04", time.DateOnly} {
+		if from, err = time.ParseInLocation(layout, o.Since, time.Local); err == nil {
+			return q, from, nil
+		}
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if at, err := time.Parse(layout, o.Since); err == nil {
+			return q, time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(),
+				at.Nanosecond(), time.Local), nil
+		}
+	}
+	return q, from, exit.Usagef("give the number of an event, an age such as 10m, or a time such "+
+		"as 15:04 or "+
+		"2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
 }
 
 // withChildren returns the line of an event with the ids of children as its last member.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -296,4 +297,59 @@ func testRecall(t *testing.T, st provenance.Store) {
 	}
 	_, err = cfharness.Recall(t.Context(), st, "other")
 	wantError(t, "Recall of an unknown session", err, provenance.ErrNotFound)
+}
+
+// testFollow wants each event once it is recorded, and an end of it when the session has one.
+func testFollow(t *testing.T, st provenance.Store) {
+	for _, err := range st.Follow(t.Context(), provenance.Query{Session: "s"}) {
+		wantError(t, "Follow an unknown session", err, provenance.ErrNotFound)
+	}
+	Append(t, st, "s", provenance.KindSessionStarted, provenance.KindSkillActivated)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type followed struct {
+		next func() (*provenance.Event, error, bool)
+		seq  uint64
+	}
+	want := func(f *followed) {
+		t.Helper()
+		e, err, ok := f.next()
+		if !ok || err != nil || e.Seq != f.seq {
+			t.Fatalf("Follow = %+v, %v, %v, want event %d", e, err, ok, f.seq)
+		}
+		f.seq++
+	}
+	wantEnd := func(f *followed) {
+		t.Helper()
+		if e, err, ok := f.next(); ok {
+			t.Errorf("Follow = %+v, %v, want its end", e, err)
+		}
+	}
+	var all []*followed
+	for _, from := range []uint64{1, 2} {
+		next, stop := iter.Pull2(st.Follow(ctx, provenance.Query{Session: "s", From: from}))
+		defer stop()
+		all = append(all, &followed{next, from})
+	}
+	want(all[0])
+	for range 3 {
+		for _, f := range all {
+			want(f)
+		}
+		Append(t, st, "s", provenance.KindResourceRead)
+	}
+	cancel()
+	// What was recorded may come before the end.
+	if _, err, ok := all[0].next(); ok && err != nil {
+		t.Errorf("Follow after its context ended = %v", err)
+	}
+	next, stop := iter.Pull2(st.Follow(t.Context(), provenance.Query{Session: "s"}))
+	defer stop()
+	again := &followed{next, 1}
+	for range 5 {
+		want(again)
+	}
+	Append(t, st, "s", provenance.KindSessionEnded)
+	want(again)
+	wantEnd(again)
 }

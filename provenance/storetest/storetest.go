@@ -40,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 		"closed":      testClosed,
 		"sessions":    testSessions,
 		"reader":      testReader,
+		"follow":      testFollow,
 		"collect":     testCollect,
 		"recall":      testRecall,
 		"keep":        testKeep,

@@ -192,6 +192,22 @@ func Children(ctx context.Context, records provenance.Reader, id string) (ids []
 	return ids, err
 }
 
+// EventsFrom yields the events from the first one at or after a time on: times may be set back, and do not
+// order events.
+func EventsFrom(
+	events iter.Seq2[*provenance.Event, error], from time.Time,
+) iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		begun := false
+		for e, err := range events {
+			begun = begun || err != nil || !e.Time.Before(from)
+			if begun && !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
 // WriteTimeline writes a line for each event of a session, and below the line of a script what it was given,
 // after lines that say whose session it is, what it belongs to or continues, and which children it has. Where
 // columns is known, not 0, no event takes more than one row.
