@@ -436,6 +436,30 @@ func (s *Store) RemoveAll(manifest digest.Digest) error {
 	return err
 }
 
+// Sweep removes the contents that no tree has, unless another process has the store open. The caller must not
+// be making a tree.
+//
+// Errors: system errors.
+func (s *Store) Sweep() error {
+	defer fsys.ShareLock(s.lock)
+	if !fsys.LockAlone(s.lock) {
+		return nil
+	}
+	entries, err := fs.ReadDir(s.root.FS(), blobsDir)
+	for _, entry := range entries {
+		info, gone := entry.Info()
+		if gone != nil || fsys.Names(info) > 1 {
+			continue
+		}
+		name := path.Join(blobsDir, entry.Name())
+		s.mu.Lock()
+		delete(s.known, name)
+		s.mu.Unlock()
+		err = errors.Join(err, s.root.Remove(name))
+	}
+	return err
+}
+
 // Download returns a packed package that is kept, or nil. algorithm and sum, in hexadecimal digits, are of
 // the
 // lock; the caller compares the content with them.

@@ -241,6 +241,46 @@ func TestRemoveInUse(t *testing.T) {
 	}
 }
 
+// What no tree has is swept, if nobody else has the store open.
+func TestSweep(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("missing capability: numbers of names")
+	}
+	dir := filepath.Join(t.TempDir(), "environments")
+	s := openStore(t, dir)
+	one := stored(t, s, sample)
+	two := stored(t, s, map[string]string{"m/__init__.py": "x = 1\n", "other.py": "only here"})
+	count := func() int {
+		entries, err := os.ReadDir(filepath.Join(dir, "blobs"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	all := count()
+	if err := errors.Join(s.RemoveAll(two.Digest), s.Sweep()); err != nil {
+		t.Fatal(err)
+	}
+	if left := count(); left >= all || left == 0 {
+		t.Errorf("%d contents of %d are left", left, all)
+	}
+	if err := one.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	other := openStore(t, dir)
+	if _, _, err := s.Put(strings.NewReader("nobody's"), false); err != nil {
+		t.Fatal(err)
+	}
+	before := count()
+	if err := s.Sweep(); err != nil || count() != before {
+		t.Errorf("with another process: %d contents of %d are left, %v", count(), before, err)
+	}
+	other.Close()
+	if err := s.Sweep(); err != nil || count() != before-1 {
+		t.Errorf("alone again: %d contents of %d are left, %v", count(), before, err)
+	}
+}
+
 // One lock gives one digest in another time zone, with another umask, for another user.
 func TestDigestElsewhere(t *testing.T) {
 	if dir := os.Getenv("ENVIRONMENT_TEST_DIR"); dir != "" {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -288,8 +289,9 @@ func (t *Tree) names(dir string) error {
 	}
 	for _, name := range names {
 		at := path.Join(dir, name)
-		if _, ok := slices.BinarySearchFunc(t.members[1:], at,
-			func(m member, at string) int { return strings.Compare(m.Path, at) }); !ok {
+		// Another worker writes states meanwhile: nothing else of a member may be read.
+		if _, ok := sort.Find(len(t.members)-1,
+			func(i int) int { return strings.Compare(at, t.members[i+1].Path) }); !ok {
 			return t.changed(at, "it was added")
 		}
 	}
@@ -364,8 +366,7 @@ func (t *Tree) parse(data []byte) error {
 }
 
 // line reads a member's line. No path of an environment has a character that would be escaped. What the
-// digest
-// of the manifest vouches for was checked when it was made.
+// digest of the manifest vouches for was checked when it was made.
 func (m *member) line(line string) bool {
 	head, at, ok := strings.Cut(line, "  ")
 	kind, value, _ := strings.Cut(head, " ")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -224,11 +223,13 @@ func (c *Command) make(
 		return fault(err)
 	}
 	c.printNotes(made.Notes)
+	var before *environment.Locked
 	file, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		// Another command may have written the lock meanwhile.
 		if lock, err = c.lock(); err != nil {
 			return err
 		}
+		before = lock.Environments[name]
 		lock.Environments[name] = locked
 		if err := edit.SetEnvironment(name, key); err != nil {
 			return err
@@ -242,6 +243,11 @@ func (c *Command) make(
 	})
 	if err != nil {
 		return err
+	}
+	if before != nil && before.Digest != locked.Digest {
+		if err := c.drop(maker.Store, before.Digest, lock); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, report.Plural(count(locked), "package"),
 		report.Plural(locked.Files, "file"), locked.Digest)
@@ -325,6 +331,9 @@ func (c *Command) usedBy(name string) (scripts []string) {
 	return scripts
 }
 
+// Made is the state of an environment that is what it was made as.
+const Made = "made"
+
 // Row is an environment as list and show print it.
 type Row struct {
 	Name     string                `json:"name"`
@@ -399,7 +408,7 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 			return nil, err
 		}
 		locked := lock.Environments[name]
-		state := "made"
+		state := Made
 		var tree *environment.Tree
 		switch {
 		case locked == nil:
@@ -442,6 +451,9 @@ func (c *Command) tree(
 	}
 	return store.Tree(ctx, locked.Digest, locked.Variant(in.Path, in.Version, in.Digest))
 }
+
+// Rows returns the environments of the configuration.
+func (c *Command) Rows(ctx context.Context) ([]Row, error) { return c.rows(ctx, nil, false) }
 
 // List prints the environments of the configuration.
 func (c *Command) List(ctx context.Context) error {
@@ -580,7 +592,7 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 	}
 	bad := false
 	for _, r := range rows {
-		bad = bad || r.State != "made"
+		bad = bad || r.State != Made
 		if !c.JSON {
 			fmt.Fprintf(c.Out, "%s: %s\n", r.Name,
 				report.Printable(strings.Replace(r.State, "made", "unchanged", 1)))
@@ -594,6 +606,21 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 		return &exit.Error{Code: exit.Problems}
 	}
 	return err
+}
+
+// drop removes the files of an environment that a lock no longer names, unless a server has them open.
+func (c *Command) drop(store *environment.Store, gone digest.Digest, lock *environment.Lock) error {
+	for _, other := range lock.Environments {
+		if other.Digest == gone {
+			return nil
+		}
+	}
+	err := store.RemoveAll(gone)
+	if errors.Is(err, environment.ErrInUse) {
+		c.notef("skillsd: note: a server that runs has the earlier files open; they stay")
+		return nil
+	}
+	return errors.Join(err, store.Sweep())
 }
 
 // Remove drops an environment from configuration and lock, and its files if nothing else needs them.
@@ -619,28 +646,23 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 		edit.RemoveEnvironment(name)
 		return c.writeLock(lock)
 	})
-	if err != nil || gone == nil {
+	if err != nil {
 		return err
 	}
-	for _, other := range lock.Environments {
-		if other.Digest == gone.Digest {
-			return nil
+	if gone != nil {
+		state, err := c.Process.StateDir()
+		if err != nil {
+			return err
+		}
+		store, err := environment.Open(config.EnvironmentsDir(state))
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		if err := c.drop(store, gone.Digest, lock); err != nil {
+			return err
 		}
 	}
-	state, err := c.Process.StateDir()
-	if err != nil {
-		return err
-	}
-	store, err := environment.Open(config.EnvironmentsDir(state))
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	if err := store.RemoveAll(gone.Digest); errors.Is(err, environment.ErrInUse) {
-		c.notef("skillsd: note: a server that runs has it open; its files stay")
-	} else if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.Out, "removed %s\n", filepath.Base(name))
+	fmt.Fprintf(c.Out, "removed %s\n", name)
 	return nil
 }

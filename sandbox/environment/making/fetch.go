@@ -91,8 +91,8 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 	if err != nil {
 		return err
 	}
-	m.report("fetching %d packages", len(packages))
-	client, closeClient := newClient(ctx, targets)
+	m.report("fetching %s", packagesOf(len(packages), ""))
+	client, proxy, closeClient := newClient(ctx, targets)
 	defer closeClient()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -102,7 +102,7 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 	for range fetchers {
 		work.Go(func() {
 			for p := range queue {
-				if err := m.fetchOne(ctx, client, p); err != nil {
+				if err := m.fetchOne(ctx, client, proxy, p); err != nil {
 					failures <- err
 					stop()
 					return
@@ -128,7 +128,9 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 }
 
 // fetchOne fetches a package and keeps it if it has the digest and the size of the lock.
-func (m *Maker) fetchOne(ctx context.Context, client *http.Client, p *environment.Package) error {
+func (m *Maker) fetchOne(
+	ctx context.Context, client *http.Client, proxy *egress.Proxy, p *environment.Package,
+) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL, nil)
 	if err != nil {
 		return err
@@ -144,6 +146,9 @@ func (m *Maker) fetchOne(ctx context.Context, client *http.Client, p *environmen
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if refusal := unreachable(proxy); refusal != nil {
+			return refusal
+		}
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err
 		}
@@ -151,6 +156,9 @@ func (m *Maker) fetchOne(ctx context.Context, client *http.Client, p *environmen
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
+		if refusal := unreachable(proxy); refusal != nil {
+			return refusal
+		}
 		return refused(response.Status)
 	}
 	algorithm, want := p.Sum()
@@ -191,7 +199,7 @@ func (c *checked) Read(p []byte) (int, error) {
 // newClient returns a client that reaches the targets and nothing else, wherever it is redirected: through
 // the
 // proxy that scripts in a sandbox have.
-func newClient(ctx context.Context, targets []egress.Target) (*http.Client, func()) {
+func newClient(ctx context.Context, targets []egress.Target) (*http.Client, *egress.Proxy, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}
 	proxy := egress.New(egress.Config{Allow: targets, Total: 20_000, Bytes: 64 << 30})
@@ -201,7 +209,7 @@ func newClient(ctx context.Context, targets []egress.Target) (*http.Client, func
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy"}), DialContext: l.dial,
 		MaxIdleConnsPerHost: fetchers, DisableCompression: true,
 	}
-	return &http.Client{Transport: transport}, func() {
+	return &http.Client{Transport: transport}, proxy, func() {
 		transport.CloseIdleConnections()
 		stop()
 		served.Wait()

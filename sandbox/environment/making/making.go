@@ -79,6 +79,14 @@ func (m *Maker) report(format string, args ...any) {
 	}
 }
 
+// packagesOf is a number of packages in words.
+func packagesOf(n int, kind string) string {
+	if n == 1 {
+		return "1 package" + kind
+	}
+	return fmt.Sprint(n, " packages", kind)
+}
+
 // ParseIndex reads the URL of an index and returns the hosts that it and its files are at.
 func ParseIndex(index string) ([]egress.Target, error) {
 	u, err := url.Parse(index)
@@ -193,14 +201,38 @@ func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 	return result, proxy, err
 }
 
+// unreachable returns why a proxy made no connection, nil if it made all.
+func unreachable(proxy *egress.Proxy) error {
+	const hint = "see whether this machine reaches it, or name another index in the configuration: index: " +
+		"{python: URL}, or node"
+	for _, c := range proxy.Connections() {
+		host := c.Host[:min(len(c.Host), 100)]
+		switch c.Refused {
+		case "":
+		case egress.NotResolved:
+			return &Error{Code: IndexRefused,
+				Message: "the index cannot be reached: " + host + " has no address",
+				Remedy:  hint}
+		case egress.NotReached:
+			return &Error{Code: IndexRefused,
+				Message: "the index cannot be reached: nothing answers at " + host,
+				Remedy:  hint}
+		case egress.NotPublic:
+			return &Error{Code: IndexRefused, Message: host + " leads to a private address",
+				Remedy: "if it is the index you mean, name it by that address"}
+		default:
+			return &Error{Code: IndexRefused,
+				Message: fmt.Sprintf("the index leads to %q, which is not its host: %s",
+					host, c.Refused), Remedy: "use an index that serves its files itself"}
+		}
+	}
+	return nil
+}
+
 // failed returns why a package manager did not resolve: the last line that says so.
 func failed(result *sandbox.Result, proxy *egress.Proxy) error {
-	for _, c := range proxy.Connections() {
-		if c.Refused != "" && c.Refused != egress.NotReached {
-			return &Error{Code: IndexRefused,
-				Message: fmt.Sprintf("the index leads to %.100q, which is not its host: %s",
-					c.Host, c.Refused)}
-		}
+	if err := unreachable(proxy); err != nil {
+		return err
 	}
 	if result.Outcome != sandbox.Exited {
 		return &Error{Code: ResolveFailed, Message: "the package manager ended with " +

@@ -85,7 +85,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	if _, err := os.Stat(certificates); err == nil {
 		argv = append(argv, "--cafile="+certificates)
 	}
-	m.report("resolving %d packages of npm at %s", len(asked), index)
+	m.report("resolving %s at %s", packagesOf(len(asked), " of npm"), index)
 	result, proxy, err := m.manage(ctx, &sandbox.Cmd{
 		Argv: argv, Interpreter: in, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceRW, Dir: work},
 	}, index)

@@ -42,7 +42,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 	}
 	argv = append(argv, "install", "--quiet", "--dry-run", "--ignore-installed", "--break-system-packages",
 		"--only-binary", ":all:", "--report", "-", "--index-url", index, "--")
-	m.report("resolving %d packages of Python at %s", len(asked), index)
+	m.report("resolving %s at %s", packagesOf(len(asked), " of Python"), index)
 	run := func(argv []string) (*sandbox.Result, error) {
 		cmd := &sandbox.Cmd{Argv: append(argv, asked...), Interpreter: in,
 			Env: []string{"PIP_CONFIG_FILE=/dev/null"}}
@@ -164,7 +164,7 @@ func (m *Maker) derive(
 	if len(modules) == 0 {
 		return nil
 	}
-	m.report("compiling %d modules", len(modules))
+	m.report("compiling modules: %d", len(modules))
 	compiled, err := m.compile(ctx, st, modules, in)
 	if err != nil {
 		// A run without compiled modules takes longer, and does the same.
