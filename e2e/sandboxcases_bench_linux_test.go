@@ -301,7 +301,7 @@ func (b *caseBench) result(answer toolResult) caseResult {
 	r := caseResult{
 		Outcome: out.Skillsd.Outcome, Exit: -1, Signal: out.Skillsd.Signal, Stdout: out.Stdout, Stderr: out.Stderr,
 		StdoutBytes: out.Skillsd.Stdout.Bytes, StdoutTruncated: out.Skillsd.Stdout.Truncated,
-		WallMS: out.Skillsd.DurationMS, OOM: out.Skillsd.Outcome == "memory_limit",
+		WallMS: out.Skillsd.DurationMS / int64(*slow), OOM: out.Skillsd.Outcome == "memory_limit",
 	}
 	if out.ExitCode != nil {
 		r.Exit = *out.ExitCode

@@ -107,6 +107,7 @@ func testMemory(t *testing.T, f *fixture) {
 			cmd := f.command(t, "memory.py", how)
 			cmd.Limits.Memory = 256 << 20
 			cmd.Limits.File = 1 << 30
+			cmd.Limits.Timeout *= 4 // half a million mappings take minutes in a machine that is emulated
 			if how == "tables" && f.has(OwnKernel) {
 				cmd.Limits.Timeout = 20 * time.Second // it will be needed
 			}
