@@ -80,20 +80,26 @@ func TestHiddenSkill(t *testing.T) {
 		"narrowed legacy": withMeta(legacy, metaProfile, "narrow"), "narrowed modern": withMeta(modern, metaProfile, "narrow"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProbe(t, files, probeOptions{policy: policy.Config{Profiles: []policy.Profile{profile}}})
+			allowed, err := policy.ParseAllowlist([]string{"shy:scripts/x.sh", "pdf:scripts/x.sh", "pdf/inner:scripts/x.sh"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newProbe(t, files, probeOptions{policy: policy.Config{Profiles: []policy.Profile{profile}, Allowlist: allowed}})
 			complete := func(value string) object {
 				return object{"ref": object{"type": "ref/resource", "uri": templateURI}, "argument": object{"name": templateVariable, "value": value}}
 			}
-			// The record of what there was, which a narrowed call cannot read.
+			// The records of what there was and what may run, which a narrowed call cannot read.
 			registry := func(era string, words ...string) {
 				if strings.HasPrefix(name, "narrowed") {
 					return
 				}
-				var content struct{ Contents []struct{ Text string } }
-				p.must(era, methodReadResource, object{"uri": session.ArtifactBase + "skill-registry.json"}, &content)
-				for _, word := range []string{"pdf", "shy", "inner"} {
-					if got := content.Contents[0].Text; strings.Contains(got, word) != slices.Contains(words, word) {
-						t.Errorf("that the registry names %s is wrong: %s", word, got)
+				for _, file := range []string{"skill-registry.json", "policy-snapshot.json"} {
+					var content struct{ Contents []struct{ Text string } }
+					p.must(era, methodReadResource, object{"uri": session.ArtifactBase + file}, &content)
+					for _, word := range []string{"pdf", "shy", "inner"} {
+						if got := content.Contents[0].Text; strings.Contains(got, word) != slices.Contains(words, word) {
+							t.Errorf("that %s names %s is wrong: %s", file, word, got)
+						}
 					}
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
@@ -21,7 +23,7 @@ type Viewer struct {
 	Remote   bool                       // sandbox paths take the place of those of this machine
 	Released func(outputID string) bool // whether the output of a run may be seen
 	Shows    func(file string) bool     // whether a file of outputs may be seen
-	Hides    func(skill string) bool    // whether the registry does not have a skill; nil: it has all
+	Hides    func(skill string) bool    // whether registry and policy do not name a skill; nil: they name all
 }
 
 // Project writes the content of a file as a caller is to see it. What needs no change stays byte for
@@ -33,10 +35,11 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 			key = l.key
 		}
 	}
+	registry, policy := name == provenance.RegistryFile, name == provenance.PolicySnapshotFile
 	switch {
 	case name == provenance.EventsFile:
 		return v.projectEvents(r, w)
-	case key == "" && (name != provenance.RegistryFile || !v.Remote && v.Hides == nil):
+	case key == "" && !(registry && v.Remote) && !((registry || policy) && v.Hides != nil):
 		_, err := io.Copy(w, r)
 		return err
 	}
@@ -45,6 +48,8 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	case err != nil:
 	case key != "":
 		data, err = v.projectView(name, key, data)
+	case policy:
+		data, err = v.projectPolicy(data)
 	default:
 		data, err = v.projectRegistry(data)
 	}
@@ -264,6 +269,42 @@ func Pathless(x *RunExtension) *RunExtension {
 		copied.Interpreter = &Interpreter{Version: x.Interpreter.Version, Digest: x.Interpreter.Digest}
 	}
 	return &copied
+}
+
+// projectPolicy leaves out what names a hidden skill, or a file in its directory.
+func (v *Viewer) projectPolicy(data []byte) ([]byte, error) {
+	var p PolicySnapshot
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.PolicySnapshotFile, err)
+	}
+	hidden := func(skill, file string) bool {
+		at := path.Join(skill, file)
+		for at != "." && at != "/" && !v.Hides(at) {
+			at = path.Dir(at)
+		}
+		return at != "." && at != "/"
+	}
+	script := func(s AllowedScript) bool { return hidden(s.Skill, s.Path) }
+	p.SkillScripts.AllowedScripts = slices.DeleteFunc(p.SkillScripts.AllowedScripts, script)
+	if x := p.Skillsd; x != nil {
+		x.LoadedSkills = slices.DeleteFunc(x.LoadedSkills,
+			func(s LoadedSkill) bool { return hidden(s.Path, "") })
+		x.Allowlist = slices.DeleteFunc(x.Allowlist,
+			func(e AllowlistEntry) bool { return hidden(e.Skill, e.Path) })
+		x.TrustDiagnostics = slices.DeleteFunc(x.TrustDiagnostics,
+			func(d TrustDiagnostic) bool { return hidden(d.Skill, d.Path) })
+	}
+	for _, profile := range p.Subagents.ProfileConfigs {
+		for _, names := range []*List[string]{profile.SkillNames, profile.AllowedSkills} {
+			if names != nil {
+				*names = slices.DeleteFunc(*names, func(skill string) bool { return hidden(skill, "") })
+			}
+		}
+		if profile.AllowedScripts != nil {
+			*profile.AllowedScripts = slices.DeleteFunc(*profile.AllowedScripts, script)
+		}
+	}
+	return provenance.EncodePretty(p)
 }
 
 // projectRegistry leaves out what is hidden, and puts sandbox paths in the place of host paths for a remote
