@@ -27,6 +27,15 @@ type Runner interface {
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
 }
 
+// Enforced returns limits as r enforces them: those that it does not count, such as files that memory alone
+// bounds, are 0. All limits are the same if r does not say, or is nil.
+func Enforced(r Runner, l Limits) Limits {
+	if says, ok := r.(interface{ Enforced(Limits) Limits }); ok {
+		return says.Enforced(l)
+	}
+	return l
+}
+
 // Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
 // directories of Packages, which must stay open until Run returns.
 type Cmd struct {
@@ -197,7 +206,7 @@ type Result struct {
 	Writes    []Write  // staged workspace only, in the order they were applied
 	Duration  time.Duration
 	Backend   string
-	Limits    Limits // as enforced
+	Limits    Limits // as enforced: 0 for what the backend does not count, see Enforced
 	Mediation []byte // CfcSandboxResult of a runtime that labels its output, or nil
 }
 

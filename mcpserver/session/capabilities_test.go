@@ -52,6 +52,11 @@ func TestCapabilities(t *testing.T) {
 		}
 		return "/usr/bin/" + name
 	}
+	inner := b.cfg.Runner
+	b.cfg.Runner = func(ctx context.Context) (sandbox.Runner, error) {
+		r, err := inner(ctx)
+		return uncounted{r}, err
+	}
 	b.cfg.Facts.Enforces = func() (memory, processes string) { return "cgroup v1", "resource limit" }
 	b.load("demo")
 	b.Current().background.Wait()
@@ -71,9 +76,20 @@ func TestCapabilities(t *testing.T) {
 	if x := got.CFC.Sandbox.Skillsd; x.Memory != "cgroup v1" || x.Processes != "resource limit" {
 		t.Errorf("sandbox = %+v", x)
 	}
+	if l := got.CFC.Sandbox.Skillsd.Limits; l.Inodes != 0 || l.Files == 0 {
+		t.Errorf("limits = %+v, want those that the sandbox enforces", l)
+	}
 	if c := got.CFC; c.Sandbox.Kind != "fake" || c.Sandbox.DefaultWorkingDirectory != "/out" || len(c.Mounts.HostBinds) != 1 || c.Mounts.Workspace.Present || c.Mode != "enforce-explicit" {
 		t.Errorf("cfc = %+v", c)
 	}
+}
+
+// uncounted is a runner that counts no files.
+type uncounted struct{ sandbox.Runner }
+
+func (uncounted) Enforced(l sandbox.Limits) sandbox.Limits {
+	l.Inodes = 0
+	return l
 }
 
 // A server that offers no script asks for no sandbox and starts nothing.

@@ -477,7 +477,7 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 	case err == nil:
 		return result, nil
 	case ctx.Err() != nil:
-		return canceled(backend, r.cmd.Limits), nil
+		return canceled(backend, sandbox.Enforced(runner, r.cmd.Limits)), nil
 	}
 	return nil, sandboxError(err)
 }

@@ -299,7 +299,8 @@ type Connection struct {
 	Ended    string `json:"ended,omitempty"`   // why it was cut; empty if an end closed it
 }
 
-// RunLimits are the limits of a run.
+// RunLimits are the limits of a run that its sandbox enforces. One that is 0 or absent is not counted: memory
+// alone bounds it.
 type RunLimits struct {
 	TimeoutMS   int64 `json:"timeoutMs"`
 	MemoryBytes int64 `json:"memoryBytes"` // of all processes together

@@ -15,7 +15,8 @@
 //   - A staged workspace needs a server that is root: bubblewrap has no overlay whose upper layer can
 //     be read afterwards, so an ordinary user's command is refused, not run with less.
 //   - The number of files in /tmp is bounded by memory alone: bubblewrap's tmpfs has no such limit. Empty
-//     files take memory of the kernel, which cgroups count; samples count a kibibyte each.
+//     files take memory of the kernel, which cgroups count; samples count a kibibyte each. Results state no
+//     limit on files, though it holds for the changes to a staged workspace.
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
 //   - The path of the tree on its own file system can be read from /proc/self/mountinfo.

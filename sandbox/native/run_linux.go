@@ -59,7 +59,7 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 		done:   make(chan struct{}),
 	}
 	if ctx.Err() != nil {
-		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: e.limits}, nil
+		return &sandbox.Result{Outcome: sandbox.Canceled, Limits: r.Enforced(e.limits)}, nil
 	}
 	if err := cmd.Check(); err != nil {
 		return nil, err
@@ -125,6 +125,19 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 	}
 	res.Duration = time.Since(e.began)
 	return res, nil
+}
+
+// Enforced returns limits as the runner enforces them, see [sandbox.Enforced]: what a [Builder] makes has
+// file
+// systems of its own, without a limit on files, and a guest's kernel counts no processes.
+func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
+	if r.builder != nil {
+		l.Inodes = 0
+		if r.builder.Setting() == pidone.Guest {
+			l.PIDs = 0
+		}
+	}
+	return l
 }
 
 // supervise lets the command start, reads its output and watches it, and returns once its processes are
@@ -247,7 +260,7 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 
 // result returns what the run did, after no process of it is left.
 func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
-	res := &sandbox.Result{Limits: e.limits}
+	res := &sandbox.Result{Limits: e.runner.Enforced(e.limits)}
 	cause := e.cause.Load()
 	switch {
 	case e.report.cwd != "":

@@ -9,7 +9,8 @@
 //
 // The guarantees of package native hold here too, except for these points:
 //
-//   - Processes and threads are bounded by memory alone: gVisor has no limit for them.
+//   - Processes and threads are bounded by memory alone: gVisor has no limit for them. Results
+//     state 0 as their limit.
 //   - The memory of a run is the memory of gVisor's kernel process, without the 50 MiB or so that it needs
 //     from the start, and with what it needs later for the guest's sake. A run over the limit is ended.
 //   - There is no network proxy: a command that was granted a network is refused.
@@ -17,7 +18,8 @@
 //     no file of the host, and cannot read files that only their owner may read.
 //   - The files in /out are lost if a run is ended from outside.
 //   - The directories on the way to a cache are scratch space of 16 MiB each.
-//   - The number of files in /tmp, /dev/shm and /out is bounded by memory alone.
+//   - The number of files in /tmp, /dev/shm and /out is bounded by memory alone. Results state no
+//     limit on files, though it holds for the changes to a staged workspace.
 //   - /proc, /sys and the devices are the guest kernel's, and show more names than native does. A command
 //     may end process 1 of its guest, and the guest with it, which then counts as ended by a signal.
 //   - Landlock does not exist in the guest.

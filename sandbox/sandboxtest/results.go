@@ -31,9 +31,22 @@ func testResults(t *testing.T, f *fixture) {
 	if res.Backend != f.runner.Name() || res.Duration <= 0 {
 		t.Errorf("Backend, Duration = %q, %v", res.Backend, res.Duration)
 	}
+	// A limit that is not counted is not stated either.
 	want := sandbox.Limits{Timeout: time.Minute}.WithDefaults()
+	if f.has(NoInodeLimit) {
+		want.Inodes = 0
+	}
+	if f.has(NoProcessLimit) {
+		want.PIDs = 0
+	}
 	if diff := cmp.Diff(want, res.Limits); diff != "" {
 		t.Errorf("Limits (-want +got):\n%s", diff)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	res, err := f.runner.Run(over, f.script(t, "late.sh", "echo BREACH"))
+	if err != nil || res.Outcome != sandbox.Canceled || res.Limits != want {
+		t.Errorf("Run of an ended context = %+v, %v, want canceled with %+v", res, err, want)
 	}
 
 	res = f.run(t, f.script(t, "signal.sh", "kill -SEGV $$"))

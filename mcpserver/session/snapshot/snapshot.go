@@ -242,7 +242,7 @@ func (s *Source) describeSandbox(ctx context.Context) (*cfharness.SandboxDescrip
 		}
 		return d, nil
 	}
-	d.Kind = runner.Name()
+	d.Kind, d.Skillsd.Limits = runner.Name(), Limits(sandbox.Enforced(runner, limits))
 	if s.Facts.Enforces != nil {
 		d.Skillsd.Memory, d.Skillsd.Processes = s.Facts.Enforces()
 	}
