@@ -516,26 +516,27 @@ func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 }
 
 // Under a low limit of descriptors, a burst of new sessions is answered: each call succeeds, or is answered
-// that the server is busy and when to call again.
+// that the server is busy and when to call again. There are never more records open than the limit has room for,
+// those of sessions that are ending too.
 func TestHTTPBurstOfSessions(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
 	const clients = 150
 	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", stateDir(t), "--log-format", "json",
-		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--rate-limit", "0",
-		"--skills-root", tree(t, demoSkill())))
+		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
+		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
 	s := &site{process: p, client: &http.Client{Timeout: patience}}
 	s.url = "http://" + s.addr() + "/mcp"
-	served := 0
+	served, most := 0, mostRecords(t, p.cmd.Process.Pid)
 	for range 2 {
 		answers := make(chan string, clients)
-		for range clients {
+		for client := range clients {
 			go func() {
 				body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"demo"},` +
 					`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},` +
 					`"io.modelcontextprotocol/clientCapabilities":{}}}}`
-				response, err := (&caller{site: s}).do(context.Background(), "POST", body, "Mcp-Protocol-Version", "2026-07-28",
+				response, err := (&caller{site: s, token: fmt.Sprintf("p%d-token", client%4)}).do(context.Background(), "POST", body, "Mcp-Protocol-Version", "2026-07-28",
 					"Mcp-Method", "tools/call", "Mcp-Name", "load_skill")
 				if err != nil {
 					answers <- err.Error()
@@ -565,11 +566,49 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d calls were served", served, 2*clients)
+	t.Logf("%d of %d calls were served, %d records were open at most", served, 2*clients, most())
 	if served == 0 {
 		t.Error("no call was served")
+	}
+	if n := most(); n > 256/8 {
+		t.Errorf("%d records were open at once, at most %d may be under a limit of 256 descriptors", n, 256/8)
 	}
 	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
 	}
+}
+
+// mostRecords looks at what a process has open until most is called, which returns how many records there were at
+// most; 0 where a system does not show that.
+func mostRecords(t *testing.T, pid int) (most func() int) {
+	t.Helper()
+	stop, found := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n, dir, before := 0, fmt.Sprintf("/proc/%d/fd", pid), map[string]bool{}
+		for {
+			records, both := map[string]bool{}, 0
+			entries, _ := os.ReadDir(dir)
+			for _, e := range entries {
+				target, _ := os.Readlink(filepath.Join(dir, e.Name()))
+				_, record, ok := strings.Cut(target, "/sessions/ses_")
+				if record, _, _ = strings.Cut(record, "/"); ok && !records[record] {
+					records[record] = true
+					if before[record] {
+						both++ // it was open between the looks, as one may end and another begin during each
+					}
+				}
+			}
+			n, before = max(n, both), records
+			select {
+			case <-stop:
+				found <- n
+				return
+			default:
+			}
+		}
+	}()
+	return sync.OnceValue(func() int {
+		close(stop)
+		return <-found
+	})
 }
