@@ -522,8 +522,8 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
-	const clients = 150
-	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", stateDir(t), "--log-format", "json",
+	const clients, files = 250, 512
+	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", stateDir(t), "--log-format", "json",
 		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
 		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
 	s := &site{process: p, client: &http.Client{Timeout: patience}}
@@ -570,8 +570,8 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 	if served == 0 {
 		t.Error("no call was served")
 	}
-	if n := most(); n > 256/8 {
-		t.Errorf("%d records were open at once, at most %d may be under a limit of 256 descriptors", n, 256/8)
+	if n := most(); n > files/8 {
+		t.Errorf("%d records were open at once, at most %d may be under a limit of %d descriptors", n, files/8, files)
 	}
 	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
