@@ -220,6 +220,20 @@ func (t *Tree) Verify(ctx context.Context) error {
 	return t.verify(ctx)
 }
 
+// Rehash hashes every file, whatever it looks like.
+//
+// Errors: *ChangedError; errors of ctx.
+func (t *Tree) Rehash(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.members {
+		if m := &t.members[i]; m.Kind != directory { // whose names are all there is to it
+			m.seen = state{}
+		}
+	}
+	return t.verify(ctx)
+}
+
 func (t *Tree) verify(ctx context.Context) error {
 	begin := time.Now()
 	renewed, err := t.walk(ctx, func(*member) bool { return true })

@@ -418,7 +418,7 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 		default:
 			tree, err = c.tree(ctx, store, locked)
 			if err == nil && full {
-				err = tree.Verify(ctx)
+				err = tree.Rehash(ctx)
 			}
 			_, changed := errors.AsType[*environment.ChangedError](err)
 			switch {
