@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -138,4 +139,27 @@ func groupsOf(t *testing.T, p *process) []string {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// A descriptor that the server's own parent left open reaches none of the programs that the server starts.
+func TestNothingIsHandedOn(t *testing.T) {
+	open, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	cmd := exec.Command(binary, "serve", "--config", os.DevNull, "--state", stateDir(t), "--no-default-roots",
+		"--skills-root", tree(t, map[string]string{"a/SKILL.md": "---\nname: a\ndescription: A skill.\n---\n"}))
+	cmd.ExtraFiles = []*os.File{open}
+	p := start(t, cmd)
+	p.initialize()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/3", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, flags, _ := strings.Cut(string(info), "flags:")
+	bits, err := strconv.ParseUint(strings.Fields(flags)[0], 8, 32)
+	if err != nil || bits&syscall.O_CLOEXEC == 0 {
+		t.Errorf("descriptor 3, which the server inherited, is inherited again: %v\n%s", err, info)
+	}
 }

@@ -23,12 +23,16 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/sandbox/host"
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
 func main() {
 	// This binary also starts sandboxed scripts; then the next line does not return.
 	native.MaybeHelper()
+	// No program that a sandbox is built with gets what this process was started with. A helper hands such
+	// descriptors on, so this comes after it.
+	host.Disinherit()
 	// A client that closed its end is like the end of the input, not a reason to die.
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}

@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Disinherit does nothing: this system cannot mark all descriptors at once.
+func Disinherit() {}
+
 // attributes make a command the leader of a session, without a terminal. It outlives a server that is
 // killed.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }

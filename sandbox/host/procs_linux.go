@@ -10,11 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes make a command the leader of a session, without a terminal, that ends with the server. A
-// command would inherit the descriptors that the server got from its parent, unlike those that the server
-// opened itself: from this call on it does not, on kernels that can mark them at once, from Linux 5.11.
+// Disinherit keeps every descriptor that this process has now from the programs that it starts, except for
+// the three standard ones. Those that it opened itself are kept anyway, those of its own parent are not. It
+// does nothing before Linux 5.11, which cannot mark them all at once.
+func Disinherit() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
+
+// attributes make a command the leader of a session, without a terminal, that ends with the server. It
+// inherits nothing, whatever the server's main did.
 func attributes() *syscall.SysProcAttr {
-	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	Disinherit()
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 

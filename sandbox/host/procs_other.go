@@ -9,6 +9,9 @@ import (
 
 const supported = false
 
+// Disinherit does nothing: this system's programs inherit only what they are given.
+func Disinherit() {}
+
 func attributes() *syscall.SysProcAttr { return nil }
 
 func awaitEnd(int) bool { return false }

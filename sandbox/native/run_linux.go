@@ -128,8 +128,7 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 }
 
 // Enforced returns limits as the runner enforces them, see [sandbox.Enforced]: what a [Builder] makes has
-// file
-// systems of its own, without a limit on files, and a guest's kernel counts no processes.
+// file systems of its own, without a limit on files, and a guest's kernel counts no processes.
 func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
 	if r.builder != nil {
 		l.Inodes = 0
