@@ -158,7 +158,8 @@ func New(cfg Config) *Sessions {
 	s.places = slots.NewPlaces(s.cfg.MaxRemote)
 	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
-	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
+	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
+		s.openIDs)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
@@ -383,6 +384,20 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	}
 	ses.raised.Raise(call.Mode)
 	return ses, nil
+}
+
+// openIDs returns the ids of the sessions that are open.
+func (s *Sessions) openIDs() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := map[string]bool{}
+	for _, ses := range s.keyed {
+		ids[ses.id] = true
+	}
+	if s.process != nil {
+		ids[s.process.id] = true
+	}
+	return ids
 }
 
 // Current returns the session of the process, or nil before its first call.

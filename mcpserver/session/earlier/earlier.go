@@ -131,6 +131,9 @@ type Index struct {
 	records provenance.Reader
 	logger  *slog.Logger
 	now     func() time.Time
+	// open returns the ids of the sessions that this process has open: [Index.Add] and [Index.AddName] say what
+	// is to be known of them when they end, and their records are long and change all the time.
+	open func() map[string]bool
 
 	scanning sync.Mutex // held while the records are looked through
 	mu       sync.Mutex // taken last, and held only for a look
@@ -145,9 +148,11 @@ type name struct {
 	until time.Time
 }
 
-// New returns an index of the sessions in records. Nothing is read before something is looked up.
-func New(records provenance.Reader, logger *slog.Logger, now func() time.Time) *Index {
-	return &Index{records: records, logger: logger, now: now, known: map[string]*Session{},
+// New returns an index of the sessions in records but for those that open returns the ids of. Nothing is read
+// before something is looked up.
+func New(records provenance.Reader, logger *slog.Logger, now func() time.Time,
+	open func() map[string]bool) *Index {
+	return &Index{records: records, logger: logger, now: now, open: open, known: map[string]*Session{},
 		names: map[Key]name{}}
 }
 
@@ -205,12 +210,14 @@ func (x *Index) By(ctx context.Context, key Key) (latest *Session) {
 
 // scan adds the sessions to the index that were recorded since the last scan, or within Life.
 func (x *Index) scan(ctx context.Context) {
+	asked := x.now()
 	x.scanning.Lock()
 	defer x.scanning.Unlock()
 	now := x.now()
 	x.mu.Lock()
 	last := x.scanned
-	due := last.IsZero() || now.Sub(last) >= ScanEvery
+	// A scan that began while this call waited has seen all that it may find.
+	due := last.IsZero() || now.Sub(last) >= ScanEvery && last.Before(asked)
 	if due {
 		x.scanned = now
 		maps.DeleteFunc(x.known, func(_ string, p *Session) bool { return !now.Before(p.Until) })
@@ -225,7 +232,11 @@ func (x *Index) scan(ctx context.Context) {
 		since = last.Add(-ScanEvery) // the times of files are less exact than clocks
 	}
 	each, looked, newer := map[string]int{}, map[string]int{}, map[Key]bool{}
+	open := x.open()
 	for found, err := range x.records.Sessions(ctx, since) {
+		if open[found.ID] {
+			continue
+		}
 		if err == nil {
 			if looked[found.Principal]++; looked[found.Principal] <= MaxEach {
 				x.addName(ctx, found.ID, newer)

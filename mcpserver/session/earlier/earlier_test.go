@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,16 +21,19 @@ import (
 // counted counts the records that are opened in a store.
 type counted struct {
 	provenance.Reader
-	lists, records int
+	lists, records atomic.Int64
+	listing        func() // called during each list; may be nil
 }
 
 func (c *counted) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
-	c.lists++
+	if c.lists.Add(1); c.listing != nil {
+		c.listing()
+	}
 	return c.Reader.Sessions(ctx, since)
 }
 
 func (c *counted) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
-	c.records++
+	c.records.Add(1)
 	return c.Reader.Events(ctx, q)
 }
 
@@ -40,6 +44,7 @@ type bench struct {
 	store provenance.Store
 	reads *counted
 	now   time.Time
+	open  map[string]bool
 }
 
 func newBench(t *testing.T) *bench {
@@ -49,7 +54,7 @@ func newBench(t *testing.T) *bench {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	b := &bench{t: t, store: store, reads: &counted{Reader: store}, now: time.Now()}
-	b.Index = New(b.reads, slog.New(slog.DiscardHandler), func() time.Time { return b.now })
+	b.Index = New(b.reads, slog.New(slog.DiscardHandler), func() time.Time { return b.now }, func() map[string]bool { return b.open })
 	return b
 }
 
@@ -130,17 +135,57 @@ func TestGuessesCostLittle(t *testing.T) {
 			t.Errorf("found %+v", p)
 		}
 	}
-	if b.reads.lists != 1 || b.reads.records != MaxEach {
-		t.Errorf("50 guesses read %d lists and %d records", b.reads.lists, b.reads.records)
+	if b.reads.lists.Load() != 1 || b.reads.records.Load() != MaxEach {
+		t.Errorf("50 guesses read %d lists and %d records", b.reads.lists.Load(), b.reads.records.Load())
 	}
 	b.now = b.now.Add(2 * ScanEvery)
 	b.Named(t.Context(), "guess", "alice")
-	if b.reads.lists != 2 {
-		t.Errorf("%d lists were read", b.reads.lists)
+	if b.reads.lists.Load() != 2 {
+		t.Errorf("%d lists were read", b.reads.lists.Load())
 	}
 }
 
 // TestForgotten: what nobody can continue any more is not remembered.
+// Calls that waited for a scan do not scan again, however long it took: it began after they came.
+func TestCallsShareAScan(t *testing.T) {
+	b := newBench(t)
+	b.record("s1", "alice", provenance.SessionInfo{ClientSession: "c"}, "")
+	asked, found := make(chan bool), make(chan string)
+	var calls, passed atomic.Int64
+	x := New(b.reads, slog.New(slog.DiscardHandler), func() time.Time {
+		if calls.Add(1) == 3 { // the first call asked twice
+			defer close(asked)
+		}
+		return b.now.Add(time.Duration(passed.Load()))
+	}, func() map[string]bool { return nil })
+	b.reads.listing = func() {
+		go func() { found <- x.Named(t.Context(), "c", "alice") }()
+		<-asked
+		passed.Add(int64(2 * ScanEvery))
+	}
+	if id := x.Named(t.Context(), "c", "alice"); id != "s1" {
+		t.Errorf("Named = %q", id)
+	}
+	if id := <-found; id != "s1" || b.reads.lists.Load() != 1 {
+		t.Errorf("the call that waited found %q, %d lists were read", id, b.reads.lists.Load())
+	}
+}
+
+// The long records of sessions that this process has open are not read for each call that may be of an earlier
+// one.
+func TestOpenSessionsAreNotRead(t *testing.T) {
+	b := newBench(t)
+	b.record("s1", "alice", provenance.SessionInfo{ClientSession: "c1"}, "")
+	b.record("s2", "alice", provenance.SessionInfo{ClientSession: "c2"}, "")
+	b.open = map[string]bool{"s1": true}
+	if id := b.Named(t.Context(), "c2", "alice"); id != "s2" {
+		t.Errorf("Named = %q", id)
+	}
+	if read := b.reads.records.Load(); read != 2 { // the first event, when it is found and when it is named
+		t.Errorf("%d records were read", read)
+	}
+}
+
 func TestForgotten(t *testing.T) {
 	b := newBench(t)
 	b.record("one", "alice", provenance.SessionInfo{ClientSession: "c1"}, "H")
