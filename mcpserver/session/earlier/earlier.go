@@ -131,7 +131,8 @@ type Index struct {
 	records provenance.Reader
 	logger  *slog.Logger
 	now     func() time.Time
-	// open returns the ids of the sessions that this process has open: [Index.Add] and [Index.AddName] say what
+	// open returns the ids of the sessions that this process has open: [Index.Add] and [Index.AddName] say
+	// what
 	// is to be known of them when they end, and their records are long and change all the time.
 	open func() map[string]bool
 
