@@ -131,9 +131,8 @@ type Index struct {
 	records provenance.Reader
 	logger  *slog.Logger
 	now     func() time.Time
-	// open returns the ids of the sessions that this process has open: [Index.Add] and [Index.AddName] say
-	// what
-	// is to be known of them when they end, and their records are long and change all the time.
+	// open returns the ids of the sessions that this process has open: their records are long and change all
+	// the time, and Add and AddName say what is to be known of them when they end.
 	open func() map[string]bool
 
 	scanning sync.Mutex // held while the records are looked through
