@@ -87,7 +87,7 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 		because("disabled by the operator")
 		return status
 	}
-	if missing := s.opts.missing(&sk.Frontmatter.Requires); len(missing) > 0 {
+	if missing := s.opts.missing(sk); len(missing) > 0 {
 		status.State, status.Reasons = StateUnavailable, missing
 		return status
 	}
@@ -111,7 +111,8 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 const maxMissing = 20
 
 // missing returns what a skill requires and the host does not have.
-func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
+func (o *ScanOptions) missing(sk *Skill) (missing []string) {
+	r := &sk.Frontmatter.Requires
 	need := func(names []string, has func(string) bool, format string) {
 		for _, name := range names {
 			if has != nil && len(missing) < maxMissing && isName(name) && !has(name) {
@@ -120,7 +121,11 @@ func (o *ScanOptions) missing(r *frontmatter.Requires) (missing []string) {
 		}
 	}
 	need(r.Commands, o.HasCommand, "requires the command %q, which is not on PATH")
-	need(r.Env, o.HasEnv, "requires the environment variable %q, which is not set")
+	hasEnv := o.HasEnv
+	if hasEnv != nil && o.HasSecret != nil {
+		hasEnv = func(name string) bool { return o.HasEnv(name) || o.HasSecret(sk.Path, name) }
+	}
+	need(r.Env, hasEnv, "requires the environment variable %q, which is not set")
 	return missing
 }
 

@@ -27,6 +27,7 @@ func TestStatus(t *testing.T) {
 		"quiet/SKILL.md":    withFields("quiet", "user-invocable: false"),
 		"needs/SKILL.md":    withFields("needs", "metadata:", "  requires: have lack"),
 		"vendor/SKILL.md":   withFields("vendor", "metadata:", "  openclaw:", "    requires:", "      bins: [have]", "      env: [SET, UNSET]"),
+		"granted/SKILL.md":  withFields("granted", "metadata:", "  openclaw:", "    requires:", "      env: [SET, UNSET]"),
 		"top/SKILL.md":      withFields("top", "requires:", "  bins: [lack]"),
 		"prose/SKILL.md":    withFields("prose", "requires:", "  bins: [have (any version)]", "  env:", "    - 'KEY (optional): a key'"),
 		"words/SKILL.md":    withFields("words", "requires: some other skill"),
@@ -36,6 +37,7 @@ func TestStatus(t *testing.T) {
 		Disabled: []string{"switched-off", "nobody"}, Pinned: []string{"plain"}, NameOnly: []string{"quiet"},
 		HasCommand: func(name string) bool { return name == "have" },
 		HasEnv:     func(name string) bool { return name == "SET" },
+		HasSecret:  func(path, name string) bool { return path == "granted" && name == "UNSET" },
 	}
 	snapshot := scan(t, opts, skills.Root{Dir: base, Tier: skills.TierUser})
 	want := map[string]skills.Status{
@@ -44,6 +46,7 @@ func TestStatus(t *testing.T) {
 		"quiet":    {State: skills.StateEnabled, NameOnly: true, Reasons: []string{"no prompt, user-invocable is false", "name only, by the operator"}},
 		"needs":    {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
 		"vendor":   {State: skills.StateUnavailable, Reasons: []string{`requires the environment variable "UNSET", which is not set`}},
+		"granted":  {State: skills.StateEnabled},
 		"top":      {State: skills.StateUnavailable, Reasons: []string{`requires the command "lack", which is not on PATH`}},
 		"prose":    {State: skills.StateEnabled},
 		"words":    {State: skills.StateEnabled},

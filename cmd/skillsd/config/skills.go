@@ -40,7 +40,11 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	}
 	to.Disabled, to.Pinned, to.NameOnly = o.Disabled, o.Pinned, o.NameOnly
 	path, _ := p.Env("PATH")
+	secrets := map[string][]string{} // by the path of the skill
 	for _, entry := range p.Cfg.Keys.Allow {
+		skill, _, _ := strings.Cut(entry.Script, ":")
+		skill = strings.Trim(skill, " ")
+		secrets[skill] = append(secrets[skill], entry.Secrets...)
 		// A command that only scripts on the host find is there too.
 		path = strings.Join(append([]string{path}, entry.Path...), string(filepath.ListSeparator))
 	}
@@ -50,6 +54,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 		_, ok := p.Env(name)
 		return ok
 	}
+	to.HasSecret = func(path, name string) bool { return slices.Contains(secrets[path], name) }
 	return nil
 }
 
