@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/opencontainers/go-digest"
 
@@ -79,6 +80,17 @@ const (
 
 var segment = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
+// isSkillPath reports whether a text can be the path of a skill that an operator names: the canonical form,
+// of directories with any name that people can read and type. Whoever says which script may run must see
+// its skill's whole path, and no text may look like another one or like a pattern.
+func isSkillPath(path string) bool {
+	odd := func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) || r > ' ' && unicode.IsSpace(r) }
+	clean, err := skills.CleanPath(path)
+	return err == nil && clean == path && path[0] != '-' && !strings.ContainsAny(path, ":*") &&
+		!strings.ContainsFunc(path, odd) && !slices.ContainsFunc(strings.Split(path, "/"),
+		func(name string) bool { return strings.TrimSpace(name) != name })
+}
+
 // ParseEntry reads SKILL:scripts/PATH[@sha256:HEX], after which options may follow: ":execution=stdin" and
 // ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end: no script
 // path holds a ":", so none can look like an option. Names are exact: there are no patterns.
@@ -91,10 +103,9 @@ func ParseEntry(spec string) (Entry, error) {
 	if !ok || skill == "" || strings.TrimSpace(rest) == "" {
 		return refuse("an entry must have the form SKILL:scripts/PATH")
 	}
-	for name := range strings.SplitSeq(skill, "/") {
-		if !segment.MatchString(name) {
-			return refuse("a skill's path has lower-case letters and digits with single hyphens between them")
-		}
+	if !isSkillPath(skill) {
+		return refuse("a skill's path has directories with / between them, as `skillsd list` prints it, without " +
+			`\, :, *, a leading - and characters that cannot be seen`)
 	}
 	entry := Entry{Skill: skill}
 	for {

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Check refuses a configuration in which a name means nothing or two things. [New] accepts it nevertheless,
@@ -61,8 +60,7 @@ func (p *Profile) check(taken map[string]bool) error {
 		}
 	}
 	for _, skill := range slices.Concat(p.Skills, p.Activate) {
-		if slices.ContainsFunc(strings.Split(skill, "/"),
-			func(s string) bool { return !segment.MatchString(s) }) {
+		if !isSkillPath(skill) {
 			return fmt.Errorf("profile %s: %q is not a path of a skill; there are no patterns", name,
 				Clip(skill))
 		}

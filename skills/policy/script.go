@@ -22,6 +22,9 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 		if r.FileDigest == "" {
 			return Entry{}, r.refuse(noSuchScript, "{instead}", r.Instead)
 		}
+		if !isSkillPath(r.Skill) {
+			return Entry{}, r.refuse(notNameable)
+		}
 		return Entry{}, r.refuse(notAllowlisted)
 	}
 	if r.StartTree == "" {
