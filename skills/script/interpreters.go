@@ -44,6 +44,11 @@ type Interpreter struct {
 	// network returns the flags that give a script the part of granted that the words of its shebang
 	// ask for. It is nil if the interpreter needs no flag to use the network.
 	network func(words, granted []string) []string
+
+	// proxyFrom are the first versions of the interpreter that use the proxy of the environment, one for each
+	// series that has them, MAJOR.MINOR; later series have it too. It is nil if all versions do, or if the
+	// programs that a script starts decide.
+	proxyFrom []string
 }
 
 // A flagRule returns the flags of a shebang that are kept, or why the script is not run.
@@ -106,7 +111,7 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		Runtime: Node, Version: []string{"--version"},
 		Layout: Prefix, Ask: []string{"-e", "console.log(process.execPath)"},
 		programs: []string{"node", "nodejs"}, extensions: []string{".js", ".mjs", ".cjs"},
-		flags: onlyFlags(),
+		flags: onlyFlags(), proxyFrom: []string{"22.21", "24.0"},
 	},
 	{
 		Runtime: Deno, Version: []string{"--version"},
@@ -136,6 +141,31 @@ func (r Runtime) Interpreter() *Interpreter {
 		return nil
 	}
 	return &interpreters[i]
+}
+
+// NoProxy returns why a script of a runtime does not reach the hosts that are granted to it, by the version of
+// its interpreter: it is empty if it does, or if the version is unknown.
+func NoProxy(r Runtime, version string) string {
+	in := r.Interpreter()
+	if in == nil || in.proxyFrom == nil {
+		return ""
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); n != 2 {
+		return ""
+	}
+	var series, first int
+	for _, from := range in.proxyFrom {
+		_, _ = fmt.Sscanf(from, "%d.%d", &series, &first)
+		if major == series && minor >= first {
+			return ""
+		}
+	}
+	if major > series {
+		return ""
+	}
+	return fmt.Sprintf("%s %d.%d does not use the proxy through which scripts reach granted hosts; %s and later do",
+		r, major, minor, strings.Join(in.proxyFrom, ".x, "))
 }
 
 // isProgram reports whether the base name of a shebang's program means this interpreter.

@@ -28,3 +28,19 @@ func TestNetFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestNoProxy(t *testing.T) {
+	for _, tt := range []struct {
+		runtime Runtime
+		version string
+		says    bool
+	}{
+		{Node, "v20.20.2", true}, {Node, "20.20.2", true}, {Node, "v22.20.0", true}, {Node, "v22.21.0", false},
+		{Node, "v23.11.0", true}, {Node, "v24.0.0", false}, {Node, "v25.1.0", false}, {Node, "v18.20.4", true},
+		{Node, "", false}, {Node, "unknown", false}, {Deno, "2.5.6", false}, {Python3, "3.11", false}, {"", "1.2", false},
+	} {
+		if got := NoProxy(tt.runtime, tt.version); (got != "") != tt.says {
+			t.Errorf("NoProxy(%q, %q) = %q", tt.runtime, tt.version, got)
+		}
+	}
+}

@@ -126,6 +126,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	finder := o.Process.Interpreters()
 	var checks []Check
+	var version string // of the interpreter of an entry
 	for _, entry := range verdicts.Allow.Entries() {
 		state := serve.AllowState(ctx, snapshot, entry)
 		name, problem, hint := state.Script, state.Detail, state.Hint
@@ -133,8 +134,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			problem, hint = "", ""
 			// Of entries in the sandbox the path is empty.
 			found, err := finder.FindOnHost(ctx, string(state.Runtime), entry.SearchPath)
-			if found != nil {
-				state.Program = found.Path
+			if version = ""; found != nil {
+				state.Program, version = found.Path, found.Version
 			}
 			denial := verdicts.Refuses(ctx, snapshot, entry)
 			switch {
@@ -167,6 +168,10 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		}
 		c.Script = name
 		checks = append(checks, c)
+		if why := sh.NoProxy(state.Runtime, version); why != "" && len(entry.Network) > 0 && problem == "" {
+			checks = append(checks, warn("allowlist", name+" does not reach the hosts of its entry: "+why,
+				"install a later version of "+string(state.Runtime)+", or let the script use curl"))
+		}
 		if entry.Target == policy.TargetHost {
 			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)
 		}
