@@ -104,7 +104,8 @@ func ParseEntry(spec string) (Entry, error) {
 		return refuse("an entry must have the form SKILL:scripts/PATH")
 	}
 	if !isSkillPath(skill) {
-		return refuse("a skill's path has directories with / between them, as `skillsd list` prints it, without " +
+		return refuse("a skill's path has directories with / between them, as `skillsd list` prints " +
+			"it, without " +
 			`\, :, *, a leading - and characters that cannot be seen`)
 	}
 	entry := Entry{Skill: skill}

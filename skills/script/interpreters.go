@@ -143,8 +143,8 @@ func (r Runtime) Interpreter() *Interpreter {
 	return &interpreters[i]
 }
 
-// NoProxy returns why a script of a runtime does not reach the hosts that are granted to it, by the version of
-// its interpreter: it is empty if it does, or if the version is unknown.
+// NoProxy returns why a script of a runtime does not reach the hosts that are granted to it, by the version
+// of its interpreter: it is empty if it does, or if the version is unknown.
 func NoProxy(r Runtime, version string) string {
 	in := r.Interpreter()
 	if in == nil || in.proxyFrom == nil {
@@ -164,7 +164,8 @@ func NoProxy(r Runtime, version string) string {
 	if major > series {
 		return ""
 	}
-	return fmt.Sprintf("%s %d.%d does not use the proxy through which scripts reach granted hosts; %s and later do",
+	return fmt.Sprintf("%s %d.%d does not use the proxy through which scripts reach granted hosts; %s "+
+		"and later do",
 		r, major, minor, strings.Join(in.proxyFrom, ".x, "))
 }
 
