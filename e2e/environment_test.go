@@ -104,7 +104,8 @@ func newPackageIndex() *packageIndex {
 			"package.json": `{"name":"delta","version":"1.2.0","main":"index.js"}`, "index.js": "exports.name = 'delta 1.2'\n",
 		}),
 	}}
-	x.server = httptest.NewServer(x)
+	x.server = httptest.NewUnstartedServer(x)
+	x.server.Start()
 	return x
 }
 
