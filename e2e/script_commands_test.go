@@ -147,7 +147,7 @@ func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 5 {
 		ts.Fatalf("usage: typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]")
 	}
-	keys := typing{Answer: args[1] + "\n"}
+	keys := typing{Answer: strings.ReplaceAll(args[1], ",", "\n") + "\n"}
 	if args[0] != "" {
 		keys.Ahead = args[0] + "\n"
 	}
@@ -157,7 +157,7 @@ func scriptTyped(ts *testscript.TestScript, neg bool, args []string) {
 // typing is the input of a user at a terminal.
 type typing struct {
 	Ahead  string // before the program starts
-	Answer string // when it asks a question
+	Answer string // a line for each question that it asks
 }
 
 // runOnTerminal runs a program with the arguments of the command terminal.

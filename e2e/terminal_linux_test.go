@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +57,7 @@ func onTerminal(cmd *exec.Cmd, columns int, keys typing) ([]byte, error) {
 	return bytes.ReplaceAll(text.Bytes(), []byte("\r\n"), []byte("\n")), err
 }
 
-// answering collects what a terminal receives, and types the answer when a question stands there.
+// answering collects what a terminal receives, and types a line of the answer when a question stands there.
 type answering struct {
 	bytes.Buffer
 
@@ -67,10 +68,11 @@ type answering struct {
 func (a *answering) Write(p []byte) (int, error) {
 	a.Buffer.Write(p)
 	if a.answer != "" && bytes.HasSuffix(a.Bytes(), []byte("[y/N] ")) {
-		if _, err := io.WriteString(a.w, a.answer); err != nil {
+		line, rest, _ := strings.Cut(a.answer, "\n")
+		if _, err := io.WriteString(a.w, line+"\n"); err != nil {
 			return 0, err
 		}
-		a.answer = ""
+		a.answer = rest
 	}
 	return len(p), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -138,6 +139,15 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if verdicts.Unreleased(known) {
 		facts.Unreleased = serve.Unreleased(known)
 	}
+	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
+	found, err := looker.Look(ctx, sk, known)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		o.app.notef("skillsd: note: it is not known whether all imports are there: %s",
+			report.Printable(err.Error()))
+	}
+	facts.Imports = found.Rows()
 	// What nobody was shown is not allowed, so it is printed first.
 	if !o.JSON {
 		err = facts.Print(o.app.out)
@@ -192,6 +202,40 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.notef("skillsd: warning: no script runs: the tool %s is not offered\n"+
 			"skillsd: hint: skillsd allow --offer-tool %s", mcpserver.ToolRun, serve.ShellName(entry))
 	}
+	return o.mend(ctx, found, asked)
+}
+
+// mend says what an allowed script imports and would not find, and makes an environment of it if the user,
+// who
+// was asked already whether the script may run, agrees.
+func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
+	lacks := found.Text()
+	if lacks == "" {
+		return nil
+	}
+	o.app.notef("skillsd: warning: it %s", report.Printable(lacks))
+	if ask && len(found.Asked()) > 0 {
+		agreed, err := o.app.confirm(ctx, "Add "+strings.Join(found.Asked(), ", ")+" to an environment "+
+			found.Environment+" for it?")
+		if err != nil {
+			return err
+		}
+		if agreed {
+			entry, err := parseScript(found.Script)
+			if err != nil {
+				return err
+			}
+			if err := o.app.Load(o.app.err); err != nil { // with the entry that was just written
+				return err
+			}
+			asked, err := environments.Asked(found.Asked(), "", "")
+			if err != nil {
+				return err
+			}
+			return o.app.environments(new(false)).Add(ctx, found.Environment, asked, []policy.Entry{entry})
+		}
+	}
+	o.app.notef("skillsd: hint: %s", found.Hint())
 	return nil
 }
 

@@ -10,13 +10,19 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
+// environments returns what makes environments, and asks before it does unless yes is true by then.
+func (a *app) environments(yes *bool) *environments.Command {
+	return &environments.Command{Process: &a.Process, Out: a.out, Err: a.err, Sandbox: a.Cfg.Keys.Sandbox,
+		Confirm: func(ctx context.Context, question string) error {
+			_, err := a.confirmed(ctx, *yes, question)
+			return err
+		}}
+}
+
 // newEnvCmd returns the commands of environments.
 func newEnvCmd(a *app) *cobra.Command {
-	c, yes := &environments.Command{Process: &a.Process, Out: a.out, Err: a.err}, false
-	c.Confirm = func(ctx context.Context, question string) error {
-		_, err := a.confirmed(ctx, yes, question)
-		return err
-	}
+	yes := false
+	c := a.environments(&yes)
 	group := &cobra.Command{
 		Use:   "env",
 		Short: "Make environments of packages that scripts import",

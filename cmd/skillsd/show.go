@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/environments"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -53,7 +53,21 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	if o.JSON {
 		return cmp.Or(report.WriteJSON(o.app.out, row), missing)
 	}
-	return cmp.Or(report.PrintSkill(o.app.out, &row), missing)
+	if err := report.PrintSkill(o.app.out, &row); err != nil {
+		return err
+	}
+	looker := &environments.Looker{Process: &o.app.Process, Sandbox: o.app.Cfg.Keys.Sandbox}
+	for _, entry := range verdicts.Allow.Entries() {
+		if entry.Skill != sk.Path {
+			continue
+		}
+		// What cannot be looked at here is what doctor is for.
+		if found, err := looker.Look(ctx, sk, entry); err == nil && found.Text() != "" {
+			o.app.notef("skillsd: warning: %s %s\nskillsd: hint: %s", report.Printable(found.Script),
+				report.Printable(found.Text()), found.Hint())
+		}
+	}
+	return cmp.Or(ctx.Err(), missing)
 }
 
 // findSkill finds a skill as the server does, or else a withheld one.

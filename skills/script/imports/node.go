@@ -1,0 +1,100 @@
+package imports
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// nodeOwn are the modules of Node itself, besides those that are called node:NAME.
+var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incoming _http_outgoing " +
+	"_http_server " +
+	"_stream_duplex _stream_passthrough _stream_readable _stream_transform _stream_wrap _stream_writable " +
+	"_tls_common _tls_wrap assert async_hooks buffer child_process cluster console constants crypto dgram " +
+	"diagnostics_channel dns domain events fs http http2 https inspector module net os path " +
+	"perf_hooks process " +
+	"punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url " +
+	"util v8 vm " +
+	"wasi worker_threads zlib")
+
+var (
+	nodeToken = regexp.MustCompile(`"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|` +
+		"`(?:\\\\[\\s\\S]|[^`\\\\])*`" +
+		`|//[^\n]*|/\*[\s\S]*?\*/`)
+	specifier  = regexp.MustCompile(`^["'][@\w./:~-]{1,200}["']$`)
+	nodeImport = regexp.MustCompile(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
+		`\bfrom\s*["']([^"']+)["']|\brequire\s*\(\s*["']([^"']+)["']\s*\)|` +
+		`\bimport\s*\(\s*["']([^"']+)["']\s*\)|^[ \t]*import["']([^"']+)["']`)
+	typesOnly  = regexp.MustCompile(`^\s*(?:import|export)\s+type\s`)
+	packageOf  = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*`)
+	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
+)
+
+// Node returns the packages that a script for Node imports, and those of the files of the skill that it
+// reads. files are the skill's sources; has reports whether a package of that name is there.
+func Node(script string, files map[string][]byte, has func(name string) bool) (modules []Module) {
+	done := map[string]bool{}
+	var follow func(file string, kind Kind)
+	follow = func(file string, kind Kind) {
+		if done[file] || len(done) > MaxFiles || strings.HasSuffix(file, ".json") {
+			return
+		}
+		done[file] = true
+		text := plainNode(files[file])
+		for _, at := range nodeImport.FindAllStringSubmatchIndex(text, -1) {
+			if typesOnly.MatchString(text[at[0]:at[1]]) {
+				continue
+			}
+			name, of := "", Kind(Hard)
+			for group := 2; group < len(at); group += 2 {
+				if at[group] >= 0 {
+					name = text[at[group]:at[group+1]]
+				}
+			}
+			before := text[:at[0]]
+			dynamic := at[8] >= 0 && !strings.HasSuffix(strings.TrimRight(before, " "), "await")
+			if kind == Lazy || dynamic || strings.Count(before, "{") > strings.Count(before, "}") {
+				of = Lazy
+			}
+			if strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../") || name == "." ||
+				name == ".." {
+				base := path.Join(path.Dir(file), name)
+				for _, suffix := range nodeSuffix {
+					if _, ok := files[base+suffix]; ok {
+						follow(base+suffix, of)
+						break
+					}
+				}
+				continue
+			}
+			name = packageOf.FindString(name)
+			// node:fs, npm:x, https://… and names of files are no packages.
+			rest, _, _ := strings.Cut(text[at[0]:at[1]], "\n")
+			if name == "" || slices.Contains(nodeOwn, name) || strings.Contains(rest, name+":") {
+				continue
+			}
+			known := slices.IndexFunc(modules, func(m Module) bool { return m.Name == name })
+			if known < 0 && len(modules) < maxModules {
+				modules = append(modules, Module{Name: name, Kind: of, There: has(name)})
+			} else if known >= 0 && of == Hard {
+				modules[known].Kind = Hard
+			}
+		}
+	}
+	follow(script, Hard)
+	return modules
+}
+
+// plainNode returns a text without comments, templates and strings that name no module.
+func plainNode(source []byte) string {
+	return nodeToken.ReplaceAllStringFunc(string(source), func(token string) string {
+		switch {
+		case token[0] == '/':
+			return " "
+		case specifier.MatchString(token):
+			return token
+		}
+		return `""`
+	})
+}

@@ -1,0 +1,195 @@
+package imports
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Source is what vouches for the name of a package.
+type Source string
+
+// The sources, in the order in which they are asked.
+const (
+	FromBlock        Source = "the script's own block"
+	FromRequirements Source = "the skill's requirements"
+	FromSkill        Source = "the skill's text"
+	FromScript       Source = "the script's text"
+	FromTable        Source = "known"
+)
+
+// An Asked is a package that a skill names.
+type Asked struct {
+	Spec   string // the name, perhaps with versions, as `skillsd env add` takes it without npm:
+	Source Source
+}
+
+// Texts are the places where a skill names packages. Paths are slash-separated.
+type Texts struct {
+	Script []byte            // the script itself
+	Skill  []byte            // SKILL.md
+	Files  map[string][]byte // requirements.txt, pyproject.toml and package.json, by their paths
+}
+
+const pythonVersions = `(?:===|==|>=|<=|~=|!=|<|>) ?[A-Za-z0-9.*+!_-]+`
+
+var (
+	pythonSpec = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
+		`(?:\[[A-Za-z0-9._, -]*\])?(?: ?` + pythonVersions + `(?: ?, ?` + pythonVersions + `)*)?$`)
+	nodeSpec = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
+		`(?:@[A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|*+_-]*)?$`)
+	block      = regexp.MustCompile(`(?m)^# /// ([A-Za-z0-9-]+)[ \t\r]*\n((?:^#(?:| .*)\n)+)^# ///[ \t\r]*$`)
+	pipInstall = regexp.MustCompile(`\bpip3?["',\s]+install\b([^\n;&|#)` + "`" + `]*)`)
+	npmInstall = regexp.MustCompile(`\bnpm (?:install|i|add)\b([^\n;&|#)` + "`" + `]*)`)
+	separators = regexp.MustCompile(`[-_.]+`)
+)
+
+// errBlocks is the error for a script that two readers could read differently.
+var errBlocks = errors.New("it has more than one block of metadata")
+
+// Block returns the dependencies of the script's own block of metadata (PEP 723), nil without one.
+//
+// Errors: more than one block, or one that is not TOML.
+func Block(script []byte) ([]string, error) {
+	var dependencies []string
+	seen := false
+	for _, found := range block.FindAllSubmatch(append(slices.Clip(script), '\n'), -1) {
+		if string(found[1]) != "script" {
+			continue
+		}
+		if seen {
+			return nil, errBlocks
+		}
+		seen = true
+		var text strings.Builder
+		for line := range strings.Lines(string(found[2])) {
+			text.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
+		}
+		var file struct {
+			Dependencies []string `toml:"dependencies"`
+		}
+		if err := toml.Unmarshal([]byte(text.String()), &file); err != nil {
+			return nil, err
+		}
+		dependencies = file.Dependencies
+	}
+	return dependencies, nil
+}
+
+// BlockSpecs returns the packages of the script's own block of metadata, as Spec of [Need]; nil without
+// one, or
+// if the block cannot be read.
+func (t *Texts) BlockSpecs() (specs []string) {
+	dependencies, err := Block(t.Script)
+	if err != nil {
+		return nil
+	}
+	for _, d := range dependencies {
+		d, _, _ = strings.Cut(d, ";")
+		if d = strings.TrimSpace(d); pythonSpec.MatchString(d) {
+			specs = append(specs, strings.ReplaceAll(d, " ", ""))
+		}
+	}
+	return specs
+}
+
+// asked returns what texts name, the most binding first.
+func (t *Texts) asked(isNode bool) (all []Asked) {
+	add := func(source Source, specs ...string) {
+		for _, spec := range specs {
+			spec, _, _ = strings.Cut(spec, ";")
+			all = append(all, Asked{strings.TrimSpace(spec), source})
+		}
+	}
+	install := pipInstall
+	if isNode {
+		install = npmInstall
+	} else if dependencies, err := Block(t.Script); err == nil {
+		add(FromBlock, dependencies...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Files)) {
+		switch base := name[strings.LastIndexByte(name, '/')+1:]; {
+		case isNode && base == "package.json":
+			var file struct{ Dependencies, DevDependencies map[string]string }
+			if json.Unmarshal(t.Files[name], &file) == nil {
+				for _, of := range []map[string]string{file.Dependencies, file.DevDependencies} {
+					for _, module := range slices.Sorted(maps.Keys(of)) {
+						add(FromRequirements, module+"@"+of[module])
+					}
+				}
+			}
+		case !isNode && base == "requirements.txt":
+			for line := range strings.Lines(string(t.Files[name])) {
+				line, _, _ = strings.Cut(line, "#")
+				add(FromRequirements, line)
+			}
+		case !isNode && base == "pyproject.toml":
+			var file struct {
+				Project struct {
+					Dependencies []string `toml:"dependencies"`
+				} `toml:"project"`
+			}
+			if toml.Unmarshal(t.Files[name], &file) == nil {
+				add(FromRequirements, file.Project.Dependencies...)
+			}
+		}
+	}
+	for _, from := range []struct {
+		text   []byte
+		source Source
+	}{{t.Skill, FromSkill}, {t.Script, FromScript}} {
+		for _, found := range install.FindAllSubmatch(from.text, -1) {
+			for _, word := range strings.FieldsFunc(string(found[1]), func(r rune) bool {
+				return strings.ContainsRune(" \t\r\"',()[]{}\\", r)
+			}) {
+				add(from.source, strings.TrimRight(word, "."))
+			}
+		}
+	}
+	return all
+}
+
+// A Need is a module with the package that has it.
+type Need struct {
+	Module
+	Spec   string // what to ask for; empty: no package is known for the module
+	Source Source
+}
+
+// Needs says which packages have modules of a script. Nothing is offered for a name that only the script
+// imports.
+func Needs(modules []Module, texts *Texts, isNode bool) []Need {
+	lang, form, canonical := &python, pythonSpec, func(name string) string {
+		return strings.ToLower(separators.ReplaceAllString(name, "-"))
+	}
+	if isNode {
+		lang, form, canonical = &node, nodeSpec, func(name string) string { return name }
+	}
+	asked := texts.asked(isNode)
+	needs := make([]Need, len(modules))
+	for i, module := range modules {
+		needs[i].Module = module
+		// What the table knows is never another package, whatever a skill says.
+		names := lang.known[module.Name]
+		if len(names) == 0 {
+			names = []string{module.Name}
+		} else {
+			needs[i].Spec, needs[i].Source = names[0], FromTable
+		}
+		for _, a := range asked {
+			found := form.FindStringSubmatch(a.Spec)
+			if found != nil && slices.ContainsFunc(names, func(name string) bool {
+				return canonical(name) == canonical(found[1])
+			}) {
+				needs[i].Spec, needs[i].Source = strings.ReplaceAll(a.Spec, " ", ""), a.Source
+				break
+			}
+		}
+	}
+	return needs
+}
