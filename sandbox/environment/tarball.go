@@ -25,9 +25,8 @@ type NodePackage struct {
 type tarball struct {
 	*Build
 	NodePackage
-	left    int64           // bytes that it may still unpack to
-	bins    map[string]bool // its files that are programs
-	scripts []string        // that npm would have run
+	left int64           // bytes that it may still unpack to
+	bins map[string]bool // its files that are programs
 }
 
 // Tarball unpacks a tarball of npm of size bytes. Its first directory, whatever its name, is the package's.
