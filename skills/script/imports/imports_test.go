@@ -2,7 +2,6 @@ package imports_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -193,7 +192,7 @@ func FuzzTexts(f *testing.F) {
 			if strings.ContainsAny(need.Spec, " \n:'\"$`\\#&|()/") && !strings.HasPrefix(need.Spec, "@") ||
 				strings.HasPrefix(need.Spec, "-") {
 				data, _ := json.Marshal(need)
-				t.Error(fmt.Sprintf("offered: %s", data))
+				t.Errorf("offered: %s", data)
 			}
 		}
 	})
