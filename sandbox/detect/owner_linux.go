@@ -84,9 +84,6 @@ func runAlone(cmd *exec.Cmd, users native.UIDs) error {
 }
 
 const (
-	// maxSteps is how many names may lead to a program, names in links included.
-	maxSteps = 500
-
 	// nobody is the user for programs that several users could replace, and the group for users who are
 	// not in the machine's lists.
 	nobody = native.FileUID

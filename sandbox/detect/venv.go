@@ -16,6 +16,9 @@ import (
 )
 
 const (
+	// maxSteps is how many names may lead to a program, names in links included.
+	maxSteps = 500
+
 	// venvConfig makes the directory above the one of its program a virtual environment (PEP 405).
 	venvConfig = "pyvenv.cfg"
 
