@@ -44,11 +44,10 @@ func extended(side uint32) []byte {
 	return append(file, frame...)
 }
 
-// Scaling takes little memory besides the picture itself. This test comes first, before the heap has grown.
+// No copy of the whole picture in 32 bits a pixel, 80 MB, is made to scale it.
 func TestMemory(t *testing.T) {
 	file := pngOf(image.NewGray(image.Rect(0, 0, 5000, 4000)))
 	var before, after runtime.MemStats
-	runtime.GC()
 	runtime.ReadMemStats(&before)
 	shown := Of(t.Context(), file)
 	runtime.ReadMemStats(&after)
@@ -56,8 +55,8 @@ func TestMemory(t *testing.T) {
 		t.Fatal("not shown")
 	}
 	check(t, file, shown)
-	if grown := (after.HeapSys - before.HeapSys) >> 20; grown > 150 {
-		t.Errorf("the heap has grown by %d MB", grown)
+	if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 320 {
+		t.Errorf("%d MB were allocated", made)
 	}
 }
 
