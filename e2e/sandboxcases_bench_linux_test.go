@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
 // shellTools are what the cases' host commands call: bg starts a helper that is ended after the
@@ -301,7 +303,7 @@ func (b *caseBench) result(answer toolResult) caseResult {
 	r := caseResult{
 		Outcome: out.Skillsd.Outcome, Exit: -1, Signal: out.Skillsd.Signal, Stdout: out.Stdout, Stderr: out.Stderr,
 		StdoutBytes: out.Skillsd.Stdout.Bytes, StdoutTruncated: out.Skillsd.Stdout.Truncated,
-		WallMS: out.Skillsd.DurationMS / int64(*slow), OOM: out.Skillsd.Outcome == "memory_limit",
+		WallMS: out.Skillsd.DurationMS / int64(sandboxtest.Scaled(1)), OOM: out.Skillsd.Outcome == "memory_limit",
 	}
 	if out.ExitCode != nil {
 		r.Exit = *out.ExitCode

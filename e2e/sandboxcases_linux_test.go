@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
+	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
 // The cases are scripts that attack a sandbox, or that one must not hinder, and tool calls that must
@@ -31,10 +32,6 @@ var sandboxes = flag.String("sandboxes", "native", "comma-separated backends tha
 
 // otherUser runs the cases as an ordinary user too, when the tests run as root.
 var otherUser = flag.Bool("other-user", false, "run the sandbox cases as nobody too, which takes root")
-
-// slow is for machines on which everything takes several times as long, such as emulated ones: time limits
-// are as many times longer, and what a run took is divided by it.
-var slow = flag.Int("slow", 1, "how many times slower than usual the machine of the sandbox cases is")
 
 // A hostileCase is one script with what its header says.
 type hostileCase struct {
@@ -340,5 +337,5 @@ func (c *hostileCase) seconds() time.Duration {
 	if err != nil {
 		panic("e2e: " + c.file + ": timeout")
 	}
-	return time.Duration(n * float64(*slow) * float64(time.Second))
+	return sandboxtest.Scaled(time.Duration(n * float64(time.Second)))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// slack is what a busy machine may add to the time of a run. What a run must not wait for lasts a minute.
-const slack = 30 * time.Second
+// slack is what a busy machine may add to the time of a run. What a run must not wait for lasts ten minutes.
+var slack = Scaled(30 * time.Second)
 
 func testTime(t *testing.T, f *fixture) {
 	tests := []struct{ name, script string }{
@@ -23,16 +23,16 @@ func testTime(t *testing.T, f *fixture) {
 for s in range(1, 65):
  try: signal.signal(s, signal.SIG_IGN)
  except (OSError, ValueError): pass
-print('started', flush=True); time.sleep(60)`},
-		{"closed.sh", "echo started; exec >&- 2>&-; sleep 60"},
-		{"daemon.sh", "echo started; (setsid nohup sleep 60 &) ; " +
-			"(setsid sleep 60 >/dev/null 2>&1 </dev/null &); sleep 60"},
+print('started', flush=True); time.sleep(600)`},
+		{"closed.sh", "echo started; exec >&- 2>&-; sleep 600"},
+		{"daemon.sh", "echo started; (setsid nohup sleep 600 &) ; " +
+			"(setsid sleep 600 >/dev/null 2>&1 </dev/null &); sleep 600"},
 		{"stopped.sh", "echo started; kill -STOP $$"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cmd := f.script(t, tt.name, tt.script)
-			cmd.Limits.Timeout = 2 * time.Second
+			cmd.Limits.Timeout = Scaled(2 * time.Second)
 			begin := time.Now()
 			res := f.run(t, cmd)
 			if len(res.Stdout.Head) == 0 { // not enough to start on a busy machine
@@ -51,7 +51,7 @@ print('started', flush=True); time.sleep(60)`},
 	t.Run("daemon outlives exit", func(t *testing.T) {
 		mark := marker(t)
 		begin := time.Now()
-		left := `(setsid nohup sh -c 'while :; do sleep 1; done' "$1" &); (setsid sleep 60 &); exit 0`
+		left := `(setsid nohup sh -c 'while :; do sleep 1; done' "$1" &); (setsid sleep 600 &); exit 0`
 		f.runOK(t, f.script(t, "left.sh", left, mark))
 		if d := time.Since(begin); d > slack {
 			t.Errorf("took %v", d)
@@ -62,7 +62,7 @@ print('started', flush=True); time.sleep(60)`},
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		mark := marker(t)
-		cmd := f.script(t, "cancel.sh", `(setsid sleep 60 &); cat; sleep 60`, mark)
+		cmd := f.script(t, "cancel.sh", `(setsid sleep 600 &); cat; sleep 600`, mark)
 		cmd.Stdin = []byte("x")
 		timer := time.AfterFunc(500*time.Millisecond, cancel)
 		defer timer.Stop()
@@ -107,9 +107,8 @@ func testMemory(t *testing.T, f *fixture) {
 			cmd := f.command(t, "memory.py", how)
 			cmd.Limits.Memory = 256 << 20
 			cmd.Limits.File = 1 << 30
-			cmd.Limits.Timeout *= 4 // half a million mappings take minutes in a machine that is emulated
 			if how == "tables" && f.has(OwnKernel) {
-				cmd.Limits.Timeout = 20 * time.Second // it will be needed
+				cmd.Limits.Timeout = Scaled(20 * time.Second) // it will be needed
 			}
 			res := f.run(t, cmd)
 			if !strings.HasPrefix(string(res.Stdout.Head), "start\n") {
@@ -166,7 +165,7 @@ func testProcesses(t *testing.T, f *fixture) {
 	}
 
 	cmd = f.script(t, "bomb.sh", "f() { f | f & }; f; sleep 60")
-	cmd.Limits = sandbox.Limits{PIDs: 40, Timeout: 2 * time.Second}
+	cmd.Limits = sandbox.Limits{PIDs: 40, Timeout: Scaled(2 * time.Second)}
 	begin := time.Now()
 	f.run(t, cmd)
 	if d := time.Since(begin); d > cmd.Limits.Timeout+slack {
@@ -272,7 +271,7 @@ print("done")
 
 	for _, script := range []string{"while :; do :; done", "trap '' XCPU; while :; do :; done"} {
 		busy := f.script(t, "busy.sh", "echo started; "+script)
-		busy.Limits.CPU = time.Second
+		busy.Limits.CPU = Scaled(time.Second)
 		begin := time.Now()
 		res := f.run(t, busy)
 		ended := res.Outcome == sandbox.TimedOut || res.Outcome == sandbox.Signaled && res.Signal == "SIGKILL"

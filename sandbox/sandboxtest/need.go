@@ -1,15 +1,31 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync"
 	"testing"
+	"time"
 )
 
 // RequireVar is the environment variable that, set to "1", makes [Need] fail instead of skip if the sandbox
 // itself could not be tested. A missing interpreter still skips.
 const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
+
+var slow = sync.OnceValue(func() int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("SKILLSD_TEST_SLOW"), "1"))
+	if err != nil || n < 1 {
+		panic("sandboxtest: SKILLSD_TEST_SLOW is not a whole number above 0")
+	}
+	return n
+})
+
+// Scaled returns d times what SKILLSD_TEST_SLOW in the environment says: how many times slower than usual
+// this machine is, such as one that is emulated.
+func Scaled(d time.Duration) time.Duration { return d * time.Duration(slow()) }
 
 // Need skips the test, naming what is missing, unless this machine has every capability:
 //

@@ -32,7 +32,7 @@ func testResults(t *testing.T, f *fixture) {
 		t.Errorf("Backend, Duration = %q, %v", res.Backend, res.Duration)
 	}
 	// A limit that is not counted is not stated either.
-	want := sandbox.Limits{Timeout: time.Minute}.WithDefaults()
+	want := sandbox.Limits{Timeout: Scaled(time.Minute)}.WithDefaults()
 	if f.has(NoInodeLimit) {
 		want.Inodes = 0
 	}

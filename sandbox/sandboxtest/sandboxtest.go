@@ -222,7 +222,7 @@ func (f *fixture) command(t *testing.T, name string, args ...string) *sandbox.Cm
 			"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.TmpDir, "LANG=C.UTF-8",
 			"SKILL_DIR=" + sandbox.SkillDir,
 		},
-		Limits: sandbox.Limits{Timeout: time.Minute},
+		Limits: sandbox.Limits{Timeout: Scaled(time.Minute)},
 	}
 }
 
@@ -253,7 +253,6 @@ func (f *fixture) runOK(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 // attack runs an attack to its end.
 func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
 	t.Helper()
-	cmd.Limits.Timeout *= 4 // starting a process takes a hundred times as long in a machine that is emulated
 	res := f.runOK(t, cmd)
 	if !strings.HasSuffix(string(res.Stdout.Head), "done\n") {
 		t.Errorf("Run(%q) did not get to its end:\n%s%s", cmd.Argv, res.Stdout.Head, res.Stderr.Head)

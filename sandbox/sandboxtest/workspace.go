@@ -214,9 +214,9 @@ func testStaged(t *testing.T, f *fixture) {
 	}
 	checkWrites(t, f, res.Writes)
 
-	failed := f.script(t, "late.sh", "echo x >never; sleep 60")
+	failed := f.script(t, "late.sh", "echo x >never; sleep 600")
 	failed.Workspace = cmd.Workspace
-	failed.Limits.Timeout = 2 * time.Second
+	failed.Limits.Timeout = Scaled(2 * time.Second)
 	if res = f.run(t, failed); len(res.Writes) == 0 { // not enough to start on a busy machine
 		failed.Limits.Timeout *= 10
 		res = f.run(t, failed)
@@ -246,11 +246,11 @@ print("done")`, f.tolerated())
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{"a": "x"})
 	cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, ws)}
-	cmd.Limits.Timeout = 5 * time.Minute
+	cmd.Limits.Timeout = Scaled(5 * time.Minute)
 	begin := time.Now()
 	res := f.runOK(t, cmd)
 	// Unbounded it takes many minutes.
-	if d := time.Since(begin); d > 10*time.Minute {
+	if d := time.Since(begin); d > 2*cmd.Limits.Timeout {
 		t.Errorf("took %v", d)
 	}
 	var size int

@@ -41,15 +41,15 @@ try:
             os._exit(0)
         threading.Thread(target=take).start()
         ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
-    elif how == "mappings":  # what the kernel keeps for each
+    elif how == "mappings":  # what the kernel keeps for each; a fork makes all of them again
         libc = ctypes.CDLL(None)
         libc.mmap.restype = ctypes.c_void_p
-        for _ in range(32):
+        at = libc.mmap(None, ctypes.c_size_t(60000 * page), 1, 0x4022, -1, ctypes.c_long(0))
+        for i in range(0, 60000, 2):
+            libc.mprotect(ctypes.c_void_p(at + i * page), ctypes.c_size_t(page), 0)
+        for _ in range(40):
             if os.fork() == 0:
-                at = libc.mmap(None, ctypes.c_size_t(60000 * page), 1, 0x4022, -1, ctypes.c_long(0))
-                for i in range(0, 60000, 2):
-                    libc.mprotect(ctypes.c_void_p(at + i * page), ctypes.c_size_t(page), 0)
-                time.sleep(60)
+                time.sleep(600)
     elif how == "memfd":
         fd = os.memfd_create("x")
         for _ in range(size >> 20):
