@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
@@ -125,6 +127,80 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// descriptors describe what the kernel keeps for open descriptors: which pipes, and how many watches.
+type descriptors struct {
+	pipes   map[uint64]bool // by inode
+	watches int             // of all epoll instances
+	buf     []byte
+}
+
+const (
+	perPipe  = 64 << 10 // the most that one holds whose size cannot be set
+	perWatch = 256
+
+	// fewPipes are not charged: whoever starts programs has them, and they are read.
+	fewPipes = 32
+
+	// maxWatches is how many are looked at: the kernel writes a line for each.
+	maxWatches = 64 << 10
+)
+
+// read adds the descriptors of the process whose directory is dir. Its threads have the same: the filter
+// refuses those that would have their own.
+func (d *descriptors) read(dir string, done <-chan struct{}) {
+	f, err := os.Open(dir + "/fd")
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1) // a process that ends meanwhile has none
+	for _, name := range names {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		var st unix.Statx_t
+		// A file system of a network is not asked, which could take long.
+		const local, want = unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE | unix.STATX_INO
+		if unix.Statx(int(f.Fd()), name, local, want, &st) != nil {
+			continue
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFIFO:
+			d.pipes[st.Ino] = true
+		case 0:
+			if target, _ := os.Readlink(dir + "/fd/" + name); target == "anon_inode:[eventpoll]" {
+				d.count(dir + "/fdinfo/" + name)
+			}
+		}
+	}
+}
+
+// count adds the watches of the epoll instance that is described in a file.
+func (d *descriptors) count(file string) {
+	f, err := os.Open(file)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for d.watches <= maxWatches {
+		n, err := f.Read(d.buf)
+		d.watches += bytes.Count(d.buf[:n], []byte("\n"))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// size returns how many bytes all of it may take, which is more than limit if not all was looked at.
+func (d *descriptors) size(limit int64) int64 {
+	if d.watches > maxWatches {
+		return limit + 1
+	}
+	return int64(max(len(d.pipes)-fewPipes, 0))*perPipe + int64(d.watches)*perWatch
 }
 
 // size returns how many bytes all of it may take, which is more than limit if not all was looked at.

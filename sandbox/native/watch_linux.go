@@ -39,9 +39,9 @@ const maxLocks = 16 << 10
 func unread(pid int) int64 { return max(sockets(pid)-fewSockets, 0) * perSocket }
 
 // sample adds up what the processes below pid use: every process of a sandbox descends from its first.
-// It counts resident memory, page tables and mappings, sockets as if their buffers were full, locks, and
-// files in the directories of mounted that are in memory. Once done is closed it returns early with what
-// it has.
+// It counts resident memory, page tables and mappings, sockets and pipes as if they were full, watches of
+// descriptors, locks, and files in the directories of mounted that are in memory. Once done is closed it
+// returns early with what it has.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
@@ -54,6 +54,7 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 		}
 	}
 	mapped := mappings{shared: map[string]bool{}, buf: make([]byte, 64<<10)}
+	open := descriptors{pipes: map[uint64]bool{}, buf: mapped.buf}
 	dirs := make([]string, 0, len(pids))
 	for _, p := range pids {
 		dir, status := live("/proc/" + strconv.Itoa(p))
@@ -62,8 +63,9 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 		u.tasks += int(field(status, "Threads:"))
 		kernel += field(status, "VmPTE:") * 1024
 		mapped.read(dir, done)
+		open.read(dir, done)
 	}
-	kernel += mapped.size(limit)
+	kernel += mapped.size(limit) + open.size(limit)
 	if u.memory += kernel; u.memory <= limit {
 		return u
 	}

@@ -95,7 +95,7 @@ func noProcess(t *testing.T, mark string) {
 
 func testMemory(t *testing.T, f *fixture) {
 	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets",
-		"datagrams", "tables", "tmpfs", "processes",
+		"datagrams", "pipes", "watches", "tables", "tmpfs", "processes",
 		"zapped", "unmapped", "named", "devzero", "leader", "mappings"} {
 		t.Run(how, func(t *testing.T) {
 			if how == "devzero" {
@@ -106,6 +106,9 @@ func testMemory(t *testing.T, f *fixture) {
 			}
 			cmd := f.command(t, "memory.py", how)
 			cmd.Limits.Memory = 256 << 20
+			if how == "pipes" || how == "watches" { // the kernel bounds them, but not as low
+				cmd.Limits.Memory = 64 << 20
+			}
 			cmd.Limits.File = 1 << 30
 			if how == "tables" && f.has(OwnKernel) {
 				cmd.Limits.Timeout = Scaled(20 * time.Second) // it will be needed

@@ -120,6 +120,9 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	p.rule(unix.SYS_CLONE, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JSET, newNamespaces, retPerm)
+		// A thread with descriptors of its own would hold what nobody counts.
+		p.unless(unix.BPF_JSET, unix.CLONE_THREAD, retAllow)
+		p.unless(unix.BPF_JSET, unix.CLONE_FILES, retInval)
 	})
 	// Typing into a terminal that somebody else reads.
 	p.rule(unix.SYS_IOCTL, func(p *program) {

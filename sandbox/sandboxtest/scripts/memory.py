@@ -125,6 +125,31 @@ try:
                     pass
                 time.sleep(60)
         time.sleep(60)
+    elif how == "pipes":  # that nobody reads
+        for _ in range(12):
+            if os.fork() == 0:
+                held = []
+                try:
+                    while True:
+                        r, w = os.pipe()
+                        os.set_blocking(w, False)
+                        held.append(os.write(w, b"x" * 65536))
+                except OSError:
+                    pass
+                time.sleep(60)
+    elif how == "watches":  # of files under numbers that have long been others'
+        import select
+        for _ in range(4):
+            if os.fork() == 0:
+                pipes = [fd for _ in range(40) for fd in os.pipe()]
+                for _ in range(60):
+                    watcher = select.epoll()
+                    kept.append(watcher)
+                    for number in range(160, 250):
+                        for fd in pipes:
+                            os.dup2(fd, number)
+                            watcher.register(number, select.EPOLLET)
+                time.sleep(60)
     elif how == "tables":  # page tables of a large mapping of nothing
         step, each = 2 << 20, 64 << 30
         for _ in range(size // 4096 * step // each):
