@@ -86,7 +86,7 @@ var segment = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 func isSkillPath(path string) bool {
 	odd := func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) || r > ' ' && unicode.IsSpace(r) }
 	clean, err := skills.CleanPath(path)
-	return err == nil && clean == path && path[0] != '-' && !strings.ContainsAny(path, ":*") &&
+	return err == nil && clean == path && path[0] != '-' && !strings.ContainsAny(path, ":*?[") &&
 		!strings.ContainsFunc(path, odd) && !slices.ContainsFunc(strings.Split(path, "/"),
 		func(name string) bool { return strings.TrimSpace(name) != name })
 }
@@ -106,7 +106,7 @@ func ParseEntry(spec string) (Entry, error) {
 	if !isSkillPath(skill) {
 		return refuse("a skill's path has directories with / between them, as `skillsd list` prints " +
 			"it, without " +
-			`\, :, *, a leading - and characters that cannot be seen`)
+			`\, :, *, ?, [, a leading - and characters that cannot be seen`)
 	}
 	entry := Entry{Skill: skill}
 	for {

@@ -174,7 +174,7 @@ var (
 		remedy: "ask the user to rename the directory of the skill: no script below this path can be allowed",
 		operator: "the operator can rename the directory of the skill, in letters that can be " +
 			"seen, without " +
-			"\\, :, * and a leading -, and then allow the script"}
+			"\\, :, *, ?, [ and a leading -, and then allow the script"}
 	noSuchScript = refusal{code: CodeScriptNotAllowlisted,
 		detail: "{tool}: the skill has no such script: {script}",
 		remedy: "{instead}"}

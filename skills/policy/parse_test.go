@@ -72,7 +72,7 @@ func TestParseEntry(t *testing.T) {
 		"", ":", "a:scripts/x@sha256:", "a:scripts/x@sha256:" + hex[:63], "a:scripts/x@sha256:" + strings.ToUpper(hex), "a:scripts/x@sha256:" + hex + "0",
 		"a:scripts/x@sha256:" + hex + "@sha256:", "a:@sha256:" + hex, "a:scripts/../x", `a:scripts\x`, "a:scripts/*", "*:scripts/x", "a/:scripts/x", "/a:scripts/x",
 		"a//b:scripts/x", "a/../b:scripts/x", "a\n:scripts/x", "a:scripts/x\n", "a:scripts/x/", "a:scripts", "a\x00b:scripts/x", "./a:scripts/x", "a/./b:scripts/x", "../a:scripts/x",
-		`a\b:scripts/x`, "-a:scripts/x", "a*:scripts/x", "a/ b:scripts/x", "a\u00a0b:scripts/x", "a\u202eb:scripts/x", "a\u200bb:scripts/x", "a\xff:scripts/x",
+		`a\b:scripts/x`, "-a:scripts/x", "a*:scripts/x", "a?:scripts/x", "a[b]:scripts/x", "a/ b:scripts/x", "a\u00a0b:scripts/x", "a\u202eb:scripts/x", "a\u200bb:scripts/x", "a\xff:scripts/x",
 		"\ufeffa:scripts/x", "c:/a:scripts/x", "a:scripts/x@sha512:" + hex + hex,
 	} {
 		if got, err := ParseEntry(spec); err == nil {

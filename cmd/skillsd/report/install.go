@@ -163,7 +163,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 func (r *SkillRow) hintAllow(w io.Writer) {
 	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
 		fmt.Fprintln(w, "hint: no script can be allowed under this name; `skillsd remove` it and "+
-			"install it with --name, in letters that can be seen, without : and *")
+			"install it with --name, in letters that can be seen, without :, *, ? and [")
 		return
 	}
 	runs := func(s ScriptRow) bool { return s.Runtime != "" }
