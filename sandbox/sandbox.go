@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ type Cmd struct {
 	Argv        []string     // Argv[0] is the interpreter's absolute real path
 	Interpreter *Interpreter // what Argv[0] needs mounted; nil if everything is below /usr
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
+	Name        string       // of the skill whose tree it is, see [Cmd.TreeDir]; may be empty
 	Packages    []Mount      // directories of an environment, mounted read-only
 	Cache       Cache
 	Workspace   Workspace
@@ -87,9 +89,23 @@ type Mount struct {
 	At  string   // [EnvDir] or [NodeModulesDir]
 }
 
+// safeName is what a skill's name must be to be part of a path in the sandbox.
+var safeName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+
+// TreeDir is where the tree lies as deep as public skills expect: [TreesDir]/NAME. The tree is mounted there
+// besides [SkillDir], since programs such as find, cp and Node.js treat a link between the two differently
+// from a directory. It returns SkillDir if the name is empty or could mean another path.
+func (c *Cmd) TreeDir() string {
+	if !safeName.MatchString(c.Name) {
+		return SkillDir
+	}
+	return TreesDir + "/" + c.Name
+}
+
 // Paths inside the sandbox.
 const (
 	SkillDir     = "/skill"
+	TreesDir     = "/mnt/skills/user" // has the skill's tree once more, under its name
 	WorkspaceDir = "/workspace"
 	TmpDir       = "/tmp"
 	OutDir       = "/out"

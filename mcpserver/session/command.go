@@ -140,7 +140,10 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	named := func(argv []string) []string {
 		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
 	}
-	c.argv, c.ran = named(c.argv), named(c.Argv)
+	c.argv = named(c.argv)
+	if c.ran = c.argv; r.grant.Target == policy.TargetHost {
+		c.ran = named(c.Argv)
+	}
 	switch {
 	case rank(c.Workspace.Mode) > 0:
 		c.cwd = sandbox.WorkspaceDir
@@ -223,11 +226,20 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
 	}
-	if err := c.commandLine(r, info, file); err != nil {
+	// Records have the shorter path. Where compiled modules are found by their paths, so has the command.
+	c.Name = path.Base(r.script.skill.Path)
+	at := file
+	if in := info.Runtime.Interpreter(); in.CacheDir == "" {
+		at = c.TreeDir() + "/" + r.script.path
+	}
+	if err := c.commandLine(r, info, at); err != nil {
 		return err
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	if r.grant.Entry.Execution != policy.ExecutionStdin {
+		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
+	}
 	// A script that writes into its directory means the file for its caller.
 	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
 		c.Cwd = sandbox.OutDir

@@ -247,7 +247,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("RunScript = %+v", result)
 	}
 	cmd := b.runner.cmd.Load()
-	if got, want := strings.Join(cmd.Argv, " "), "/usr/bin/sh /skill/scripts/ok.sh a"; got != want {
+	if got, want := strings.Join(cmd.Argv, " "), "/usr/bin/sh /mnt/skills/user/demo/scripts/ok.sh a"; got != want {
 		t.Errorf("argv = %q, want %q", got, want)
 	}
 	// Records name the runtime; only they, not the answer, say where its program is.

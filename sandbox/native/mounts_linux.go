@@ -21,6 +21,11 @@ func (l *launch) mounts() error {
 	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
 		return err
 	}
+	if at := l.cmd.TreeDir(); at != sandbox.SkillDir {
+		if err := l.add(l.cmd.Tree, at, true); err != nil {
+			return err
+		}
+	}
 	if in := l.cmd.Interpreter; in != nil {
 		dirs := maps.Clone(in.Links)
 		if dirs == nil {
@@ -167,7 +172,7 @@ func mountable(path string) bool {
 		"node_modules":
 		return false
 	}
-	return true
+	return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
 }
 
 // openDir opens a directory as a path, which needs no right to read it.
@@ -187,7 +192,7 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
-	m.Hidden = target == sandbox.SkillDir || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
+	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
 		slices.ContainsFunc(l.cmd.Packages, func(p sandbox.Mount) bool { return p.At == target })
 	if d, err := l.detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached

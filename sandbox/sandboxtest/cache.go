@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/skillsd/skillsd/sandbox"
@@ -45,6 +46,42 @@ touch /tmp/.cache/own /tmp/.cache/it/own && rm -r /tmp/.cache/it/own ||
 		var u *sandbox.UnavailableError
 		if res, err := f.runner.Run(t.Context(), cmd); !errors.As(err, &u) {
 			t.Errorf("Run with a cache at %q = %+v, %v, want an UnavailableError", at, res, err)
+		}
+	}
+}
+
+// testTreeDir looks at the tree by its skill's name: two directories, of which no program has to follow a
+// link, both read-only and without a path of the host.
+func testTreeDir(t *testing.T, f *fixture) {
+	cmd := f.script(t, "deep.py", `import os, pathlib, subprocess, sys
+here = pathlib.Path(__file__)
+print(here, here.parents[3], here.resolve().parents[3], os.path.islink("/skill"))
+for d in ("/skill", "/mnt/skills/user/Demo_1.x"):
+    print(len(os.listdir(d)) == len(os.listdir("/skill")), subprocess.run(["find", d, "-name", "deep.py"],
+        capture_output=True, text=True).stdout.strip())
+    for write in (lambda: open(d + "/new", "w"), lambda: os.remove(d + "/scripts/deep.py"),
+                  lambda: os.mkdir("/mnt/skills/user/other"), lambda: os.mkdir("/mnt/skills/public")):
+        try:
+            write()
+            print("BREACH write in", d)
+        except OSError:
+            pass
+print(os.getcwd(), os.listdir("/mnt/skills/user"))
+`)
+	cmd.Name, cmd.Cwd = "Demo_1.x", "/mnt/skills/user/Demo_1.x/scripts"
+	cmd.Argv[1] = cmd.TreeDir() + "/scripts/deep.py"
+	res := f.runOK(t, cmd)
+	const want = `/mnt/skills/user/Demo_1.x/scripts/deep.py /mnt/skills /mnt/skills False
+True /skill/scripts/deep.py
+True /mnt/skills/user/Demo_1.x/scripts/deep.py
+/mnt/skills/user/Demo_1.x/scripts ['Demo_1.x']
+`
+	if got := string(res.Stdout.Head); got != want {
+		t.Errorf("the tree by its skill's name: %s, %q\nwant %s", got, res.Stderr.Head, want)
+	}
+	for _, name := range []string{"", ".", "..", "a/b", "-x", "a b", ".hidden", strings.Repeat("x", 65)} {
+		if cmd.Name = name; cmd.TreeDir() != sandbox.SkillDir {
+			t.Errorf("TreeDir() of a skill called %q = %q", name, cmd.TreeDir())
 		}
 	}
 }

@@ -67,6 +67,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...D
 		{"Output", testOutput},
 		{"Out", testOut},
 		{"Cache", testCache},
+		{"TreeDir", testTreeDir},
 		{"Attacks", testAttacks},
 		{"Users", testUsers},
 		{"Time", testTime},

@@ -335,7 +335,7 @@ func (h *helper) chdir() error {
 		return cwdError("cannot be resolved")
 	}
 	dir := string(buf[:n-1])
-	for _, allowed := range []string{"/workspace", "/skill", "/out", "/tmp"} {
+	for _, allowed := range []string{"/workspace", "/skill", "/mnt/skills/user", "/out", "/tmp"} {
 		if dir == allowed || strings.HasPrefix(dir, allowed+"/") {
 			return nil
 		}
