@@ -38,7 +38,7 @@ type command struct {
 	argv  []string // with the runtime's name in the place of its program
 	cwd   string
 	added []string // the part of Env that not every script has
-	ran   []string // argv with the paths of this machine, for the record; nil if nothing was to start
+	ran   []string // argv with the paths of where it runs, for the record; nil if nothing was to start
 
 	secrets  *redact.Redactor // of every declared secret, those that the script is given included
 	given    bool             // the script is given something that must not be shown
@@ -140,10 +140,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	named := func(argv []string) []string {
 		return c.secrets.Texts(slices.Concat([]string{string(info.Runtime)}, argv[1:]))
 	}
-	c.argv = named(c.argv)
-	if c.ran = c.argv; r.grant.Target == policy.TargetHost {
-		c.ran = named(c.Argv)
-	}
+	c.argv, c.ran = named(c.argv), named(c.Argv)
 	switch {
 	case rank(c.Workspace.Mode) > 0:
 		c.cwd = sandbox.WorkspaceDir
@@ -226,10 +223,9 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
 	}
-	// Records have the shorter path. Where compiled modules are found by their paths, so has the command.
-	c.Name = path.Base(r.script.skill.Path)
+	// Public scripts look for files above their own. Compiled modules may be found by their shorter path.
 	at := file
-	if in := info.Runtime.Interpreter(); in.CacheDir == "" {
+	if c.Name = path.Base(r.script.skill.Path); info.Runtime.Interpreter().CacheDir == "" {
 		at = c.TreeDir() + "/" + r.script.path
 	}
 	if err := c.commandLine(r, info, at); err != nil {

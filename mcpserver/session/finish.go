@@ -304,7 +304,7 @@ func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutp
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
 	}
 	if r.cmd != nil && r.cmd.ran != nil {
-		row.Argv = r.cmd.ran // with paths of this machine, if the script was on the host
+		row.Argv = r.cmd.ran // with the paths that it had; on the host, those of this machine
 	}
 	return encode(row)
 }

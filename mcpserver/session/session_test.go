@@ -254,6 +254,10 @@ func TestRun(t *testing.T) {
 	if got, want := strings.Join(result.Output.Argv, " "), "sh /skill/scripts/ok.sh a"; got != want {
 		t.Errorf("argv of the output = %q, want %q", got, want)
 	}
+	// The record has the path that the interpreter got.
+	if text := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(text, `"/mnt/skills/user/demo/scripts/ok.sh"`) {
+		t.Errorf("the row is %s", text)
+	}
 	if in := result.Output.Skillsd.Interpreter; in == nil || in.Path != "" || !strings.Contains(b.artifact(provenance.ScriptExecutionsFile), `"path": "/usr/bin/sh"`) {
 		t.Errorf("the interpreter of the output is %+v", in)
 	}

@@ -192,7 +192,8 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
-	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() || l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
+	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() ||
+		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
 		slices.ContainsFunc(l.cmd.Packages, func(p sandbox.Mount) bool { return p.At == target })
 	if d, err := l.detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
