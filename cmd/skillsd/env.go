@@ -5,8 +5,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -57,7 +60,8 @@ func newEnvCmd(a *app) *cobra.Command {
 		group.AddCommand(cmd)
 		return cmd
 	}
-	var requirements, packageJSON string
+	var requirements, packageJSON, script string
+	var reader config.ReaderOptions
 	var allow []string
 	add := sub("add NAME [PACKAGE...]", "Add packages to an environment, and make it",
 		"Add packages to an environment and make it; without one of that name a new one. PACKAGE is a "+
@@ -76,8 +80,33 @@ func newEnvCmd(a *app) *cobra.Command {
 				}
 				scripts = append(scripts, e)
 			}
-			return c.Add(ctx, args[0], asked, scripts)
+			if script == "" {
+				return c.Add(ctx, args[0], asked, scripts)
+			}
+			entry, err := parseScript(script)
+			if err != nil {
+				return err
+			}
+			snapshot, err := reader.Scan(ctx, &a.Process)
+			if err != nil {
+				return err
+			}
+			sk := snapshot.Skill(entry.Skill)
+			if sk == nil {
+				return exit.Usagef("see `skillsd list`", "there is no skill %.80q", entry.Skill)
+			}
+			if err := c.AskedBy(ctx, &asked, sk, entry.Path); err != nil {
+				return err
+			}
+			return c.Add(ctx, args[0], asked, append(scripts, entry))
 		})
+	// The roots of the configuration are meant; they are flags everywhere.
+	roots := pflag.NewFlagSet("", pflag.ContinueOnError)
+	reader.Register(roots)
+	roots.VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })
+	add.Flags().AddFlagSet(roots)
+	add.Flags().StringVar(&script, "script", "",
+		"add what the block of metadata of this `SCRIPT` names (PEP 723), and give the environment to it")
 	add.Flags().StringVarP(&requirements, "requirements", "r", "", "add the requirements of this `FILE`")
 	add.Flags().StringVar(&packageJSON, "package-json", "", "add the dependencies of this `FILE`")
 	add.Flags().StringArrayVar(&allow, "allow", nil,

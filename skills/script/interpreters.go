@@ -33,6 +33,10 @@ type Interpreter struct {
 	// empty if it looks next to the sources, or compiles nothing.
 	CacheDir string
 
+	// launchers are programs in a shebang that only start the interpreter, each with its rule for the words
+	// after it.
+	launchers map[string]flagRule
+
 	reference  string     // its name in the reference's records; "" is "shebang"
 	programs   []string   // base names in a shebang; "*" at the end stands for digits
 	extensions []string   // in small letters
@@ -101,7 +105,7 @@ print(sys.prefix)
 print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else '')
 for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		programs: []string{"python", "python3", "python3.*"}, extensions: []string{".py"},
-		flags: onlyFlags("-u"),
+		flags: onlyFlags("-u"), launchers: map[string]flagRule{"uv": uvFlags},
 		// No environment, no user packages and no bytecode, but not -I: the script's own directory
 		// stays importable.
 		options: []string{"-E", "-s", "-B"},
@@ -112,6 +116,7 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		Layout: Prefix, Ask: []string{"-e", "console.log(process.execPath)"},
 		programs: []string{"node", "nodejs"}, extensions: []string{".js", ".mjs", ".cjs"},
 		flags: onlyFlags(), proxyFrom: []string{"22.21", "24.0"},
+		launchers: map[string]flagRule{"tsx": tsxFlags, "npx": npxFlags},
 	},
 	{
 		Runtime: Deno, Version: []string{"--version"},
@@ -213,6 +218,34 @@ func onlyFlags(allowed ...string) flagRule {
 		}
 		return kept, ""
 	}
+}
+
+// uvFlags keeps nothing of a `uv run` shebang: the packages that uv would fetch are those of an environment.
+// Flags that ask for other packages or another interpreter are refused.
+func uvFlags(words []string) (kept []string, problem string) {
+	if len(words) == 0 || words[0] != "run" {
+		return nil, "uv is only known with the subcommand run"
+	}
+	_, problem = onlyFlags("--script", "-s", "--quiet", "-q", "--no-project")(words[1:])
+	return nil, problem
+}
+
+// tsxFlags loads the package tsx, of an environment, which reads TypeScript for Node.
+func tsxFlags(words []string) (kept []string, problem string) {
+	if len(words) > 0 {
+		return nil, unknownFlag(words[0])
+	}
+	return []string{"--import", "tsx"}, ""
+}
+
+// npxFlags knows `npx tsx` only. Nothing is fetched: --yes has no effect.
+func npxFlags(words []string) (kept []string, problem string) {
+	words = slices.DeleteFunc(slices.Clone(words),
+		func(word string) bool { return word == "-y" || word == "--yes" })
+	if len(words) == 0 || words[0] != "tsx" {
+		return nil, "npx is only known with the program tsx"
+	}
+	return tsxFlags(words[1:])
 }
 
 // denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net

@@ -56,10 +56,14 @@ func Inspect(name string, head []byte, executable bool) Info {
 	program := path.Base(words[0])
 	for i := range interpreters {
 		in := &interpreters[i]
-		if !in.isProgram(program) {
+		flags := in.launchers[program]
+		if in.isProgram(program) {
+			flags = in.flags
+		}
+		if flags == nil {
 			continue
 		}
-		if info.Flags, info.Problem = in.flags(words[1:]); info.Problem == "" {
+		if info.Flags, info.Problem = flags(words[1:]); info.Problem == "" {
 			info.Runtime = in.Runtime
 		}
 		return info

@@ -1,6 +1,7 @@
 package environments
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/script/imports"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -68,9 +72,42 @@ func readAsked(flag, name string) ([]byte, error) {
 	return text, nil
 }
 
+// AskedBy adds the packages of the block of metadata of a skill's script (PEP 723) to asked.
+func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk *skills.Skill,
+	path string) error {
+	content, err := sk.Read(ctx, path, imports.MaxFile)
+	if err != nil {
+		return exit.Flag("script", err)
+	}
+	name := sk.Path + ":" + path
+	own, err := imports.Block(content.Data)
+	if err != nil {
+		return exit.Usagef("name its packages on the command line", "the block of metadata of %s: %w", name,
+			err)
+	}
+	specs, others := own.Specs()
+	if len(others) > 0 {
+		return exit.Usagef("name a package of the index for it on the command line",
+			"%s depends on %.80q, which is "+
+				"not a package of Python: an address, a path or an option", name, others[0])
+	}
+	if len(specs) == 0 {
+		return exit.Usagef("name its packages on the command line; `skillsd allow --dry-run` says "+
+			"what it imports",
+			"%s has no block of metadata that names packages", name)
+	}
+	in, err := c.Process.Interpreters().Find(ctx, string(script.Python3))
+	if err == nil && in != nil && !own.Accepts(in.Version) {
+		return exit.Errorf(exit.Failure, "name another interpreter in the configuration, interpreters: "+
+			"{python: PATH}",
+			"%s asks for Python %s, and %s is %s", name, own.Python, in.Path, in.Version)
+	}
+	asked.Python = append(asked.Python, specs...)
+	return err
+}
+
 // requirementLines returns the requirements of a file. Hashes are left out, since the lock has those of
-// what was
-// resolved; options and other files are refused.
+// what was resolved; options and other files are refused.
 func requirementLines(text string) (lines []string, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
 	for line := range strings.Lines(text) {

@@ -31,6 +31,9 @@ type Imports struct {
 	Given       bool   // it has that environment
 	Needs       []imports.Need
 	Block       []string // packages of the script's own block of metadata
+	Python      string   // versions of Python that the script asks for; empty: the interpreter is one
+
+	version string // of the interpreter
 }
 
 // A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox
@@ -114,8 +117,14 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	if isNode {
 		modules, err = l.node(entry, sources)
 	} else {
-		found.Block = texts.BlockSpecs()
-		modules, err = l.python(ctx, entry, sources, found)
+		var own *imports.Metadata
+		if own, err = imports.Block(texts.Script); err != nil {
+			return found, fmt.Errorf("the script's own block of metadata: %w", err)
+		}
+		found.Block, _ = own.Specs()
+		if modules, err = l.python(ctx, entry, sources, found); !own.Accepts(found.version) {
+			found.Python = own.Python
+		}
 	}
 	found.Needs = imports.Needs(modules, &texts, isNode)
 	return found, err
@@ -164,7 +173,7 @@ func (l *Looker) python(
 	}
 	cmd := &sandbox.Cmd{Interpreter: in, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
 		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
-	found.Interpreter = in.Path
+	found.Interpreter, found.version = in.Path, in.Version
 	if entry.Environment != "" {
 		given, closeGiven, err := l.give(ctx, entry.Environment, in, find)
 		if err != nil {
@@ -269,10 +278,17 @@ func (i *Imports) Text() string {
 			unknown = append(unknown, n.Name)
 		}
 	}
-	if len(names) == 0 {
-		return ""
+	python := ""
+	if i != nil && i.Python != "" {
+		python = "asks for Python " + i.Python + ", and " + i.Interpreter + " is " + i.version
 	}
-	text := "imports " + strings.Join(names, ", ") + ", which "
+	if len(names) == 0 {
+		return python
+	}
+	if python != "" {
+		python += "; "
+	}
+	text := python + "imports " + strings.Join(names, ", ") + ", which "
 	switch {
 	case i.Given:
 		text += "environment " + i.Environment + " lacks"
@@ -291,7 +307,8 @@ func (i *Imports) Text() string {
 
 // Asked returns the packages of an environment for the script: of what is missing, and of what the
 // interpreter
-// of this machine has and an environment hides. It is empty if nothing that is missing has a known package.
+// of this machine has and an environment hides. It is empty if nothing that is missing has a known package,
+// and if the script asks for another version of Python.
 func (i *Imports) Asked() (words []string) {
 	known := false
 	for _, n := range i.Needs {
@@ -304,7 +321,7 @@ func (i *Imports) Asked() (words []string) {
 		}
 		words = append(words, n.Spec)
 	}
-	if len(i.Missing()) == 0 || !known && len(i.Block) == 0 {
+	if i.Python != "" || len(i.Missing()) == 0 || !known && len(i.Block) == 0 {
 		return nil
 	}
 	return merged(words, i.Block, pythonName)
@@ -313,6 +330,11 @@ func (i *Imports) Asked() (words []string) {
 // Hint names the command that makes what the script lacks. No package is named in it that nobody vouches for.
 func (i *Imports) Hint() string {
 	asked := i.Asked()
+	if i.Python != "" {
+		return "name another interpreter in the configuration, interpreters: {python: PATH}; see " +
+			"`skillsd help " +
+			"packages`"
+	}
 	if len(asked) == 0 {
 		return "packages come from `skillsd env add`; see `skillsd help packages`"
 	}

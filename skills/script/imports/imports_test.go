@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/skills/script/imports"
 )
 
@@ -171,12 +172,60 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%s: got %q by %q, want %q by %q", tt.module, need.Spec, need.Source, tt.spec, tt.source)
 		}
 	}
-	if got := texts.BlockSpecs(); !slices.Equal(got, []string{"zq-block>=2"}) {
+	own, err := imports.Block(texts.Script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := own.Specs(); !slices.Equal(got, []string{"zq-block>=2 ; python_version > '3'"}) {
 		t.Errorf("the block asks for %q", got)
 	}
 	if _, err := imports.Block([]byte(script + "\nx = 1\n" + script)); err == nil {
 		t.Error("two blocks are accepted")
 	}
+}
+
+func TestMetadata(t *testing.T) {
+	m := &imports.Metadata{Dependencies: []string{"a", "b[x] >= 1, <2 ; sys_platform == 'linux'", "c @ https://x.example/c.whl",
+		"-r x", "d;python_version>'3'", "e; $(x)", ""}}
+	specs, others := m.Specs()
+	if want := []string{"a", "b[x]>=1,<2 ; sys_platform == 'linux'", "d;python_version>'3'"}; !slices.Equal(specs, want) {
+		t.Errorf("specs = %q, want %q", specs, want)
+	}
+	if want := []string{"c @ https://x.example/c.whl", "-r x", "e; $(x)", ""}; !slices.Equal(others, want) {
+		t.Errorf("others = %q, want %q", others, want)
+	}
+	for _, tt := range []struct {
+		python, version string
+		want            bool
+	}{
+		{"", "3.11.7", true}, {">=3.11", "3.11.7", true}, {">=3.12", "3.11.7", false}, {">=3.9,<3.11", "3.11.0", false},
+		{"<4", "3.11.7", true}, {"==3.11.*", "3.11.7", true}, {"==3.11", "3.11.7", false}, {"==3.11", "3.11.0", true},
+		{"!=3.11.*", "3.11.7", false}, {"!= 3.11.7", "3.11.7", false}, {"~=3.10", "3.11.7", true}, {"~=3.10.1", "3.11.7", false},
+		{">3.11.7", "3.11.7", false}, {"<=3.11", "3.11.7", false}, {"~=3", "3.11.7", true}, {">=3.9", "3.10.0", true},
+		{"of your choice", "3.11.7", true}, {">=3.12", "", true},
+	} {
+		if got := (&imports.Metadata{Python: tt.python}).Accepts(tt.version); got != tt.want {
+			t.Errorf("%q accepts %q: %v, want %v", tt.python, tt.version, got, tt.want)
+		}
+	}
+}
+
+// FuzzBlock reads blocks of metadata: what is taken from them is what the form of requirements allows.
+func FuzzBlock(f *testing.F) {
+	f.Add("# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\"a>=1; python_version > '3'\"]\n# ///\n", "3.11.7")
+	f.Fuzz(func(t *testing.T, script, version string) {
+		own, err := imports.Block([]byte(script))
+		if err != nil {
+			return
+		}
+		own.Accepts(version)
+		specs, _ := own.Specs()
+		for _, spec := range specs {
+			if err := making.CheckAsked([]string{spec}, nil); err != nil && len(spec) <= 300 {
+				t.Errorf("offered %q: %v", spec, err)
+			}
+		}
+	})
 }
 
 // FuzzTexts holds what is offered to the form of names: nothing that a package manager takes for something else.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -43,6 +44,8 @@ var (
 		`(?:\[[A-Za-z0-9._, -]*\])?(?: ?` + pythonVersions + `(?: ?, ?` + pythonVersions + `)*)?$`)
 	nodeSpec = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
 		`(?:@[A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|*+_-]*)?$`)
+	// marked is a requirement with a condition on the machine, which pip judges.
+	marked     = regexp.MustCompile(`^([^;]*[^; ]) ?; ?[A-Za-z0-9_.<>=!'"()~, -]+$`)
 	block      = regexp.MustCompile(`(?m)^# /// ([A-Za-z0-9-]+)[ \t\r]*\n((?:^#(?:| .*)\n)+)^# ///[ \t\r]*$`)
 	pipInstall = regexp.MustCompile(`\bpip3?["',\s]+install\b([^\n;&|#)` + "`" + `]*)`)
 	npmInstall = regexp.MustCompile(`\bnpm (?:install|i|add)\b([^\n;&|#)` + "`" + `]*)`)
@@ -52,14 +55,20 @@ var (
 // errBlocks is the error for a script that two readers could read differently.
 var errBlocks = errors.New("it has more than one block of metadata")
 
-// Block returns the dependencies of the script's own block of metadata (PEP 723), nil without one.
+// Metadata is a script's own block of metadata (PEP 723).
+type Metadata struct {
+	Dependencies []string `toml:"dependencies"`
+	Python       string   `toml:"requires-python"` // conditions on the version, such as ">=3.11"
+}
+
+// Block returns the script's own block of metadata, empty without one.
 //
 // Errors: more than one block, or one that is not TOML.
-func Block(script []byte) ([]string, error) {
-	var dependencies []string
+func Block(script []byte) (*Metadata, error) {
+	found := &Metadata{}
 	seen := false
-	for _, found := range block.FindAllSubmatch(append(slices.Clip(script), '\n'), -1) {
-		if string(found[1]) != "script" {
+	for _, match := range block.FindAllSubmatch(append(slices.Clip(script), '\n'), -1) {
+		if string(match[1]) != "script" {
 			continue
 		}
 		if seen {
@@ -67,35 +76,89 @@ func Block(script []byte) ([]string, error) {
 		}
 		seen = true
 		var text strings.Builder
-		for line := range strings.Lines(string(found[2])) {
+		for line := range strings.Lines(string(match[2])) {
 			text.WriteString(strings.TrimPrefix(strings.TrimPrefix(line, "#"), " "))
 		}
-		var file struct {
-			Dependencies []string `toml:"dependencies"`
-		}
-		if err := toml.Unmarshal([]byte(text.String()), &file); err != nil {
+		if err := toml.Unmarshal([]byte(text.String()), found); err != nil {
 			return nil, err
 		}
-		dependencies = file.Dependencies
 	}
-	return dependencies, nil
+	return found, nil
 }
 
-// BlockSpecs returns the packages of the script's own block of metadata, as Spec of [Need]; nil without
-// one, or
-// if the block cannot be read.
-func (t *Texts) BlockSpecs() (specs []string) {
-	dependencies, err := Block(t.Script)
-	if err != nil {
-		return nil
-	}
-	for _, d := range dependencies {
-		d, _, _ = strings.Cut(d, ";")
-		if d = strings.TrimSpace(d); pythonSpec.MatchString(d) {
-			specs = append(specs, strings.ReplaceAll(d, " ", ""))
+// Specs returns the dependencies as `skillsd env add` takes them, and those that it does not take, such as
+// addresses.
+func (m *Metadata) Specs() (specs, others []string) {
+	for _, d := range m.Dependencies {
+		d = strings.TrimSpace(d)
+		plain, condition := d, ""
+		if found := marked.FindStringSubmatch(d); found != nil {
+			plain, condition = found[1], d[len(found[1]):]
+		}
+		if pythonSpec.MatchString(plain) {
+			specs = append(specs, strings.ReplaceAll(plain, " ", "")+condition)
+		} else {
+			others = append(others, d)
 		}
 	}
-	return specs
+	return specs, others
+}
+
+var versionCondition = regexp.MustCompile(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
+
+// Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. A condition
+// that is not understood is left to the script.
+func (m *Metadata) Accepts(version string) bool {
+	have := numbers(version)
+	for text := range strings.SplitSeq(m.Python, ",") {
+		c := versionCondition.FindStringSubmatch(strings.TrimSpace(text))
+		if c == nil || have == nil {
+			continue
+		}
+		want := numbers(c[2])
+		order := compare(have, want)
+		prefix := len(have) >= len(want) && slices.Equal(have[:len(want)], want)
+		var ok bool
+		switch c[1] {
+		case "==", "===":
+			ok = order == 0 || c[3] != "" && prefix
+		case "!=":
+			ok = order != 0 && (c[3] == "" || !prefix)
+		case ">=":
+			ok = order >= 0
+		case "<=":
+			ok = order <= 0
+		case "<":
+			ok = order < 0
+		case ">":
+			ok = order > 0
+		case "~=":
+			series := want[:len(want)-1]
+			ok = order >= 0 && len(have) >= len(series) && slices.Equal(have[:len(series)], series)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers returns the parts of a version, as far as they are numbers.
+func numbers(version string) (all []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			break
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// compare compares versions, in which parts that are left out are 0.
+func compare(a, b []int) int {
+	pad := func(v []int) []int { return append(slices.Clip(v), make([]int, max(len(a), len(b))-len(v))...) }
+	return slices.Compare(pad(a), pad(b))
 }
 
 // asked returns what texts name, the most binding first.
@@ -109,8 +172,8 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 	install := pipInstall
 	if isNode {
 		install = npmInstall
-	} else if dependencies, err := Block(t.Script); err == nil {
-		add(FromBlock, dependencies...)
+	} else if own, err := Block(t.Script); err == nil {
+		add(FromBlock, own.Dependencies...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Files)) {
 		switch base := name[strings.LastIndexByte(name, '/')+1:]; {
