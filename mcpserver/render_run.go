@@ -99,6 +99,7 @@ var missingWords = map[string]string{
 	script.MissingDependency: "a module that the packages of this server do not have: ",
 	script.MissingLibrary:    "a shared library that the machine of this server does not have: ",
 	script.MissingProgram:    "a program that scripts do not find here: ",
+	script.MissingProxy:      "an interpreter that reaches the hosts of its entry: ",
 }
 
 // RenderMissing returns a line about what a script that failed lacked, for a model and its user, or "".

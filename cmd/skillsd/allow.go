@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -148,6 +149,11 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			report.Printable(err.Error()))
 	}
 	facts.Imports = found.Rows()
+	if len(known.Network) > 0 {
+		if in, err := o.app.Interpreters().Find(ctx, facts.Runtime); err == nil && in != nil {
+			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
+		}
+	}
 	// What nobody was shown is not allowed, so it is printed first.
 	if !o.JSON {
 		err = facts.Print(o.app.out)

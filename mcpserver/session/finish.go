@@ -50,7 +50,11 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	released, refusals := s.withhold(r, result, answer, x)
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
 		said := answer.Stderr.Head + answer.Stderr.Tail
-		if code, name := script.FindMissing(said); code != "" {
+		code, name := script.FindMissing(said)
+		if code == "" && r.cmd.proxy != nil {
+			code, name = script.FindNoProxy(said, r.script.file.Script.Runtime, r.cmd.Interpreter.Version)
+		}
+		if code != "" {
 			x.Missing = &cfharness.Missing{Code: code, Name: name}
 		}
 	}

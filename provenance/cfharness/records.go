@@ -258,7 +258,7 @@ type RunExtension struct {
 
 // Missing is something that a script needs and its environment does not have.
 type Missing struct {
-	Code string `json:"code"` // missing_dependency, missing_library or missing_program
+	Code string `json:"code"` // missing_dependency, missing_library, missing_program or missing_proxy
 	Name string `json:"name"`
 }
 

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 )
@@ -10,6 +11,7 @@ const (
 	MissingDependency = "missing_dependency" // a module of its language
 	MissingLibrary    = "missing_library"    // a shared library
 	MissingProgram    = "missing_program"
+	MissingProxy      = "missing_proxy" // an interpreter that reaches granted hosts
 )
 
 // missingLines is how many of the last lines are looked at: a program says last why it failed.
@@ -54,4 +56,15 @@ func FindMissing(stderr string) (code, name string) {
 		}
 	}
 	return "", ""
+}
+
+var unreached = onDemand(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
+
+// FindNoProxy is [FindMissing] for a script to which hosts are granted: by its standard error it did not reach
+// one, and its interpreter is of a version that could not, see [NoProxy]. The name is of a version that can.
+func FindNoProxy(stderr string, r Runtime, version string) (code, name string) {
+	if NoProxy(r, version) == "" || !unreached().MatchString(stderr) {
+		return "", ""
+	}
+	return MissingProxy, fmt.Sprintf("%s %s or later", r, strings.Join(r.Interpreter().proxyFrom, ".x, "))
 }

@@ -37,3 +37,25 @@ func TestFindMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestFindNoProxy(t *testing.T) {
+	for _, tt := range []struct {
+		stderr, version string
+		runtime         Runtime
+		found           bool
+	}{
+		{"[cause]: Error: getaddrinfo ENOTFOUND api.example.com\n", "v20.20.2", Node, true},
+		{"Error: getaddrinfo EAI_AGAIN api.example.com\n", "v22.9.0", Node, true},
+		{"Error: connect ENETUNREACH 192.0.2.1:443\n", "v23.1.0", Node, true},
+		{"Error: getaddrinfo ENOTFOUND api.example.com\n", "v22.21.0", Node, false},
+		{"Error: getaddrinfo ENOTFOUND api.example.com\n", "", Node, false},
+		{"Error: getaddrinfo ENOTFOUND api.example.com\n", "3.11.2", Python3, false},
+		{"Error: connect ECONNREFUSED 127.0.0.1:8080\n", "v20.20.2", Node, false}, // its own server
+		{"Error: no\n", "v20.20.2", Node, false},
+	} {
+		code, name := FindNoProxy(tt.stderr, tt.runtime, tt.version)
+		if found := code == MissingProxy && name == "node 22.21.x, 24.0 or later"; found != tt.found || !found && code+name != "" {
+			t.Errorf("FindNoProxy(%q, %s, %s) = %q, %q", tt.stderr, tt.runtime, tt.version, code, name)
+		}
+	}
+}

@@ -37,6 +37,8 @@ type ScriptFacts struct {
 	Config   string        `json:"config,omitempty"` // the file the entry was written to
 	// Unreleased is why no run would be let through although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
+	// Unreached is why the script would not reach the hosts that its entry grants.
+	Unreached string `json:"unreached,omitempty"`
 }
 
 // ImportRow is a module that a script imports.
@@ -205,6 +207,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 		lines("includes", f.Includes)
 	}
 	lines("network", f.Network)
+	fact("hosts", f.Unreached)
 	for _, row := range f.Imports {
 		if text := row.text(); row.Kind == "hard" || row.Kind == "required" {
 			fact("imports", text)
