@@ -72,6 +72,28 @@ func Inspect(name string, head []byte, executable bool) Info {
 	return info
 }
 
+// otherPrograms are extensions of programs for which there is no interpreter in the table.
+var otherPrograms = []string{".zsh", ".rb", ".pl", ".php", ".ps1", ".bat", ".cmd", ".exe", ".lua"}
+
+// IsProgram reports whether a file outside scripts/ looks like a program that somebody is meant to start: it
+// lies at the top or below bin/ or tools/ and has the extension of one, or it is executable. The name is a
+// slash-separated path. A module that programs load may look like one.
+func IsProgram(name string, executable bool) bool {
+	first, _, below := strings.Cut(name, "/")
+	base, extension := path.Base(name), strings.ToLower(path.Ext(name))
+	isTools := below && (first == "bin" || first == "tools")
+	switch {
+	case strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"):
+		return false
+	case extension == "":
+		// Where modes mean nothing, LICENSE and Makefile are executable too.
+		return isTools || executable && base[0] > 'Z'
+	}
+	known := slices.Contains(otherPrograms, extension) || slices.ContainsFunc(interpreters,
+		func(in Interpreter) bool { return slices.Contains(in.extensions, extension) })
+	return known && (!below || isTools || executable)
+}
+
 // ReferenceRuntime returns the runtime in the words of the reference's registry: deno, shebang or
 // unknown.
 func (i Info) ReferenceRuntime() string {

@@ -202,3 +202,17 @@ func FuzzInspect(f *testing.F) {
 		}
 	})
 }
+
+func TestIsProgram(t *testing.T) {
+	for name, want := range map[string][2]bool{ // as a plain file, as an executable one
+		"run.py": {true, true}, "install.sh": {true, true}, "tool.rb": {true, true}, "index.ts": {true, true},
+		"bin/agent": {true, true}, "tools/deep/x.py": {true, true}, "gradlew": {false, true},
+		"lib/x.py": {false, true}, "lib/helper": {false, true}, "src/x.js": {false, true},
+		"LICENSE": {}, "docs/Makefile": {}, "README.md": {}, "tools/notes.md": {}, "data.json": {},
+		"__init__.py": {}, ".envrc": {}, "bin/.keep": {}, "references/x.md": {},
+	} {
+		if got := [2]bool{script.IsProgram(name, false), script.IsProgram(name, true)}; got != want {
+			t.Errorf("IsProgram(%s) = %v, want %v", name, got, want)
+		}
+	}
+}

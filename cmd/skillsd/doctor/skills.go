@@ -50,6 +50,7 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	}
 	o.needed = map[string]bool{}
 	checks := checkRoots(snapshot, len(o.Serve.Roots.Specs) == 0)
+	var programs []string
 	for i := range rows {
 		row := &rows[i]
 		for _, script := range row.Scripts {
@@ -59,6 +60,18 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 			checks = append(checks, ok("skill", row.Path+" is not served: "+strings.Join(row.Reasons, ", ")))
 		}
 		checks = append(checks, diagnosticChecks(report.Notable(row.Path+"/", row.Diagnostics))...)
+		for _, program := range row.Programs {
+			programs = append(programs, row.Path+"/"+program)
+		}
+	}
+	if n := len(programs); n > 0 {
+		fact := "programs outside scripts/ do not run here: " + strings.Join(programs[:min(n, 5)], ", ")
+		if n > 5 {
+			fact += fmt.Sprintf(", %d more (skillsd show SKILL)", n-5)
+		}
+		c := ok("skill", fact)
+		c.Hint = report.HintPrograms
+		checks = append(checks, c)
 	}
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }

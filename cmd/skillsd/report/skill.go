@@ -21,6 +21,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
+	sh "github.com/skillsd/skillsd/skills/script"
 )
 
 // SkillRow is a skill as list --json and show --json print it.
@@ -51,7 +52,8 @@ type SkillRow struct {
 	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
 	Resources     []skills.Resource `json:"resources"`
 	Scripts       []ScriptRow       `json:"scripts"`
-	Shadows       []ShadowRow       `json:"shadows"` // skills whose path this one has
+	Programs      []string          `json:"programs,omitempty"` // outside scripts/, which do not run here
+	Shadows       []ShadowRow       `json:"shadows"`            // skills whose path this one has
 	Diagnostics   []Diagnostic      `json:"diagnostics"`
 	Violations    []Problem         `json:"violations"` // of the strict rules
 
@@ -158,8 +160,15 @@ func NewSkillRow(
 	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
 	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
 	row.Resources = append(row.Resources, index.Resources...)
+	executable := map[string]bool{}
+	for _, file := range index.Files {
+		executable[file.Path] = file.Executable
+	}
 	for _, r := range index.Resources {
 		if r.Script == nil {
+			if sh.IsProgram(r.Path, executable[r.Path]) {
+				row.Programs = append(row.Programs, r.Path)
+			}
 			continue
 		}
 		script := ScriptRow{Path: r.Path, Runtime: string(r.Script.Runtime), Reason: r.Script.Problem}
@@ -306,6 +315,10 @@ func (r *SkillRow) facts() []string {
 	return []string{r.Tier, r.verdict(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
+// HintPrograms is what to do about programs outside scripts/.
+const HintPrograms = "to run one, copy the skill into a root of yours, move the program below scripts/ there, " +
+	"and allow it"
+
 // PrintSkill prints all that is known of a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact := func(name, value string) { printFact(w, "", 14, name, value) }
@@ -335,6 +348,7 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("digest", row.Digest.String())
 	fact("tree", row.TreeDigest.String())
 	var files, scripts [][]string
+	var programs []string
 	for _, r := range row.Resources {
 		files = append(files, []string{gap + Printable(r.Path), string(r.Kind), fmt.Sprintf("%8d", r.Size),
 			r.Digest.String()})
@@ -348,6 +362,12 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	}
 	printList(w, "files", padded(files))
 	printList(w, "scripts", padded(scripts))
+	if len(row.Programs) > 0 {
+		for _, program := range row.Programs {
+			programs = append(programs, gap+Printable(program))
+		}
+		printList(w, "programs outside scripts/, which do not run here", append(programs, gap+"("+HintPrograms+")"))
+	}
 	diagnostics := slices.Clone(row.Diagnostics)
 	for i := range diagnostics {
 		diagnostics[i].Path = row.Path + "/" + diagnostics[i].Path
