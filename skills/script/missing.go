@@ -60,8 +60,9 @@ func FindMissing(stderr string) (code, name string) {
 
 var unreached = onDemand(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
 
-// FindNoProxy is [FindMissing] for a script to which hosts are granted: by its standard error it did not reach
-// one, and its interpreter is of a version that could not, see [NoProxy]. The name is of a version that can.
+// FindNoProxy is [FindMissing] for a script to which hosts are granted: by its standard error it did not
+// reach one, and its interpreter is of a version that could not, see [NoProxy]. The name is of a version that
+// can.
 func FindNoProxy(stderr string, r Runtime, version string) (code, name string) {
 	if NoProxy(r, version) == "" || !unreached().MatchString(stderr) {
 		return "", ""

@@ -316,8 +316,8 @@ func (r *SkillRow) facts() []string {
 }
 
 // HintPrograms is what to do about programs outside scripts/.
-const HintPrograms = "to run one, copy the skill into a root of yours, move the program below scripts/ there, " +
-	"and allow it"
+const HintPrograms = "to run one, copy the skill into a root of yours, move the program below scripts/ " +
+	"there, and allow it"
 
 // PrintSkill prints all that is known of a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
@@ -366,7 +366,8 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		for _, program := range row.Programs {
 			programs = append(programs, gap+Printable(program))
 		}
-		printList(w, "programs outside scripts/, which do not run here", append(programs, gap+"("+HintPrograms+")"))
+		programs = append(programs, gap+"("+HintPrograms+")")
+		printList(w, "programs outside scripts/, which do not run here", programs)
 	}
 	diagnostics := slices.Clone(row.Diagnostics)
 	for i := range diagnostics {
