@@ -48,7 +48,10 @@ var importRules = map[string][]string{
 	// Packages are foreign archives, read under the rules of skills/source.
 	"sandbox/environment": {"skills/source", "skills/store"},
 	// Making one resolves in a sandbox, and fetches through its proxy.
-	"sandbox/environment/making": {"sandbox", "sandbox/egress", "sandbox/environment", "skills/script"},
+	"sandbox/environment/making": {"sandbox", "sandbox/egress", "sandbox/environment",
+		"sandbox/environment/rootfs", "skills/script"},
+	// A root file system is read from an image, and mounted.
+	"sandbox/environment/rootfs": {"sandbox", "sandbox/environment", "skills/store"},
 	"sandbox/sandboxtest":        {"sandbox"},
 	// Choosing a backend needs to know them, and finding interpreters the table of those there are.
 	"sandbox/detect": {"sandbox", "sandbox/native", "sandbox/bwrap", "sandbox/runsc", "skills/script"},
@@ -84,7 +87,7 @@ var importRules = map[string][]string{
 	"mcpserver/session/caches":   {"sandbox", "skills/script", "skills/store"},
 	"mcpserver/session/earlier":  {"skills", "provenance", "provenance/cfharness", "skills/policy"},
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
-	"mcpserver/session/packages": {"provenance", "provenance/cfharness", "sandbox", "sandbox/environment", "skills/script"},
+	"mcpserver/session/packages": {"provenance", "provenance/cfharness", "sandbox", "sandbox/environment", "sandbox/environment/rootfs", "skills/script"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
@@ -95,7 +98,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/adapters": {"cmd/skillsd/exit", "skills/store/fsys"},
 	"cmd/skillsd/exit":     {},
 	"cmd/skillsd/environments": {"skills", "skills/script/imports", "mcpserver/session/packages", "cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "sandbox", "sandbox/detect",
-		"sandbox/environment", "sandbox/environment/making", "sandbox/native", "skills/policy", "skills/script", "skills/store"},
+		"sandbox/environment", "sandbox/environment/making", "sandbox/environment/rootfs", "sandbox/native", "skills/policy", "skills/script", "skills/store"},
 	"cmd/skillsd/exporters": {},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},

@@ -38,6 +38,7 @@ func runMain(m *testing.M) int {
 	if binary = *built; binary == "" {
 		binary = filepath.Join(dir, "skillsd")
 		build := exec.Command("go", "build", "-o", binary, "../cmd/skillsd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are: it is process 1 on foreign root file systems
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build skillsd: %v\n%s", err, out)
 			return 1

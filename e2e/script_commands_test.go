@@ -31,7 +31,7 @@ import (
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"index": scriptIndex,
+		"index": scriptIndex, "rootfs": scriptRootfs,
 		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
 }

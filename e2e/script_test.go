@@ -25,6 +25,8 @@ func TestScripts(t *testing.T) {
 				return sandboxed(), nil
 			case "pip", "npm":
 				return canResolve(t, name), nil
+			case "rootfs":
+				return canMakeRoot(t), nil
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
 		},

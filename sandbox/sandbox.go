@@ -7,7 +7,9 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,13 +40,14 @@ func Enforced(r Runner, l Limits) Limits {
 }
 
 // Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
-// directories of Packages, which must stay open until Run returns.
+// directories of Packages and Root, which must stay open until Run returns.
 type Cmd struct {
 	Argv        []string     // Argv[0] is the interpreter's absolute real path
 	Interpreter *Interpreter // what Argv[0] needs mounted; nil if everything is below /usr
 	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
 	Name        string       // of the skill whose tree it is, see [Cmd.TreeDir]; may be empty
 	Packages    []Mount      // directories of an environment, mounted read-only
+	Root        *Root        // in the place of the host's /usr and all else of the host; nil is the host's
 	Cache       Cache
 	Workspace   Workspace
 	Env         []string // the whole environment, "K=V"
@@ -74,6 +77,32 @@ func (c *Cmd) Check() error {
 	if strings.IndexByte(c.Cwd, 0) >= 0 {
 		return &CwdError{Cwd: c.Cwd, Reason: "contains a NUL byte"}
 	}
+	if c.Root != nil {
+		return c.Root.check()
+	}
+	return nil
+}
+
+// ownDirs are the names at the top that no root file system has in a sandbox.
+var ownDirs = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "skill", "sys", "tmp", "workspace",
+	".layers"}
+
+// check refuses a root file system that would cover a part of the sandbox, or lie elsewhere.
+func (r *Root) check() error {
+	names := slices.Collect(maps.Keys(r.Links))
+	for _, m := range r.Dirs {
+		name, top := strings.CutPrefix(m.At, "/")
+		if !top {
+			name = ""
+		}
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") ||
+			slices.Contains(ownDirs, name) {
+			return &UnavailableError{Reason: fmt.Sprintf("a root file system has no place at /%.100s", name)}
+		}
+	}
 	return nil
 }
 
@@ -86,7 +115,13 @@ type Cache struct {
 // Mount is a directory that a command sees. It does not change while it is mounted.
 type Mount struct {
 	Dir *os.File // open directory handle
-	At  string   // [EnvDir] or [NodeModulesDir]
+	At  string   // [EnvDir] or [NodeModulesDir], or a directory of a [Root]
+}
+
+// Root is a root file system. It has every file that commands expect of one, such as /etc/passwd.
+type Root struct {
+	Dirs  []Mount           // of its top, mounted read-only: At is / and a name
+	Links map[string]string // of its top: targets, by names
 }
 
 // safeName is what a skill's name must be to be part of a path in the sandbox.

@@ -35,6 +35,7 @@ func newEnvCmd(a *app) *cobra.Command {
 			"read-only. " +
 			"Nothing of a package runs while it is made. An entry of allow names its environment.\n\n" +
 			"  skillsd env add office pypdf \"openpyxl>=3.1\" --allow pdf:scripts/fill.py\n" +
+			"  skillsd env add base --root oci:images/debian      a root file system\n" +
 			"  skillsd env list\n" +
 			"  skillsd env sync --frozen      make what the lock says, on another machine\n\n" +
 			"See `skillsd help packages`.",
@@ -60,7 +61,7 @@ func newEnvCmd(a *app) *cobra.Command {
 		group.AddCommand(cmd)
 		return cmd
 	}
-	var requirements, packageJSON, script string
+	var requirements, packageJSON, script, root, base string
 	var reader config.ReaderOptions
 	var allow []string
 	add := sub("add NAME [PACKAGE...]", "Add packages to an environment, and make it",
@@ -69,9 +70,13 @@ func newEnvCmd(a *app) *cobra.Command {
 			"npm:docx@^9. What would be in it is shown, and you are asked.",
 		cobra.MinimumNArgs(1), true, func(ctx context.Context, args []string) error {
 			asked, err := environments.Asked(args[1:], requirements, packageJSON)
+			if err == nil && root != "" {
+				asked.Root, err = c.RootOf(root)
+			}
 			if err != nil {
 				return err
 			}
+			asked.Base = base
 			var scripts []policy.Entry
 			for _, spec := range allow {
 				e, err := parseScript(spec)
@@ -109,6 +114,11 @@ func newEnvCmd(a *app) *cobra.Command {
 		"add what the block of metadata of this `SCRIPT` names (PEP 723), and give the environment to it")
 	add.Flags().StringVarP(&requirements, "requirements", "r", "", "add the requirements of this `FILE`")
 	add.Flags().StringVar(&packageJSON, "package-json", "", "add the dependencies of this `FILE`")
+	add.Flags().StringVar(&root, "root", "",
+		"make it of a root file system instead, in the place of the host's: `DIR`, or oci:DIR or "+
+			"oci:DIR:TAG of "+
+			"an OCI image layout")
+	add.Flags().StringVar(&base, "base", "", "of packages for the root file system of this `ENVIRONMENT`")
 	add.Flags().StringArrayVar(&allow, "allow", nil,
 		"give it to this `SCRIPT`, SKILL:scripts/PATH, which is allowed already (repeatable)")
 	sub("list", "List environments, and who uses them",

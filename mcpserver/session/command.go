@@ -82,9 +82,12 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 			return s.cfg.HostInterpreter(ctx, name, r.grant.Entry.SearchPath)
 		}
 	}
+	if name := r.grant.Entry.Environment; name != "" {
+		find = s.cfg.Environments.Finder(name, find)
+	}
 	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
 	if err != nil {
-		return nil, Internal(err)
+		return nil, environmentError(err)
 	}
 	if interpreter == nil {
 		return nil, interpreterNotFound.because(nil, "{runtime}", string(info.Runtime))
@@ -100,7 +103,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		if c.packages, err = s.cfg.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
 			return nil, environmentError(err)
 		}
-		c.Interpreter, c.Packages = c.packages.Interpreter, c.packages.Mounts
+		c.Interpreter, c.Packages, c.Root = c.packages.Interpreter, c.packages.Mounts, c.packages.Root
 	}
 	env, secrets, err := s.declared().Variables(r.grant.Entry)
 	if c.given = len(secrets) > 0; err == nil && c.given {
@@ -407,7 +410,8 @@ const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 // a file of its tree.
 func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	info := r.script.file.Script
-	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" {
+	// The compiler of a root file system's interpreter would have to run on that.
+	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
 		return
 	}
 	key := caches.Key{

@@ -272,8 +272,10 @@ type Interpreter struct {
 
 // Environment is a tree of packages that a run was given, read-only.
 type Environment struct {
-	Name     string               `json:"name"`
-	Digest   digest.Digest        `json:"digest"`   // of all its paths and contents
+	Name   string        `json:"name"`
+	Digest digest.Digest `json:"digest"` // of all its paths and contents
+	// Root is the digest of the root file system that the run had in the place of the host's; empty for that.
+	Root     digest.Digest        `json:"root,omitempty"`
 	Packages int                  `json:"packages"` // that its lock names
 	Checked  string               `json:"checked"`  // how before the run: full or directories
 	FullAt   provenance.Timestamp `json:"fullAt"`   // when every file was last looked at

@@ -76,6 +76,8 @@ type PredicateSkill struct {
 type PredicateEnvironment struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
+	// Root is the root file system that the script had in the place of the host's; nil for that.
+	Root map[string]string `json:"root,omitempty"`
 }
 
 // PredicateScript names the script by content.
@@ -144,6 +146,9 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 	}
 	if env := x.Environment; env != nil {
 		p.Environment = &PredicateEnvironment{Name: env.Name, Digest: digestSet(env.Digest)}
+		if env.Root != "" {
+			p.Environment.Root = digestSet(env.Root)
+		}
 	}
 	var given cfharness.InvocationContext
 	if len(e.Invocation) > 0 && json.Unmarshal(e.Invocation, &given) == nil {

@@ -28,7 +28,7 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 		return unavailable("a staged workspace needs a server that is root",
 			"use --sandbox native, or mount the workspace ro or rw", nil)
 	}
-	return nil
+	return native.CheckRoot(cmd)
 }
 
 // Build describes the sandbox by bubblewrap's options. A path that the operator or the machine chose
@@ -72,19 +72,12 @@ func arguments(p *native.Plan) ([]string, error) {
 		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
 		"--as-pid-1",
 		"--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--cap-drop", "ALL",
-		"--ro-bind", "/usr", "/usr",
 	}
-	for _, d := range []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
-		info, err := os.Lstat(d)
-		switch {
-		case err != nil:
-		case info.IsDir():
-			args = append(args, "--ro-bind", d, d)
-		default:
-			args = append(args, "--symlink", "usr"+d, d)
-		}
+	root, err := rootArguments(p)
+	if err != nil {
+		return nil, err
 	}
-	args = append(args, "--proc", "/proc")
+	args = append(append(args, root...), "--proc", "/proc")
 	for _, name := range pidone.Masked {
 		f := "/proc/" + name
 		if _, err := os.Lstat(f); err == nil {
@@ -105,6 +98,29 @@ func arguments(p *native.Plan) ([]string, error) {
 		"--perms", "1777", "--size", "16777216", "--tmpfs", "/dev/shm",
 		"--perms", "1777", "--size", scratch, "--tmpfs", sandbox.TmpDir,
 		"--perms", "0755", "--size", "16777216", "--tmpfs", sandbox.OutDir)
+	return args, nil
+}
+
+// rootArguments returns the options for what is shown of the host, or for the links of a root file system,
+// whose directories are mounts of the plan.
+func rootArguments(p *native.Plan) (args []string, err error) {
+	if own := p.Cmd.Root; own != nil {
+		for name, target := range own.Links {
+			args = append(args, "--symlink", target, "/"+name)
+		}
+		return args, nil
+	}
+	args = append(args, "--ro-bind", "/usr", "/usr")
+	for _, d := range []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+		info, err := os.Lstat(d)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			args = append(args, "--ro-bind", d, d)
+		default:
+			args = append(args, "--symlink", "usr"+d, d)
+		}
+	}
 	for _, f := range pidone.EtcFiles {
 		if _, err := os.Stat("/etc/" + f); err == nil {
 			args = append(args, "--ro-bind-try", "/etc/"+f, "/etc/"+f)

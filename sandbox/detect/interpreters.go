@@ -322,14 +322,7 @@ func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found str
 	if err != nil {
 		return ""
 	}
-	line, _, _ := strings.Cut(out, "\n")
-	for word := range strings.FieldsSeq(line) {
-		word = strings.TrimPrefix(word, "v")
-		if word != "" && word[0] >= '0' && word[0] <= '9' {
-			return word
-		}
-	}
-	return ""
+	return script.FindVersion(out)
 }
 
 // trusted refuses a file or directory that others than its owner could change or replace.

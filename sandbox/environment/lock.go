@@ -40,7 +40,9 @@ type Locked struct {
 	Platform string        `json:"platform"` // that its native modules are for, such as "linux-amd64-glibc"
 	Python   *LockedPython `json:"python,omitempty"`
 	Node     *LockedNode   `json:"node,omitempty"`
-	Digest   digest.Digest `json:"digest"` // of its manifest
+	Root     *LockedRoot   `json:"root,omitempty"` // without packages
+	Base     *LockedBase   `json:"base,omitempty"` // with packages
+	Digest   digest.Digest `json:"digest"`         // of its manifest
 	Files    int           `json:"files"`
 	Bytes    int64         `json:"bytes"`
 }
@@ -126,6 +128,12 @@ func (l *Lock) Bytes() []byte {
 			p.Asked, p.Packages = sortedAsked(p.Asked), sortedPackages(p.Packages)
 			sorted.Python = &p
 		}
+		if e.Root != nil {
+			r := *e.Root
+			r.Programs = slices.SortedFunc(slices.Values(r.Programs),
+				func(x, y Program) int { return strings.Compare(x.Name, y.Name) })
+			sorted.Root = &r
+		}
 		if e.Node != nil {
 			n := *e.Node
 			n.Asked, n.Packages = sortedAsked(n.Asked), sortedPackages(n.Packages)
@@ -176,14 +184,21 @@ func (e *Locked) check(name string) error {
 	switch {
 	case !ValidName(name):
 		return errors.New("its name is not of small letters, digits and hyphens")
-	case e == nil || e.Python == nil && e.Node == nil:
+	case e == nil || e.Python == nil && e.Node == nil && e.Root == nil:
 		return errors.New("it has no packages of any kind")
+	case e.Root != nil && (e.Python != nil || e.Node != nil || e.Base != nil):
+		return errors.New("it has a root file system, and packages besides")
+	case e.Base != nil && (!ValidName(e.Base.Name) || e.Base.Digest.Validate() != nil):
+		return errors.New("it does not name the root file system that it is for")
 	case !platformName.MatchString(e.Platform):
 		return fmt.Errorf("platform %q is not one", e.Platform)
 	case e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256:
 		return errors.New("its digest is not of sha256")
 	case e.Files < 0 || e.Bytes < 0:
 		return errors.New("its size is negative")
+	}
+	if e.Root != nil {
+		return e.Root.check()
 	}
 	if p := e.Python; p != nil {
 		if !pythonVersion.MatchString(p.For) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -74,10 +75,7 @@ func (e *Entry) check() error {
 	}
 	switch e.Kind {
 	case File, Exec:
-		if e.Target != "" || e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256 {
-			return errors.New("a file needs a sha256 digest and no target")
-		}
-		return nil
+		return e.checkContent()
 	case Link:
 		inside := path.Join(path.Dir(e.Path), e.Target)
 		if e.Digest != "" || source.CheckName(inside) != nil || strings.ContainsAny(e.Target, " \\") ||
@@ -88,4 +86,24 @@ func (e *Entry) check() error {
 	default:
 		return fmt.Errorf("unknown kind %q", e.Kind)
 	}
+}
+
+func (e *Entry) checkContent() error {
+	if e.Target != "" || e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256 {
+		return errors.New("a file needs a sha256 digest and no target")
+	}
+	return nil
+}
+
+// checkRoot refuses an entry that no root file system can have.
+func (e *Entry) checkRoot() error {
+	switch {
+	case !fs.ValidPath(e.Path) || e.Path == ".":
+		return fmt.Errorf("path %q is not below the root", e.Path)
+	case e.Kind == Link && e.Target != "" && !strings.ContainsAny(e.Target, " \\\n\r"):
+		return nil
+	case e.Kind == File || e.Kind == Exec:
+		return e.checkContent()
+	}
+	return fmt.Errorf("%q is neither a file nor a link", e.Path)
 }

@@ -20,6 +20,16 @@ func Platform() string {
 	return runtime.GOOS + "-" + runtime.GOARCH + "-" + libc
 }
 
+// Fits reports whether this machine can run what an environment has: its own C library matters unless the
+// environment has a root file system with another.
+func Fits(e *Locked) bool {
+	here := Platform()
+	if e.Root != nil || e.Base != nil {
+		return strings.HasPrefix(e.Platform, here[:strings.LastIndexByte(here, '-')+1])
+	}
+	return e.Platform == here
+}
+
 // Minor returns the minor version of an interpreter, such as "3.11".
 func Minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)

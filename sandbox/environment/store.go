@@ -237,13 +237,26 @@ type Stage struct {
 	dir     string
 	base    Manifest
 	derived Manifest
+	check   func(*Entry) error // of base
 }
 
 // Stage makes the tree of a manifest, whose contents have been put.
 //
 // Errors: errors of ctx; system errors.
 func (s *Store) Stage(ctx context.Context, m Manifest) (*Stage, error) {
-	st := &Stage{store: s, dir: path.Join(treesDir, tempPrefix+rand.Text()), base: m}
+	return s.stage(ctx, m, (*Entry).check)
+}
+
+// StageRoot makes the tree of the manifest of a root file system, whose links may lead anywhere: only in a
+// sandbox, where the tree is the root, are they followed.
+//
+// Errors: errors of ctx; system errors.
+func (s *Store) StageRoot(ctx context.Context, m Manifest) (*Stage, error) {
+	return s.stage(ctx, m, (*Entry).checkRoot)
+}
+
+func (s *Store) stage(ctx context.Context, m Manifest, check func(*Entry) error) (*Stage, error) {
+	st := &Stage{store: s, dir: path.Join(treesDir, tempPrefix+rand.Text()), base: m, check: check}
 	if err := s.root.Mkdir(st.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -261,7 +274,7 @@ func (s *Store) Stage(ctx context.Context, m Manifest) (*Stage, error) {
 
 // put makes an entry of the tree.
 func (st *Stage) put(e Entry) error {
-	if err := e.check(); err != nil {
+	if err := st.check(&e); err != nil {
 		return err
 	}
 	root, name := st.store.root, path.Join(st.dir, e.Path)

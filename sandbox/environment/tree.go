@@ -379,10 +379,14 @@ func (t *Tree) parse(data []byte) error {
 	return nil
 }
 
-// line reads a member's line. No path of an environment has a character that would be escaped. What the
-// digest of the manifest vouches for was checked when it was made.
+// line reads a member's line. No target has a character that would be escaped, and no path a line break. What
+// the digest of the manifest vouches for was checked when it was made.
 func (m *member) line(line string) bool {
+	line, escaped := strings.CutPrefix(line, `\`)
 	head, at, ok := strings.Cut(line, "  ")
+	if escaped {
+		at = strings.ReplaceAll(at, `\\`, `\`)
+	}
 	kind, value, _ := strings.Cut(head, " ")
 	m.Kind, m.Path = Kind(kind), at
 	switch m.Kind {

@@ -1,9 +1,11 @@
 package native
 
 import (
+	"debug/elf"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -108,6 +110,26 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 
 // User returns the host's user that the command of a root server runs as, in the group of that number.
 func (p *Plan) User() int { return p.launch.uid }
+
+// CheckRoot refuses a command on a root file system if this program, which is process 1 in the sandbox, would
+// need shared libraries there: whether it starts must not depend on what an image has.
+func CheckRoot(cmd *sandbox.Cmd) error {
+	if cmd.Root == nil || static() {
+		return nil
+	}
+	return unavailable("this program needs shared libraries, which a root file system need not have",
+		"use --sandbox native, or a skillsd that was built with CGO_ENABLED=0, as releases are", nil)
+}
+
+// static reports whether this program needs no loader.
+var static = sync.OnceValue(func() bool {
+	program, err := elf.Open(Self)
+	if err != nil {
+		return false
+	}
+	defer program.Close()
+	return !slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+})
 
 // A process is identified by a descriptor, since its number may become another process's.
 type process struct {

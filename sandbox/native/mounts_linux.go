@@ -50,6 +50,17 @@ func (l *launch) mounts() error {
 			}
 		}
 	}
+	if root := l.cmd.Root; root != nil {
+		for _, m := range root.Dirs {
+			if err := l.add(m.Dir, m.At, true); err != nil {
+				return err
+			}
+		}
+		l.spec.OwnRoot = true
+		for _, name := range slices.Sorted(maps.Keys(root.Links)) {
+			l.spec.Links = append(l.spec.Links, name, root.Links[name])
+		}
+	}
 	for _, m := range l.cmd.Packages {
 		if m.At != sandbox.EnvDir && m.At != sandbox.NodeModulesDir {
 			return unavailable("packages have no place at "+m.At, "", nil)
@@ -192,9 +203,10 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
 	// Hiding takes an overlay, and only these directories do not change while one lies over them.
+	isTarget := func(p sandbox.Mount) bool { return p.At == target }
 	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() ||
-		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At ||
-		slices.ContainsFunc(l.cmd.Packages, func(p sandbox.Mount) bool { return p.At == target })
+		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At || slices.ContainsFunc(l.cmd.Packages, isTarget) ||
+		l.cmd.Root != nil && slices.ContainsFunc(l.cmd.Root.Dirs, isTarget)
 	if d, err := l.detach(dir, readOnly); err == nil {
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)

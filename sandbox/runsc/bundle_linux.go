@@ -81,21 +81,23 @@ func mounts(p *native.Plan) []mount {
 			"size=" + strconv.FormatInt(max(size, 1), 10)}}
 	}
 	l := []mount{
-		{"/usr", "bind", "/usr", readOnly},
 		{"/proc", "proc", "proc", []string{"ro", "nosuid", "nodev", "noexec"}},
 		{"/sys", "sysfs", "sysfs", []string{"ro", "nosuid", "nodev", "noexec"}},
 		scratch("/dev/shm", "1777", 16<<20),
 		scratch(sandbox.TmpDir, "1777", p.Limits.Scratch),
 		scratch(sandbox.OutDir, "1777", 16<<20),
 	}
-	for _, d := range rootDirs {
-		if info, err := os.Lstat(d); err == nil && info.IsDir() {
-			l = append(l, mount{d, "bind", d, readOnly})
+	if p.Cmd.Root == nil {
+		l = append(l, mount{"/usr", "bind", "/usr", readOnly})
+		for _, d := range rootDirs {
+			if info, err := os.Lstat(d); err == nil && info.IsDir() {
+				l = append(l, mount{d, "bind", d, readOnly})
+			}
 		}
-	}
-	for _, f := range pidone.EtcFiles {
-		if _, err := os.Stat("/etc/" + f); err == nil {
-			l = append(l, mount{"/etc/" + f, "bind", "/etc/" + f, readOnly})
+		for _, f := range pidone.EtcFiles {
+			if _, err := os.Stat("/etc/" + f); err == nil {
+				l = append(l, mount{"/etc/" + f, "bind", "/etc/" + f, readOnly})
+			}
 		}
 	}
 	if c := p.Cmd.Cache; c.Dir != nil {
@@ -112,6 +114,11 @@ func mounts(p *native.Plan) []mount {
 			options = []string{"rbind", "rw", "nosuid", "nodev"}
 		}
 		l = append(l, mount{m.Target, "bind", pidone.EntryPath(i), options})
+	}
+	if p.Cmd.Root != nil { // whose own have another number for the user
+		for _, f := range []string{"/etc/passwd", "/etc/group"} {
+			l = append(l, mount{f, "bind", pidone.EntryDir + "/" + rootName + f, readOnly})
+		}
 	}
 	return l
 }

@@ -37,7 +37,7 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 		return unavailable("a writable workspace needs a server that is root",
 			"use --sandbox native, or mount the workspace ro", nil)
 	}
-	return nil
+	return native.CheckRoot(cmd)
 }
 
 // Places in the mount namespace of a run, below [pidone.EntryDir].
@@ -173,6 +173,25 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
+	shown := rootNodes(p, dir) // which adds directories to l
+	l = append(l, shown...)
+	uid := strconv.Itoa(inside(p, as))
+	for _, f := range pidone.Synthetic {
+		text := strings.ReplaceAll(f.Text, ":1000:", ":"+uid+":")
+		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
+	}
+	return l
+}
+
+// rootNodes returns the links and mount points of what is shown of the host, or the links of a root file
+// system. dir makes directories.
+func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
+	if own := p.Cmd.Root; own != nil {
+		for name, target := range own.Links {
+			l = append(l, pidone.Node{Kind: pidone.NodeLink, Path: rootName + "/" + name, Text: target})
+		}
+		return l
+	}
 	// The loader's path in a program is /lib64/ld-linux…, whether /lib64 is a link or a directory.
 	for _, d := range rootDirs {
 		if info, err := os.Lstat(d); err == nil && info.IsDir() {
@@ -191,11 +210,6 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 			dir("/etc/" + f)
 			l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/etc/" + f})
 		}
-	}
-	uid := strconv.Itoa(inside(p, as))
-	for _, f := range pidone.Synthetic {
-		text := strings.ReplaceAll(f.Text, ":1000:", ":"+uid+":")
-		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
 	}
 	return l
 }

@@ -68,6 +68,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...D
 		{"Out", testOut},
 		{"Cache", testCache},
 		{"TreeDir", testTreeDir},
+		{"Root", testRoot},
 		{"Attacks", testAttacks},
 		{"Users", testUsers},
 		{"Time", testTime},

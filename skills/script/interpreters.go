@@ -148,6 +148,19 @@ func (r Runtime) Interpreter() *Interpreter {
 	return &interpreters[i]
 }
 
+// FindVersion returns the first word that looks like a version in the first line of what an interpreter
+// prints, or "".
+func FindVersion(printed string) string {
+	line, _, _ := strings.Cut(printed, "\n")
+	for word := range strings.FieldsSeq(line) {
+		word = strings.TrimPrefix(word, "v")
+		if word != "" && word[0] >= '0' && word[0] <= '9' {
+			return word
+		}
+	}
+	return ""
+}
+
 // NoProxy returns why a script of a runtime does not reach the hosts that are granted to it, by the version
 // of its interpreter: it is empty if it does, or if the version is unknown.
 func NoProxy(r Runtime, version string) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/sandbox/environment/making"
+	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -45,6 +46,13 @@ func (d *decoder) check(o *Options) {
 			d.refuse("environments."+name, "a name has small letters, digits and single hyphens")
 		} else if err := making.CheckAsked(e.Python, e.Node); err != nil {
 			d.refuse("environments."+name, "%s", err)
+		} else if e.Root != "" && (len(e.Python)+len(e.Node) > 0 || e.Base != "") {
+			d.refuse("environments."+name, "a root file system has no packages: give those to another "+
+				"environment, with base: %s", name)
+		} else if _, err := rootfs.ParseSource(e.Root); e.Root != "" && err != nil {
+			d.refuse("environments."+name, "root: %s", err)
+		} else if e.Base != "" && o.Environments[e.Base].Root == "" {
+			d.refuse("environments."+name, "base: environment %s has no root file system", shown(e.Base))
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(o.Index)) {

@@ -279,6 +279,15 @@ func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
 			one.Content = append(one.Content, scalar(key), list)
 		}
 	}
+	for key, text := range map[string]string{"root": made.Root, "base": made.Base} {
+		value := &yaml.Node{}
+		value.SetString(text)
+		if at := valueAt(one, key); at > 0 {
+			one.Content[at] = value
+		} else if text != "" {
+			one.Content = append(one.Content, scalar(key), value)
+		}
+	}
 	return nil
 }
 

@@ -239,12 +239,20 @@ func (k *SecretKey) table() []Option {
 type EnvironmentKey struct {
 	Python []string `json:"python,omitempty"`
 	Node   []string `json:"node,omitempty"`
+	Root   string   `json:"root,omitempty"` // relative to the file
+	Base   string   `json:"base,omitempty"`
 }
 
 func (k *EnvironmentKey) table() []Option {
 	return []Option{
 		{Key: "python", Value: &k.Python, Help: "requirements of Python packages, such as openpyxl>=3.1"},
 		{Key: "node", Value: &k.Node, Help: "packages of npm, such as docx@^9"},
+		{Key: "root", Value: &k.Root, Help: "a root file system in the place of the host's, " +
+			"without packages: " +
+			"DIR, or oci:DIR or oci:DIR:TAG of an OCI image layout"},
+		{Key: "base", Value: &k.Base, Help: "the environment whose root file system the packages are " +
+			"for; default " +
+			"the host's"},
 	}
 }
 

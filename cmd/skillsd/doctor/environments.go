@@ -21,9 +21,16 @@ func (o *Doctor) checkEnvironments(ctx context.Context) (checks []Check) {
 			"take the lock from where it was committed, or run: skillsd env update")}
 	}
 	for _, r := range rows {
-		fact := r.Name + ": " + r.State + ", " + report.Plural(len(r.Packages), "package")
+		what := report.Plural(len(r.Packages), "package")
+		if r.Root != "" {
+			what = "a root file system with " + environments.Programs(r.Programs)
+		}
+		fact := r.Name + ": " + r.State + ", " + what
 		if r.Python != "" {
 			fact += " for Python " + r.Python
+		}
+		if r.Base != "" {
+			fact += " on " + r.Base
 		}
 		if r.Digest != "" {
 			fact += ", " + r.Digest.String()[:19]

@@ -2,6 +2,7 @@
 package environments
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/sandbox/environment/making"
+	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -83,6 +85,11 @@ func fault(err error) error {
 		return exit.Errorf(exit.Failure, "do without this package, or ask its author to mend it",
 			"%s: %s", making.UnsafePackage, report.Printable(e.Error()))
 	}
+	if e, ok := errors.AsType[*rootfs.UnsafeError](err); ok {
+		return exit.Errorf(exit.Failure, "make another image of it, or name a directory that it was "+
+			"unpacked to",
+			"%s: %s", making.UnsafeImage, report.Printable(e.Error()))
+	}
 	return err
 }
 
@@ -136,10 +143,22 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 		return exit.Usagef("see `skillsd env add --help`", "%w", err)
 	}
 	key := c.Process.Cfg.Keys.Environments[name]
+	if add.Root != "" || key.Root != "" {
+		if len(add.Python)+len(add.Node)+len(key.Python)+len(key.Node) > 0 || add.Base != "" {
+			return exit.Usagef("give packages to another environment, with --base "+name,
+				"a root file system has no packages")
+		}
+		key.Root = cmp.Or(add.Root, key.Root)
+	}
+	if key.Base = cmp.Or(add.Base, key.Base); key.Base != "" &&
+		c.Process.Cfg.Keys.Environments[key.Base].Root == "" {
+		return exit.Usagef("make it first: skillsd env add "+report.ShellLine(key.Base)+" --root DIR",
+			"--base: environment %.80q has no root file system", key.Base)
+	}
 	key.Python, key.Node = merged(key.Python, add.Python, pythonName), merged(key.Node, add.Node, nodeName)
-	if len(key.Python)+len(key.Node) == 0 {
-		return exit.Usagef("name a package, such as pypdf or npm:docx", "environment %s has no packages",
-			name)
+	if len(key.Python)+len(key.Node) == 0 && key.Root == "" {
+		return exit.Usagef("name a package, such as pypdf or npm:docx, or --root DIR",
+			"environment %s has no packages", name)
 	}
 	for _, e := range scripts {
 		if !slices.ContainsFunc(c.Process.Cfg.Keys.Allow, func(k config.AllowKey) bool {
@@ -155,10 +174,7 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 
 // Update resolves environments anew: all of the configuration if none is named.
 func (c *Command) Update(ctx context.Context, names []string) error {
-	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(c.Process.Cfg.Keys.Environments))
-	}
-	for _, name := range names {
+	for _, name := range c.ordered(names) {
 		key, err := c.named(name)
 		if err == nil {
 			err = c.make(ctx, name, key, nil)
@@ -208,21 +224,10 @@ func (c *Command) make(
 	if err != nil {
 		return err
 	}
-	locked, err := maker.Resolve(ctx, key.Python, key.Node)
+	locked, err := c.makeLocked(ctx, maker, name, key, lock)
 	if err != nil {
 		return fault(err)
 	}
-	if err := c.printChange(name, lock.Environments[name], locked); err != nil {
-		return err
-	}
-	if err := c.Confirm(ctx, "Make environment "+name+" of these packages?"); err != nil {
-		return err
-	}
-	made, err := maker.Make(ctx, locked)
-	if err != nil {
-		return fault(err)
-	}
-	c.printNotes(made.Notes)
 	var before *environment.Locked
 	file, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		// Another command may have written the lock meanwhile.
@@ -249,8 +254,12 @@ func (c *Command) make(
 			return err
 		}
 	}
-	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, report.Plural(count(locked), "package"),
-		report.Plural(locked.Files, "file"), locked.Digest)
+	what := report.Plural(len(packages(locked)), "package")
+	if locked.Root != nil {
+		what = "a root file system with " + Programs(locked.Root.Programs)
+	}
+	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, what, report.Plural(locked.Files, "file"),
+		locked.Digest)
 	c.notef("skillsd: note: written to %s and, beside it, %s\n"+
 		"skillsd: note: a server that runs takes it at its next start", file, environment.LockName)
 	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
@@ -270,8 +279,6 @@ func packages(e *environment.Locked) (all []environment.Package) {
 	}
 	return all
 }
-
-func count(e *environment.Locked) int { return len(packages(e)) }
 
 // printChange prints the packages of an environment, and how they differ from what was locked.
 func (c *Command) printChange(name string, before, after *environment.Locked) error {
@@ -339,6 +346,9 @@ type Row struct {
 	Name     string                `json:"name"`
 	State    string                `json:"state"` // made, not made, not locked, stale, changed
 	Python   string                `json:"python,omitempty"`
+	Root     string                `json:"root,omitempty"` // what a root file system is read from
+	Base     string                `json:"base,omitempty"` // environment whose root file system it has
+	Programs []environment.Program `json:"programs,omitempty"`
 	Asked    []string              `json:"asked"`
 	Packages []environment.Package `json:"packages"`
 	Digest   digest.Digest         `json:"digest,omitempty"`
@@ -349,8 +359,8 @@ type Row struct {
 
 func (c *Command) row(name string, locked *environment.Locked, err error, state string) Row {
 	key := c.Process.Cfg.Keys.Environments[name]
-	row := Row{Name: name, State: state, Asked: []string{}, Packages: []environment.Package{},
-		UsedBy: []string{}}
+	row := Row{Name: name, State: state, Root: key.Root, Base: key.Base, Asked: []string{},
+		Packages: []environment.Package{}, UsedBy: []string{}}
 	row.Asked = append(append(row.Asked, key.Python...), key.Node...)
 	row.UsedBy = append(row.UsedBy, c.usedBy(name)...)
 	if locked != nil {
@@ -358,6 +368,9 @@ func (c *Command) row(name string, locked *environment.Locked, err error, state 
 		row.Digest, row.Files, row.Bytes = locked.Digest, locked.Files, locked.Bytes
 		if locked.Python != nil {
 			row.Python = locked.Python.For
+		}
+		if locked.Root != nil {
+			row.Programs = locked.Root.Programs
 		}
 	}
 	if err != nil {
@@ -367,15 +380,24 @@ func (c *Command) row(name string, locked *environment.Locked, err error, state 
 }
 
 // answers reports whether a lock is of what the configuration asks for.
-func answers(locked *environment.Locked, key config.EnvironmentKey) bool {
+func answers(lock *environment.Lock, locked *environment.Locked, key config.EnvironmentKey) bool {
 	var python, node []string
+	var root, on string
 	if locked.Python != nil {
 		python = locked.Python.Asked
 	}
 	if locked.Node != nil {
 		node = locked.Node.Asked
 	}
-	return slices.Equal(merged(nil, key.Python, pythonName), python) &&
+	if locked.Root != nil {
+		root = locked.Root.From
+	}
+	if locked.Base != nil {
+		on = locked.Base.Name
+	}
+	_, err := lock.RootOf(locked)
+	return err == nil && root == key.Root && on == key.Base &&
+		slices.Equal(merged(nil, key.Python, pythonName), python) &&
 		slices.Equal(merged(nil, key.Node, nodeName), node)
 }
 
@@ -413,10 +435,10 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 		switch {
 		case locked == nil:
 			state = "not locked"
-		case !answers(locked, key):
+		case !answers(lock, locked, key):
 			state = "stale" // of other packages than the configuration asks for
 		default:
-			tree, err = c.tree(ctx, store, locked)
+			tree, err = c.tree(ctx, store, lock, locked)
 			if err == nil && full {
 				err = tree.Rehash(ctx)
 			}
@@ -437,14 +459,23 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 
 // tree returns the stored tree of an environment for this machine's interpreter.
 func (c *Command) tree(
-	ctx context.Context, store *environment.Store, locked *environment.Locked,
+	ctx context.Context, store *environment.Store, lock *environment.Lock, locked *environment.Locked,
 ) (*environment.Tree, error) {
 	var in *sandbox.Interpreter
-	if locked.Python != nil {
-		var err error
-		if in, err = c.Process.Interpreters().Find(ctx, string(script.Python3)); err != nil {
-			return nil, err
+	base, err := lock.RootOf(locked)
+	switch {
+	case err != nil:
+	case locked.Python == nil:
+	case base == nil:
+		in, err = c.Process.Interpreters().Find(ctx, string(script.Python3))
+	default:
+		var root *environment.Tree
+		if root, err = store.Tree(ctx, base.Digest, ""); err == nil {
+			in = rootfs.Interpreter(root, base.Root, string(script.Python3))
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	if in == nil {
 		in = &sandbox.Interpreter{}
@@ -476,7 +507,11 @@ func (c *Command) List(ctx context.Context) error {
 		if r.Digest != "" {
 			sum = r.Digest.Encoded()[:12]
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f MiB\t%s\t%s\n", r.Name, r.State, dash(r.Python),
+		python := r.Python
+		if r.Root != "" {
+			python = "root"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f MiB\t%s\t%s\n", r.Name, r.State, dash(python),
 			len(r.Packages),
 			float64(r.Bytes)/(1<<20), sum, dash(strings.Join(r.UsedBy, ", ")))
 	}
@@ -496,12 +531,14 @@ func (c *Command) Show(ctx context.Context, name string, manifest bool) error {
 	if c.JSON {
 		return report.WriteJSON(c.Out, r)
 	}
-	fmt.Fprintf(c.Out, "%s: %s\ndigest    %s\nfiles     %d, %d bytes\npython    %s\nasked     %s\nused "+
-		"by   %s\n\n",
-		r.Name, r.State, dash(r.Digest.String()), r.Files, r.Bytes, dash(r.Python),
-		strings.Join(r.Asked, ", "),
-		dash(strings.Join(r.UsedBy, ", ")))
+	fmt.Fprintf(c.Out, "%s: %s\ndigest    %s\nfiles     %d, %d bytes\npython    %s\nroot      "+
+		"%s\nasked     %s\n"+
+		"used by   %s\n\n", r.Name, r.State, dash(r.Digest.String()), r.Files, r.Bytes, dash(r.Python),
+		dash(cmp.Or(r.Root, r.Base)), strings.Join(r.Asked, ", "), dash(strings.Join(r.UsedBy, ", ")))
 	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
+	for _, p := range r.Programs {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name, dash(p.Version), p.Path)
+	}
 	for _, p := range r.Packages {
 		algorithm, sum := p.Sum()
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s:%s\n", p.Name, p.Version, p.Size, algorithm, sum[:16])
@@ -529,7 +566,7 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 	err = environment.ErrNotMade
 	if locked := lock.Environments[name]; locked != nil {
 		var tree *environment.Tree
-		if tree, err = c.tree(ctx, store, locked); err == nil {
+		if tree, err = c.tree(ctx, store, lock, locked); err == nil {
 			_, err = c.Out.Write(tree.Manifest().Bytes())
 		}
 	}
@@ -543,27 +580,27 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 // and the
 // lock does not name are resolved, unless it is frozen.
 func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
-	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(c.Process.Cfg.Keys.Environments))
-	}
 	lock, err := c.lock()
 	if err != nil {
 		return err
 	}
 	var maker *making.Maker
-	for _, name := range names {
+	for _, name := range c.ordered(names) {
 		key, err := c.named(name)
 		if err != nil {
 			return err
 		}
 		locked := lock.Environments[name]
-		if locked == nil || !answers(locked, key) {
+		if locked == nil || !answers(lock, locked, key) {
 			if frozen {
 				return exit.Errorf(exit.Failure,
 					"run `skillsd env update "+name+"` where the lock is written",
 					"the lock does not answer the configuration: environment %s", name)
 			}
-			if err := c.make(ctx, name, key, nil); err != nil {
+			if err = c.make(ctx, name, key, nil); err == nil {
+				lock, err = c.lock()
+			}
+			if err != nil {
 				return err
 			}
 			continue
@@ -575,7 +612,7 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 			}
 			defer closeMaker()
 		}
-		made, err := maker.Make(ctx, locked)
+		made, err := c.makeTree(ctx, maker, lock, locked)
 		if err != nil {
 			return fault(err)
 		}
@@ -627,6 +664,12 @@ func (c *Command) drop(store *environment.Store, gone digest.Digest, lock *envir
 func (c *Command) Remove(ctx context.Context, name string) error {
 	if _, err := c.named(name); err != nil {
 		return err
+	}
+	for other, key := range c.Process.Cfg.Keys.Environments {
+		if key.Base == name {
+			return exit.Errorf(exit.Failure, "skillsd env remove "+other,
+				"environment %s is the root file system of environment %s", name, other)
+		}
 	}
 	if used := c.usedBy(name); len(used) > 0 {
 		return exit.Errorf(exit.Failure, "take environment: "+name+" out of these entries first",

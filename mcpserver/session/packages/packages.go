@@ -5,7 +5,6 @@ package packages
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
 	"github.com/skillsd/skillsd/skills/script"
 )
 
@@ -48,6 +48,7 @@ type Environments struct {
 // Given is what a run is given.
 type Given struct {
 	Mounts      []sandbox.Mount
+	Root        *sandbox.Root        // nil: the host's
 	Interpreter *sandbox.Interpreter // in the place of the one that the script would have had
 	Base        *sandbox.Interpreter // that one
 	Path        string               // the PATH of the script
@@ -60,70 +61,150 @@ func (g *Given) Close() {
 		for _, m := range g.Mounts {
 			_ = m.Dir.Close()
 		}
+		_ = rootfs.Unmount(g.Root)
 	}
 }
 
 const remedy = "the operator makes it with `skillsd env sync`; do without this script until then"
 
-// Give returns the environment called name for a run of a script with an interpreter, checked. systemPath is
-// the PATH of a script without one. The caller closes what it gets.
+// refuse returns a refusal. "{name}" in message is the environment.
+func refuse(code, name, message string, err error) error {
+	return &Refusal{Code: code, Message: strings.ReplaceAll(message, "{name}", name), Remedy: remedy,
+		Err: err}
+}
+
+// locked returns what is locked of an environment, and the environment whose root file system it has, nil for
+// the host's.
+func (e *Environments) locked(name string) (locked, base *environment.Locked, err error) {
+	if e == nil || e.Store == nil || e.Lock == nil || e.Lock.Environments[name] == nil {
+		return nil, nil, refuse(NotMade, name, "the script's environment {name} is not locked and not made",
+			nil)
+	}
+	locked = e.Lock.Environments[name]
+	if base, err = e.Lock.RootOf(locked); err != nil {
+		return nil, nil, refuse(NotMade, name,
+			"the root file system of the script's environment {name} is not the one that it was locked for",
+			err)
+	}
+	if !environment.Fits(locked) {
+		return nil, nil, refuse(Unsupported, name, "the script's environment {name} is locked for "+
+			locked.Platform+", the server runs on "+environment.Platform(), nil)
+	}
+	return locked, base, nil
+}
+
+// Finder returns how the interpreters of an environment's root file system are found, otherwise if it has the
+// host's. Errors of what it returns: *Refusal.
+func (e *Environments) Finder(name string, otherwise Find) Find {
+	_, base, err := e.locked(name)
+	if err == nil && base == nil {
+		return otherwise
+	}
+	return func(ctx context.Context, program string) (*sandbox.Interpreter, error) {
+		if err != nil {
+			return nil, err
+		}
+		tree, err := e.Store.Tree(ctx, base.Digest, "")
+		if err != nil {
+			return nil, e.unusable(name, base.Digest, "", err)
+		}
+		return rootfs.Interpreter(tree, base.Root, program), nil
+	}
+}
+
+// Find returns the interpreter of a name, nil if there is none.
+type Find = func(ctx context.Context, name string) (*sandbox.Interpreter, error)
+
+// unusable returns the refusal of an environment whose tree cannot be used, or the error itself.
+func (e *Environments) unusable(name string, sum, variant digest.Digest, err error) error {
+	_, changed := errors.AsType[*environment.ChangedError](err)
+	switch {
+	case errors.Is(err, environment.ErrNotMade) && variant != "" && e.Store.Made(sum):
+		return refuse(InterpreterChanged, name,
+			"the script's environment {name} was made for another Python than the server's", err)
+	case errors.Is(err, environment.ErrNotMade):
+		return refuse(NotMade, name, "the script's environment {name} is not made", err)
+	case changed:
+		return refuse(Changed, name, "files of the script's environment {name} are not what they "+
+			"were made as",
+			err)
+	}
+	return err
+}
+
+// check returns a tree, checked for a run.
+func (e *Environments) check(ctx context.Context, name string, sum, variant digest.Digest) (
+	tree *environment.Tree, checked environment.Checked, err error) {
+	if tree, err = e.Store.Tree(ctx, sum, variant); err == nil {
+		checked, err = tree.Check(ctx)
+	}
+	if err != nil {
+		return nil, checked, e.unusable(name, sum, variant, err)
+	}
+	return tree, checked, nil
+}
+
+// Give returns the environment called name for a run of a script with an interpreter, which its Finder found:
+// checked. systemPath is the PATH of a script without one. The caller closes what it gets.
 //
 // Errors: *Refusal; errors of ctx and of the system.
 func (e *Environments) Give(
 	ctx context.Context, name, systemPath string, in *sandbox.Interpreter,
-) (*Given, error) {
-	refuse := func(code, message string, err error) (*Given, error) {
-		message = strings.ReplaceAll(message, "{name}", name)
-		return nil, &Refusal{Code: code, Message: message, Remedy: remedy, Err: err}
+) (_ *Given, err error) {
+	locked, base, err := e.locked(name)
+	if err != nil {
+		return nil, err
 	}
-	if e == nil || e.Store == nil || e.Lock == nil || e.Lock.Environments[name] == nil {
-		return refuse(NotMade, "the script's environment {name} is not locked and not made", nil)
+	g := &Given{Interpreter: in, Base: in, Path: systemPath,
+		Record: cfharness.Environment{Name: name, Digest: locked.Digest}}
+	defer func() {
+		if err != nil {
+			g.Close()
+		}
+	}()
+	if base != nil {
+		tree, checked, err := e.check(ctx, name, base.Digest, "")
+		if err == nil {
+			g.Root, err = rootfs.Mount(tree)
+		}
+		if err != nil {
+			return nil, err
+		}
+		g.Record.Root = base.Digest
+		g.Record.Checked, g.Record.FullAt = checked.How, provenance.Stamp(checked.At)
 	}
-	locked := e.Lock.Environments[name]
-	if locked.Platform != environment.Platform() {
-		return refuse(Unsupported, "the script's environment {name} is locked for "+locked.Platform+
-			", the server runs on "+environment.Platform(), nil)
+	if locked.Root != nil {
+		return g, nil
 	}
-	g := &Given{Interpreter: in, Base: in, Path: systemPath}
 	var variant digest.Digest
 	if locked.Python != nil {
-		python, err := e.Python(ctx)
+		python, err := e.Finder(name, func(ctx context.Context, _ string) (*sandbox.Interpreter, error) {
+			return e.Python(ctx)
+		})(ctx, string(script.Python3))
 		switch {
 		case err != nil:
 			return nil, err
 		case python == nil || python.Venv != nil || environment.Minor(python.Version) != locked.Python.For:
-			return refuse(InterpreterChanged, "the script's environment {name} is for Python "+
+			return nil, refuse(InterpreterChanged, name, "the script's environment {name} is for Python "+
 				locked.Python.For+", which is not the server's", nil)
 		}
 		variant = locked.Variant(python.Path, python.Version, python.Digest)
 		g.Interpreter = within(in, python)
 		g.Path = sandbox.EnvDir + "/bin:" + systemPath
 	}
-	tree, err := e.Store.Tree(ctx, locked.Digest, variant)
-	var checked environment.Checked
-	if err == nil {
-		checked, err = tree.Check(ctx)
-	}
-	var top *os.File
-	if err == nil {
-		top, err = tree.Open()
-	}
-	_, changed := errors.AsType[*environment.ChangedError](err)
-	switch {
-	case err == nil:
-	case errors.Is(err, environment.ErrNotMade) && variant != "" && e.Store.Made(locked.Digest):
-		return refuse(InterpreterChanged,
-			"the script's environment {name} was made for another Python than the server's", err)
-	case errors.Is(err, environment.ErrNotMade):
-		return refuse(NotMade, "the script's environment {name} is not made", err)
-	case changed:
-		return refuse(Changed, "files of the script's environment {name} are not what they were made as", err)
-	default:
+	tree, checked, err := e.check(ctx, name, locked.Digest, variant)
+	if err != nil {
 		return nil, err
 	}
+	top, err := tree.Open()
+	if err != nil {
+		return nil, e.unusable(name, locked.Digest, variant, err)
+	}
 	g.Mounts = []sandbox.Mount{{Dir: top, At: sandbox.EnvDir}}
-	g.Record = cfharness.Environment{Name: name, Digest: locked.Digest, Checked: checked.How,
-		FullAt: provenance.Stamp(checked.At)}
+	// Of two trees, the record has the one that was last looked at as a whole longer ago.
+	if at := provenance.Stamp(checked.At); base == nil || at.Before(g.Record.FullAt.Time) {
+		g.Record.Checked, g.Record.FullAt = checked.How, at
+	}
 	if locked.Python != nil {
 		g.Record.Packages += len(locked.Python.Packages)
 	}
@@ -131,7 +212,6 @@ func (e *Environments) Give(
 		g.Record.Packages += len(locked.Node.Packages)
 		modules, err := tree.OpenDir("node_modules")
 		if err != nil {
-			g.Close()
 			return nil, err
 		}
 		g.Mounts = append(g.Mounts, sandbox.Mount{Dir: modules, At: sandbox.NodeModulesDir})

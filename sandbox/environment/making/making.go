@@ -9,10 +9,13 @@
 // hosts, compared with the digests of the lock before anything looks into them, and unpacked by package
 // environment. No code of a package runs; Python's compiler reads its modules in the sandbox.
 //
+// Packages on a root file system are resolved and compiled by its interpreter, in it.
+//
 // With a lock no manager is needed, and with the files of an earlier making no network.
 package making
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +51,7 @@ const (
 	UnsafePackage   Code = "unsafe_package"
 	ResolveFailed   Code = "resolve_failed"
 	NotAsLocked     Code = "not_as_locked"
+	UnsafeImage     Code = "unsafe_image"
 )
 
 // Error is why an environment could not be made.
@@ -71,6 +75,11 @@ type Maker struct {
 	Python      string       // URL of the simple index; empty: PyPI
 	Node        string       // URL of the registry; empty: NPM
 	Report      func(string) // takes what happens, for whoever waits; nil: nobody
+
+	// Of packages on a root file system:
+	tree     *environment.Tree
+	on       *environment.LockedBase
+	platform string
 }
 
 func (m *Maker) report(format string, args ...any) {
@@ -157,7 +166,7 @@ func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environmen
 	if err := CheckAsked(python, node); err != nil {
 		return nil, &Error{Code: ResolveFailed, Message: err.Error()}
 	}
-	locked := &environment.Locked{Platform: environment.Platform()}
+	locked := &environment.Locked{Platform: cmp.Or(m.platform, environment.Platform()), Base: m.on}
 	var err error
 	if len(python) > 0 {
 		locked.Python, err = m.resolvePython(ctx, python)
@@ -276,7 +285,7 @@ type Made struct {
 //
 // Errors: *Error; *environment.UnsafeError; errors of the store and of ctx.
 func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, error) {
-	if locked.Platform != environment.Platform() {
+	if !environment.Fits(locked) {
 		return nil, &Error{Code: NotAsLocked, Message: "the environment is locked for " + locked.Platform +
 			", this machine is " + environment.Platform(), Remedy: "lock it here: `skillsd env update`"}
 	}
@@ -294,15 +303,9 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 	}
 	variant := variantOf(locked, in)
 	if locked.Digest != "" {
-		tree, err := m.Store.Tree(ctx, locked.Digest, variant)
-		if err == nil {
-			if err = tree.Verify(ctx); err == nil {
-				return &Made{Tree: tree}, nil
-			}
-		}
-		_, changed := errors.AsType[*environment.ChangedError](err)
-		if !changed && !errors.Is(err, environment.ErrNotMade) {
-			return nil, err
+		tree, err := m.unchanged(ctx, locked, variant)
+		if tree != nil || err != nil {
+			return &Made{Tree: tree}, err
 		}
 	}
 	if err := m.fetch(ctx, locked); err != nil {

@@ -25,7 +25,7 @@ import (
 const maxPackageLock = 64 << 20
 
 // npmCLI returns the program of npm that belongs to a node, where the sandbox of that node shows it.
-func npmCLI(in *sandbox.Interpreter) string {
+func (m *Maker) npmCLI(in *sandbox.Interpreter) string {
 	prefix := filepath.Dir(filepath.Dir(in.Path))
 	for _, at := range []string{
 		prefix + "/lib/node_modules/npm", "/usr/local/lib/node_modules/npm", "/usr/lib/node_modules/npm",
@@ -33,7 +33,7 @@ func npmCLI(in *sandbox.Interpreter) string {
 	} {
 		at += "/bin/npm-cli.js"
 		// Outside of /usr the sandbox shows the prefix only.
-		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
+		if m.has(at) {
 			return at
 		}
 	}
@@ -51,7 +51,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	if in == nil {
 		return nil, missing
 	}
-	cli := npmCLI(in)
+	cli := m.npmCLI(in)
 	if cli == "" {
 		return nil, missing
 	}
@@ -82,7 +82,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		"--globalconfig=" + sandbox.TmpDir + "/none",
 		"--cache=" + sandbox.TmpDir + "/npm", "--lockfile-version=3", "--fetch-retries=1", "--loglevel=error",
 	}
-	if _, err := os.Stat(certificates); err == nil {
+	if m.has(certificates) {
 		argv = append(argv, "--cafile="+certificates)
 	}
 	m.report("resolving %s at %s", packagesOf(len(asked), " of npm"), index)

@@ -37,7 +37,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		"--no-cache-dir",
 		"--retries", "1", "--timeout", "20",
 	}
-	if _, err := os.Stat(certificates); err == nil {
+	if m.has(certificates) {
 		argv = append(argv, "--cert", certificates)
 	}
 	argv = append(argv, "install", "--quiet", "--dry-run", "--ignore-installed", "--break-system-packages",

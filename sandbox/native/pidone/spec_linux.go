@@ -60,6 +60,8 @@ type Spec struct {
 	NoAnonFiles bool   // memory is sampled: refuse memory that belongs to no process, see unowned
 	Proxy       bool   // listen for the proxy, and hand the socket over
 	Setting     Setting
+	OwnRoot     bool     // Mounts has a root file system: nothing of the host's is shown
+	Links       []string // of that one's top: a name and its target, in turn
 }
 
 // Kind is what a Mount's descriptor is.
@@ -121,6 +123,8 @@ func (s *Spec) Encode() []byte {
 	e.bool(s.NoAnonFiles)
 	e.bool(s.Proxy)
 	e.uint(uint64(s.Setting))
+	e.bool(s.OwnRoot)
+	e.strings(s.Links)
 	return e.b
 }
 
@@ -137,7 +141,8 @@ func Decode(b []byte) (*Spec, error) {
 	s.PIDs, s.File, s.CPU = d.uint(), d.uint(), d.uint()
 	s.Stdin, s.NoAnonFiles, s.Proxy = d.bool(), d.bool(), d.bool()
 	s.Setting = Setting(d.uint())
-	if d.bad || len(d.b) != 0 || len(s.Argv) == 0 {
+	s.OwnRoot, s.Links = d.bool(), d.strings()
+	if d.bad || len(s.Links)%2 != 0 || len(d.b) != 0 || len(s.Argv) == 0 {
 		return nil, errSpec
 	}
 	return s, nil

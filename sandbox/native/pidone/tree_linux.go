@@ -97,11 +97,40 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		{"dev/stdout", "/proc/self/fd/1"}, {"dev/stderr", "/proc/self/fd/2"},
 	}
 	var binds []bind
+	if h.spec.OwnRoot {
+		for i := 0; i < len(h.spec.Links); i += 2 {
+			links = append(links, link{h.spec.Links[i], h.spec.Links[i+1]})
+		}
+	} else {
+		var err error
+		if binds, links, err = hostRoot(links); err != nil {
+			return nil, nil, err
+		}
+	}
+	// A read-only mount keeps their owner and mode; devices can be written to nevertheless.
+	for _, d := range Devices {
+		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, attr)
+		if err != nil {
+			return nil, nil, step("open /dev/"+d, err)
+		}
+		binds = append(binds, bind{fd, "dev/" + d, false})
+	}
+	for i := range h.spec.Mounts {
+		if err := h.spec.Mounts[i].open(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return binds, links, nil
+}
+
+// hostRoot returns the mounts of what a sandbox shows of the host, and the links to make besides.
+func hostRoot(links []link) ([]bind, []link, error) {
 	usr, err := cloneTree(unix.AT_FDCWD, "/usr", attrReadOnly)
 	if err != nil {
 		return nil, nil, step("open /usr", err)
 	}
-	binds = append(binds, bind{usr, "usr", true})
+	binds := []bind{{usr, "usr", true}}
 	// These are directories of their own if /usr is not merged.
 	for _, d := range []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"} {
 		var st unix.Stat_t
@@ -129,20 +158,6 @@ func (h *helper) openSources() ([]bind, []link, error) {
 			continue // some systems hide parts of /etc, and no guard depends on these
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
-	}
-	// A read-only mount keeps their owner and mode; devices can be written to nevertheless.
-	for _, d := range Devices {
-		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
-		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, attr)
-		if err != nil {
-			return nil, nil, step("open /dev/"+d, err)
-		}
-		binds = append(binds, bind{fd, "dev/" + d, false})
-	}
-	for i := range h.spec.Mounts {
-		if err := h.spec.Mounts[i].open(); err != nil {
-			return nil, nil, err
-		}
 	}
 	return binds, links, nil
 }

@@ -1,0 +1,162 @@
+package environments
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/sandbox/environment/making"
+	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
+)
+
+// RootOf returns a root file system that a command line names as the configuration does: relative to its
+// directory if it lies below that.
+func (c *Command) RootOf(spec string) (string, error) {
+	source, err := rootfs.ParseSource(spec)
+	if err != nil {
+		return "", exit.Flag("root", err)
+	}
+	place, err := c.Process.LockPlace()
+	if err == nil {
+		source.Dir, err = filepath.Abs(source.Dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	if near, err := filepath.Rel(filepath.Dir(place), source.Dir); err == nil && filepath.IsLocal(near) {
+		source.Dir = near
+	}
+	return source.String(), nil
+}
+
+// source returns the root file system that the configuration names.
+func (c *Command) source(spec string) (rootfs.Source, error) {
+	source, err := rootfs.ParseSource(spec)
+	if err != nil {
+		return source, err
+	}
+	if below, home := strings.CutPrefix(source.Dir, "~/"); home {
+		dir, err := os.UserHomeDir()
+		source.Dir = filepath.Join(dir, below)
+		return source, err
+	}
+	if !filepath.IsAbs(source.Dir) {
+		place, err := c.Process.LockPlace()
+		source.Dir = filepath.Join(filepath.Dir(place), source.Dir)
+		return source, err
+	}
+	return source, nil
+}
+
+// ordered returns names of environments, all if there are none, root file systems before what is on them.
+func (c *Command) ordered(names []string) []string {
+	all := c.Process.Cfg.Keys.Environments
+	if len(names) == 0 {
+		names = slices.Sorted(maps.Keys(all))
+	}
+	names = slices.Clone(names)
+	slices.SortStableFunc(names, func(x, y string) int { return len(all[x].Base) - len(all[y].Base) })
+	return names
+}
+
+// makeLocked resolves and makes an environment, after its packages were shown and the user was asked.
+func (c *Command) makeLocked(
+	ctx context.Context, maker *making.Maker, name string, key config.EnvironmentKey, lock *environment.Lock,
+) (*environment.Locked, error) {
+	if key.Root != "" {
+		locked := &environment.Locked{Root: &environment.LockedRoot{From: key.Root}}
+		question := "Make environment " + name + " of the root file system " + key.Root + "?"
+		if err := c.Confirm(ctx, question); err != nil {
+			return nil, err
+		}
+		made, err := c.makeTree(ctx, maker, lock, locked)
+		if err == nil {
+			c.printRootNotes(made.Notes)
+		}
+		return locked, err
+	}
+	if key.Base != "" {
+		base := lock.Environments[key.Base]
+		if base == nil || base.Root == nil {
+			return nil, exit.Errorf(exit.Failure, "skillsd env sync "+key.Base,
+				"the root file system %s is not locked", key.Base)
+		}
+		on, closeOn, err := maker.On(ctx, key.Base, base)
+		if err != nil {
+			return nil, err
+		}
+		defer closeOn()
+		maker = on
+	}
+	locked, err := maker.Resolve(ctx, key.Python, key.Node)
+	if err == nil {
+		err = c.printChange(name, lock.Environments[name], locked)
+	}
+	if err == nil {
+		err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, err := maker.Make(ctx, locked)
+	if err == nil {
+		c.printNotes(made.Notes)
+	}
+	return locked, err
+}
+
+// makeTree makes the tree of what is locked.
+func (c *Command) makeTree(
+	ctx context.Context, maker *making.Maker, lock *environment.Lock, locked *environment.Locked,
+) (*making.Made, error) {
+	if locked.Root != nil {
+		source, err := c.source(locked.Root.From)
+		if err != nil {
+			return nil, err
+		}
+		return maker.MakeRoot(ctx, source, locked)
+	}
+	if locked.Base != nil {
+		on, closeOn, err := maker.On(ctx, locked.Base.Name, lock.Environments[locked.Base.Name])
+		if err != nil {
+			return nil, err
+		}
+		defer closeOn()
+		maker = on
+	}
+	return maker.Make(ctx, locked)
+}
+
+// printRootNotes prints how many files of a root file system are not as they were, by what happened to them.
+func (c *Command) printRootNotes(notes []environment.Note) {
+	by := map[string][]string{}
+	for _, n := range notes {
+		by[n.What] = append(by[n.What], n.Path)
+	}
+	for _, what := range slices.Sorted(maps.Keys(by)) {
+		const shown = 3
+		paths := by[what]
+		text := strings.Join(paths[:min(len(paths), shown)], ", ")
+		if more := len(paths) - shown; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		c.notef("skillsd: note: root file system: %s: %s", what, report.Printable(text))
+	}
+}
+
+// Programs returns interpreters in words.
+func Programs(programs []environment.Program) string {
+	var list []string
+	for _, p := range programs {
+		list = append(list, strings.TrimSpace(p.Name+" "+p.Version))
+	}
+	return strings.Join(list, ", ")
+}

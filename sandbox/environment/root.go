@@ -1,0 +1,133 @@
+package environment
+
+import (
+	"fmt"
+	"path"
+	"sort"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// LockedRoot is a root file system, which scripts see in the place of the host's.
+type LockedRoot struct {
+	From     string    `json:"from"`     // what it is read from, as the configuration says
+	Programs []Program `json:"programs"` // interpreters that run in it, by name
+}
+
+// Program is an interpreter of a root file system.
+type Program struct {
+	Name    string `json:"name"` // as scripts ask for it, such as "python3"
+	Path    string `json:"path"` // absolute, in the root file system
+	Version string `json:"version,omitempty"`
+}
+
+// LockedBase is the root file system that packages are for.
+type LockedBase struct {
+	Name   string        `json:"name"` // of its environment
+	Digest digest.Digest `json:"digest"`
+}
+
+// check refuses what cannot be a root file system.
+func (r *LockedRoot) check() error {
+	if r.From == "" || len(r.Programs) == 0 {
+		return fmt.Errorf("its root file system has no source or no interpreters")
+	}
+	for _, p := range r.Programs {
+		if !path.IsAbs(p.Path) || path.Clean(p.Path) != p.Path || !programName(p.Name) ||
+			len(p.Version) > 100 {
+			return fmt.Errorf("%.100q is not an interpreter of a root file system", p.Path)
+		}
+	}
+	return nil
+}
+
+// Program returns an interpreter of a root file system, nil if it has none of that name.
+func (r *LockedRoot) Program(name string) *Program {
+	for i := range r.Programs {
+		if r.Programs[i].Name == name {
+			return &r.Programs[i]
+		}
+	}
+	return nil
+}
+
+// RootOf returns the environment whose root file system an environment has: itself, or the one that its
+// packages
+// are for; nil if it has the host's.
+//
+// Errors: *LockError if that one is not locked with the digest that its packages are for.
+func (l *Lock) RootOf(e *Locked) (*Locked, error) {
+	switch {
+	case e.Root != nil:
+		return e, nil
+	case e.Base == nil:
+		return nil, nil
+	}
+	base := l.Environments[e.Base.Name]
+	if base == nil || base.Root == nil || base.Digest != e.Base.Digest {
+		return nil, &LockError{fmt.Sprintf("%.64q is not the root file system that packages were locked for",
+			e.Base.Name)}
+	}
+	return base, nil
+}
+
+// maxLinks is how many links on the way to a file are followed.
+const maxLinks = 40
+
+// Lookup returns the file at an absolute path of a root file system. Links are followed in it.
+func (t *Tree) Lookup(at string) (Entry, bool) {
+	found, rest := ".", strings.Split(strings.TrimPrefix(at, "/"), "/")
+	for links := 0; len(rest) > 0; {
+		name := path.Join("/", found, rest[0])[1:] // ".." of the top is the top
+		rest = rest[1:]
+		if name == "" {
+			found = "."
+			continue
+		}
+		e, ok := t.entry(name)
+		if !ok {
+			return Entry{}, false
+		}
+		if e.Kind != Link {
+			if found = name; e.Kind != directory && len(rest) > 0 {
+				return Entry{}, false
+			}
+			continue
+		}
+		if links++; links > maxLinks {
+			return Entry{}, false
+		}
+		if path.IsAbs(e.Target) {
+			found = "."
+		}
+		rest = append(strings.Split(strings.Trim(e.Target, "/"), "/"), rest...)
+	}
+	e, ok := t.entry(found)
+	return e, ok && (e.Kind == File || e.Kind == Exec)
+}
+
+// entry returns the entry at a path. Only what no worker writes is read of members.
+func (t *Tree) entry(at string) (Entry, bool) {
+	i, ok := sort.Find(len(t.members)-1, func(i int) int { return strings.Compare(at, t.members[i+1].Path) })
+	if !ok {
+		return Entry{}, false
+	}
+	return t.members[i+1].Entry, true
+}
+
+// Top returns the directories at the top of a tree, and its links there with their targets.
+func (t *Tree) Top() (dirs []string, links map[string]string) {
+	links = map[string]string{}
+	for i := range t.members {
+		e := &t.members[i]
+		switch {
+		case e.Path == "." || strings.Contains(e.Path, "/"):
+		case e.Kind == directory:
+			dirs = append(dirs, e.Path)
+		case e.Kind == Link:
+			links[e.Path] = e.Target
+		}
+	}
+	return dirs, links
+}
