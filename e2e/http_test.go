@@ -419,7 +419,10 @@ func TestHTTPScriptsDie(t *testing.T) {
 	}
 }
 
-// scriptRuns reports whether a script of the tests runs somewhere.
+// sleepScript is where a sandbox has the script of the demo skill that sleeps.
+const sleepScript = "/demo/scripts/sleep.sh"
+
+// scriptRuns reports whether sleepScript runs somewhere.
 func scriptRuns(t *testing.T) bool {
 	t.Helper()
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -427,7 +430,7 @@ func scriptRuns(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	for _, entry := range entries {
-		if raw, err := os.ReadFile(entry); err == nil && strings.Contains(string(raw), "/skill/scripts/sleep.sh") {
+		if raw, err := os.ReadFile(entry); err == nil && strings.Contains(string(raw), sleepScript) {
 			return true
 		}
 	}
