@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,6 +65,7 @@ var importRules = map[string][]string{
 	"skills/script/imports": {},
 	"skills/store":          {},
 	fsysPath:                {},
+	patternPath:             {},
 	"skills":                {"skills/frontmatter", "skills/script", "skills/signal", "skills/store", fsysPath},
 	"skills/policy":         {"skills"},
 	"skills/search":         {"skills"},
@@ -116,6 +119,48 @@ var importRules = map[string][]string{
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one
 // place.
 const fsysPath = "skills/store/fsys"
+
+// patternPath is the other one: an expression is compiled when it is first used.
+const patternPath = "skills/pattern"
+
+// initAllocations are the packages whose initialization allocates much, which every start of the program pays
+// for, and how often they may.
+var initAllocations = map[string]int{
+	"github.com/santhosh-tekuri/jsonschema/v6": 22_000, // compiles drafts; mcp-go imports it
+	"github.com/prometheus/procfs":             1_000,
+	"github.com/opencontainers/go-digest":      900,
+	"google.golang.org/grpc":                   600,
+}
+
+// TestInits finds packages that do much before main: expressions and tables are made when they are first used.
+func TestInits(t *testing.T) {
+	const most = 350 // allocations of any other package
+	cmd := exec.Command(binary, "version")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	var trace strings.Builder
+	cmd.Stderr = &trace
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(trace.String()) {
+		words := strings.Fields(line) // init PACKAGE @N ms, N ms clock, N bytes, N allocs
+		if len(words) < 10 || words[0] != "init" {
+			continue
+		}
+		seen++
+		allocations, err := strconv.Atoi(words[len(words)-2])
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if bound := cmp.Or(initAllocations[words[1]], most); allocations > bound {
+			t.Errorf("the initialization of %s allocates %d times, more than %d", words[1], allocations, bound)
+		}
+	}
+	if seen == 0 {
+		t.Errorf("no initialization was traced: %s", &trace)
+	}
+}
 
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
 var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo"}
@@ -184,7 +229,7 @@ func importProblems(p *goPackage) []string {
 	var problems []string
 	for _, imp := range p.Imports {
 		ours, ok := strings.CutPrefix(imp, modulePath+"/")
-		if ok && ours != fsysPath && !slices.Contains(allowed, "*") && !slices.Contains(allowed, ours) {
+		if ok && ours != fsysPath && ours != patternPath && !slices.Contains(allowed, "*") && !slices.Contains(allowed, ours) {
 			problems = append(problems, fmt.Sprintf("%s imports %s; it may import %q", rel, ours, allowed))
 		}
 	}

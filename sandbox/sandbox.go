@@ -12,12 +12,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // A Runner is one isolation backend. Run is safe for concurrent use.
@@ -125,13 +126,13 @@ type Root struct {
 }
 
 // safeName is what a skill's name must be to be part of a path in the sandbox.
-var safeName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+var safeName = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
 
 // TreeDir is where the tree lies as deep as public skills expect: [TreesDir]/NAME. The tree is mounted there
 // besides [SkillDir], since programs such as find, cp and Node.js treat a link between the two differently
 // from a directory. It returns SkillDir if the name is empty or could mean another path.
 func (c *Cmd) TreeDir() string {
-	if !safeName.MatchString(c.Name) {
+	if !safeName().MatchString(c.Name) {
 		return SkillDir
 	}
 	return TreesDir + "/" + c.Name

@@ -11,12 +11,12 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source"
 )
 
@@ -168,17 +168,17 @@ func sortedPackages(packages []Package) []Package {
 }
 
 var (
-	environmentName = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$`)
-	pythonVersion   = regexp.MustCompile(`^3\.[0-9]{1,3}$`)
-	platformName    = regexp.MustCompile(`^[a-z0-9_]+(?:-[a-z0-9_.]+){1,3}$`)
-	distribution    = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
-	npmName         = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?` +
+	environmentName = pattern.New(`^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$`)
+	pythonVersion   = pattern.New(`^3\.[0-9]{1,3}$`)
+	platformName    = pattern.New(`^[a-z0-9_]+(?:-[a-z0-9_.]+){1,3}$`)
+	distribution    = pattern.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	npmName         = pattern.New(`^(?:@[a-z0-9~-][a-z0-9._~-]{0,99}/)?` +
 		`[A-Za-z0-9~_-][A-Za-z0-9._~-]{0,212}$`)
-	packageVersion = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,127}$`)
+	packageVersion = pattern.New(`^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,127}$`)
 )
 
 // ValidName reports whether an environment may have a name: small letters, digits and single hyphens.
-func ValidName(name string) bool { return environmentName.MatchString(name) }
+func ValidName(name string) bool { return environmentName().MatchString(name) }
 
 func (e *Locked) check(name string) error {
 	switch {
@@ -190,7 +190,7 @@ func (e *Locked) check(name string) error {
 		return errors.New("it has a root file system, and packages besides")
 	case e.Base != nil && (!ValidName(e.Base.Name) || e.Base.Digest.Validate() != nil):
 		return errors.New("it does not name the root file system that it is for")
-	case !platformName.MatchString(e.Platform):
+	case !platformName().MatchString(e.Platform):
 		return fmt.Errorf("platform %q is not one", e.Platform)
 	case e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256:
 		return errors.New("its digest is not of sha256")
@@ -201,7 +201,7 @@ func (e *Locked) check(name string) error {
 		return e.Root.check()
 	}
 	if p := e.Python; p != nil {
-		if !pythonVersion.MatchString(p.For) {
+		if !pythonVersion().MatchString(p.For) {
 			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
 		}
 		seen := map[string]bool{}
@@ -224,16 +224,16 @@ func (e *Locked) check(name string) error {
 
 // check refuses a package that cannot be fetched and unpacked. seen has the ones before it.
 func (p *Package) check(npm bool, seen map[string]bool) error {
-	name, place, algorithm, digits := distribution, CanonicalName(p.Name), "sha256", 64
+	name, place, algorithm, digits := distribution(), CanonicalName(p.Name), "sha256", 64
 	if npm {
-		name, place, algorithm, digits = npmName, p.Path, "sha512", 128
+		name, place, algorithm, digits = npmName(), p.Path, "sha512", 128
 	}
 	got, sum := p.Sum()
 	_, notHex := hex.DecodeString(sum)
 	switch {
 	case !name.MatchString(p.Name):
 		return fmt.Errorf("%q is not the name of a package", p.Name)
-	case !packageVersion.MatchString(p.Version):
+	case !packageVersion().MatchString(p.Version):
 		return fmt.Errorf("package %s: %q is not a version", p.Name, p.Version)
 	case seen[place]:
 		return fmt.Errorf("package %s is a duplicate", p.Name)
@@ -260,7 +260,7 @@ func nodePath(at string) bool {
 		return false
 	}
 	for name := range strings.SplitSeq(rest, "/node_modules/") {
-		if !npmName.MatchString(name) {
+		if !npmName().MatchString(name) {
 			return false
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -220,7 +220,7 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 }
 
 // treeName is what a tree may be called: a digest, and what its derived files are for.
-var treeName = regexp.MustCompile(`^[0-9a-f]{64}(-[0-9a-z]{1,32})?$`)
+var treeName = pattern.New(`^[0-9a-f]{64}(-[0-9a-z]{1,32})?$`)
 
 // TreeName returns the name of the tree of a manifest, with files that are derived for a variant, such as
 // an interpreter; "" for none.
@@ -400,7 +400,7 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 //
 // Errors: ErrInUse if a process has it open, this one included; system errors.
 func (s *Store) Remove(name string) error {
-	if !treeName.MatchString(name) {
+	if !treeName().MatchString(name) {
 		return nil
 	}
 	s.mu.Lock()

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source"
 )
 
@@ -29,7 +30,7 @@ func CanonicalName(name string) string {
 	return nameRuns().ReplaceAllString(strings.ToLower(name), "-")
 }
 
-var nameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
+var nameRuns = pattern.New(`[-_.]+`)
 
 // wheel is a wheel that is being unpacked.
 type wheel struct {

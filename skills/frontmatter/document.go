@@ -14,9 +14,7 @@ package frontmatter
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -288,12 +286,6 @@ func firstParagraph(body []byte) string {
 		}
 	}
 	return Clip(strings.Join(words, " "), MaxDescription)
-}
-
-// lazily returns an expression that is compiled when it is first used: most starts of the program need
-// none of them.
-func lazily(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
 // Clip bounds foreign text to n characters, the last one an ellipsis if some are left out.

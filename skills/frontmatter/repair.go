@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 const (
@@ -15,10 +17,10 @@ const (
 )
 
 // entryLine matches a key at the start of a line, and what follows it.
-var entryLine = lazily(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
+var entryLine = pattern.New(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
 
 // blockHead matches the indicator of a block text.
-var blockHead = lazily(`^[>|][-+0-9]*$`)
+var blockHead = pattern.New(`^[>|][-+0-9]*$`)
 
 // textFields are the fields that can only be text, so whatever they have is read as text.
 var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // maxStrictDepth is how deep strict frontmatter may nest below its top. The reference exhausts its
@@ -34,7 +36,7 @@ func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }
 
 // afterEmptyLine matches an empty line and the blanks behind it: the reference passes over tabs there,
 // and nowhere else.
-var afterEmptyLine = lazily(`\n\n[ \t\n]*\t[ \t\n]*`)
+var afterEmptyLine = pattern.New(`\n\n[ \t\n]*\t[ \t\n]*`)
 
 // strictRoot returns the mapping a block is, with the lines of the block. Like the reference it takes
 // block style only: no flow collections, anchors, tags or duplicate keys.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Bounds of the shape of a frontmatter.
@@ -152,11 +154,11 @@ var (
 	markBreaks = strings.NewReplacer("\u0085", "\ufdd0", "\u2028", "\ufdd1", "\u2029", "\ufdd2")
 	unmark     = strings.NewReplacer(
 		"\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
-	textTab = lazily(`(?m)^( *)\t`)
+	textTab = pattern.New(`(?m)^( *)\t`)
 
 	// jsonEscapes matches a character beyond U+FFFF as JSON escapes it, half of one, a slash, and a
 	// backslash that is escaped, so that it starts none of them.
-	jsonEscapes = lazily(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
+	jsonEscapes = pattern.New(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
 		`|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 )
 
@@ -237,7 +239,7 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 }
 
 // yamlError matches what the library says: a line, unless it is the first, and the fault.
-var yamlError = lazily(`^yaml: (?:line (\d+): )?(.*)`)
+var yamlError = pattern.New(`^yaml: (?:line (\d+): )?(.*)`)
 
 // ParserError separates an error of the library into its line and the fault. In errors of its parser the
 // library counts lines from 0, in errors of its scanner from 1.

@@ -192,7 +192,7 @@ func fetch(
 		return nil, "", err
 	}
 	commit := strings.TrimSpace(string(out))
-	if !commitID.MatchString(commit) || commitID.MatchString(ref) && commit != ref {
+	if !commitID().MatchString(commit) || commitID().MatchString(ref) && commit != ref {
 		return nil, "", fmt.Errorf("git fetched %q for %q", clip(commit), ref)
 	}
 	return r, commit, nil

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -167,12 +167,12 @@ func (e *LockError) Error() string { return e.File + e.Place + ": " + e.What }
 // maxLock is the longest lock file, in bytes.
 const maxLock = 256 << 20
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?$`)
+var validName = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?$`)
 
 // checkName returns why an installed skill cannot have a name. A name is used for a directory on every
 // system: letters, digits, ".", "_" and "-".
 func checkName(name string) error {
-	if !validName.MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name) {
+	if !validName().MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name) {
 		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens, at most 128",
 			clip(name))
 	}
@@ -260,7 +260,7 @@ func (o Origin) check() error {
 		if err := checkRef(o.Ref); err != nil {
 			return err
 		}
-		if !commitID.MatchString(o.Commit) {
+		if !commitID().MatchString(o.Commit) {
 			return errors.New("commit: is not a commit")
 		}
 	case KindZip, KindDirectory:

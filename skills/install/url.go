@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 var (
-	commitID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	commitID = pattern.New(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// validRef is stricter than git: a ref is an argument, and part of a refspec.
-	validRef = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./@+-]*$`)
+	validRef = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_./@+-]*$`)
 	// sshSource is the short form of an ssh URL: user@host:path.
-	sshSource = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
+	sshSource = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
 )
 
 // SourceError says why nothing is installed from a source, and what to do about it.
@@ -29,7 +30,7 @@ func refuse(hint, format string, args ...any) error {
 
 // checkRef accepts branches, tags, full names of refs and commits; an empty ref is the default branch.
 func checkRef(ref string) error {
-	valid := len(ref) <= 255 && validRef.MatchString(ref) && !strings.Contains(ref, "..") &&
+	valid := len(ref) <= 255 && validRef().MatchString(ref) && !strings.Contains(ref, "..") &&
 		!strings.Contains(ref, "@{")
 	if ref != "" && !valid {
 		return &SourceError{Reason: fmt.Sprintf("%q is not a name of a branch, a tag or a commit", clip(ref))}
@@ -39,7 +40,8 @@ func checkRef(ref string) error {
 
 // isURL reports whether a source is meant for git: it cannot be a path of this machine.
 func isURL(source string) bool {
-	return strings.Contains(source, "://") || strings.Contains(source, "::") || sshSource.MatchString(source)
+	return strings.Contains(source, "://") || strings.Contains(source, "::") ||
+		sshSource().MatchString(source)
 }
 
 // parseURL returns the protocol of a git source. Plain http and git, which anyone on the network can
@@ -51,7 +53,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	if strings.HasPrefix(source, "-") || len(source) > 2048 || strings.ContainsFunc(source, isOdd) {
 		return "", refuse(hint, "%q is not a URL", clip(source))
 	}
-	if sshSource.MatchString(source) {
+	if sshSource().MatchString(source) {
 		return "ssh", nil
 	}
 	at, err := url.Parse(source)

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Entry allows one script. The zero values of its options are the defaults.
@@ -78,7 +78,7 @@ const (
 	pinScript = "script" // the value of the option pin
 )
 
-var segment = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+var segment = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // isSkillPath reports whether a text can be the path of a skill that an operator names: the canonical form,
 // of directories with any name that people can read and type. Whoever says which script may run must see
@@ -203,7 +203,7 @@ func cutPattern(word string) (tool, pattern string, narrowed bool) {
 	return word, "", false
 }
 
-var program = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
+var program = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
 
 // Programs returns the names of the programs that a skill's allowed-tools let the agent's shell start: git
 // for "Bash(git add:*)". Patterns without a plain name are left out.
@@ -212,7 +212,7 @@ func Programs(tools []string) (names []string) {
 		tool, pattern, _ := cutPattern(word)
 		name, _, _ := strings.Cut(pattern, ":")
 		name, _, _ = strings.Cut(name, " ")
-		if tool == shellTool && program.MatchString(name) {
+		if tool == shellTool && program().MatchString(name) {
 			names = append(names, name)
 		}
 	}

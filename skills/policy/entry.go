@@ -6,7 +6,6 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"unicode"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // MaxTimeout is the longest that any run may be allowed to take.
@@ -139,7 +140,7 @@ func (e *Entry) check() error {
 	if err := e.checkSearchPath(); err != nil {
 		return err
 	}
-	if e.Environment != "" && (!segment.MatchString(e.Environment) || e.Target == TargetHost) {
+	if e.Environment != "" && (!segment().MatchString(e.Environment) || e.Target == TargetHost) {
 		return fmt.Errorf("environment %q: name one of environments, with target sandbox",
 			Clip(e.Environment))
 	}
@@ -219,11 +220,11 @@ func checkHost(spec string) error {
 		return refuse("name a host or HOST:PORT")
 	}
 	for label := range strings.SplitSeq(host, ".") {
-		if len(label) > 63 || !hostLabel.MatchString(label) {
+		if len(label) > 63 || !hostLabel().MatchString(label) {
 			return refuse("a host is an exact name in lower case, without patterns, scheme or path")
 		}
 	}
 	return nil
 }
 
-var hostLabel = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?$`)
+var hostLabel = pattern.New(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?$`)

@@ -2,12 +2,13 @@ package policy
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variable = pattern.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // keptPrefixes begin the names, in upper case, that are kept for the server, for loaders and for
 // interpreters.
@@ -42,7 +43,7 @@ func CheckVariable(name string) error {
 		return fmt.Errorf("%q has a value behind it, and is not a name of a variable: give the name alone",
 			Clip(key))
 	}
-	if len(name) > 128 || !variable.MatchString(name) {
+	if len(name) > 128 || !variable().MatchString(name) {
 		return fmt.Errorf("%q is not a name of a variable", Clip(name))
 	}
 	upper := strings.ToUpper(name)

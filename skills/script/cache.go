@@ -7,6 +7,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // A CacheJob is a command that makes an interpreter compile the modules of a tree, so that a later run
@@ -152,7 +154,7 @@ func NewCompileJob(interpreter, dir, out string, modules []string) *CacheJob {
 }
 
 // pythonTag is the part of a compiled module's file name that identifies the interpreter.
-var pythonTag = onDemand(`^[a-z]{1,16}-[0-9]{1,8}$`)
+var pythonTag = pattern.New(`^[a-z]{1,16}-[0-9]{1,8}$`)
 
 // pythonFiles gives compiled modules the paths next to their sources.
 func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
@@ -212,7 +214,7 @@ func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 }
 
 // plainPath is a path that deno uses unchanged in the names of its files.
-var plainPath = onDemand(`^[A-Za-z0-9._/-]+$`)
+var plainPath = pattern.New(`^[A-Za-z0-9._/-]+$`)
 
 // denoFiles keeps the modules that deno translated. Its databases cost more to look into than they save.
 func denoFiles(dir string, modules []string, left map[string][]byte) (map[string][]byte, error) {
@@ -241,4 +243,4 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 }
 
 // denoHashes is the line by which deno recognises the source of a translated module.
-var denoHashes = onDemand(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)
+var denoHashes = pattern.New(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)

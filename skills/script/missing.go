@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // The codes of what a script lacked.
@@ -28,16 +30,16 @@ var missingForms = []struct {
 	form func() *regexp.Regexp
 	with string // in one of the lines; else the message is about something else
 }{
-	{MissingDependency, onDemand(`^ModuleNotFoundError: No module named '(\w[\w.-]{0,79})'`), ""},
-	{MissingDependency, onDemand(`Cannot find module '` + npmName + `'`), ""},
-	{MissingDependency, onDemand(`Cannot find package '` + npmName + `' imported from `), ""},
-	{MissingDependency, onDemand(`^error: Import "` + npmName + `" not a dependency`), ""},
-	{MissingLibrary, onDemand(
+	{MissingDependency, pattern.New(`^ModuleNotFoundError: No module named '(\w[\w.-]{0,79})'`), ""},
+	{MissingDependency, pattern.New(`Cannot find module '` + npmName + `'`), ""},
+	{MissingDependency, pattern.New(`Cannot find package '` + npmName + `' imported from `), ""},
+	{MissingDependency, pattern.New(`^error: Import "` + npmName + `" not a dependency`), ""},
+	{MissingLibrary, pattern.New(
 		`(?:^|: )(\w[\w.+-]{0,79}\.so(?:\.[0-9]{1,8}){0,4}): cannot open shared object file`), ""},
-	{MissingProgram, onDemand(
+	{MissingProgram, pattern.New(
 		`^FileNotFoundError: \[Errno 2\] .*: '(\w[\w.+-]{0,79})'$`), "in _execute_child"},
-	{MissingProgram, onDemand(`(?:^|: )(\w[\w.+-]{0,79}): (?:command )?not found$`), ""},
-	{MissingProgram, onDemand(`\bspawn (\w[\w.+-]{0,79}) ENOENT`), ""},
+	{MissingProgram, pattern.New(`(?:^|: )(\w[\w.+-]{0,79}): (?:command )?not found$`), ""},
+	{MissingProgram, pattern.New(`\bspawn (\w[\w.+-]{0,79}) ENOENT`), ""},
 }
 
 // FindMissing returns what a script that failed lacked, by the last lines of its standard error, and the
@@ -58,7 +60,7 @@ func FindMissing(stderr string) (code, name string) {
 	return "", ""
 }
 
-var unreached = onDemand(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
+var unreached = pattern.New(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
 
 // FindNoProxy is [FindMissing] for a script to which hosts are granted: by its standard error it did not
 // reach one, and its interpreter is of a version that could not, see [NoProxy]. The name is of a version that

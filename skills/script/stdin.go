@@ -3,9 +3,9 @@ package script
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
-	"sync"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // StdinProblem says why a script cannot be handed to its interpreter on standard input, in words fit
@@ -31,19 +31,14 @@ func StdinProblem(info Info, text []byte) string {
 	return ""
 }
 
-// onDemand compiles an expression when it is first used: most processes never do.
-func onDemand(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
 // shellInclude finds source and "." in the place of a command, with a word that begins neither with a
 // slash nor with an expansion.
-var shellInclude = onDemand(
+var shellInclude = pattern.New(
 	"(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*" +
 		"(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
 
 // moduleImport finds import and export of "./", "../" or "/", as statements and as calls.
-var moduleImport = onDemand(
+var moduleImport = pattern.New(
 	"\\b(?:from|import|import[ \\t\\r\\n]*\\()[ \\t\\r\\n]*" +
 		"[\"'`](?:\\.{1,2}/|/|\\.{1,2}[\"'`])")
 

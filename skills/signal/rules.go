@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // group is what an anchor may be part of.
@@ -284,14 +286,9 @@ func cells(row []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// lazily returns an expression that is compiled when it is first used.
-func lazily(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
 // phrase returns an expression of words in any case, in which a space is any blanks.
 func phrase(expression string) func() *regexp.Regexp {
-	return lazily("(?i)" + strings.ReplaceAll(expression, " ", `\s+`))
+	return pattern.New("(?i)" + strings.ReplaceAll(expression, " ", `\s+`))
 }
 
 // shells are the programs that run what they read.
@@ -301,7 +298,7 @@ const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?b
 // pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution,
 // by process substitution, and the same in PowerShell. A pipe needs an address before it: prose about
 // "curl | sh" is not a command.
-var pipeToShell = lazily(`(?i)` +
+var pipeToShell = pattern.New(`(?i)` +
 	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
 	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
 	`|\b(?:(?:ba|z|da|k|a)?sh|eval|source|exec)\s+(?:-\S+\s+)*["']?` +
@@ -354,7 +351,8 @@ func inQuotes(before, after []byte) bool {
 
 // configuration matches an order to change what an agent is told at each start, which tools it has or which
 // hooks run.
-var configuration = lazily(`(?i)\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save)\b.{0,80}` +
+var configuration = pattern.New(`(?i)` +
+	`\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save)\b.{0,80}` +
 	`(?:\bto|\bin|\binto|>>?)\s+.{0,40}` + configFiles +
 	`|\b(?:edit|modify|update|overwrite|change|extend)\s+(?:\S+\s+){0,4}\S{0,20}` + configFiles +
 	`|(?:\S\s+>>?|\btee(?:\s+-a)?)\s*\S{0,60}` + configFiles)
@@ -363,7 +361,7 @@ const configFiles = `(?:CLAUDE(?:\.local)?\.md|AGENTS\.md|GEMINI\.md|\.cursorrul
 	`\.(?:claude|gemini|vscode)/settings(?:\.local)?\.json|\.?mcp\.json|\.codex/config\.toml)`
 
 // lifecycle matches a script of package.json that a package manager runs by itself.
-var lifecycle = lazily(`"(?:pre|post)?install"\s*:\s*"`)
+var lifecycle = pattern.New(`"(?:pre|post)?install"\s*:\s*"`)
 
 // runUnasked are the names of files that programs run by themselves where they find them.
 var runUnasked = []string{"conftest.py", "sitecustomize.py", "usercustomize.py", ".envrc"}

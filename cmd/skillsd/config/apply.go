@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Register adds the flags of all options of a server, but for those that every command has.
@@ -92,13 +92,13 @@ func (c *Configuration) OriginOf(flag string) Origin {
 	return Origin{Kind: FromDefault, Text: "default"}
 }
 
-var flagName = regexp.MustCompile(`--[a-z][a-z-]*[a-z]`)
+var flagName = pattern.New(`--[a-z][a-z-]*[a-z]`)
 
 // Notes say of the flags that a message names where their values came from, when that was not the
 // command line.
 func (c *Configuration) Notes(message string) []string {
 	var notes []string
-	names := flagName.FindAllString(message, -1)
+	names := flagName().FindAllString(message, -1)
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			continue

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment/making"
 	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -63,7 +63,7 @@ func (d *decoder) check(o *Options) {
 	d.checkAllow(o)
 	for _, profile := range o.PolicyProfiles() {
 		key := "profiles." + profile.Name
-		if !profileName.MatchString(profile.Name) {
+		if !profileName().MatchString(profile.Name) {
 			d.refuse(key, "a name has letters, digits, dots, hyphens and underscores")
 		} else if err := (policy.Config{Profiles: []policy.Profile{profile}}).Check(); err != nil {
 			d.refuse(key, "%s", err)
@@ -176,7 +176,7 @@ func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principa
 }
 
 // configName is the name of anything; the packages that use a name have stricter rules.
-var configName = regexp.MustCompile(`^[!-~]{1,200}$`)
+var configName = pattern.New(`^[!-~]{1,200}$`)
 
 // profileName is the name of a profile, which clients may send.
-var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var profileName = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)

@@ -287,7 +287,7 @@ func (d *decoder) named(n *yaml.Node, key string, known []string,
 		switch {
 		case known != nil && !slices.Contains(known, name):
 			d.unknown(at, key, name, known)
-		case !configName.MatchString(name):
+		case !configName().MatchString(name):
 			d.fail(at, key, "%s is not a name", shown(name))
 		case d.readable(value, joinKey(key, name)):
 			each(name, joinKey(key, name), value)

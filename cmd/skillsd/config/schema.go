@@ -130,6 +130,6 @@ func textOr(form string, object *jsonschema.Schema) *jsonschema.Schema {
 
 // byName is a mapping of names to values.
 func byName(values *jsonschema.Schema) *jsonschema.Schema {
-	names := &jsonschema.Schema{Pattern: configName.String()}
+	names := &jsonschema.Schema{Pattern: configName().String()}
 	return &jsonschema.Schema{Type: "object", PropertyNames: names, AdditionalProperties: values}
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
@@ -129,7 +129,7 @@ func isShell(runtime string) bool {
 	return in != nil && in.Shell
 }
 
-var networkCall = regexp.MustCompile(`(?i)https?://|` +
+var networkCall = pattern.New(`(?i)https?://|` +
 	`\b(curl|wget|nc|ncat|netcat|telnet|ssh|scp|sftp|rsync|ftp|dig|nslookup)` +
 	`\s+-?\S|/dev/(tcp|udp)/|` +
 	`\b(requests|urllib|urllib3|httpx|aiohttp|http\.client|socket|paramiko|smtplib|ftplib)\b|` +
@@ -140,14 +140,14 @@ var networkCall = regexp.MustCompile(`(?i)https?://|` +
 
 // shellInclude finds source, "." and eval in the place of a command, with their first word. A text that looks
 // like one counts.
-var shellInclude = regexp.MustCompile("(?:^|[;&|(){!`]|" +
+var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 	`\b(?:then|do|else|elif|if|while|until|time|builtin|command)[ \t])[ \t]*(?:\w+=\S*[ \t]+)*` +
 	`(source|\.|eval)[ \t]+([^\s;&|()<>]+)`)
 
 // includeIn returns the files that a line of a shell script reads as part of it, empty for none.
 func includeIn(line string) string {
 	var files []string
-	for _, found := range shellInclude.FindAllStringSubmatch(line, -1) {
+	for _, found := range shellInclude().FindAllStringSubmatch(line, -1) {
 		if found[1] == "eval" || strings.ContainsAny(found[2], "$`'\"\\") {
 			found[2] = "something that is known only when it runs"
 		}
@@ -158,7 +158,7 @@ func includeIn(line string) string {
 
 // networkIn returns a line that looks as if it used the network, empty for any other.
 func networkIn(line string) string {
-	if networkCall.MatchString(line) {
+	if networkCall().MatchString(line) {
 		return line
 	}
 	return ""

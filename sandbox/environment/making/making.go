@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/script"
 )
 
@@ -127,11 +127,11 @@ func ParseIndex(index string) ([]egress.Target, error) {
 const versions = `(?:===|==|>=|<=|~=|!=|<|>) ?[A-Za-z0-9.*+!_-]+`
 
 var (
-	requirement = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` + // name
+	requirement = pattern.New(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?` + // name
 		`(?: ?\[[A-Za-z0-9._, -]*\])?` + // extras
 		`(?: ?` + versions + `(?: ?, ?` + versions + `)*)?` +
 		`(?: ?; ?[A-Za-z0-9_.<>=!'"()~, -]+)?$`)
-	npmSpec = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
+	npmSpec = pattern.New(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
 		`(?:@([A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|* +_-]*))?$`)
 )
 
@@ -140,12 +140,12 @@ var (
 // take for a flag, a URL, a file or a repository.
 func CheckAsked(python, node []string) error {
 	for _, r := range python {
-		if len(r) > 300 || !requirement.MatchString(r) {
+		if len(r) > 300 || !requirement().MatchString(r) {
 			return fmt.Errorf("%.80q is not a package of Python: give NAME or NAME>=VERSION", r)
 		}
 	}
 	for _, s := range node {
-		if len(s) > 300 || !npmSpec.MatchString(s) {
+		if len(s) > 300 || !npmSpec().MatchString(s) {
 			return fmt.Errorf("%.80q is not a package of npm: give NAME or NAME@RANGE", s)
 		}
 	}

@@ -57,7 +57,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	}
 	dependencies := map[string]string{}
 	for _, spec := range asked {
-		parts := npmSpec.FindStringSubmatch(spec)
+		parts := npmSpec().FindStringSubmatch(spec)
 		dependencies[parts[1]] = cmp.Or(parts[2], "latest")
 	}
 	manifest, err := json.Marshal(map[string]any{"name": "environment", "private": true,

@@ -16,7 +16,8 @@ import (
 	_ "embed" // the program
 	"encoding/json"
 	"fmt"
-	"regexp"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Kind is when a module is needed.
@@ -63,7 +64,7 @@ func Python(interpreter string, scripts []string, files map[string][]byte) (argv
 // maxModules bounds the modules of one script.
 const maxModules = 200
 
-var moduleName = regexp.MustCompile(`^[A-Za-z_]\w{0,79}$`)
+var moduleName = pattern.New(`^[A-Za-z_]\w{0,79}$`)
 
 // ParsePython reads what the command of Python wrote: the modules of each of n scripts.
 func ParsePython(stdout []byte, n int) ([][]Module, error) {
@@ -83,7 +84,7 @@ func ParsePython(stdout []byte, n int) ([][]Module, error) {
 				return nil, fmt.Errorf("unknown kind %.20q of a module", m.Kind)
 			}
 			// Names in other letters exist, and no package that is known has one.
-			if moduleName.MatchString(m.Name) && len(kept) < maxModules {
+			if moduleName().MatchString(m.Name) && len(kept) < maxModules {
 				kept = append(kept, m)
 			}
 		}

@@ -2,9 +2,10 @@ package imports
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // nodeOwn are the modules of Node itself, besides those that are called node:NAME.
@@ -19,15 +20,15 @@ var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incomi
 	"wasi worker_threads zlib")
 
 var (
-	nodeToken = regexp.MustCompile(`"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|` +
+	nodeToken = pattern.New(`"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|` +
 		"`(?:\\\\[\\s\\S]|[^`\\\\])*`" +
 		`|//[^\n]*|/\*[\s\S]*?\*/`)
-	specifier  = regexp.MustCompile(`^["'][@\w./:~-]{1,200}["']$`)
-	nodeImport = regexp.MustCompile(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
+	specifier  = pattern.New(`^["'][@\w./:~-]{1,200}["']$`)
+	nodeImport = pattern.New(`(?m)^[ \t]*(?:import|export)\s(?:[^;"']*?\sfrom\s*)?["']([^"']+)["']|` +
 		`\bfrom\s*["']([^"']+)["']|\brequire\s*\(\s*["']([^"']+)["']\s*\)|` +
 		`\bimport\s*\(\s*["']([^"']+)["']\s*\)|^[ \t]*import["']([^"']+)["']`)
-	typesOnly  = regexp.MustCompile(`^\s*(?:import|export)\s+type\s`)
-	packageOf  = regexp.MustCompile(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*`)
+	typesOnly  = pattern.New(`^\s*(?:import|export)\s+type\s`)
+	packageOf  = pattern.New(`^(?:@[a-z0-9~-][a-z0-9._~-]*/)?[A-Za-z0-9~][A-Za-z0-9._~-]*`)
 	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
 )
 
@@ -42,8 +43,8 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 		}
 		done[file] = true
 		text := plainNode(files[file])
-		for _, at := range nodeImport.FindAllStringSubmatchIndex(text, -1) {
-			if typesOnly.MatchString(text[at[0]:at[1]]) {
+		for _, at := range nodeImport().FindAllStringSubmatchIndex(text, -1) {
+			if typesOnly().MatchString(text[at[0]:at[1]]) {
 				continue
 			}
 			name, of := "", Kind(Hard)
@@ -68,7 +69,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 				}
 				continue
 			}
-			name = packageOf.FindString(name)
+			name = packageOf().FindString(name)
 			// node:fs, npm:x, https://… and names of files are no packages.
 			rest, _, _ := strings.Cut(text[at[0]:at[1]], "\n")
 			if name == "" || slices.Contains(nodeOwn, name) || strings.Contains(rest, name+":") {
@@ -88,11 +89,11 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 
 // plainNode returns a text without comments, templates and strings that name no module.
 func plainNode(source []byte) string {
-	return nodeToken.ReplaceAllStringFunc(string(source), func(token string) string {
+	return nodeToken().ReplaceAllStringFunc(string(source), func(token string) string {
 		switch {
 		case token[0] == '/':
 			return " "
-		case specifier.MatchString(token):
+		case specifier().MatchString(token):
 			return token
 		}
 		return `""`

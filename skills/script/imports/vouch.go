@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // Source is what vouches for the name of a package.
@@ -40,16 +41,16 @@ type Texts struct {
 const pythonVersions = `(?:===|==|>=|<=|~=|!=|<|>) ?[A-Za-z0-9.*+!_-]+`
 
 var (
-	pythonSpec = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
+	pythonSpec = pattern.New(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
 		`(?:\[[A-Za-z0-9._, -]*\])?(?: ?` + pythonVersions + `(?: ?, ?` + pythonVersions + `)*)?$`)
-	nodeSpec = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
+	nodeSpec = pattern.New(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
 		`(?:@[A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|*+_-]*)?$`)
 	// marked is a requirement with a condition on the machine, which pip judges.
-	marked     = regexp.MustCompile(`^([^;]*[^; ]) ?; ?[A-Za-z0-9_.<>=!'"()~, -]+$`)
-	block      = regexp.MustCompile(`(?m)^# /// ([A-Za-z0-9-]+)[ \t\r]*\n((?:^#(?:| .*)\n)+)^# ///[ \t\r]*$`)
-	pipInstall = regexp.MustCompile(`\bpip3?["',\s]+install\b([^\n;&|#)` + "`" + `]*)`)
-	npmInstall = regexp.MustCompile(`\bnpm (?:install|i|add)\b([^\n;&|#)` + "`" + `]*)`)
-	separators = regexp.MustCompile(`[-_.]+`)
+	marked     = pattern.New(`^([^;]*[^; ]) ?; ?[A-Za-z0-9_.<>=!'"()~, -]+$`)
+	block      = pattern.New(`(?m)^# /// ([A-Za-z0-9-]+)[ \t\r]*\n((?:^#(?:| .*)\n)+)^# ///[ \t\r]*$`)
+	pipInstall = pattern.New(`\bpip3?["',\s]+install\b([^\n;&|#)` + "`" + `]*)`)
+	npmInstall = pattern.New(`\bnpm (?:install|i|add)\b([^\n;&|#)` + "`" + `]*)`)
+	separators = pattern.New(`[-_.]+`)
 )
 
 // errBlocks is the error for a script that two readers could read differently.
@@ -67,7 +68,7 @@ type Metadata struct {
 func Block(script []byte) (*Metadata, error) {
 	found := &Metadata{}
 	seen := false
-	for _, match := range block.FindAllSubmatch(append(slices.Clip(script), '\n'), -1) {
+	for _, match := range block().FindAllSubmatch(append(slices.Clip(script), '\n'), -1) {
 		if string(match[1]) != "script" {
 			continue
 		}
@@ -92,10 +93,10 @@ func (m *Metadata) Specs() (specs, others []string) {
 	for _, d := range m.Dependencies {
 		d = strings.TrimSpace(d)
 		plain, condition := d, ""
-		if found := marked.FindStringSubmatch(d); found != nil {
+		if found := marked().FindStringSubmatch(d); found != nil {
 			plain, condition = found[1], d[len(found[1]):]
 		}
-		if pythonSpec.MatchString(plain) {
+		if pythonSpec().MatchString(plain) {
 			specs = append(specs, strings.ReplaceAll(plain, " ", "")+condition)
 		} else {
 			others = append(others, d)
@@ -104,14 +105,14 @@ func (m *Metadata) Specs() (specs, others []string) {
 	return specs, others
 }
 
-var versionCondition = regexp.MustCompile(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
+var versionCondition = pattern.New(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
 
 // Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. A condition
 // that is not understood is left to the script.
 func (m *Metadata) Accepts(version string) bool {
 	have := numbers(version)
 	for text := range strings.SplitSeq(m.Python, ",") {
-		c := versionCondition.FindStringSubmatch(strings.TrimSpace(text))
+		c := versionCondition().FindStringSubmatch(strings.TrimSpace(text))
 		if c == nil || have == nil {
 			continue
 		}
@@ -169,9 +170,9 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 			all = append(all, Asked{strings.TrimSpace(spec), source})
 		}
 	}
-	install := pipInstall
+	install := pipInstall()
 	if isNode {
-		install = npmInstall
+		install = npmInstall()
 	} else if own, err := Block(t.Script); err == nil {
 		add(FromBlock, own.Dependencies...)
 	}
@@ -227,11 +228,11 @@ type Need struct {
 // Needs says which packages have modules of a script. Nothing is offered for a name that only the script
 // imports.
 func Needs(modules []Module, texts *Texts, isNode bool) []Need {
-	lang, form, canonical := &python, pythonSpec, func(name string) string {
-		return strings.ToLower(separators.ReplaceAllString(name, "-"))
+	lang, form, canonical := &python, pythonSpec(), func(name string) string {
+		return strings.ToLower(separators().ReplaceAllString(name, "-"))
 	}
 	if isNode {
-		lang, form, canonical = &node, nodeSpec, func(name string) string { return name }
+		lang, form, canonical = &node, nodeSpec(), func(name string) string { return name }
 	}
 	asked := texts.asked(isNode)
 	needs := make([]Need, len(modules))
