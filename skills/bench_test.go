@@ -159,21 +159,22 @@ func BenchmarkRefresh(b *testing.B) {
 func BenchmarkIndexCached(b *testing.B) {
 	dir := writeSkills(b, 1000)
 	file := filepath.Join(b.TempDir(), "digests")
-	scan := func() *skills.Snapshot {
-		snapshot, err := skills.Scan(b.Context(), []skills.Root{{Dir: dir}}, &skills.ScanOptions{Now: settled, Cache: skills.NewCache(file)})
+	scan := func() (*skills.Snapshot, *skills.Cache) {
+		cache := skills.NewCache(file)
+		snapshot, err := skills.Scan(b.Context(), []skills.Root{{Dir: dir}}, &skills.ScanOptions{Now: settled, Cache: cache})
 		if err != nil {
 			b.Fatal(err)
 		}
-		return snapshot
+		return snapshot, cache
 	}
-	first := scan()
+	first, cache := scan()
 	indexAll(b, first)
-	if err := skills.NewCache(file).Save(first); err != nil {
+	if _, err := cache.Save(first); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
 		b.StopTimer()
-		snapshot := scan()
+		snapshot, _ := scan()
 		b.StartTimer()
 		indexAll(b, snapshot)
 	}

@@ -3,8 +3,10 @@ package skills
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 
@@ -29,25 +32,30 @@ const (
 	maxCacheFile = 512 << 20 // bytes
 )
 
-// Cache remembers the digests of files from one process to the next, by what changes whenever a
-// file does: device, inode, size, modification and change time. It spares the reading of files that
-// have not been touched; it is a hint only, bytes are verified whenever they are served. Its methods
-// are safe for concurrent use.
+// Cache remembers from one process to the next what directories list, what SKILL.md files say, and the
+// digests of all files, by what changes whenever one of them does: device, inode, size, modification and
+// change time, since the kernel was started. It spares the reading of what has not been touched. It is
+// a hint only: bytes are verified whenever they are served. Some of what it knows is read all the
+// same, and if it says something else, all of it is discarded. Its methods are safe for concurrent use.
 //
-// The file has a line of JSON for each file it knows, after a line with the format and the digest of
-// all others, so that a damaged file is noticed. A line is decoded when its file is looked for: a
-// process that serves one of ten thousand skills must not decode the others.
+// The file has a line with the format, the kernel's boot and the digest of the rest, so that a damaged
+// file is noticed, and a record for each directory and file: its kind, its mark, the length of its value
+// and the value. A value is decoded when it is looked for: a process that serves one of ten thousand
+// skills must not decode the others.
 type Cache struct {
-	file string
+	file   string
+	sample func() bool // nil: one in sampleOne
 
-	mu     sync.Mutex
-	loaded bool     // guarded by mu, as is known
-	known  [][]byte // lines in the order of their keys
+	lied  atomic.Bool // a sample was another one, and the scan has not begun again
+	fresh atomic.Bool // something was read that was not known
+
+	saving sync.Mutex
+	once   sync.Once
+	known  atomic.Pointer[[][]byte] // records in the order of their keys; nil: none
 }
 
 // record is what is known of a file, without its name.
 type record struct {
-	Mark    string        `json:"mark"` // see mark.key; it must come first
 	Digest  digest.Digest `json:"digest"`
 	Ext     string        `json:"ext,omitempty"`  // of the name, in lower case
 	Self    bool          `json:"self,omitempty"` // it is a skill file
@@ -58,34 +66,72 @@ type record struct {
 	Signals []Diagnostic  `json:"signals,omitempty"` // without a path
 }
 
-// key identifies the state of a file.
-func (m mark) key() string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", m.dev, m.inode, m.size, m.mtime, m.ctime)
+// keySize is how many bytes of a record are its key: the kind and the five numbers of a mark.
+const keySize = 1 + 5*8
+
+// key identifies the state of a file or directory.
+func (m mark) key(kind recordKind) []byte {
+	key := append(make([]byte, 0, keySize), byte(kind))
+	for _, n := range []uint64{m.dev, m.inode, uint64(m.size), uint64(m.mtime), uint64(m.ctime)} {
+		key = binary.BigEndian.AppendUint64(key, n)
+	}
+	return key
 }
 
-// NewCache returns the cache that is kept in a file. The file is read when a digest is first looked
+// NewCache returns the cache that is kept in a file. The file is read when something is first looked
 // for; one that is missing or damaged is an empty cache.
 func NewCache(file string) *Cache { return &Cache{file: file} }
+
+// File returns where the cache is kept.
+func (c *Cache) File() string { return c.file }
+
+// Rebuild makes the cache an empty one, which Save writes in the place of the file. It must be called
+// before the cache is used.
+func (c *Cache) Rebuild() { c.once.Do(func() {}) }
+
+// value returns what is known of something that has a mark now. It is a copy.
+func (c *Cache) value(kind recordKind, now mark) (string, bool) {
+	if c == nil || !now.known {
+		return "", false
+	}
+	known := c.load()
+	at, ok := slices.BinarySearchFunc(known, now.key(kind), func(record, key []byte) int {
+		return bytes.Compare(record[:keySize], key)
+	})
+	if !ok {
+		return "", false
+	}
+	size, n := binary.Uvarint(known[at][keySize:])
+	return string(known[at][keySize+n:][:size]), true
+}
+
+// empty reports whether nothing is known, so that no mark is worth its system call.
+func (c *Cache) empty() bool {
+	return c == nil || len(c.load()) == 0
+}
+
+// readAnew notes that something was read that was not known.
+func (c *Cache) readAnew() {
+	if c != nil {
+		c.fresh.Store(true)
+	}
+}
+
+// distrust discards all that is known.
+func (c *Cache) distrust() {
+	c.known.Store(nil)
+	c.lied.Store(true)
+	c.fresh.Store(true)
+}
 
 // find returns what is known of a file that has a mark now. name decides what kind of file it is; self
 // means that it is a skill file.
 func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
-	if c == nil || !now.known {
-		return nil, false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.load()
-	at, ok := slices.BinarySearchFunc(c.known, now.key(), func(line []byte, key string) int {
-		return strings.Compare(string(keyOf(line)), key)
-	})
-	if !ok {
-		return nil, false
-	}
-	line, found := c.known[at], &record{}
+	value, ok := c.value(ofFile, now)
+	found := &record{}
 	// A file may have several names, and its facts depend on the name.
-	if json.Unmarshal(line, found) != nil || found.Self != self || found.Ext != extension(name) ||
-		found.Script != (kindOf(name) == KindScript) {
+	if !ok || json.Unmarshal([]byte(value), found) != nil || found.Self != self ||
+		found.Ext != extension(name) || found.Script != (kindOf(name) == KindScript) {
 		return nil, false
 	}
 	return found, true
@@ -93,11 +139,16 @@ func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
 
 func extension(name string) string { return strings.ToLower(path.Ext(name)) }
 
-// load reads the file once. c.mu is held.
-func (c *Cache) load() {
-	if !c.loaded {
-		c.loaded, c.known = true, splitRecords(c.read())
+// load returns the records. It reads the file once.
+func (c *Cache) load() [][]byte {
+	c.once.Do(func() {
+		known := splitRecords(c.read())
+		c.known.Store(&known)
+	})
+	if known := c.known.Load(); known != nil {
+		return *known
 	}
+	return nil
 }
 
 // read returns the bytes of the file, none if it cannot be read.
@@ -107,56 +158,86 @@ func (c *Cache) read() []byte {
 }
 
 // header returns the first line of a cache with those records.
-func header(lines []byte) []byte {
-	return fmt.Appendf(nil, "{\"format\":\"skillsd digests 3\",\"sha256\":\"%x\"}\n", sha256.Sum256(lines))
+func header(records []byte) []byte {
+	return fmt.Appendf(nil, "{\"format\":\"skillsd scans 1\",\"boot\":%q,\"sha256\":\"%x\"}\n",
+		fsys.BootID(), sha256.Sum256(records))
 }
 
-// splitRecords returns the lines of a cache; nil if it is damaged, or of another format.
+// splitRecords returns the records of a cache; nil if it is damaged, of another format, or from before the
+// kernel was started: what other systems did to the disk since need not have left marks.
 func splitRecords(data []byte) [][]byte {
-	first, lines, _ := bytes.Cut(data, []byte("\n"))
-	if string(first)+"\n" != string(header(lines)) {
+	first, rest, _ := bytes.Cut(data, []byte("\n"))
+	if string(first)+"\n" != string(header(rest)) {
 		return nil
 	}
-	return slices.AppendSeq([][]byte{}, bytes.Lines(lines))
+	known := [][]byte{}
+	for len(rest) > 0 {
+		if len(rest) <= keySize {
+			return nil
+		}
+		size, n := binary.Uvarint(rest[keySize:])
+		whole := keySize + n
+		if n <= 0 || size > uint64(len(rest)-whole) {
+			return nil
+		}
+		whole += int(size)
+		known, rest = append(known, rest[:whole:whole]), rest[whole:]
+	}
+	return known
 }
 
-// joinRecords returns a cache of lines.
+// joinRecords returns a cache of records.
 func joinRecords(known [][]byte) []byte {
-	lines := bytes.Join(known, nil)
-	return append(header(lines), lines...)
+	records := bytes.Join(known, nil)
+	return append(header(records), records...)
 }
 
-// keyOf returns the key of a line's mark.
-func keyOf(line []byte) []byte {
-	rest, _ := bytes.CutPrefix(line, []byte(`{"mark":"`))
-	key, _, _ := bytes.Cut(rest, []byte(`"`))
-	return key
+// newRecord returns a record.
+func newRecord(kind recordKind, m mark, value []byte) []byte {
+	return append(binary.AppendUvarint(m.key(kind), uint64(len(value))), value...)
 }
 
-// Save stores the facts in the indexes of a snapshot's skills and replaces the file, unless it has just
-// these already. For skills without an index, the facts in the file are kept. If all skills have an
-// index, the memory of the cache is released.
+// Save stores the facts of a snapshot, and of its skills' indexes, and replaces the file, unless it has just
+// these already. For skills without an index, what the file knows of their files is kept. If all skills
+// have an index, the memory of the cache is released. It reports whether the file was written.
 //
 // Errors: errors of the file system.
-func (c *Cache) Save(s *Snapshot) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *Cache) Save(s *Snapshot) (written bool, err error) {
+	if !c.fresh.Swap(false) {
+		return false, nil // all of it came from the file
+	}
+	c.saving.Lock()
+	defer c.saving.Unlock()
 	c.load()
 	known := map[string][]byte{}
+	add := func(kind recordKind, m mark, value []byte) {
+		if key := string(m.key(kind)); m.known && m.settled && known[key] == nil && value != nil {
+			known[key] = newRecord(kind, m, value)
+		}
+	}
+	for _, listings := range s.listings {
+		for i := range listings {
+			add(ofListing, listings[i].mark, listings[i].pack())
+		}
+	}
 	complete := true
 	for _, sk := range s.scanned {
+		if sk.broken {
+			continue
+		}
+		add(ofSkill, sk.mark, sk.pack())
 		index := sk.lastIndex()
-		complete = complete && (index != nil || sk.broken)
+		complete = complete && index != nil
 		if index != nil && index.whole {
-			addRecords(known, sk.File, index)
+			addRecords(add, sk.File, index)
 		}
 	}
 	if complete {
-		c.known = nil
+		c.known.Store(nil)
 	}
-	for _, line := range c.known {
-		if key := string(keyOf(line)); known[key] == nil {
-			known[key] = line
+	for _, record := range c.load() {
+		if key := string(record[:keySize]); key[0] == byte(ofFile) && known[key] == nil {
+			known[key] = record
 		}
 	}
 	sorted := make([][]byte, 0, len(known))
@@ -165,24 +246,19 @@ func (c *Cache) Save(s *Snapshot) error {
 	}
 	data := joinRecords(sorted[:min(len(sorted), maxRecords)])
 	if bytes.Equal(c.read(), data) {
-		return nil
+		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
-		return err
+		return false, err
 	}
-	return fsys.WriteFile(c.file, data, 0o600)
+	return true, fsys.WriteFile(c.file, data, 0o600)
 }
 
-// addRecords adds the files of a skill whose bytes their marks vouch for. Of the names of one file the
-// first counts.
-func addRecords(known map[string][]byte, self string, index *Index) {
+// addRecords adds the files of a skill. Of the names of one file the first counts.
+func addRecords(add func(recordKind, mark, []byte), self string, index *Index) {
 	for i := range index.Files {
-		file, m := &index.Files[i], index.marks[i]
-		key := m.key()
-		if !m.known || !m.settled || known[key] != nil {
-			continue
-		}
-		r := &record{Mark: key, Digest: file.Digest, Ext: extension(file.Path), Self: file.Path == self,
+		file := &index.Files[i]
+		r := &record{Digest: file.Digest, Ext: extension(file.Path), Self: file.Path == self,
 			Script: kindOf(file.Path) == KindScript}
 		if resource := index.Resource(file.Path); resource != nil {
 			r.Text, r.MIME = resource.Text, resource.MIMEType
@@ -198,8 +274,8 @@ func addRecords(known map[string][]byte, self string, index *Index) {
 			d.Path = ""
 			r.Signals = append(r.Signals, d)
 		}
-		if line, err := json.Marshal(r); err == nil {
-			known[key] = append(line, '\n')
+		if value, err := json.Marshal(r); err == nil {
+			add(ofFile, index.marks[i], value)
 		}
 	}
 }
@@ -253,11 +329,28 @@ func (in *indexer) reuse(name string) bool {
 		}
 	}
 	known, ok := s.opts.Cache.find(now, name, false)
+	if ok && s.opts.Cache.sampled() {
+		if in.differs(name, now, known.Digest) {
+			s.opts.Cache.distrust()
+			ok = false
+		}
+	}
 	if ok {
 		now.settled = true // only such marks are stored
 		in.take(known.resource(name, info), info, now, known.signals(name))
 	}
 	return ok
+}
+
+// differs reports whether a file that has a mark has other bytes than a cache says.
+func (in *indexer) differs(name string, now mark, want digest.Digest) bool {
+	file, info, err := openFile(in.tree, name)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	sum, err := digest.FromReader(io.LimitReader(file, MaxFile))
+	return err == nil && markOf(info) == now && sum != want
 }
 
 // take adds a file to the index.

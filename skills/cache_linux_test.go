@@ -19,7 +19,7 @@ func TestCacheIsAPipe(t *testing.T) {
 	for _, sk := range snapshot.Skills {
 		mustIndex(t, sk)
 	}
-	if err := cache.Save(snapshot); err != nil {
+	if _, err := cache.Save(snapshot); err != nil {
 		t.Errorf("Save = %v", err)
 	}
 	if cache := NewCache(pipe); len(cache.read()) == 0 {

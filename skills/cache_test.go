@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,7 +76,7 @@ func TestCache(t *testing.T) {
 	want := mustIndex(t, plain.Skill("a"))
 	first, cache := scanCached(t, dir, file)
 	compareIndexes(t, want, mustIndex(t, first.Skill("a")))
-	if err := cache.Save(first); err != nil {
+	if _, err := cache.Save(first); err != nil {
 		t.Fatal(err)
 	}
 	again, _ := scanCached(t, dir, file)
@@ -106,7 +109,7 @@ func TestCacheForgetsTouchedFiles(t *testing.T) {
 	dir, file := cachedTree(t)
 	first, cache := scanCached(t, dir, file)
 	mustIndex(t, first.Skill("a"))
-	if err := cache.Save(first); err != nil {
+	if _, err := cache.Save(first); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "a", "scripts", "run.sh")
@@ -146,7 +149,7 @@ func TestCacheHardLinks(t *testing.T) {
 		index := mustIndex(t, got.Skill("a"))
 		plain, _ := scanCached(t, dir, "")
 		compareIndexes(t, mustIndex(t, plain.Skill("a")), index)
-		if err := cache.Save(got); err != nil {
+		if _, err := cache.Save(got); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,12 +159,13 @@ func TestCacheHardLinks(t *testing.T) {
 func TestCacheLeavesOutUnsettled(t *testing.T) {
 	t.Parallel()
 	dir, file := cachedTree(t)
-	s, err := Scan(t.Context(), []Root{{Dir: dir}}, nil)
+	cache := NewCache(file)
+	s, err := Scan(t.Context(), []Root{{Dir: dir}}, &ScanOptions{Cache: cache})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustIndex(t, s.Skill("a"))
-	if err := NewCache(file).Save(s); err != nil {
+	if _, err := cache.Save(s); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(file)
@@ -179,7 +183,7 @@ func TestCacheDamaged(t *testing.T) {
 	dir, file := cachedTree(t)
 	first, cache := scanCached(t, dir, file)
 	want := mustIndex(t, first.Skill("a"))
-	if err := cache.Save(first); err != nil {
+	if _, err := cache.Save(first); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(file)
@@ -201,7 +205,7 @@ func TestCacheDamaged(t *testing.T) {
 	}
 	again, cache := scanCached(t, dir, file)
 	compareIndexes(t, want, mustIndex(t, again.Skill("a")))
-	if err := cache.Save(again); err != nil {
+	if _, err := cache.Save(again); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
@@ -219,7 +223,7 @@ func TestCacheSavePartly(t *testing.T) {
 	dir, file := cachedTree(t)
 	first, cache := scanCached(t, dir, file)
 	mustIndex(t, first.Skill("a"))
-	if err := cache.Save(first); err != nil {
+	if _, err := cache.Save(first); err != nil {
 		t.Fatal(err)
 	}
 	good, err := os.ReadFile(file)
@@ -227,7 +231,7 @@ func TestCacheSavePartly(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, cache := scanCached(t, dir, file)
-	if err := cache.Save(second); err != nil {
+	if _, err := cache.Save(second); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, good) {
@@ -237,7 +241,7 @@ func TestCacheSavePartly(t *testing.T) {
 		t.Fatal(err)
 	}
 	third, cache := scanCached(t, dir, file)
-	if err := cache.Save(third); err != nil {
+	if _, err := cache.Save(third); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := os.ReadFile(file); err != nil || len(now) >= len(good) {
@@ -250,7 +254,7 @@ func TestCacheSaveFails(t *testing.T) {
 	dir, _ := cachedTree(t)
 	s, cache := scanCached(t, dir, filepath.Join(dir, "a", "SKILL.md", "digests"))
 	mustIndex(t, s.Skill("a"))
-	if err := cache.Save(s); err == nil {
+	if _, err := cache.Save(s); err == nil {
 		t.Error("Save below a file succeeds")
 	}
 }
@@ -289,27 +293,46 @@ func TestIndexHint(t *testing.T) {
 	}
 }
 
-// FuzzRecords holds the reader of stored digests to its limits: whatever the lines are, what is found
-// can be used.
+// FuzzRecords holds the reader of a cache to its limits: whatever the records are, what is found can be used,
+// and is written again as it was.
 func FuzzRecords(f *testing.F) {
+	at := mark{inode: 1, known: true}
 	for _, seed := range []string{
-		"", "{\"mark\":\"0-1-0-0-0\",\"ext\":\".md\",\"text\":true}\n",
-		"{\"mark\":\"0-1-0-0-0\",\"script\":true,\"shebang\":\"/bin/sh\"}\n",
-		"{\"mark\":\"0-1-0-0-0\",\"signals\":[{\"severity\":\"warning\",\"code\":\"x\",\"line\":3}]}\nx\n",
+		"", `{"ext":".md","text":true}`, `{"script":true,"shebang":"/bin/sh"}`,
+		`{"signals":[{"severity":"warning","code":"x","line":3}]}`, "x\x00",
 	} {
-		f.Add([]byte(seed))
+		f.Add(slices.Concat(newRecord(ofListing, at, (&listing{entries: []entry{{"a", os.ModeDir}, {"SKILL.md", 0}}}).pack()),
+			newRecord(ofFile, at, []byte(seed)), newRecord(ofSkill, at, filled().pack())))
 	}
-	f.Fuzz(func(t *testing.T, lines []byte) {
-		cache := &Cache{loaded: true, known: splitRecords(append(header(lines), lines...))}
+	f.Fuzz(func(t *testing.T, records []byte) {
+		known := splitRecords(append(header(records), records...))
+		cache := &Cache{}
+		cache.Rebuild()
+		cache.known.Store(&known)
+		slices.SortFunc(known, func(a, b []byte) int { return bytes.Compare(a[:keySize], b[:keySize]) })
 		for _, name := range []string{"a.md", "scripts/x", "a"} {
-			if found, ok := cache.find(mark{inode: 1, known: true}, name, false); ok {
+			if found, ok := cache.find(at, name, false); ok {
 				if found.resource(name, nopInfo{}).Path != name || len(found.signals(name)) != len(found.Signals) {
 					t.Errorf("%+v is another file", found)
 				}
 			}
 		}
-		again := splitRecords(joinRecords(cache.known))
-		if diff := cmp.Diff(cache.known, again, cmpopts.EquateEmpty()); diff != "" {
+		if value, ok := cache.value(ofListing, at); ok {
+			if l, ok := unpackListing(value); ok {
+				if again, ok := unpackListing(string(l.pack())); !ok || !reflect.DeepEqual(l, again) {
+					t.Errorf("the listing %+v is written as %+v", l, again)
+				}
+			}
+		}
+		sk := &Skill{Path: "x/a", File: "SKILL.md", opts: (*ScanOptions)(nil).withDefaults()}
+		if value, ok := cache.value(ofSkill, at); ok && strings.HasPrefix(value, sk.subject()) && sk.unpack(value, at) {
+			again := &Skill{Path: "x/a", File: "SKILL.md"}
+			if !again.unpack(string(sk.pack()), at) || !reflect.DeepEqual(sk.Frontmatter, again.Frontmatter) {
+				t.Errorf("%+v is written as %+v", sk, again)
+			}
+		}
+		again := splitRecords(joinRecords(known))
+		if diff := cmp.Diff(known, again, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("written again it is another one:\n%s", diff)
 		}
 	})
@@ -324,14 +347,12 @@ func (nopInfo) Size() int64       { return 0 }
 func BenchmarkCacheLoad(b *testing.B) {
 	known := [][]byte{}
 	for i := range 30_000 {
-		key := mark{inode: uint64(i)}.key()
-		line, err := json.Marshal(&record{Mark: key, Ext: ".md", Text: true, Digest: digest.FromString(key)})
+		value, err := json.Marshal(&record{Ext: ".md", Text: true, Digest: digest.FromString(strconv.Itoa(i))})
 		if err != nil {
 			b.Fatal(err)
 		}
-		known = append(known, append(line, '\n'))
+		known = append(known, newRecord(ofFile, mark{inode: uint64(i)}, value))
 	}
-	slices.SortFunc(known, bytes.Compare)
 	file := filepath.Join(b.TempDir(), "digests")
 	if err := os.WriteFile(file, joinRecords(known), 0o600); err != nil {
 		b.Fatal(err)

@@ -38,6 +38,9 @@ func TestEveryCode(t *testing.T) {
 		}
 	}
 	for _, code := range codes {
+		if code == string(skills.CodeCacheWrong) {
+			continue // TestScanKeptWrong: no tree of files makes a cache wrong
+		}
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			archive, err := txtar.ParseFile("testdata/codes/" + code + ".txtar")

@@ -53,6 +53,8 @@ const (
 	CodeMaxDepth Code = "max-depth-exceeded"
 	// CodeInvalidPath: no path or URI can have the name; what has it is left out.
 	CodeInvalidPath Code = "invalid-path"
+	// CodeCacheWrong: what was kept of earlier scans was not what the files say, and was discarded.
+	CodeCacheWrong Code = "cache-wrong"
 	// CodeShadowed: a skill of another root with the same path, or one above or below it, is served.
 	CodeShadowed Code = "shadowed"
 	// CodeDuplicateName: skills at different paths have one name; all are served.
@@ -143,6 +145,7 @@ var fixes = map[Code]string{
 	CodeScanLimit:       "split what is too large, or raise --scan-limit; a SKILL.md has 1 MiB at most",
 	CodeMaxDepth:        "move the skills up, or raise the limit with --scan-limit depth=N",
 	CodeInvalidPath:     "rename it without control characters, backslashes and invalid UTF-8",
+	CodeCacheWrong:      "nothing, unless it comes again: then the disk or its clock is not to be trusted",
 	CodeShadowed:        "rename one of the two directories, give one root a prefix, or remove one",
 	CodeDuplicateName:   "rename all but one, or use their paths",
 	CodeRequiresMissing: "install the command or set the variable, then start again",

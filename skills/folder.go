@@ -22,8 +22,13 @@ type folder interface {
 	read(name string, limit int64, buf []byte) ([]byte, mark, error)
 	// mark returns the mark of a file that list called regular, as it is now. It has no settled.
 	mark(name string) (mark, error)
-	// barren reports whether a directory in it is known to have neither directories nor a skill file.
-	barren(name string) bool
+	// look returns the mark of a file or directory at a slash-separated path below it, not followed if it
+	// is a link. It is unknown where there is no such thing, and where opening is no dearer. Links on the way
+	// are not refused, so it shows only that something known is as it was.
+	look(path string) mark
+	// barren reports whether a directory in it is known to have neither directories nor a skill file, and
+	// the mark it had before that was found.
+	barren(name string) (mark, bool)
 	close()
 }
 
@@ -95,7 +100,9 @@ func (g genericFolder) mark(name string) (mark, error) {
 	return markOf(info), nil
 }
 
-func (g genericFolder) barren(string) bool { return false }
+func (g genericFolder) look(string) mark { return mark{} }
+
+func (g genericFolder) barren(string) (mark, bool) { return mark{}, false }
 
 func (g genericFolder) list(limit int) (entries []entry, more bool, err error) {
 	all, err := g.tree.list(g.rel)
@@ -189,4 +196,12 @@ func (m mark) readAt(now time.Time) mark {
 func (m mark) vouches(now mark) bool {
 	now.settled = m.settled
 	return m == now && m.known && m.settled
+}
+
+// component refuses names that the kernel would resolve.
+func component(name string) error {
+	if name == "" || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}
+	}
+	return nil
 }

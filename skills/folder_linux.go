@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,23 +40,35 @@ func openBase(dir string) (folder, error) {
 	return f, nil
 }
 
+func (f fdFolder) look(path string) mark {
+	var stat unix.Stat_t
+	if unix.Fstatat(f.fd, path, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return mark{}
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFDIR:
+		return newMark(&stat)
+	}
+	return mark{}
+}
+
 // barren recognizes a directory without subdirectories by its two links, one in its parent and its own
 // ".", so three cheap calls save opening and listing it.
-func (f fdFolder) barren(name string) bool {
-	var stat unix.Stat_t
+func (f fdFolder) barren(name string) (mark, bool) {
+	var stat, none unix.Stat_t
 	if f.counts == 0 || component(name) != nil ||
 		unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return false
+		return mark{}, false
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Nlink != 2 || uint64(stat.Dev) != f.counts {
-		return false
+		return mark{}, false
 	}
 	for _, file := range []string{upperFile, lowerFile} {
-		if unix.Fstatat(f.fd, name+"/"+file, &stat, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT {
-			return false
+		if unix.Fstatat(f.fd, name+"/"+file, &none, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT {
+			return mark{}, false
 		}
 	}
-	return true
+	return newMark(&stat), true
 }
 
 func retry[T any](call func() (T, error)) (T, error) {
@@ -79,14 +90,6 @@ func (f fdFolder) sub(name string) (folder, error) {
 		return nil, &fs.PathError{Op: "openat", Path: name, Err: err}
 	}
 	return fdFolder{fd: fd, counts: f.counts}, nil
-}
-
-// component refuses names that the kernel would resolve.
-func component(name string) error {
-	if name == "" || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}
-	}
-	return nil
 }
 
 func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
@@ -174,8 +177,12 @@ func markOfStat(stat *unix.Stat_t) (mark, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return mark{}, ErrNotFile
 	}
+	return newMark(stat), nil
+}
+
+func newMark(stat *unix.Stat_t) mark {
 	return mark{size: stat.Size, mtime: stat.Mtim.Nano(), ctime: stat.Ctim.Nano(), inode: stat.Ino,
-		dev: uint64(stat.Dev), known: true}, nil
+		dev: uint64(stat.Dev), known: true}
 }
 
 func (f fdFolder) mark(name string) (mark, error) {

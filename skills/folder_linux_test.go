@@ -32,7 +32,7 @@ func TestFolderFollowsNothing(t *testing.T) {
 			sub.close()
 			t.Errorf("sub(%q) opened a directory", name)
 		}
-		if f.barren(name) {
+		if _, barren := f.barren(name); barren {
 			t.Errorf("barren(%q)", name)
 		}
 	}

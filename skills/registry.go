@@ -135,7 +135,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		return Diff{}, nil
 	}
 	fresh := now.after(found, s.notes)
-	fresh.dirs = s.dirs()
+	fresh.dirs, fresh.listings = s.dirs(), s.listings()
 	r.current.Store(fresh)
 	return diff(now, fresh), nil
 }
@@ -188,7 +188,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	found := slices.Clone(old.scanned)
 	found[at] = fresh
 	next := old.after(found, old.scan)
-	next.dirs = old.dirs
+	next.dirs, next.listings = old.dirs, old.listings
 	r.current.Store(next)
 	if fresh = next.scanned[at]; next.Skill(sk.Path) != fresh {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)

@@ -46,7 +46,7 @@ type ScanOptions struct {
 	// MaxTree is the most bytes of the files of a skill together; 0: 256 MiB.
 	MaxTree int64
 
-	// Cache has the digests of files that have not been touched since it was saved; nil: none.
+	// Cache has what earlier scans read and has not been touched since; nil: none.
 	Cache *Cache
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
@@ -89,11 +89,23 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 		return nil, err
 	}
 	snapshot := assemble(s.roots, s.found, s.notes, s.opts)
-	snapshot.dirs = s.dirs()
+	snapshot.dirs, snapshot.listings = s.dirs(), s.listings()
 	return snapshot, nil
 }
 
+// scan scans the roots: once more, without the cache, if the cache turns out to be wrong.
 func (s *scanner) scan(ctx context.Context) error {
+	err := s.once(ctx)
+	if cache := s.opts.Cache; err == nil && cache != nil && cache.lied.Swap(false) {
+		*s = scanner{opts: s.opts, roots: s.roots}
+		err = s.once(ctx)
+		s.note(Warning, CodeCacheWrong, cache.file,
+			"what was kept of earlier scans was another than a file that was read again: it is discarded")
+	}
+	return err
+}
+
+func (s *scanner) once(ctx context.Context) error {
 	s.unreadable, s.kept = map[*Root]bool{}, map[*Root]*atomic.Int64{}
 	for _, dir := range s.opts.AllowRoots {
 		real, err := realDir(dir)
@@ -123,6 +135,18 @@ func (s *scanner) dirs() []string {
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
+}
+
+// listings returns what was seen in directories.
+func (s *scanner) listings() (all [][]listing) {
+	for _, w := range s.walks {
+		for _, v := range w.visits {
+			if len(v.listings) > 0 {
+				all = append(all, v.listings)
+			}
+		}
+	}
+	return all
 }
 
 // scanner collects what a scan finds. It belongs to one goroutine; the walk hands it results.

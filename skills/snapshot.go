@@ -27,6 +27,7 @@ type Snapshot struct {
 	scanned  []*Skill     // all that were found, in the order of roots; nil before the first scan
 	scan     []Diagnostic // the ones of the scan
 	dirs     []string     // that were walked
+	listings [][]listing  // of directories, for a cache
 	opts     *ScanOptions // with defaults
 	byPath   map[string]*Skill
 	byName   map[string][]*Skill // in byte order of Path

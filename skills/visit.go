@@ -32,7 +32,8 @@ type visit struct {
 	diagnostics []Diagnostic
 	dirs        []string // to be visited, relative to the area
 	links       []link
-	err         error // ErrExhausted: something was not found
+	listings    []listing // for a cache
+	err         error     // ErrExhausted: something was not found
 }
 
 // outdated reports whether a visit of the directory at rel would find something else, because of changed
@@ -93,15 +94,14 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 	if was != nil {
 		v.was = was.skills
 	}
-	f, err := descend(v.top, rel)
-	if err != nil {
+	f := &lazyFolder{visitor: v, rel: rel}
+	defer f.close()
+	entries, more, err := f.list()
+	switch {
+	case err != nil && f.folder == nil:
 		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be opened: %v", cause(err))
 		return v.out
-	}
-	defer f.close()
-	entries, more, err := f.list(maxList)
-	switch {
 	case err != nil:
 		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be listed: %v", cause(err))
@@ -109,7 +109,6 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 		v.note(Error, CodeScanLimit, v.path(rel),
 			"the directory has more than %d entries; the others are not scanned", maxList)
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	if file := v.skillFile(entries, rel); file != nil {
 		v.skill(f, entries, file, rel, depth)
 		return v.out
@@ -156,7 +155,7 @@ func (v *visitor) skillFile(entries []entry, rel string) *entry {
 
 // skill loads a skill and looks for skills nested in it. Links inside a skill are left to its index: they
 // never lead to a skill.
-func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, depth int) {
+func (v *visitor) skill(f *lazyFolder, entries []entry, file *entry, rel string, depth int) {
 	path := v.path(rel)
 	if rel == "." && v.area.label != "" {
 		label := v.area.label
@@ -173,7 +172,7 @@ func (v *visitor) skill(f folder, entries []entry, file *entry, rel string, dept
 // maxInner is how many directories may be inside of skills for each one outside of them.
 const maxInner = 10
 
-func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int) {
+func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth int) {
 	if depth >= v.opts.MaxDepth {
 		return
 	}
@@ -190,7 +189,8 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 			return
 		}
 		// Most directories of a skill have no others: not opening them saves most of the time.
-		if f.barren(e.name) {
+		below := &lazyFolder{visitor: v, parent: f, rel: join(rel, e.name)}
+		if below.barren() {
 			continue
 		}
 		if n, most := v.opened.Add(1), maxInner*int64(v.opts.MaxDirs); n > most {
@@ -204,30 +204,24 @@ func (v *visitor) nested(f folder, entries []entry, rel, path string, depth int)
 			v.budget = -1
 			return
 		}
-		v.inner(f, e.name, join(rel, e.name), join(path, e.name), depth+1)
+		v.inner(below, join(path, e.name), depth+1)
 	}
 }
 
 // inner searches a directory of a skill.
-func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
-	f, err := parent.sub(name)
-	if err != nil {
-		v.exhausted(err)
-		return
-	}
+func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 	defer f.close()
-	entries, _, err := f.list(maxList)
+	entries, _, err := f.list()
 	if err != nil {
 		v.exhausted(err)
 		return
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	if _, err := CleanPath(path); err == nil {
-		if file := v.skillFile(entries, rel); file != nil {
-			v.load(f, file, rel, path)
+		if file := v.skillFile(entries, f.rel); file != nil {
+			v.load(f, file, f.rel, path)
 		}
 	}
-	v.nested(f, entries, rel, path, depth)
+	v.nested(f, entries, f.rel, path, depth)
 }
 
 // maxKept bounds the bytes of frontmatter that a scan keeps of a root, and so the time and memory that
@@ -236,21 +230,21 @@ func (v *visitor) inner(parent folder, name, rel, path string, depth int) {
 // the limit depends on the order in which directories are visited.
 const maxKept = 64 << 20
 
-// load reads the skill file of a directory.
-func (v *visitor) load(f folder, file *entry, rel, path string) {
+// load reads the skill file of a directory, unless its mark shows that what is known of it still holds.
+func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	at := v.area.place
 	at.rel = slashpath.Join(at.rel, rel)
 	var last *Index
+	var now mark
+	// The times of a link say nothing about the file it leads to, so links are read again.
+	if file.mode == 0 && (len(v.was) > 0 || !v.opts.Cache.empty()) {
+		now, _ = f.mark(file.name)
+	}
 	for _, old := range v.was {
 		if old.Path != path || old.File != file.name || old.broken {
 			continue
 		}
-		last = old.lastIndex()
-		// The times of a link say nothing about the file it leads to, so links are read again.
-		if file.mode != 0 {
-			continue
-		}
-		if now, err := f.mark(file.name); err == nil && old.mark.vouches(now) {
+		if last = old.lastIndex(); old.mark.vouches(now) {
 			same := *old
 			same.name, same.state = "", newIndexState(last)
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))
@@ -260,13 +254,20 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 	}
 	sk := &Skill{Path: path, Root: v.area.root, Dir: slashpath.Join(v.area.dir, rel), File: file.name,
 		place: at, opts: v.opts, state: newIndexState(last)}
+	value, known := v.opts.Cache.value(ofSkill, now)
+	known = known && strings.HasPrefix(value, sk.subject())
+	if known && v.kept.Load() <= maxKept && !v.opts.Cache.sampled() && sk.unpack(value, now) {
+		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
+		v.out.skills = append(v.out.skills, sk)
+		return
+	}
 	var data []byte
 	var m mark
 	var err error
 	if v.kept.Load() > maxKept {
 		err = errKept
 	} else if file.mode == 0 {
-		data, m, err = f.read(file.name, MaxSkillFile, v.buf)
+		data, m, err = f.read(file.name)
 	} else {
 		data, m, err = sk.readLinked(v.buf)
 	}
@@ -274,6 +275,11 @@ func (v *visitor) load(f folder, file *entry, rel, path string) {
 		v.buf = data
 		err = sk.parse(data, m)
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
+		if now.settled = m.settled; !known {
+			v.opts.Cache.readAnew()
+		} else if now == m && (err != nil || string(sk.pack()) != value) {
+			v.opts.Cache.distrust()
+		}
 	}
 	if err != nil {
 		v.exhausted(err)
@@ -304,19 +310,26 @@ func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
 	}
 }
 
+// readAs sets what the mark of the skill's file says of it.
+func (s *Skill) readAs(m mark) {
+	s.mark, s.Size = m, m.size
+	// An fs.FS may know no times.
+	if m.mtime > 0 {
+		s.LastModified = time.Unix(0, m.mtime)
+	}
+}
+
 // parse fills the skill from the bytes of its file.
 func (s *Skill) parse(data []byte, m mark) error {
 	doc, err := frontmatter.Parse(data)
 	if err != nil {
 		return err
 	}
-	s.Frontmatter, s.Digest, s.Size = doc.Fields, digest.FromBytes(data), int64(len(data))
+	s.Frontmatter, s.Digest = doc.Fields, digest.FromBytes(data)
 	lead := bytes.TrimSpace(doc.Body)
 	s.Lead = strings.ToValidUTF8(string(lead[:min(len(lead), MaxLead)]), "")
-	// An fs.FS may know no times.
-	if s.mark = m.readAt(s.opts.Now()); m.mtime > 0 {
-		s.LastModified = time.Unix(0, m.mtime)
-	}
+	s.readAs(m.readAt(s.opts.Now()))
+	s.Size = int64(len(data))
 	for _, r := range doc.Repairs {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
 			Path: s.File, Detail: r.Reason, Line: r.Line})

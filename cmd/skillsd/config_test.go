@@ -21,9 +21,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// notOptions are flags that are no options: where the file is, help, the opposite of another, and what
-// one run is told.
-var notOptions = []string{"config", "help", "no-watch"}
+// notOptions are flags without a key: where the file is, help, the opposite of another, and what concerns
+// one run.
+var notOptions = []string{"config", "help", "no-cache", "no-watch"}
 
 // Every flag of serve has a key in the file and a variable, and no key or variable is without a flag
 // that serve has.

@@ -29,6 +29,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	}
 	d.FlagHint = func(flag string) string { return flagHint("skillsd doctor", cmd.Flags(), flag) }
 	d.Serve.Register(flags)
+	d.Serve.Roots.RegisterCache(flags)
 	cmd.Flags().AddFlagSet(flags)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&verbose, "verbose", false,

@@ -32,12 +32,13 @@ func newServeCmd(a *app) *cobra.Command {
 			"  skillsd serve --skills-root ./skills --allow-tool run_skill_script \\\n" +
 			"    --allow-skill-script pdf:scripts/extract.py \\\n" +
 			"    --prompt-slot-role direct-command\n\n" +
-			"Every flag can be told in the environment and in a file as well: see `skillsd config\n" +
+			"Every flag can also be given in the environment and in a file: see `skillsd config\n" +
 			"--help`.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.Run(ctx) }),
 	}
 	opts.Register(cmd.Flags())
+	opts.Roots.RegisterCache(cmd.Flags())
 	return cmd
 }
 

@@ -42,6 +42,7 @@ func newValidateCmd(a *app) *cobra.Command {
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
+	opts.Roots.RegisterCache(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Lenient, "lenient", false,
 		"report what would not load or is repaired, instead of the strict rules")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -135,6 +136,9 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 		if root.FS == nil && !config.IsDir(root.Dir) {
 			found = append(found, verdict{Dir: shown, at: root.Dir})
 			continue
+		}
+		if len(given) == 0 {
+			options.Cache = o.Roots.Cache(&o.app.Process, []skills.Root{root})
 		}
 		snapshot, err := config.Scan(ctx, &o.app.Process, []skills.Root{root}, options)
 		if err != nil {

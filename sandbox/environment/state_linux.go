@@ -18,15 +18,6 @@ var errLinks error = unix.EMLINK
 // syncAll makes the file system that dir is on durable: cheaper than each of thousands of files.
 func syncAll(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }
 
-// bootID returns what is different after each start of the machine, "" if nothing is known.
-var bootID = sync.OnceValue(func() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil || len(id) < 36 {
-		return ""
-	}
-	return string(id[:36])
-})
-
 func stateOf(info fs.FileInfo) state {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return state{s.Mode, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}

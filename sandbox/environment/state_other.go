@@ -14,8 +14,6 @@ var errLinks = errors.New("too many links")
 
 func syncAll(dir *os.File) error { return dir.Sync() }
 
-func bootID() string { return "" }
-
 func stateOf(fs.FileInfo) state { return state{} }
 
 // walk hashes the members that are chosen: nothing else shows that they are what they were.

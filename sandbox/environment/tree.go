@@ -321,7 +321,7 @@ const (
 
 func (t *Tree) marks() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s\n", marksVersion, bootID())
+	fmt.Fprintf(&b, "%s\n%s\n", marksVersion, fsys.BootID())
 	for _, m := range t.members {
 		s := &m.seen
 		fmt.Fprintf(&b, "%x %x %x %x %x ", s.mode, s.inode, s.size, s.mtime, s.ctime)
@@ -345,7 +345,7 @@ func (t *Tree) parse(data []byte) error {
 	if !in.Scan() || in.Text() != marksVersion || !in.Scan() {
 		return bad
 	}
-	believed := in.Text() != "" && in.Text() == bootID()
+	believed := in.Text() != "" && in.Text() == fsys.BootID()
 	for in.Scan() {
 		fields := strings.SplitN(in.Text(), " ", 6)
 		if len(fields) != 6 {

@@ -71,14 +71,20 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 	if p.Environ == nil {
 		return
 	}
-	known := []string{"CONFIG"}
-	for _, option := range Table() {
-		known = append(known, strings.TrimPrefix(option.Env(), envPrefix))
-	}
+	var known []string
 	for _, variable := range p.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		rest, ok := strings.CutPrefix(name, envPrefix)
-		if near := Nearest(rest, known); ok && near != "" && !slices.Contains(known, rest) {
+		rest, ours := strings.CutPrefix(name, envPrefix)
+		if !ours {
+			continue
+		}
+		if known == nil {
+			known = []string{"CONFIG"}
+			for _, option := range Table() {
+				known = append(known, strings.TrimPrefix(option.Env(), envPrefix))
+			}
+		}
+		if near := Nearest(rest, known); near != "" && !slices.Contains(known, rest) {
 			fmt.Fprintf(stderr, "skillsd: warning: %s has no effect; did you mean %s?\n",
 				report.Printable(name), envPrefix+near)
 		}

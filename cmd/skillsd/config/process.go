@@ -29,6 +29,8 @@ type Process struct {
 	Artifacts string // --artifact-root
 
 	Cfg Configuration // set by Load
+
+	scans []scanned
 }
 
 // StateDir returns --state or its default.

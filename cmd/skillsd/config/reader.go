@@ -20,6 +20,7 @@ type ReaderOptions struct {
 // Register adds the flags to a command.
 func (o *ReaderOptions) Register(flags *pflag.FlagSet) {
 	o.Roots.Register(flags)
+	o.Roots.RegisterCache(flags)
 	o.Skills.Register(flags)
 }
 
@@ -33,6 +34,7 @@ func (o *ReaderOptions) Resolve(p *Process) ([]skills.Root, *skills.ScanOptions,
 	if err != nil {
 		return nil, nil, err
 	}
+	scan.Cache = o.Roots.Cache(p, roots)
 	return roots, scan, nil
 }
 
@@ -48,13 +50,18 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 	return Scan(ctx, p, roots, options)
 }
 
-// Scan is [skills.Scan], with its progress on the terminal of the process.
+// Scan is [skills.Scan], with its progress on the terminal of the process. If options name a cache of these
+// roots, [Process.KeepScans] keeps it.
 func Scan(ctx context.Context, p *Process, roots []skills.Root,
 	options *skills.ScanOptions) (*skills.Snapshot, error) {
 	line, read := report.NewStatusLine(p.Err), atomic.Int64{}
 	defer line.Clear()
 	options.Progress = func() { line.Count("directories read", int(read.Add(1)), -1) }
-	return skills.Scan(ctx, roots, options)
+	snapshot, err := skills.Scan(ctx, roots, options)
+	if err == nil && options.Cache != nil {
+		p.scans = append(p.scans, scanned{options.Cache, snapshot})
+	}
+	return snapshot, err
 }
 
 // HintRoots is the hint of an error because of missing roots.

@@ -24,6 +24,7 @@ type RootOptions struct {
 	Strict  bool
 
 	NoDefaults  bool
+	NoCache     bool
 	Client      string // by its name in package clients
 	AllowShadow bool
 	Limits      scanLimits

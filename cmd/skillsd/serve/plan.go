@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -244,7 +243,7 @@ func (p *Plan) Open() (err error) {
 				p.trees.Close())
 		}
 	}
-	p.scan.Cache = skills.NewCache(filepath.Join(state, "digests"))
+	p.scan.Cache = o.Roots.Cache(o.Process, p.roots)
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
 }
@@ -313,14 +312,20 @@ func (p *Plan) Collect(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// Close saves the digests for the next start and closes the records and the workspace. Sessions must have
+// keepScan keeps what was found for the next start.
+func (p *Plan) keepScan(ctx context.Context, logger *slog.Logger) {
+	if p.Registry == nil || p.scan.Cache == nil {
+		return
+	}
+	if err := config.SaveScan(p.scan.Cache, p.Registry.Snapshot()); err != nil {
+		logger.WarnContext(ctx, "what was found is not kept for the next start", tint.Err(err))
+	}
+}
+
+// Close keeps what was found for the next start and closes the records and the workspace. Sessions must have
 // ended.
 func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
-	if p.Registry != nil {
-		if err := p.scan.Cache.Save(p.Registry.Snapshot()); err != nil {
-			logger.WarnContext(ctx, "digests are not kept for the next start", tint.Err(err))
-		}
-	}
+	p.keepScan(ctx, logger)
 	if p.Records != nil {
 		err = p.Records.Close()
 	}

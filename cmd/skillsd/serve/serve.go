@@ -85,7 +85,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	group.Go(func() { p.Collect(collecting, logger) })
 	defer group.Wait()
 	defer stop()
-	return o.serve(ctx, mcpserver.New(cfg), p.Registry, sessions.Logger(logger))
+	return o.serve(ctx, mcpserver.New(cfg), p, sessions.Logger(logger))
 }
 
 // watches reports whether the server follows changes on disk.
@@ -143,15 +143,18 @@ func Unreleased(entry policy.Entry) string {
 	return reason + ", and its output is not released"
 }
 
+// restAfter is how long after the first scan a server does what no client waits for.
+const restAfter = 100 * time.Millisecond
+
 // serve runs the transport and, at the same time, the first scan and then the watch. If a skill, root or
 // session that the operator named is missing, it returns an error before it answers any client.
-func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry *skills.Registry,
-	logger *slog.Logger) error {
+func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
+	registry := p.Registry
 	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
-		if err := report.LookupError(exit.Usage, "--skill: ", load(ctx, server)); err != nil {
+		if err := report.LookupError(exit.Usage, "--skill: ", o.load(ctx, server)); err != nil {
 			return err
 		}
 		if err := o.resume(ctx, server); err != nil {
@@ -162,7 +165,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 	var group sync.WaitGroup
 	group.Go(func() {
 		if !loaded {
-			if err := load(background, server); err != nil {
+			if err := o.load(background, server); err != nil {
 				if background.Err() == nil {
 					logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
 				}
@@ -171,6 +174,13 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 		}
 		pins := &pinWarner{serve: o, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
+		// The client's first questions come now; the watch finds what changes meanwhile.
+		select {
+		case <-time.After(restAfter):
+		case <-background.Done():
+			return
+		}
+		p.keepScan(ctx, logger) // many clients end a server without asking it
 		if !o.watches() {
 			return
 		}
@@ -198,12 +208,13 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, registry 
 	return server.ServeStdio(ctx, o.In, o.Out)
 }
 
-// load reads the skills. A scan leaves little but garbage: collecting it less often during the scan shortens
-// the start by a tenth at 1,000 skills and by a quarter at 10,000.
-func load(ctx context.Context, server *mcpserver.Server) error {
-	const often = 192 << 20 // bytes of memory from which the garbage is collected more often again
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+// load reads the skills. From then on garbage is collected as often as elsewhere.
+func (o *Options) load(ctx context.Context, server *mcpserver.Server) error {
+	const often = 192 << 20 // bytes of memory from which the garbage is collected more often in any case
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(often))
+	if o.GCPercent != 0 {
+		defer debug.SetGCPercent(o.GCPercent)
+	}
 	return server.Load(ctx)
 }
 

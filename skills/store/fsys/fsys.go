@@ -16,6 +16,7 @@
 package fsys
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -84,14 +85,20 @@ func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, erro
 //
 // Errors: errors of r; *TooLongError.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err == nil && int64(len(data)) > limit {
+	return readAll(r, 0, limit)
+}
+
+// readAll is ReadAll of what probably has size bytes.
+func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+	data := bytes.NewBuffer(make([]byte, 0, max(0, min(size, limit))+bytes.MinRead))
+	_, err := data.ReadFrom(io.LimitReader(r, limit+1))
+	if err == nil && int64(data.Len()) > limit {
 		err = &TooLongError{Limit: limit}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 // ReadFile reads a regular file of at most limit bytes. Links are followed. check, unless it is nil,
@@ -125,7 +132,11 @@ func ReadFileIn(root *os.Root, name string, limit int64) ([]byte, error) {
 }
 
 func read(name string, file *os.File, limit int64) ([]byte, error) {
-	data, err := ReadAll(file, limit)
+	size := int64(0)
+	if info, err := file.Stat(); err == nil {
+		size = info.Size()
+	}
+	data, err := readAll(file, size, limit)
 	if long, ok := errors.AsType[*TooLongError](err); ok {
 		err = &fs.PathError{Op: "read", Path: name, Err: long}
 	}
