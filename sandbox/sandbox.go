@@ -6,6 +6,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -77,6 +78,9 @@ func (c *Cmd) Check() error {
 	}
 	if strings.IndexByte(c.Cwd, 0) >= 0 {
 		return &CwdError{Cwd: c.Cwd, Reason: "contains a NUL byte"}
+	}
+	if o := c.Workspace.Owner; o != (Owner{}) && (o.UID == 0 || o.UID == 1<<32-1 || o.GID == 1<<32-1) {
+		return &UnavailableError{Reason: "commands cannot have root's rights in a workspace"}
 	}
 	if c.Root != nil {
 		return c.Root.check()
@@ -161,10 +165,18 @@ const (
 	WorkspaceRW     WorkspaceMode = "rw"     // writes go straight to the host
 )
 
+// Owner is a user of the host and a group. A group 0 is nobody's: the rights of root are not given to
+// commands.
+type Owner struct{ UID, GID uint32 }
+
 // Workspace is the directory an operator granted to scripts. The zero value mounts none.
 type Workspace struct {
 	Mode WorkspaceMode // "" is none
 	Dir  *os.File      // open directory handle on the host
+
+	// Owner is whose rights a command of a root server has in Dir, and who owns there what it makes. The zero
+	// value is nobody. It has no effect on the commands of other servers.
+	Owner Owner
 
 	// Protected are slash-separated paths below Dir to which staged changes are never applied, besides
 	// the names that are always protected. They have no effect in mode rw.
@@ -319,8 +331,17 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return e.Backend + ": " + e.Reason }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// CwdError is a working directory that does not exist, or lies outside /workspace, /skill, /out and /tmp.
-type CwdError struct{ Cwd, Reason string }
+// CwdError is a working directory that cannot be entered, or lies outside /workspace, /skill, /out and /tmp.
+type CwdError struct {
+	Cwd, Reason string
+	Operator    string // what the operator can do, if the caller cannot mend it; else empty
+}
+
+// Remedy says what would mend it.
+func (e *CwdError) Remedy() string {
+	return cmp.Or(e.Operator, "use an existing directory below /workspace, /skill, /out or /tmp, or "+
+		"leave cwd out")
+}
 
 func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }
 

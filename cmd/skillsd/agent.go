@@ -52,7 +52,8 @@ func (a *app) byUser(what string) error {
 // rulesOfRun are the flags of run that decide what may run, and on whose word.
 const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
 	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
-	"skill-script-execution-target workspace workspace-from-client sandbox run-manifest config state"
+	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
+	"config state"
 
 // rulesByUser refuses, in an agent's shell, a run whose rules are not those of the configuration in its
 // place:

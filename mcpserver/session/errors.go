@@ -160,8 +160,7 @@ var (
 	interpreterNotFound = failure{CodeInterpreterNotFound, "{runtime} is not installed where the server runs",
 		"the operator can install {runtime} on the server's PATH and restart it"}
 
-	cwdDenied = failure{CodeCwdDenied, "cwd {cwd}: {reason}",
-		"use an existing directory below /workspace, /skill, /out or /tmp, or leave cwd out"}
+	cwdDenied           = failure{CodeCwdDenied, "cwd {cwd}: {reason}", "{remedy}"}
 	cwdWithoutWorkspace = failure{CodeCwdDenied,
 		"no workspace is granted to this script, so it has no other directory than its own",
 		"leave cwd out, or the operator can grant a workspace"}
@@ -387,7 +386,8 @@ func readError(err error, sk *skills.Skill, path string) *Error {
 // sandboxError maps a run that did not start isolated.
 func sandboxError(err error) *Error {
 	if cwd, ok := errors.AsType[*sandbox.CwdError](err); ok {
-		return cwdDenied.because(err, "{cwd}", quote(cwd.Cwd), "{reason}", cwd.Reason)
+		return cwdDenied.because(err, "{cwd}", quote(cwd.Cwd), "{reason}", cwd.Reason, "{remedy}",
+			cwd.Remedy())
 	}
 	// A sandbox that could not be made for want of descriptors is there again when they are.
 	if outOfFiles(err) {

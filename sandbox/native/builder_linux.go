@@ -108,8 +108,8 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 	return first
 }
 
-// User returns the host's user that the command of a root server runs as, in the group of that number.
-func (p *Plan) User() int { return p.launch.uid }
+// User returns the host's user and group that the command of a root server runs as.
+func (p *Plan) User() (uid, gid int) { return p.launch.uid, p.launch.gid }
 
 // CheckRoot refuses a command on a root file system if this program, which is process 1 in the sandbox, would
 // need shared libraries there: whether it starts must not depend on what an image has.

@@ -80,15 +80,16 @@ func (l *launch) mounts() error {
 	return l.workspace()
 }
 
-// workspace adds the workspace, if there is one. What belongs to FileUID there is the command's, by mounts
-// that change owners or, where there are none, because the command is FileUID.
+// workspace adds the workspace, if there is one. What belongs to the FileOwner there is the command's, by
+// mounts that change owners or, where there are none, because the command is that user.
 func (l *launch) workspace() (err error) {
 	mode := l.cmd.Workspace.Mode
 	if mode == "" || mode == sandbox.WorkspaceNone {
 		return nil
 	}
+	fileUID, fileGID := FileOwner(l.cmd.Workspace)
 	if l.root {
-		if l.owners, err = ownersFor(l.uid); err == nil {
+		if l.owners, err = ownersFor(l.uid, fileUID, fileGID); err == nil {
 			l.opened = append(l.opened, l.owners)
 		}
 	}
@@ -100,7 +101,7 @@ func (l *launch) workspace() (err error) {
 		return err
 	}
 	// The kernel or the file system has no such mounts, or no overlays above them.
-	l.owners, l.uid = nil, FileUID
+	l.owners, l.uid, l.gid = nil, fileUID, fileGID
 	l.spec.Mounts, l.files = l.spec.Mounts[:mounts], l.files[:files]
 	return l.addWorkspace(l.cmd.Workspace)
 }
@@ -108,7 +109,7 @@ func (l *launch) workspace() (err error) {
 // OwnUsers reports whether a run of a root server has a user of its own although it sees this workspace.
 func OwnUsers(ws sandbox.Workspace) bool {
 	l := &launch{cmd: &sandbox.Cmd{Workspace: ws}, limits: sandbox.DefaultLimits(), root: os.Geteuid() == 0,
-		uid: int(DefaultUIDs().First)}
+		uid: int(DefaultUIDs().First), gid: int(DefaultUIDs().First)}
 	err := l.workspace()
 	closeAll(append(l.opened, l.upper))
 	return err == nil && l.owners != nil

@@ -32,10 +32,10 @@
 //
 // Nothing here protects against a fault of the kernel, which the command shares.
 //
-// In a workspace the command of a root server has the rights of [FileUID], and leaves files of that user.
+// In a workspace the command of a root server has the rights of [FileOwner], and leaves files of that user.
 // It is another user everywhere else only if the workspace can be mounted with changed owners, as local
 // file systems can with a kernel of version 5.12 or later, and of version 5.19 or later if it is staged. If
-// not, it is [FileUID], whom services and other such runs may have: they may signal its processes, but have
+// not, it is that user, whom services and other such runs may have: they may signal its processes, but have
 // no rights in its user namespace, and so cannot look into them.
 //
 // A server of an ordinary user cannot drop its supplementary groups: the command keeps the rights that

@@ -1,15 +1,18 @@
 package native
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
@@ -100,6 +103,20 @@ func (r *report) take(msg, oob []byte) {
 			r.cpu = time.Duration(binary.LittleEndian.Uint32(body[4:])) * time.Millisecond
 		}
 	}
+}
+
+// cwdError explains a working directory that was refused. A caller who named none cannot mend that.
+func (e *execution) cwdError() error {
+	err := &sandbox.CwdError{Cwd: cmp.Or(e.cmd.Cwd, e.cwd()), Reason: e.report.cwd}
+	switch {
+	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir: // another directory may do
+	case e.root:
+		err.Operator = "the operator can name the user whose workspace it is, --workspace-owner USER; " +
+			"`skillsd doctor` says who that is"
+	default:
+		err.Operator = "the operator can let the server's user enter the workspace"
+	}
+	return err
 }
 
 // setupError explains a step of the helper that failed.

@@ -74,6 +74,7 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 		if e.uid, release, err = r.opts.UIDs.Lease(); err != nil {
 			return nil, err
 		}
+		e.gid = e.uid
 		defer release() // after all else: what the run leaves has another owner by then
 	}
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
@@ -263,7 +264,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	cause := e.cause.Load()
 	switch {
 	case e.report.cwd != "":
-		return nil, &sandbox.CwdError{Cwd: e.cmd.Cwd, Reason: e.report.cwd}
+		return nil, e.cwdError()
 	case e.report.step != "":
 		return nil, e.setupError()
 	case cause != nil:
@@ -292,8 +293,9 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 		upper = e.report.files[1] // the helper made the overlay, in a user namespace
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
+		fileUID, fileGID := FileOwner(e.cmd.Workspace)
 		res.Writes = staged.Apply(ctx, &staged.Layer{
-			Upper: upper, Trusted: trusted, UID: e.uid, FileUID: FileUID,
+			Upper: upper, Trusted: trusted, UID: e.uid, GID: e.gid, FileUID: fileUID, FileGID: fileGID,
 			Began: e.began, Workspace: e.cmd.Workspace, Outcome: res.Outcome,
 			MaxBytes: e.limits.Scratch, Timeout: max(e.limits.Timeout, leastApply),
 		})

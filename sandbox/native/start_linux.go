@@ -44,8 +44,9 @@ type launch struct {
 	opened  []*os.File // to be closed once the child has them
 	upper   *os.File   // the upper layer, when the parent made the overlay
 	root    bool
-	uid     int      // of the command on the host, and its group; a root server's is leased or FileUID
-	owners  *os.File // a user namespace in which files of FileUID are the command's, or nil
+	uid     int      // of the command of a root server on the host: leased, or the FileOwner
+	gid     int      // the same number if leased
+	owners  *os.File // a user namespace in which files of the FileOwner are the command's, or nil
 	command *Command // of a Builder, or nil
 }
 
@@ -171,7 +172,7 @@ func (l *launch) pipes() error {
 // ids returns the host's user and group of the command.
 func (l *launch) ids() (uid, gid int) {
 	if l.root {
-		return l.uid, l.uid
+		return l.uid, l.gid
 	}
 	return os.Geteuid(), os.Getegid()
 }
@@ -186,7 +187,7 @@ func (l *launch) giveStreams() error {
 		if f == nil {
 			continue
 		}
-		if err := f.Chown(l.uid, l.uid); err != nil {
+		if err := f.Chown(l.uid, l.gid); err != nil {
 			return err
 		}
 	}

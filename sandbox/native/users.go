@@ -1,16 +1,27 @@
 package native
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/skillsd/skillsd/sandbox"
 )
 
-// FileUID is the user and group whose rights commands of a root server have in a workspace, and who own
-// there what they make: who may change what must not depend on the run that made a file. It is nobody, whom
-// operators let into a workspace.
+// FileUID is the user and group whose rights commands of a root server have in a workspace without an
+// Owner, and who own there what they make: who may change what must not depend on the run that made a file.
+// It is nobody, whom operators let into a workspace.
 const FileUID = 65534
+
+// FileOwner returns the user and group whose rights commands of a root server have in a workspace.
+func FileOwner(ws sandbox.Workspace) (uid, gid int) {
+	if ws.Owner.UID == 0 {
+		return FileUID, FileUID
+	}
+	return int(ws.Owner.UID), int(cmp.Or(ws.Owner.GID, FileUID))
+}
 
 // UIDs is a range of numbers of users, and of the groups of the same numbers. Each run of a root server has
 // one of them to itself, so nothing else on the machine may have them: no account, no container and no

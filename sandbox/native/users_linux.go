@@ -155,21 +155,23 @@ func (u UIDs) Lease() (uid int, release func(), err error) {
 		"name a wider range: --sandbox-uids FIRST-LAST", nil)
 }
 
-// ownersFor returns a user namespace with which a mount shows files of [FileUID] as uid's, and gives what uid
-// makes to [FileUID]; every other user and group is as it is.
-func ownersFor(uid int) (*os.File, error) {
+// ownersFor returns a user namespace with which a mount shows files of fileUID and fileGID as uid's, and
+// gives what uid makes to them; every other user and group is as it is.
+func ownersFor(uid, fileUID, fileGID int) (*os.File, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
 		Pdeathsig: syscall.SIGKILL}
 	for _, m := range []struct {
 		file string
+		id   int
 		to   *[]syscall.SysProcIDMap
-	}{{"/proc/self/uid_map", &attr.UidMappings}, {"/proc/self/gid_map", &attr.GidMappings}} {
+	}{{"/proc/self/uid_map", fileUID, &attr.UidMappings},
+		{"/proc/self/gid_map", fileGID, &attr.GidMappings}} {
 		extents, err := readMap(m.file)
 		if err != nil {
 			return nil, err
 		}
-		*m.to = append(without(extents, FileUID, uid),
-			syscall.SysProcIDMap{ContainerID: FileUID, HostID: uid, Size: 1})
+		*m.to = append(without(extents, m.id, uid),
+			syscall.SysProcIDMap{ContainerID: m.id, HostID: uid, Size: 1})
 	}
 	// It takes a process to make one. This one ends at once, and keeps its namespace until it is reaped.
 	first, err := os.StartProcess(Self, []string{"sandbox-owners"}, &os.ProcAttr{

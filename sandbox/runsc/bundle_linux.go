@@ -57,7 +57,7 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 		Root:   root{Path: rootName, ReadOnly: true},
 		Mounts: mounts(p),
 	}
-	c.Process.User.UID, c.Process.User.GID = inside(p, as), inside(p, as)
+	c.Process.User.UID, c.Process.User.GID = inside(p, as)
 	c.Process.Args = []string{"sandbox-init"}
 	c.Process.Env = pidone.Environ(pidone.Inside)
 	c.Process.Cwd = "/"

@@ -2,6 +2,7 @@ package runsc
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -175,9 +176,10 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	}
 	shown := rootNodes(p, dir) // which adds directories to l
 	l = append(l, shown...)
-	uid := strconv.Itoa(inside(p, as))
+	uid, gid := inside(p, as)
 	for _, f := range pidone.Synthetic {
-		text := strings.ReplaceAll(f.Text, ":1000:", ":"+uid+":")
+		text := strings.ReplaceAll(f.Text, ":1000:1000:", fmt.Sprintf(":%d:%d:", uid, gid))
+		text = strings.ReplaceAll(text, ":x:1000:\n", fmt.Sprintf(":x:%d:\n", gid))
 		l = append(l, pidone.Node{Kind: pidone.NodeFile, Path: rootName + "/" + f.Path, Text: text})
 	}
 	return l
@@ -244,13 +246,13 @@ func forRootAlone(sysctls string) bool {
 	return false
 }
 
-// inside returns the guest's user. If the guest may write files of the host, it is the host's user who is
-// to own the files.
-func inside(p *native.Plan, as native.Identity) int {
+// inside returns the guest's user and group. If the guest may write files of the host, they are the host's
+// who are to own the files.
+func inside(p *native.Plan, as native.Identity) (uid, gid int) {
 	if as == native.Kept {
 		return p.User()
 	}
-	return 1000
+	return 1000, 1000
 }
 
 func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {

@@ -30,25 +30,64 @@ const nobody = 65534
 func testUsers(t *testing.T, f *fixture) {
 	t.Run("two at once", func(t *testing.T) { usersAtOnce(t, f, sandbox.Workspace{}) })
 	t.Run("two at once in a workspace of all", func(t *testing.T) {
-		// This file system cannot be mounted with changed owners.
-		ws := t.TempDir()
-		if err := unix.Mount("ramfs", ws, "ramfs", 0, ""); err != nil {
-			t.Skipf("missing capability: mounts: %v", err)
-		}
-		t.Cleanup(func() { _ = unix.Unmount(ws, unix.MNT_DETACH) })
-		dir, err := os.Open(ws)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dir.Close()
 		modes := f.modes()
-		usersAtOnce(t, f, sandbox.Workspace{Mode: modes[len(modes)-1], Dir: dir})
+		usersAtOnce(t, f, sandbox.Workspace{Mode: modes[len(modes)-1], Dir: openDir(t, plainOwners(t))})
 	})
 	for _, mode := range f.modes() {
 		if mode == sandbox.WorkspaceRO && f.has(OwnKernel) {
 			continue // a command owns no file of the host there
 		}
-		t.Run(string(mode), func(t *testing.T) { usersOfFiles(t, f, mode) })
+		t.Run(string(mode), func(t *testing.T) { usersOfFiles(t, f, mode, sandbox.Owner{}, t.TempDir()) })
+		t.Run(string(mode)+" of a user", func(t *testing.T) { usersOfFiles(t, f, mode, theirs, t.TempDir()) })
+		t.Run(string(mode)+" without mounts that change owners", func(t *testing.T) {
+			usersOfFiles(t, f, mode, theirs, plainOwners(t))
+		})
+	}
+	t.Run("closed", func(t *testing.T) { closedWorkspace(t, f) })
+}
+
+// theirs is a user whom an operator names as the owner of a workspace.
+var theirs = sandbox.Owner{UID: 54001, GID: 54002}
+
+// plainOwners returns a directory of a file system that cannot be mounted with changed owners.
+func plainOwners(t *testing.T) string {
+	dir := t.TempDir()
+	if err := unix.Mount("ramfs", dir, "ramfs", 0, ""); err != nil {
+		t.Skipf("missing capability: mounts: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// closedWorkspace checks that a workspace that the command may not enter is the operator's to mend, and that
+// nobody has root's rights in one.
+func closedWorkspace(t *testing.T, f *fixture) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, whose commands are other users")
+	}
+	ws := t.TempDir()
+	if err := errors.Join(os.Chown(ws, int(theirs.UID), int(theirs.GID)), os.Chmod(ws, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := f.script(t, "pwd.sh", "pwd; echo done")
+	cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceRO, Dir: openDir(t, ws)}
+	for cwd, operator := range map[string]bool{"": true, ".": true, sandbox.WorkspaceDir: true,
+		"sub": false} {
+		cmd.Cwd = cwd
+		var refused *sandbox.CwdError
+		_, err := f.runner.Run(t.Context(), cmd)
+		if !errors.As(err, &refused) || refused.Cwd == "" ||
+			strings.Contains(refused.Remedy(), "--workspace-owner") != operator {
+			t.Errorf("Run in %q = %v, want a CwdError", cwd, err)
+		}
+	}
+	cmd.Cwd = ""
+	for _, owner := range []sandbox.Owner{{GID: 1}, {UID: 1<<32 - 1}, {UID: 1, GID: 1<<32 - 1}} {
+		cmd.Workspace.Owner = owner
+		var refused *sandbox.UnavailableError
+		if _, err := f.runner.Run(t.Context(), cmd); !errors.As(err, &refused) {
+			t.Errorf("Run with owner %v = %v", owner, err)
+		}
 	}
 }
 
@@ -139,22 +178,29 @@ func (a awaited) Write(p []byte) (int, error) {
 
 // usersOfFiles checks whose files runs of a root server can read and change in a workspace, and whose they
 // leave: which user a run had does not matter to the next one.
-func usersOfFiles(t *testing.T, f *fixture, mode sandbox.WorkspaceMode) {
+func usersOfFiles(t *testing.T, f *fixture, mode sandbox.WorkspaceMode, owner sandbox.Owner, ws string) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
 	}
-	ws := t.TempDir()
+	type user struct{ uid, gid int }
+	command, other := user{int(owner.UID), int(owner.GID)}, user{54321, 54321}
+	if command.uid == 0 {
+		command = user{nobody, nobody}
+	}
 	mkTree(t, ws, map[string]string{"own/private": "own", "shared/a": "a", "others/b": "TOPSECRET"})
+	if owner.UID != 0 { // who is not nobody
+		other = user{nobody, nobody}
+	}
 	for name, as := range map[string]struct {
-		owner int
-		mode  fs.FileMode
+		user
+		mode fs.FileMode
 	}{
-		".": {54321, 0o755}, "own": {nobody, 0o700}, "own/private": {nobody, 0o600},
-		"shared":   {54321, 0o777 | fs.ModeSticky},
-		"shared/a": {nobody, 0o644}, "others": {54321, 0o755}, "others/b": {54321, 0o600},
+		".": {other, 0o755}, "own": {command, 0o700}, "own/private": {command, 0o600},
+		"shared":   {other, 0o777 | fs.ModeSticky},
+		"shared/a": {command, 0o644}, "others": {other, 0o755}, "others/b": {other, 0o600},
 	} {
 		p := filepath.Join(ws, name)
-		if err := errors.Join(os.Chown(p, as.owner, as.owner), os.Chmod(p, as.mode)); err != nil {
+		if err := errors.Join(os.Chown(p, as.uid, as.gid), os.Chmod(p, as.mode)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,7 +209,7 @@ cat others/b 2>/dev/null && echo BREACH
 { echo >others/b || echo >others/c || chmod 777 others; } 2>/dev/null && echo BREACH
 echo $1 >own/private; echo $1 >>shared/a; mkdir -p shared/d; echo $1 >>shared/d/new; echo $1 >>own/new
 cat shared/d/new own/new; echo done`)
-	cmd.Workspace = sandbox.Workspace{Mode: mode, Dir: openDir(t, ws)}
+	cmd.Workspace = sandbox.Workspace{Mode: mode, Dir: openDir(t, ws), Owner: owner}
 	var made strings.Builder
 	for i, before := range []string{"own", "0\n", "1\n"} {
 		cmd.Argv = append(cmd.Argv[:2:2], strconv.Itoa(i))
@@ -185,8 +231,13 @@ cat shared/d/new own/new; echo done`)
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		if st.Uid != nobody && st.Uid != 54321 || st.Gid != st.Uid {
-			t.Errorf("%s belongs to %d:%d", p, st.Uid, st.Gid)
+		is, want := user{int(st.Uid), int(st.Gid)}, command
+		if rel, _ := filepath.Rel(ws, p); slices.Contains([]string{".", "shared", "others", "others/b"},
+			rel) {
+			want = other
+		}
+		if is != want {
+			t.Errorf("%s belongs to %v, want %v", p, is, want)
 		}
 		return nil
 	})

@@ -251,7 +251,8 @@ func (a *applier) checkSame(from, to *dir, replaced bool) error {
 		return nil
 	}
 	// The command may have changed the mode of its own directories, and nothing else.
-	same := a.inWorkspace(from.Uid) == to.Uid && a.inWorkspace(from.Gid) == to.Gid &&
+	uid, gid := a.inWorkspace(from.Uid, from.Gid)
+	same := uid == to.Uid && gid == to.Gid &&
 		(int(from.Uid) == a.UID || from.permissions() == to.permissions())
 	// A directory that the command made anew shows nothing of the one that was there.
 	if replaced && to.changedSince(a.Began) || !replaced && !same {

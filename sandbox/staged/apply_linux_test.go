@@ -44,7 +44,7 @@ func tree(t *testing.T, files ...string) *os.File {
 func layerOf(upper, ws *os.File) *Layer {
 	return &Layer{
 		Upper: upper, Workspace: sandbox.Workspace{Dir: ws}, Outcome: sandbox.Exited, MaxBytes: 1 << 20,
-		UID: os.Geteuid(), FileUID: os.Geteuid(), Began: time.Now(), Timeout: time.Minute,
+		UID: os.Geteuid(), GID: os.Getegid(), FileUID: os.Geteuid(), FileGID: os.Getegid(), Began: time.Now(), Timeout: time.Minute,
 	}
 }
 
@@ -102,7 +102,7 @@ func TestApplyKeepsOwners(t *testing.T) {
 	list := "\x02\x00\x00\x00\x01\x00\x06\x00\xff\xff\xff\xff\x02\x00\x06\x00\xfe\xff\x00\x00\x04\x00\x00\x00\xff\xff\xff\xff\x10\x00\x06\x00\xff\xff\xff\xff\x20\x00\x04\x00\xff\xff\xff\xff"
 	lists := unix.Setxattr(listed, accessList, []byte(strings.Replace(list, "\xfe\xff", "\x4d\x00", 1)), 0) == nil
 	l := layerOf(upper, ws)
-	l.UID, l.FileUID = leased, command
+	l.UID, l.GID, l.FileUID, l.FileGID = leased, leased, command, command
 	writes := Apply(t.Context(), l)
 	digests := map[string]bool{}
 	for _, w := range writes {
@@ -288,7 +288,7 @@ func TestApplyKnowsTheDirectory(t *testing.T) {
 		t.Skipf("missing capability: owners and user attributes: %v", err)
 	}
 	l := layerOf(upper, ws)
-	l.UID, l.FileUID = 77, 65534
+	l.UID, l.GID, l.FileUID, l.FileGID = 77, 77, 65534, 65534
 	if err := os.Rename(filepath.Join(ws.Name(), "other"), filepath.Join(ws.Name(), "replaced")); err != nil {
 		t.Fatal(err)
 	}

@@ -49,18 +49,21 @@ func (a *applier) couldRead(src *os.File) bool {
 		return true
 	case hasList(src):
 		return false
-	case int(st.Gid) == a.UID:
+	case int(st.Gid) == a.GID:
 		return st.Mode&0o040 != 0
 	}
 	return st.Mode&0o004 != 0
 }
 
-// inWorkspace returns the user or group that one of the layer is in the workspace.
-func (a *applier) inWorkspace(id uint32) uint32 {
-	if a.root && int(id) == a.UID {
-		return uint32(a.FileUID)
+// inWorkspace returns who a user and a group of the layer are in the workspace.
+func (a *applier) inWorkspace(uid, gid uint32) (user, group uint32) {
+	if a.root && int(uid) == a.UID {
+		uid = uint32(a.FileUID)
 	}
-	return id
+	if a.root && int(gid) == a.GID {
+		gid = uint32(a.FileGID)
+	}
+	return uid, gid
 }
 
 // own gives f, which is new in a directory, its owner, group, access list and mode. There are three
@@ -78,7 +81,8 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 		return err
 	}
 	if a.root && int(like.Uid) != a.UID {
-		err := errors.Join(f.Chown(int(like.Uid), int(a.inWorkspace(like.Gid))), a.copyAccessList(f, src))
+		_, group := a.inWorkspace(like.Uid, like.Gid)
+		err := errors.Join(f.Chown(int(like.Uid), int(group)), a.copyAccessList(f, src))
 		return errors.Join(err, unix.Fchmod(int(f.Fd()), like.Mode&0o777|made.Mode&unix.S_ISGID))
 	}
 	// Set-id bits are never copied; a directory inherits the one of its group.
@@ -92,7 +96,7 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 		mode |= like.Mode & uint32(old.Mode) & 0o022
 		err = a.takeOver(f, &made, in, old)
 	case a.root && in.Mode&unix.S_ISVTX != 0:
-		err = f.Chown(a.FileUID, a.FileUID)
+		err = f.Chown(a.FileUID, a.FileGID)
 	case a.root:
 		err = f.Chown(int(in.Uid), int(in.Gid))
 	}
@@ -142,10 +146,17 @@ func (a *applier) copyAccessList(to, from *os.File) error {
 		return err
 	}
 	const header, entry, id = 4, 8, 4 // bytes of the version, of an entry, and of an entry before its number
+	const aUser, aGroup = 2, 8        // tags of entries, which come first in them; the others have no number
 	for at := header; at+entry <= len(list); at += entry {
 		number := list[at+id : at+entry]
-		// Entries of no user or group have a number that is nobody's.
-		binary.LittleEndian.PutUint32(number, a.inWorkspace(binary.LittleEndian.Uint32(number)))
+		before := binary.LittleEndian.Uint32(number)
+		user, group := a.inWorkspace(before, before)
+		switch binary.LittleEndian.Uint16(list[at:]) {
+		case aUser:
+			binary.LittleEndian.PutUint32(number, user)
+		case aGroup:
+			binary.LittleEndian.PutUint32(number, group)
+		}
 	}
 	return setAccessList(to, list)
 }

@@ -62,7 +62,7 @@ func TestApplyKeepsWhoseTheReplacedIs(t *testing.T) {
 		}
 	}
 	l := layerOf(upper, ws).past()
-	l.UID, l.FileUID = leased, command
+	l.UID, l.GID, l.FileUID, l.FileGID = leased, leased, command, command
 	writes := Apply(t.Context(), l)
 	for name := range paths(t, upper) {
 		want := ""
@@ -154,7 +154,7 @@ func TestApplyOwnsInStickyDirectories(t *testing.T) {
 	}
 	l := layerOf(upper, ws).past()
 	const leased, someone = 77, 65534
-	l.UID, l.FileUID = leased, someone
+	l.UID, l.GID, l.FileUID, l.FileGID = leased, leased, someone, someone
 	for _, p := range []string{"d/new", "d/sub", "d/sub/new"} {
 		if err := os.Chown(filepath.Join(upper.Name(), p), leased, leased); err != nil {
 			t.Fatal(err)

@@ -52,10 +52,13 @@ import (
 
 // A Layer is what a run left above a staged workspace.
 type Layer struct {
-	Upper     *os.File // the overlay's upper directory
-	Trusted   bool     // the server mounted the overlay, whose marks the command cannot set
-	UID       int      // the user and group of the command's own files in the layer, and in the workspace
-	FileUID   int      // those that stand for them; only a server of root looks at either
+	Upper   *os.File // the overlay's upper directory
+	Trusted bool     // the server mounted the overlay, whose marks the command cannot set
+
+	// The user and group of the command's own files in the layer, and those that stand for them in the
+	// workspace. Only a server of root looks at them.
+	UID, GID, FileUID, FileGID int
+
 	Began     time.Time
 	Workspace sandbox.Workspace
 	Outcome   sandbox.Outcome

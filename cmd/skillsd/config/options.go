@@ -2,9 +2,13 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"os/user"
+	"strconv"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -53,6 +57,7 @@ type Options struct {
 	Profile       string
 	Target        string
 	Workspace     string
+	Owner         string // of the workspace
 	FromClient    bool
 	Limits        RunLimits
 	Sandbox       string
@@ -320,4 +325,47 @@ func (o *Options) UIDs() (native.UIDs, error) {
 		u = native.DefaultUIDs()
 	}
 	return u, nil
+}
+
+// WorkspaceOwner returns the user, and their group, whose rights scripts of a server of root have in a
+// workspace.
+// A number need not be an account's: its group is then the same number. The zero value is nobody.
+//
+// Errors: *[exit.Error] if there is no such user, or it is root or one of those that runs have to themselves.
+func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
+	if o.Owner == "" {
+		return owner, nil
+	}
+	refuse := func(reason string) (sandbox.Owner, error) {
+		return sandbox.Owner{}, exit.Usagef("name the user whose workspace it is", "--workspace-owner: %s %s",
+			o.Owner, reason)
+	}
+	number, err := strconv.ParseUint(o.Owner, 10, 32)
+	isNumber := err == nil
+	uid, gid := number, number
+	lookup := user.Lookup
+	if isNumber {
+		lookup = user.LookupId
+	}
+	if account, err := lookup(o.Owner); err == nil {
+		uid, err = strconv.ParseUint(account.Uid, 10, 32)
+		if err == nil {
+			gid, err = strconv.ParseUint(account.Gid, 10, 32)
+		}
+		if err != nil {
+			return refuse("has no number on this system")
+		}
+	} else if !isNumber {
+		return refuse("is not a user of this machine")
+	}
+	owner = sandbox.Owner{UID: uint32(uid), GID: uint32(gid)}
+	switch u, err := o.UIDs(); {
+	case uid == 0:
+		return refuse("is root, whose rights no script has")
+	case uid == 1<<32-1 || gid == 1<<32-1:
+		return refuse("is not a user")
+	case err == nil && uint64(u.First) <= uid && uid <= uint64(u.Last):
+		return refuse(fmt.Sprintf("is one of the users %v that scripts run as", u))
+	}
+	return owner, nil
 }

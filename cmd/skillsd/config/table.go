@@ -326,6 +326,9 @@ func (o *Options) runTable() []Option {
 		{Key: "workspace.from_client", Flag: "workspace-from-client", Value: &o.FromClient,
 			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in the " +
 				"mode of --workspace, which may be a mode alone (:staged); ro without it"},
+		{Key: "workspace.owner", Flag: "workspace-owner", Value: &o.Owner,
+			Help: "`USER`, a name or a number, whose rights scripts of a server of root have in the " +
+				"workspace, and who owns there what they make; default nobody"},
 		limit("timeout", (*Duration)(&l.Timeout), second, int64(policy.MaxTimeout),
 			"wall clock; default 60s, 600s at most"),
 		limit("cpu", (*Duration)(&l.CPU), second, 0,

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 
@@ -25,16 +26,20 @@ func checkWorkspace(plan *serve.Plan) []Check {
 	if os.Geteuid() != 0 || !known {
 		return nil
 	}
+	uid, gid := native.FileOwner(ws)
 	const read, write = 0o5, 0o2
 	may := st.Mode
 	switch {
-	case st.Uid == native.FileUID:
+	case st.Uid == uint32(uid):
 		may >>= 6
-	case st.Gid == native.FileUID:
+	case st.Gid == uint32(gid):
 		may >>= 3
 	}
-	const who = "in a workspace, scripts of a server of root have the rights of user 65534, who "
-	const let = "run the server as the user whose workspace it is, or let user 65534 in"
+	who := fmt.Sprintf("in a workspace, scripts of a server of root have the rights of user %d, who ", uid)
+	let := fmt.Sprintf("let user %d in", uid)
+	if st.Uid != 0 && st.Uid != uint32(uid) {
+		let = fmt.Sprintf("name the user whose workspace it is: --workspace-owner %d", st.Uid)
+	}
 	var checks []Check
 	switch {
 	case may&read != read:
@@ -43,8 +48,8 @@ func checkWorkspace(plan *serve.Plan) []Check {
 		checks = append(checks, warn("workspace", who+"can change nothing in "+path, let))
 	}
 	if !native.OwnUsers(ws) {
-		checks = append(checks, warn("workspace", "scripts that see "+path+" all run as user 65534, whom "+
-			"other services may have: it cannot be mounted for one user alone",
+		checks = append(checks, warn("workspace", fmt.Sprintf("scripts that see %s all run as user %d, whom "+
+			"other programs may have: it cannot be mounted for one user alone", path, uid),
 			"keep it on a local file system such as ext4 or XFS, with a kernel of version 5.19 or later"))
 	}
 	return checks

@@ -35,6 +35,9 @@ func (p *Plan) findPlaces() (err error) {
 	if p.Workspace, p.WorkspacePath, err = o.openWorkspace(); err != nil {
 		return err
 	}
+	if p.Workspace.Owner, err = o.WorkspaceOwner(); err != nil {
+		return err
+	}
 	state, err := o.Process.StateDir()
 	if err != nil {
 		return err
@@ -97,6 +100,7 @@ func (p *Plan) findPlaces() (err error) {
 	}
 	p.fromClient = (&clientWorkspaces{
 		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: own, mode: mode,
+		owner: p.Workspace.Owner,
 		known: map[string]string{},
 	}).open
 	return nil
@@ -323,6 +327,7 @@ type clientWorkspaces struct {
 	own     []string // state and records
 	config  string   // where a configuration is or would be looked for; empty: nowhere
 	mode    sandbox.WorkspaceMode
+	owner   sandbox.Owner // whoever's directory the client names
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
@@ -332,6 +337,7 @@ type clientWorkspaces struct {
 // inside a skills root at all. What is checked is what is opened: a path whose links were changed
 // meanwhile is refused, as scripts that may write one workspace could lead the way to another.
 func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, err error) {
+	ws.Owner = c.owner
 	ws.Mode, ws.Protected = c.mode, []string{"skills", ".agents/skills", ".claude/skills",
 		".github/skills"}
 	if named.ReadOnly {
