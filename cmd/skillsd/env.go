@@ -8,8 +8,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -121,11 +123,27 @@ func newEnvCmd(a *app) *cobra.Command {
 	add.Flags().StringVar(&base, "base", "", "of packages for the root file system of this `ENVIRONMENT`")
 	add.Flags().StringArrayVar(&allow, "allow", nil,
 		"give it to this `SCRIPT`, SKILL:scripts/PATH, which is allowed already (repeatable)")
-	sub("list", "List environments, and who uses them",
+	list := sub("list", "List environments, and what each allowed script runs with",
 		"List the environments of the configuration: whether each is made, its packages, size and "+
-			"digest, and "+
-			"the scripts whose entries name it.",
-		cobra.NoArgs, false, func(ctx context.Context, _ []string) error { return c.List(ctx) })
+			"digest, and the scripts whose entries name it. Then list every allowed script: its "+
+			"interpreter, its environment, and what keeps it from running. JSON has the environments.",
+		cobra.NoArgs, false, func(ctx context.Context, _ []string) error {
+			if err := c.List(ctx); err != nil || c.JSON || len(a.Cfg.Keys.Allow) == 0 {
+				return err
+			}
+			verdicts, err := serve.NewJudge(a.serveOptions(), nil)
+			if err != nil {
+				return err
+			}
+			snapshot, err := reader.Scan(ctx, &a.Process)
+			if err != nil {
+				return err
+			}
+			a.printf("\n")
+			d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions()}
+			return d.PrintScripts(ctx, a.out, snapshot, verdicts)
+		})
+	list.Flags().AddFlagSet(roots)
 	manifest := false
 	show := sub("show NAME", "Show an environment", "Show the packages of an environment.",
 		cobra.ExactArgs(1), false,
@@ -163,5 +181,12 @@ func newEnvCmd(a *app) *cobra.Command {
 			args []string) error {
 			return c.Remove(ctx, args[0])
 		})
+	dry := false
+	gc := sub("gc", "Delete files of environments that nothing needs",
+		"Delete what no lock names and no server has open: trees, contents, packed packages. The locks of "+
+			"all configurations that made environments here count; if one cannot be read, nothing is "+
+			"deleted. `skillsd env update` and `skillsd env remove` do the same at their end.",
+		cobra.NoArgs, false, func(ctx context.Context, _ []string) error { return c.Collect(ctx, dry) })
+	gc.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted and delete nothing")
 	return group
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/schema"
+	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -127,6 +128,7 @@ func outputs() []output {
 		{command: "allow --list", typ: reflect.TypeFor[[]serve.AllowRow]()},
 		{command: "config show", typ: reflect.TypeFor[[]config.Row]()},
 		{command: "doctor", typ: reflect.TypeFor[[]doctor.Check]()},
+		{command: "env gc", typ: reflect.TypeFor[environment.Collection]()},
 		{command: "env list", typ: reflect.TypeFor[[]environments.Row]()},
 		{command: "env show", typ: reflect.TypeFor[environments.Row]()},
 		{command: "env verify", typ: reflect.TypeFor[[]environments.Row]()},

@@ -73,6 +73,17 @@ type Package struct {
 	By      []string          `json:"by,omitempty"`     // packages that need it; none if it was asked for
 }
 
+// Packages returns all packages of the environment. It may be called for nil.
+func (e *Locked) Packages() (all []Package) {
+	if e != nil && e.Python != nil {
+		all = append(all, e.Python.Packages...)
+	}
+	if e != nil && e.Node != nil {
+		all = append(all, e.Node.Packages...)
+	}
+	return all
+}
+
 // Sum returns the algorithm and the hexadecimal digits that the package's file must have.
 func (p *Package) Sum() (algorithm, sum string) {
 	if p.SHA512 != "" {

@@ -53,8 +53,7 @@ func (r *LockedRoot) Program(name string) *Program {
 }
 
 // RootOf returns the environment whose root file system an environment has: itself, or the one that its
-// packages
-// are for; nil if it has the host's.
+// packages are for; nil if it has the host's.
 //
 // Errors: *LockError if that one is not locked with the digest that its packages are for.
 func (l *Lock) RootOf(e *Locked) (*Locked, error) {

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -51,23 +50,22 @@ const (
 	downloadsDir = "downloads"
 	tempDir      = "tmp" // of files that are being written
 	tempPrefix   = "tmp-"
-	tempLife     = time.Hour // the age of what a process makes at which that process must be dead
 )
 
 // Store is a directory of environments: contents in blobs, each once, trees of hard links to them, packed
 // packages in downloads, and in marks what a process that hashed a tree saw of its files.
 type Store struct {
-	root *os.Root
-	dir  string
-	lock *os.File // the directory, locked for sharing while the store is open
+	root   *os.Root
+	dir    string
+	making *os.File // has the store's lock; nil: this process only reads
 
 	mu    sync.Mutex
 	known map[string]bool  // blobs that this process hashed
 	trees map[string]*Tree // that this process checked
 }
 
-// Open opens the store at dir, which it makes with mode 0700, and removes what dead processes left
-// unfinished.
+// Open opens the store at dir, which it makes with mode 0700. Whoever makes or removes something takes its
+// lock first, see [Store.Lock].
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
@@ -83,21 +81,13 @@ func Open(dir string) (*Store, error) {
 	for _, sub := range []string{blobsDir, treesDir, marksDir, downloadsDir, tempDir} {
 		err = errors.Join(err, s.root.MkdirAll(sub, 0o700))
 	}
-	if err == nil {
-		s.lock, err = s.root.Open(".")
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), s.root.Close())
 	}
-	alone := fsys.LockAlone(s.lock)
-	for _, sub := range []string{treesDir, tempDir} {
-		s.removeStale(sub, alone)
-	}
-	fsys.ShareLock(s.lock)
 	return s, nil
 }
 
-// Close releases the store. Trees that are open stay usable.
+// Close releases the store and its lock. Trees that are open stay usable.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,27 +96,14 @@ func (s *Store) Close() error {
 		errs = append(errs, t.top.Close())
 	}
 	clear(s.trees)
-	return errors.Join(append(errs, s.lock.Close(), s.root.Close())...)
+	if s.making != nil {
+		errs = append(errs, s.making.Close())
+	}
+	return errors.Join(append(errs, s.root.Close())...)
 }
 
 // Dir returns the store's directory on this machine, for operators only.
 func (s *Store) Dir() string { return s.dir }
-
-// removeStale removes what has a temporary name: all if no other process has the store open, else what is
-// old.
-func (s *Store) removeStale(dir string, alone bool) {
-	entries, err := fs.ReadDir(s.root.FS(), dir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err == nil && strings.HasPrefix(entry.Name(), tempPrefix) &&
-			(alone || time.Since(info.ModTime()) > tempLife) {
-			_ = s.removeAll(path.Join(dir, entry.Name()))
-		}
-	}
-}
 
 // removeAll removes a tree, whose directories are read-only.
 func (s *Store) removeAll(name string) error {
@@ -396,9 +373,11 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 	return t.first(ctx)
 }
 
-// Remove removes a tree by its name, if it is there.
+// Remove removes a tree by its name, if it is there. What this process has of it is closed. The caller has
+// the
+// store's lock.
 //
-// Errors: ErrInUse if a process has it open, this one included; system errors.
+// Errors: ErrInUse if another process has it open; system errors.
 func (s *Store) Remove(name string) error {
 	if !treeName().MatchString(name) {
 		return nil
@@ -421,8 +400,7 @@ func (s *Store) Remove(name string) error {
 		return ErrInUse
 	}
 	// It is moved out of the way first, so that its name is free even if the removal stops halfway. A
-	// directory
-	// that is moved must be writable, for its "..".
+	// directory that is moved must be writable, for its "..".
 	trash := path.Join(treesDir, tempPrefix+rand.Text())
 	if err := s.root.Chmod(from, 0o700); err != nil {
 		return err
@@ -436,46 +414,8 @@ func (s *Store) Remove(name string) error {
 	return s.removeAll(trash)
 }
 
-// RemoveAll removes the trees of a manifest, of all variants.
-//
-// Errors: ErrInUse; system errors.
-func (s *Store) RemoveAll(manifest digest.Digest) error {
-	entries, err := fs.ReadDir(s.root.FS(), treesDir)
-	for _, entry := range entries {
-		if name, _, _ := strings.Cut(entry.Name(), "-"); name == manifest.Encoded() {
-			err = errors.Join(err, s.Remove(entry.Name()))
-		}
-	}
-	return err
-}
-
-// Sweep removes the contents that no tree has, unless another process has the store open. The caller must not
-// be making a tree.
-//
-// Errors: system errors.
-func (s *Store) Sweep() error {
-	defer fsys.ShareLock(s.lock)
-	if !fsys.LockAlone(s.lock) {
-		return nil
-	}
-	entries, err := fs.ReadDir(s.root.FS(), blobsDir)
-	for _, entry := range entries {
-		info, gone := entry.Info()
-		if gone != nil || fsys.Names(info) > 1 {
-			continue
-		}
-		name := path.Join(blobsDir, entry.Name())
-		s.mu.Lock()
-		delete(s.known, name)
-		s.mu.Unlock()
-		err = errors.Join(err, s.root.Remove(name))
-	}
-	return err
-}
-
 // Download returns a packed package that is kept, or nil. algorithm and sum, in hexadecimal digits, are of
-// the
-// lock; the caller compares the content with them.
+// the lock; the caller compares the content with them.
 func (s *Store) Download(algorithm, sum string) *os.File {
 	file, _, err := fsys.OpenIn(s.root, downloadName(algorithm, sum))
 	if err != nil {
@@ -489,8 +429,7 @@ func downloadName(algorithm, sum string) string {
 }
 
 // Keep keeps a packed package, which r has and the caller compared with sum before its end: if r fails,
-// nothing
-// is kept.
+// nothing is kept.
 //
 // Errors: errors of r; system errors.
 func (s *Store) Keep(algorithm, sum string, r io.Reader) (err error) {

@@ -1,6 +1,7 @@
 package environment_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 func openStore(t testing.TB, dir string) *environment.Store {
@@ -241,8 +244,28 @@ func TestRemoveInUse(t *testing.T) {
 	}
 }
 
-// What no tree has is swept, if nobody else has the store open.
-func TestSweep(t *testing.T) {
+// lockOf returns a lock that names trees.
+func lockOf(trees ...*environment.Tree) *environment.Lock {
+	lock := &environment.Lock{Environments: map[string]*environment.Locked{}}
+	for _, tree := range trees {
+		lock.Environments[tree.Name] = &environment.Locked{Digest: tree.Digest}
+	}
+	return lock
+}
+
+// count returns how many files a directory of a store has.
+func count(t *testing.T, dir, sub string) int {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, sub))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// What no lock names is collected, with its contents and marks, but for what a process has open; what one of
+// several locks names stays.
+func TestCollect(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("missing capability: numbers of names")
 	}
@@ -250,34 +273,80 @@ func TestSweep(t *testing.T) {
 	s := openStore(t, dir)
 	one := stored(t, s, sample)
 	two := stored(t, s, map[string]string{"m/__init__.py": "x = 1\n", "other.py": "only here"})
-	count := func() int {
-		entries, err := os.ReadDir(filepath.Join(dir, "blobs"))
-		if err != nil {
-			t.Fatal(err)
+	three := stored(t, s, map[string]string{"third.py": "3"})
+	if err := s.Keep("sha256", "00", strings.NewReader("packed")); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	server := openStore(t, dir)
+	if _, err := server.Tree(t.Context(), two.Digest, digest.FromString("interpreter")); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if err := s.Lock(t.Context(), func() { t.Error("a server keeps a command waiting") }); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Unused(lockOf(one), lockOf(three)); !slices.Equal(got, []string{two.Name}) {
+		t.Errorf("unused: %v", got)
+	}
+	all := count(t, dir, "blobs")
+	got, err := s.Collect(t.Context(), lockOf(one))
+	if err != nil || !slices.Equal(got.Trees, []string{three.Name}) || !slices.Equal(got.InUse, []string{two.Name}) || got.Bytes == 0 {
+		t.Errorf("Collect = %+v, %v", got, err)
+	}
+	if left := count(t, dir, "blobs"); left >= all || count(t, dir, "downloads") != 0 || count(t, dir, "marks") != 2 {
+		t.Errorf("%d contents of %d are left, %d packages, %d marks", left, all, count(t, dir, "downloads"), count(t, dir, "marks"))
+	}
+	for name, at := range map[string]*environment.Store{one.Name: s, two.Name: server} {
+		sum, _, _ := strings.Cut(name, "-")
+		tree, err := at.Tree(t.Context(), digest.Digest("sha256:"+sum), digest.FromString("interpreter"))
+		if err == nil {
+			err = tree.Rehash(t.Context())
 		}
-		return len(entries)
+		if err != nil {
+			t.Error(err)
+		}
 	}
-	all := count()
-	if err := errors.Join(s.RemoveAll(two.Digest), s.Sweep()); err != nil {
+	server.Close()
+	if got, err = s.Collect(t.Context(), lockOf(one)); err != nil || !slices.Equal(got.Trees, []string{two.Name}) {
+		t.Errorf("Collect = %+v, %v", got, err)
+	}
+}
+
+// One process makes and removes at a time; what one that died was making is removed by the next.
+func TestStoreLock(t *testing.T) {
+	if !fsys.Locks {
+		t.Skip("missing capability: locks that end with their process")
+	}
+	dir := filepath.Join(t.TempDir(), "environments")
+	s := openStore(t, dir)
+	if err := s.Lock(t.Context(), func() { t.Error("it waits for nobody") }); err != nil {
 		t.Fatal(err)
 	}
-	if left := count(); left >= all || left == 0 {
-		t.Errorf("%d contents of %d are left", left, all)
-	}
-	if err := one.Verify(t.Context()); err != nil {
-		t.Error(err)
-	}
-	other := openStore(t, dir)
-	if _, _, err := s.Put(strings.NewReader("nobody's"), false); err != nil {
+	b := environment.NewBuild(s, "3.11")
+	if err := addWheel(b, "x", "1.0", wheelOf(t, "x", "1.0", sample)); err != nil {
 		t.Fatal(err)
 	}
-	before := count()
-	if err := s.Sweep(); err != nil || count() != before {
-		t.Errorf("with another process: %d contents of %d are left, %v", count(), before, err)
+	if _, err := s.Stage(t.Context(), b.Manifest()); err != nil {
+		t.Fatal(err)
 	}
-	other.Close()
-	if err := s.Sweep(); err != nil || count() != before-1 {
-		t.Errorf("alone again: %d contents of %d are left, %v", count(), before, err)
+	other, waits, has := openStore(t, dir), make(chan bool), make(chan error)
+	go func() { has <- other.Lock(t.Context(), func() { close(waits) }) }()
+	<-waits
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := openStore(t, dir).Lock(ctx, func() {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Lock = %v", err)
+	}
+	if count(t, dir, "trees") != 1 {
+		t.Error("what is being made is removed")
+	}
+	s.Close()
+	if err := <-has; err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, dir, "trees"); n != 0 {
+		t.Errorf("%d unfinished trees are left", n)
 	}
 }
 

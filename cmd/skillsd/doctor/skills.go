@@ -140,6 +140,7 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	finder := o.Process.Interpreters()
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
+	unmade, _ := o.unmade(ctx) // the checks of environments report the error
 	var checks []Check
 	var version string // of the interpreter of an entry
 	for _, entry := range verdicts.Allow.Entries() {
@@ -154,6 +155,9 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			}
 			denial := verdicts.Refuses(ctx, snapshot, entry)
 			switch {
+			case unmade[entry.Environment] != "":
+				problem = "its environment " + entry.Environment + " is " + unmade[entry.Environment]
+				hint = "run: skillsd env sync " + report.ShellLine(entry.Environment)
 			case found == nil || err != nil:
 				problem = "there is no usable " + string(state.Runtime)
 				hint = "install " + string(state.Runtime) + " from your distribution"

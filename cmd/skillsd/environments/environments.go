@@ -69,6 +69,9 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 			"packages are resolved in a sandbox, and there is none: %w", err), store.Close())
 	}
 	index := c.Process.Cfg.Keys.Index
+	if err := c.lockStore(ctx, store); err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
 	return &making.Maker{
 		Runner: runner, Interpreter: c.Process.Interpreters().Find, Store: store,
 		Python: index["python"], Node: index["node"],
@@ -131,8 +134,7 @@ func (c *Command) named(name string) (config.EnvironmentKey, error) {
 }
 
 // Add adds packages to an environment, which it makes if it is not there, resolves all of it anew, and
-// gives it
-// to scripts that are allowed.
+// gives it to scripts that are allowed.
 func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKey,
 	scripts []policy.Entry) error {
 	if !environment.ValidName(name) {
@@ -169,15 +171,25 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 				"%s:%s is not allowed yet", e.Skill, e.Path)
 		}
 	}
-	return c.make(ctx, name, key, scripts)
+	maker, closeMaker, err := c.maker(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeMaker()
+	return c.make(ctx, maker, name, key, scripts)
 }
 
 // Update resolves environments anew: all of the configuration if none is named.
 func (c *Command) Update(ctx context.Context, names []string) error {
+	maker, closeMaker, err := c.maker(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeMaker()
 	for _, name := range c.ordered(names) {
 		key, err := c.named(name)
 		if err == nil {
-			err = c.make(ctx, name, key, nil)
+			err = c.make(ctx, maker, name, key, nil)
 		}
 		if err != nil {
 			return err
@@ -213,13 +225,8 @@ func nodeName(spec string) string {
 
 // make resolves and makes an environment, and writes lock and configuration.
 func (c *Command) make(
-	ctx context.Context, name string, key config.EnvironmentKey, scripts []policy.Entry,
+	ctx context.Context, maker *making.Maker, name string, key config.EnvironmentKey, scripts []policy.Entry,
 ) error {
-	maker, closeMaker, err := c.maker(ctx)
-	if err != nil {
-		return err
-	}
-	defer closeMaker()
 	lock, err := c.lock()
 	if err != nil {
 		return err
@@ -250,11 +257,9 @@ func (c *Command) make(
 		return err
 	}
 	if before != nil && before.Digest != locked.Digest {
-		if err := c.drop(maker.Store, before.Digest, lock); err != nil {
-			return err
-		}
+		c.collect(ctx, maker.Store)
 	}
-	what := report.Plural(len(packages(locked)), "package")
+	what := report.Plural(len(locked.Packages()), "package")
 	if locked.Root != nil {
 		what = "a root file system with " + Programs(locked.Root.Programs)
 	}
@@ -269,26 +274,15 @@ func (c *Command) make(
 	return nil
 }
 
-// packages returns all packages of an environment.
-func packages(e *environment.Locked) (all []environment.Package) {
-	if e != nil && e.Python != nil {
-		all = append(all, e.Python.Packages...)
-	}
-	if e != nil && e.Node != nil {
-		all = append(all, e.Node.Packages...)
-	}
-	return all
-}
-
 // printChange prints the packages of an environment, and how they differ from what was locked.
 func (c *Command) printChange(name string, before, after *environment.Locked) error {
 	was := map[string]string{}
-	for _, p := range packages(before) {
+	for _, p := range before.Packages() {
 		was[p.Path+" "+p.Name] = p.Version
 	}
 	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "PACKAGE\tVERSION\tBEFORE\tNEEDED BY\n")
-	for _, p := range packages(after) {
+	for _, p := range after.Packages() {
 		key := p.Path + " " + p.Name
 		earlier := was[key]
 		delete(was, key)
@@ -364,7 +358,7 @@ func (c *Command) row(name string, locked *environment.Locked, err error, state 
 	row.Asked = append(append(row.Asked, key.Python...), key.Node...)
 	row.UsedBy = append(row.UsedBy, c.usedBy(name)...)
 	if locked != nil {
-		row.Packages = append(row.Packages, packages(locked)...)
+		row.Packages = append(row.Packages, locked.Packages()...)
 		row.Digest, row.Files, row.Bytes = locked.Digest, locked.Files, locked.Bytes
 		if locked.Python != nil {
 			row.Python = locked.Python.For
@@ -577,14 +571,17 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 }
 
 // Sync makes what the lock says: the named environments, or all. Packages that the configuration asks for
-// and the
-// lock does not name are resolved, unless it is frozen.
+// and the lock does not name are resolved, unless it is frozen.
 func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 	lock, err := c.lock()
 	if err != nil {
 		return err
 	}
-	var maker *making.Maker
+	maker, closeMaker, err := c.maker(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeMaker()
 	for _, name := range c.ordered(names) {
 		key, err := c.named(name)
 		if err != nil {
@@ -597,20 +594,13 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 					"run `skillsd env update "+name+"` where the lock is written",
 					"the lock does not answer the configuration: environment %s", name)
 			}
-			if err = c.make(ctx, name, key, nil); err == nil {
+			if err = c.make(ctx, maker, name, key, nil); err == nil {
 				lock, err = c.lock()
 			}
 			if err != nil {
 				return err
 			}
 			continue
-		}
-		if maker == nil {
-			var closeMaker func()
-			if maker, closeMaker, err = c.maker(ctx); err != nil {
-				return err
-			}
-			defer closeMaker()
 		}
 		made, err := c.makeTree(ctx, maker, lock, locked)
 		if err != nil {
@@ -645,21 +635,6 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 	return err
 }
 
-// drop removes the files of an environment that a lock no longer names, unless a server has them open.
-func (c *Command) drop(store *environment.Store, gone digest.Digest, lock *environment.Lock) error {
-	for _, other := range lock.Environments {
-		if other.Digest == gone {
-			return nil
-		}
-	}
-	err := store.RemoveAll(gone)
-	if errors.Is(err, environment.ErrInUse) {
-		c.notef("skillsd: note: a server that runs has the earlier files open; they stay")
-		return nil
-	}
-	return errors.Join(err, store.Sweep())
-}
-
 // Remove drops an environment from configuration and lock, and its files if nothing else needs them.
 func (c *Command) Remove(ctx context.Context, name string) error {
 	if _, err := c.named(name); err != nil {
@@ -678,13 +653,16 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 	if err := c.Confirm(ctx, "Remove environment "+name+"?"); err != nil {
 		return err
 	}
-	var gone *environment.Locked
-	lock := &environment.Lock{}
-	_, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) (err error) {
-		if lock, err = c.lock(); err != nil {
+	store, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	_, err = c.Process.EditAllow(ctx, func(edit *config.AllowEdit) error {
+		lock, err := c.lock()
+		if err != nil {
 			return err
 		}
-		gone = lock.Environments[name]
 		delete(lock.Environments, name)
 		edit.RemoveEnvironment(name)
 		return c.writeLock(lock)
@@ -692,20 +670,7 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if gone != nil {
-		state, err := c.Process.StateDir()
-		if err != nil {
-			return err
-		}
-		store, err := environment.Open(config.EnvironmentsDir(state))
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		if err := c.drop(store, gone.Digest, lock); err != nil {
-			return err
-		}
-	}
+	c.collect(ctx, store)
 	fmt.Fprintf(c.Out, "removed %s\n", name)
 	return nil
 }

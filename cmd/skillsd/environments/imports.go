@@ -36,9 +36,8 @@ type Imports struct {
 	version string // of the interpreter
 }
 
-// A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox
-// that it
-// chose.
+// A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox that
+// it chose.
 type Looker struct {
 	Process *config.Process
 	Sandbox string // backend; empty: auto
@@ -54,8 +53,7 @@ var readable = []string{"requirements.txt", "pyproject.toml", "package.json"}
 const maxSources = 32 << 20
 
 // Look finds out what the script of an entry imports, and which of that it would not find. It returns nil
-// for a
-// script of another kind than Python and Node, and for one that runs on the host.
+// for a script of another kind than Python and Node, and for one that runs on the host.
 //
 // Errors: no sandbox works; the interpreter or the environment of the entry cannot be used; the skill
 // cannot be
@@ -306,9 +304,8 @@ func (i *Imports) Text() string {
 }
 
 // Asked returns the packages of an environment for the script: of what is missing, and of what the
-// interpreter
-// of this machine has and an environment hides. It is empty if nothing that is missing has a known package,
-// and if the script asks for another version of Python.
+// interpreter of this machine has and an environment hides. It is empty if nothing that is missing has a
+// known package, and if the script asks for another version of Python.
 func (i *Imports) Asked() (words []string) {
 	known := false
 	for _, n := range i.Needs {

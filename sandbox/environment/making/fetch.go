@@ -197,8 +197,7 @@ func (c *checked) Read(p []byte) (int, error) {
 }
 
 // newClient returns a client that reaches the targets and nothing else, wherever it is redirected: through
-// the
-// proxy that scripts in a sandbox have.
+// the proxy that scripts in a sandbox have.
 func newClient(ctx context.Context, targets []egress.Target) (*http.Client, *egress.Proxy, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}

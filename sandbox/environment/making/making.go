@@ -136,8 +136,7 @@ var (
 )
 
 // CheckAsked refuses what is not the name of a package with, perhaps, its versions: what a package manager
-// would
-// take for a flag, a URL, a file or a repository.
+// would take for a flag, a URL, a file or a repository.
 func CheckAsked(python, node []string) error {
 	for _, r := range python {
 		if len(r) > 300 || !requirement().MatchString(r) {

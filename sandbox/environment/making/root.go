@@ -17,10 +17,9 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// MakeRoot reads the root file system that locked names, from source, and finds out which interpreters of it
-// run in the sandbox. A lock without a digest gets one, with the interpreters; one with a digest must lead
-// to it.
-// What is there and unchanged is not read again.
+// MakeRoot reads the root file system that locked names, from source, and finds out which interpreters of
+// it run in the sandbox. A lock without a digest gets one, with the interpreters; one with a digest must
+// lead to it. What is there and unchanged is not read again.
 //
 // Errors: *Error; *rootfs.UnsafeError; errors of the sandbox, of the store and of ctx.
 func (m *Maker) MakeRoot(ctx context.Context, source rootfs.Source,

@@ -7,6 +7,9 @@ import (
 	"syscall"
 )
 
+// Locks reports whether there are locks that end with their process.
+const Locks = true
+
 // LockAlone locks a directory and reports whether no other process has it locked. The lock ends with the
 // process, however that ends. On a file system or a system without such locks no process is alone.
 func LockAlone(dir *os.File) bool {

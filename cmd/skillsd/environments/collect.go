@@ -1,0 +1,128 @@
+package environments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// openStore opens the store of environments and takes its lock. The caller closes it.
+func (c *Command) openStore(ctx context.Context) (*environment.Store, error) {
+	state, err := c.Process.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	store, err := environment.Open(config.EnvironmentsDir(state))
+	if err != nil {
+		return nil, exit.Place("state directory", "--state", err)
+	}
+	if err := c.lockStore(ctx, store); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// lockStore takes the lock of a store, which then knows the lock file of this configuration.
+func (c *Command) lockStore(ctx context.Context, store *environment.Store) error {
+	err := store.Lock(ctx, func() {
+		c.notef("skillsd: note: another skillsd makes environments; this one waits")
+	})
+	if err != nil {
+		return err
+	}
+	place, err := c.Process.LockPlace()
+	if err == nil && place != "" {
+		err = store.Refer(place)
+	}
+	return err
+}
+
+// locks returns the locks of all configurations whose environments the store has. A file that is gone needs
+// none.
+//
+// Errors: *exit.Error for a lock that cannot be read: what it needs is not known.
+func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, err error) {
+	places, err := store.References()
+	if err != nil {
+		return nil, err
+	}
+	for _, place := range places {
+		var lock *environment.Lock
+		data, err := fsys.ReadFile(place, environment.MaxLock, nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			lock, err = environment.ParseLock(data)
+		}
+		if err != nil {
+			return nil, exit.Errorf(exit.Failure, "mend or remove it, then run `skillsd env gc`",
+				"nothing is removed: what %s needs is not known: %w", report.Printable(place), err)
+		}
+		locks = append(locks, lock)
+	}
+	return locks, nil
+}
+
+// collect removes what no configuration needs any more. What keeps it from that is a note only: the command
+// has done what it was asked for.
+func (c *Command) collect(ctx context.Context, store *environment.Store) {
+	locks, err := c.locks(store)
+	var done environment.Collection
+	if err == nil {
+		done, err = store.Collect(ctx, locks...)
+	}
+	if err != nil {
+		c.notef("skillsd: note: earlier files stay: %v", err)
+	}
+	c.noteInUse(done.InUse)
+}
+
+func (c *Command) noteInUse(names []string) {
+	if len(names) > 0 {
+		c.notef("skillsd: note: a server that runs has %s open; `skillsd env gc` removes them once it "+
+			"has ended", report.Plural(len(names), "tree"))
+	}
+}
+
+// Collect removes the files that no configuration and no server needs.
+func (c *Command) Collect(ctx context.Context, dry bool) error {
+	store, err := c.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	locks, err := c.locks(store)
+	if err != nil {
+		return err
+	}
+	done, did := environment.Collection{Trees: store.Unused(locks...), InUse: []string{}}, "would delete"
+	if !dry {
+		did = "deleted"
+		if done, err = store.Collect(ctx, locks...); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return report.WriteJSON(c.Out, done)
+	}
+	for _, name := range done.Trees {
+		sum, variant, _ := strings.Cut(name, "-")
+		fmt.Fprintf(c.Out, "%s sha256:%s %s\n", did, sum, variant)
+	}
+	fmt.Fprintf(c.Out, "%s %s", did, report.Plural(len(done.Trees), "tree"))
+	if !dry {
+		fmt.Fprintf(c.Out, ", %.1f MiB", float64(done.Bytes)/(1<<20))
+	}
+	fmt.Fprintln(c.Out)
+	c.noteInUse(done.InUse)
+	return nil
+}

@@ -1,0 +1,169 @@
+package environment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+const (
+	makersFile = "making" // locked by the process that makes or removes
+	locksFile  = "locks"  // the lock files of those who made, a path a line
+	maxLocks   = 1 << 20
+	askAgain   = 100 * time.Millisecond
+)
+
+// Lock waits until no other process makes or removes environments in the store, and keeps others from it
+// until the store is closed. It removes what a process that died left unfinished. wait is called once if
+// there is another process. What is made is safe from collections until the lock that names it is written,
+// because they need the store's lock too. Servers, which only read, need none.
+//
+// Errors: the error of ctx; ErrUnwritable.
+func (s *Store) Lock(ctx context.Context, wait func()) error {
+	file, err := s.root.OpenFile(makersFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: %v", ErrUnwritable, err)
+	}
+	for first := true; fsys.Locks && !fsys.LockAlone(file); first = false {
+		if first {
+			wait()
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), file.Close())
+		}
+	}
+	s.making = file
+	for _, dir := range []string{treesDir, tempDir} {
+		for _, name := range s.names(dir) {
+			if strings.HasPrefix(name, tempPrefix) {
+				_ = s.removeAll(path.Join(dir, name))
+			}
+		}
+	}
+	return nil
+}
+
+// names returns the names in a directory of the store, none if it cannot be read.
+func (s *Store) names(dir string) (names []string) {
+	entries, _ := fs.ReadDir(s.root.FS(), dir)
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// Refer notes that the lock file at a path names environments of the store. The caller has the store's lock.
+//
+// Errors: system errors.
+func (s *Store) Refer(lock string) error {
+	known, err := s.References()
+	if err != nil || slices.Contains(known, lock) {
+		return err
+	}
+	text := strings.Join(append(known, lock), "\n") + "\n"
+	temp := path.Join(tempDir, tempPrefix+"locks")
+	if err := s.root.WriteFile(temp, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return s.root.Rename(temp, locksFile)
+}
+
+// References returns the lock files whose environments were made in the store.
+//
+// Errors: system errors.
+func (s *Store) References() (locks []string, err error) {
+	text, err := fsys.ReadFileIn(s.root, locksFile, maxLocks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		locks = append(locks, strings.TrimSuffix(string(line), "\n"))
+	}
+	return locks, err
+}
+
+// Unused returns the names of the trees that none of the locks names.
+func (s *Store) Unused(locks ...*Lock) (trees []string) {
+	needed := map[string]bool{}
+	for _, lock := range locks {
+		for _, e := range lock.Environments {
+			needed[e.Digest.Encoded()] = true
+		}
+	}
+	for _, name := range s.names(treesDir) {
+		if sum, _, _ := strings.Cut(name, "-"); treeName().MatchString(name) && !needed[sum] {
+			trees = append(trees, name)
+		}
+	}
+	return trees
+}
+
+// Collection is what a collection removed and left.
+type Collection struct {
+	Trees []string `json:"trees"` // that are gone
+	InUse []string `json:"inUse"` // that a process has open
+	Bytes int64    `json:"bytes"` // that the disk has again
+}
+
+// Collect removes the trees, contents, packed packages and marks that none of the locks needs. A tree that a
+// process has open stays, with its contents. The caller has the store's lock.
+//
+// Errors: errors of ctx; system errors.
+func (s *Store) Collect(ctx context.Context, locks ...*Lock) (c Collection, err error) {
+	c.Trees, c.InUse = []string{}, []string{}
+	for _, name := range s.Unused(locks...) {
+		if err := ctx.Err(); err != nil {
+			return c, err
+		}
+		switch err := s.Remove(name); {
+		case errors.Is(err, ErrInUse):
+			c.InUse = append(c.InUse, name)
+		case err != nil:
+			return c, err
+		default:
+			c.Trees = append(c.Trees, name)
+		}
+	}
+	packed := map[string]bool{}
+	for _, lock := range locks {
+		for _, e := range lock.Environments {
+			for _, p := range e.Packages() {
+				packed[path.Base(downloadName(p.Sum()))] = true
+			}
+		}
+	}
+	trees := s.names(treesDir)
+	for dir, needless := range map[string]func(name string, info fs.FileInfo) bool{
+		// A content is needed as long as a tree has it by another name.
+		blobsDir:     func(_ string, info fs.FileInfo) bool { return fsys.Names(info) == 1 },
+		downloadsDir: func(name string, _ fs.FileInfo) bool { return !packed[name] },
+		marksDir:     func(name string, _ fs.FileInfo) bool { return !slices.Contains(trees, name) },
+	} {
+		for _, name := range s.names(dir) {
+			at := path.Join(dir, name)
+			info, gone := s.root.Lstat(at)
+			if gone != nil || !needless(name, info) {
+				continue
+			}
+			if err := errors.Join(ctx.Err(), s.root.Remove(at)); err != nil {
+				return c, err
+			}
+			s.mu.Lock()
+			delete(s.known, at)
+			s.mu.Unlock()
+			c.Bytes += info.Size()
+		}
+	}
+	return c, nil
+}
