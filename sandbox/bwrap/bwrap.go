@@ -19,8 +19,8 @@
 //     limit on files, though it holds for the changes to a staged workspace.
 //   - The five devices are mounted writable, but belong to nobody inside; /dev/shm and /out may hold
 //     programs.
-//   - The paths of the tree, of packages and of a root file system on their own file system can be read from
-//     /proc/self/mountinfo.
+//   - The command of an ordinary user's server can read the paths of the tree, of packages and of a root file
+//     system on their own file system from /proc/self/mountinfo.
 //   - Files of /proc with secrets of the machine are covered by a device that cannot be opened.
 //   - /proc/self/cgroup shows the path of the run's control group, which holds the server's process number.
 //   - Where memory is sampled, the kernel lets the buffers of a TCP connection grow to the host's usual

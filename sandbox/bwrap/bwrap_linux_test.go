@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,39 @@ func TestRefusesWithoutTheProgram(t *testing.T) {
 	res, err := bwrap.New("", nil).Run(t.Context(), &sandbox.Cmd{Argv: []string{"/usr/bin/true"}, Tree: tree})
 	if u, ok := errors.AsType[*sandbox.UnavailableError](err); !ok || res != nil || u.Backend != bwrap.Name || u.Remedy == "" {
 		t.Errorf("Run = %+v, %v, want an UnavailableError of %s with a remedy", res, err, bwrap.Name)
+	}
+}
+
+// A command of a root server does not learn where the host keeps its tree, its cache and its packages.
+func TestPathsAreHidden(t *testing.T) {
+	path := find(t)
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, who mounts what shows no path")
+	}
+	dir := filepath.Join(t.TempDir(), "private-place-of-trees")
+	text := "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; cat /env/x.sh >/dev/null && echo done\n"
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "x.sh"), []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/skill/x.sh"}, Tree: tree, Env: []string{"PATH=/usr/bin:/bin"}, Name: "demo",
+		Packages: []sandbox.Mount{{Dir: tree, At: sandbox.EnvDir}}}
+	res, err := bwrap.New(path, nil).Run(t.Context(), cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := string(res.Stdout.Head)
+	if !strings.Contains(seen, " /mnt/skills/user/demo ") || !strings.HasSuffix(seen, "done\n") {
+		t.Fatalf("the command saw %s", seen)
+	}
+	for line := range strings.Lines(seen) {
+		if strings.Contains(line, "private-") {
+			t.Errorf("the command sees %q", line)
+		}
 	}
 }
 

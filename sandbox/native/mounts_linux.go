@@ -209,6 +209,15 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At || slices.ContainsFunc(l.cmd.Packages, isTarget) ||
 		l.cmd.Root != nil && slices.ContainsFunc(l.cmd.Root.Dirs, isTarget)
 	if d, err := l.detach(dir, readOnly); err == nil {
+		if m.Hidden && l.setting() == pidone.Built {
+			// The helper has no right to make that overlay any more.
+			l.opened = append(l.opened, d)
+			if hidden, err := hide(d); err == nil {
+				d = hidden
+			} else if d, err = l.detach(dir, readOnly); err != nil {
+				return unavailable("the directory for "+target+" cannot be mounted", "", err)
+			}
+		}
 		m.Kind = pidone.Detached
 		l.opened = append(l.opened, d)
 		l.files = append(l.files, d)

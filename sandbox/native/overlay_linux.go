@@ -122,22 +122,45 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	}
 	// Without redirects, copies of metadata alone and an index, the upper layer by itself says what changed.
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
-	layers := func() (err error) {
-		mount, err = newMount("overlay", [][2]string{
-			{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
-			{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
-			{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
-		})
+	mount, err = newOverlay([][2]string{
+		{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
+		{"upperdir", base + "/upper"}, {"workdir", base + "/work"},
+		{"redirect_dir", "off"}, {"metacopy", "off"}, {"index", "off"},
+	}, lower, own)
+	return mount, upper, err
+}
+
+// hide returns a detached mount that shows a directory and not where it is on the host, which the mounts of a
+// directory itself do in mountinfo.
+func hide(dir *os.File) (mount *os.File, err error) {
+	// An overlay without an upper layer needs at least two lower ones.
+	empty, err := newMount("tmpfs", [][2]string{{"size", "4k"}, {"nr_inodes", "1"}, {"mode", "0555"}})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, empty.Close()) }()
+	const fds = "/proc/self/fd/"
+	return newOverlay([][2]string{
+		{"lowerdir", fds + strconv.Itoa(int(dir.Fd())) + ":" + fds + strconv.Itoa(int(empty.Fd()))},
+		{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"},
+	}, dir, empty)
+}
+
+// newOverlay makes an overlay of detached mounts, which options name by their descriptors. They cannot be
+// attached elsewhere afterwards.
+func newOverlay(options [][2]string, layers ...*os.File) (mount *os.File, err error) {
+	try := func() (err error) {
+		mount, err = newMount("overlay", options)
 		return err
 	}
 	if !mustAttach.Load() {
-		err = layers()
+		err = try()
 	}
 	if mustAttach.Load() || errors.Is(err, unix.EINVAL) {
-		err = attached(layers, lower, own)
+		err = attached(try, layers...)
 		mustAttach.CompareAndSwap(false, err == nil)
 	}
-	return mount, upper, err
+	return mount, err
 }
 
 // mustAttach is set once the kernel has made an overlay of attached mounts only: it logs each refusal.

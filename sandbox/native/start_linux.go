@@ -86,7 +86,7 @@ func (l *launch) start() (_ *child, err error) {
 		Env: pidone.Environ("1"),
 	}
 	if b := l.runner.builder; b != nil {
-		l.spec.Setting = b.Setting()
+		l.spec.Setting = l.setting()
 		plan := &Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}
 		if command, err = b.Build(plan); err != nil {
 			return nil, err
@@ -104,6 +104,14 @@ func (l *launch) start() (_ *child, err error) {
 		return nil, startError(err)
 	}
 	return &child{proc: proc, stdin: l.ours[0], stdout: l.ours[1], stderr: l.ours[2], control: l.ours[3]}, nil
+}
+
+// setting returns what is there when the helper starts.
+func (l *launch) setting() pidone.Setting {
+	if l.runner == nil || l.runner.builder == nil {
+		return pidone.Bare
+	}
+	return l.runner.builder.Setting()
 }
 
 // attributes are the helper's namespaces, its user in them, and the rights that it keeps until it drops
