@@ -239,6 +239,9 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 		return err
 	}
 	own := cmd.Flags()
+	if flag := own.Lookup("workspace"); flag != nil && flag.Changed {
+		a.Workspace = flag.Value.String()
+	}
 	if names := cmd.Annotations[configures]; names != "" {
 		own = pflag.NewFlagSet("", pflag.ContinueOnError)
 		own.AddFlagSet(cmd.InheritedFlags())

@@ -86,11 +86,11 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		find = s.cfg.Environments.Finder(name, find)
 	}
 	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
-	if err != nil {
+	if _, refused := errors.AsType[*packages.Refusal](err); refused {
 		return nil, environmentError(err)
 	}
-	if interpreter == nil {
-		return nil, interpreterNotFound.because(nil, "{runtime}", string(info.Runtime))
+	if err != nil || interpreter == nil {
+		return nil, interpreterNotFound.because(err, "{runtime}", string(info.Runtime))
 	}
 	c := &command{secrets: r.secrets}
 	c.Interpreter, c.Limits = interpreter, s.limits(r.in.Timeout, r.grant.Entry)

@@ -157,8 +157,8 @@ var (
 	runtimeNotOnStdin = failure{CodeUnsupportedRuntime,
 		"the script cannot be run on standard input: {problem}",
 		"the operator can leave execution out of the script's entry"}
-	interpreterNotFound = failure{CodeInterpreterNotFound, "{runtime} is not installed where the server runs",
-		"the operator can install {runtime} on the server's PATH and restart it"}
+	interpreterNotFound = failure{CodeInterpreterNotFound, "there is no {runtime} that this script can use",
+		"the operator can see why with `skillsd doctor`, install {runtime} and restart the server"}
 
 	cwdDenied           = failure{CodeCwdDenied, "cwd {cwd}: {reason}", "{remedy}"}
 	cwdWithoutWorkspace = failure{CodeCwdDenied,

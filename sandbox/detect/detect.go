@@ -110,7 +110,8 @@ type Options struct {
 
 	// Path lists the directories, as in PATH, in which the programs of backends are looked for, before
 	// /usr/bin, /usr/local/bin and /bin.
-	Path string
+	Path     string
+	Writable []Writable // what leads through them is not searched
 }
 
 // A Report is what was found of one backend, for the operator. It is not shown to clients.
@@ -225,9 +226,9 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 // is neither root nor this process's user.
 func (o *Options) program(name string) (string, error) {
 	var refused error
-	for _, dir := range searchPath(o.Path) {
+	for _, dir := range outside(searchPath(o.Path), o.Writable) {
 		path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
-		if err != nil || !isExecutable(path) {
+		if err != nil || !isExecutable(path) || leadsThrough(filepath.Join(dir, name), o.Writable) {
 			continue
 		}
 		if err = errors.Join(trusted(path), ownOrRoots(path)); err == nil {

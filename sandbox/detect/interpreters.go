@@ -33,11 +33,12 @@ type Finder struct {
 	// before the first Find.
 	UIDs native.UIDs
 
-	dirs    []string
-	home    string // for shims, which look there for the version they stand for
-	private private
-	named   map[string]string  // paths, by name
-	known   map[string]*answer // by name
+	dirs     []string
+	home     string // for shims, which look there for the version they stand for
+	private  private
+	writable []Writable
+	named    map[string]string  // paths, by name
+	known    map[string]*answer // by name
 
 	mu     sync.Mutex
 	onHost map[string]*answer // by name and directories
@@ -74,8 +75,7 @@ func Interpreters(path string) *Finder {
 func (f *Finder) Keep(dirs ...string) { f.private.others = append(f.private.others, resolved(dirs)...) }
 
 // Name makes the program at path the interpreter called name: no other is looked for. It must be called
-// before
-// the first Find.
+// before the first Find.
 func (f *Finder) Name(name, path string) { f.named[name] = path }
 
 // Find returns the interpreter called name, one of [script.Interpreters], or nil if it is not installed. The
@@ -123,10 +123,10 @@ func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*s
 	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
 		in, err := firstIn(dirs, name, func(path string) (*sandbox.Interpreter, error) {
 			in := &sandbox.Interpreter{Name: name, Path: path}
-			if err := trusted(path); err != nil {
+			err := errors.Join(f.unwritten(path), trusted(path))
+			if err != nil {
 				return nil, err
 			}
-			var err error
 			if in.Digest, err = digest(path); err == nil {
 				in.Version = f.version(ctx, in, path)
 			}
@@ -178,6 +178,9 @@ func firstIn(
 
 // resolve finds out what a file is that has an interpreter's name.
 func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Interpreter, error) {
+	if err := f.unwritten(path); err != nil {
+		return nil, err
+	}
 	if root := venvOf(name, path); root != "" {
 		return f.inVenv(ctx, name, path, root)
 	}
@@ -220,6 +223,9 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 		return fmt.Errorf("ask for its directories: %w", err)
 	}
 	lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+	if err := f.unwritten(lines[0]); err != nil {
+		return err
+	}
 	if root := venvOf(in.Name, lines[0]); filepath.IsAbs(lines[0]) && root != "" {
 		found, err := f.inVenv(ctx, in.Name, lines[0], root)
 		if err == nil {
@@ -253,6 +259,9 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 	slices.Sort(dirs) // a directory comes before those inside it
 	for _, d := range dirs {
+		if err := f.unwritten(d); err != nil {
+			return err
+		}
 		real, err := filepath.EvalSymlinks(d)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -26,6 +27,14 @@ func ownOrRoots(path string) error {
 		return errors.New("belongs to another user")
 	}
 	return nil
+}
+
+// uidOf returns the owner of a file, -1 if that is not known.
+func uidOf(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
 }
 
 // asOwner prepares cmd, whose program the path found led to, and returns the search path and the home for

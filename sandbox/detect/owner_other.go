@@ -3,6 +3,7 @@
 package detect
 
 import (
+	"io/fs"
 	"os/exec"
 
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -10,6 +11,9 @@ import (
 
 // ownOrRoots allows every program: this system starts none.
 func ownOrRoots(string) error { return nil }
+
+// uidOf returns -1: owners are not numbers everywhere.
+func uidOf(fs.FileInfo) int { return -1 }
 
 // asOwner leaves programs to the process's own user: this system's owners are not examined.
 func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, string, error) {

@@ -69,6 +69,9 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	if err := f.mount(in, root); err != nil {
 		return nil, err
 	}
+	if err := ownModules(root); err != nil {
+		return nil, err
+	}
 	if in.Links, err = f.links(in, home); err != nil {
 		return nil, err
 	}
@@ -78,6 +81,45 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	in.Venv = &sandbox.Venv{Dir: root, Base: base.Path}
 	in.Venv.Packages, in.Venv.Elsewhere = packagesOf(root, in.Mounts)
 	return in, nil
+}
+
+// maxVenvFiles is how many files and directories of a virtual environment are looked at.
+const maxVenvFiles = 500_000
+
+// ownModules refuses a virtual environment in which others than its owner may put or change modules, or which
+// belongs to somebody whose programs this process would not start.
+func ownModules(root string) error {
+	if err := ownOrRoots(root); err != nil && os.Geteuid() != 0 {
+		return err
+	}
+	top, err := os.Stat(root)
+	if err != nil {
+		return err
+	}
+	left := maxVenvFiles
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if left--; left < 0 {
+			return fmt.Errorf("has more than %d files", maxVenvFiles)
+		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			return nil // what it leads to is seen only below a directory that is looked at
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		switch owner := uidOf(info); {
+		case info.Mode()&0o022 != 0:
+			return fmt.Errorf("%s in it is writable by its group or by everyone (chmod -R go-w)", rel)
+		case owner != 0 && owner != uidOf(top):
+			return fmt.Errorf("%s in it belongs to another user", rel)
+		}
+		return nil
+	})
 }
 
 // venvHome returns the directory of the Python that a virtual environment was made from.

@@ -1,14 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills"
@@ -27,6 +30,7 @@ type Process struct {
 	File      string // --config
 	State     string // --state
 	Artifacts string // --artifact-root
+	Workspace string // --workspace, if it was given
 
 	Cfg Configuration // set by Load
 
@@ -150,7 +154,53 @@ func (p *Process) Interpreters(private ...string) *detect.Finder {
 		}
 	}
 	finder.Keep(p.OwnPaths(private...)...)
+	finder.Writable(p.Writable()...)
 	return finder
+}
+
+// Writable returns the workspace of the process, else of environment or configuration, if scripts may write
+// there. A program that a script could have written is not started.
+func (p *Process) Writable() []detect.Writable {
+	text := p.Cfg.Keys.Workspace
+	for _, option := range Table() {
+		if option.Flag != "workspace" {
+			continue
+		}
+		if set, _ := p.Env(option.Env()); set != "" {
+			text = set
+		}
+	}
+	text = cmp.Or(p.Workspace, text)
+	dir, mode := SplitWorkspace(text)
+	dir, err := filepath.Abs(dir)
+	if mode == sandbox.WorkspaceRO || text == "" || err != nil {
+		return nil
+	}
+	return []detect.Writable{{Dir: dir, ReadOnly: p.ProgramDirs(dir)}}
+}
+
+// ProgramDirs returns the directories of a workspace in which the server looks for programs.
+func (p *Process) ProgramDirs(workspace string) []string {
+	path, _ := p.Env("PATH")
+	var named []string
+	for _, in := range script.Interpreters() {
+		if program := p.Cfg.Keys.Interpreters[InterpreterKey(in.Runtime)]; program != "" {
+			named = append(named, program)
+		}
+	}
+	return detect.ProgramDirs(workspace, path, named)
+}
+
+// SplitWorkspace returns the parts of a value of --workspace. There may be a mode without a directory.
+func SplitWorkspace(workspace string) (dir string, mode sandbox.WorkspaceMode) {
+	// The name of a directory may contain colons, so only a known mode is cut off.
+	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
+		sandbox.WorkspaceRW} {
+		if rest, ok := strings.CutSuffix(workspace, ":"+string(known)); ok {
+			return rest, known
+		}
+	}
+	return workspace, sandbox.WorkspaceRO
 }
 
 // OwnPaths returns the paths of the state, the records and the configuration, and the given files. No script

@@ -239,7 +239,8 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	if err != nil {
 		uids = native.DefaultUIDs() // the checks of serve report it
 	}
-	opts := &detect.Options{Path: path, Native: &native.Options{UIDs: uids}}
+	opts := &detect.Options{Path: path, Writable: o.Process.Writable(),
+		Native: &native.Options{UIDs: uids}}
 	checks := backendChecks(detect.Survey(ctx, opts), o.Serve.Sandbox)
 	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, opts)
 	switch {

@@ -63,7 +63,7 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	runner, _, err := detect.Select(ctx, want,
-		&detect.Options{Path: path, Native: &native.Options{UIDs: uids}})
+		&detect.Options{Path: path, Writable: c.Process.Writable(), Native: &native.Options{UIDs: uids}})
 	if err != nil {
 		return nil, nil, errors.Join(exit.Errorf(exit.Failure, "see `skillsd doctor`",
 			"packages are resolved in a sandbox, and there is none: %w", err), store.Close())

@@ -223,7 +223,7 @@ func (l *Looker) choose(ctx context.Context) error {
 	}
 	path, _ := l.Process.Env("PATH")
 	l.runner, _, err = detect.Select(ctx, want,
-		&detect.Options{Path: path, Native: &native.Options{UIDs: uids}})
+		&detect.Options{Path: path, Writable: l.Process.Writable(), Native: &native.Options{UIDs: uids}})
 	return err
 }
 

@@ -17,7 +17,9 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -75,7 +77,7 @@ func (p *Plan) findPlaces() (err error) {
 		return err
 	}
 	if p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
-		o.Roots.Allowed); err != nil {
+		slices.Concat(o.Roots.Allowed, o.Process.ProgramDirs(p.WorkspacePath))); err != nil {
 		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
 			"--workspace %s: %w", p.WorkspacePath, err)
 	}
@@ -93,13 +95,14 @@ func (p *Plan) findPlaces() (err error) {
 		return exit.Usagef("give --workspace DIR instead",
 			"--workspace-from-client has no effect over HTTP, where clients work elsewhere")
 	}
-	_, mode := o.workspaceMode()
+	_, mode := config.SplitWorkspace(o.Workspace)
 	own := p.ownPaths()
 	for _, dir := range searched {
 		own = append(own, dir.path)
 	}
 	p.fromClient = (&clientWorkspaces{
 		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: own, mode: mode,
+		programs: o.programs(), programDirs: o.Process.ProgramDirs,
 		owner: p.Workspace.Owner,
 		known: map[string]string{},
 	}).open
@@ -126,6 +129,29 @@ func (o *Options) searched() (dirs []place, err error) {
 	return dirs, nil
 }
 
+// programs returns the paths of programs that the server may start, and the directories in which it looks for
+// them.
+func (o *Options) programs() (paths []string) {
+	text, _ := o.Process.Env("PATH")
+	var names []string
+	for _, in := range script.Interpreters() {
+		names = append(names, string(in.Runtime))
+		if named := o.Process.Cfg.Keys.Interpreters[config.InterpreterKey(in.Runtime)]; named != "" {
+			paths = append(paths, named)
+		}
+	}
+	for _, dir := range filepath.SplitList(text) {
+		paths = append(paths, dir)
+		for _, name := range append(names, detect.Names()...) {
+			program := filepath.Join(dir, name)
+			if _, err := os.Lstat(program); err == nil && filepath.IsAbs(dir) {
+				paths = append(paths, program)
+			}
+		}
+	}
+	return paths
+}
+
 func (p *Plan) ownPaths() []string {
 	paths := make([]string, len(p.own))
 	for i, own := range p.own {
@@ -134,24 +160,12 @@ func (p *Plan) ownPaths() []string {
 	return paths
 }
 
-// workspaceMode returns the parts of --workspace. There may be a mode without a directory.
-func (o *Options) workspaceMode() (dir string, mode sandbox.WorkspaceMode) {
-	// The name of a directory may contain colons, so only a known mode is cut off.
-	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
-		sandbox.WorkspaceRW} {
-		if rest, ok := strings.CutSuffix(o.Workspace, ":"+string(known)); ok {
-			return rest, known
-		}
-	}
-	return o.Workspace, sandbox.WorkspaceRO
-}
-
 // openWorkspace opens the granted workspace. The caller closes the handle.
 func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error) {
 	if o.Workspace == "" {
 		return ws, "", nil
 	}
-	dir, mode := o.workspaceMode()
+	dir, mode := config.SplitWorkspace(o.Workspace)
 	if dir == "" {
 		if !o.FromClient {
 			return ws, "", exit.Usagef("give DIR"+o.Workspace+", or --workspace-from-client as well",
@@ -230,10 +244,11 @@ func (e *servedError) Error() string { return "the skills root " + e.root + ": "
 func (e *servedError) Unwrap() error { return e.why }
 
 // servedBelow returns the directories below a workspace at dir that scripts may only read although they
-// write the rest: skills roots, and the directories that links in them may lead to.
+// write the rest: skills roots, and others that are given: those to which links in roots may lead, and those
+// of programs that the server starts.
 //
 // Errors: *servedError if a sandbox cannot keep scripts from changing what is served.
-func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, allowed []string) ([]string, error) {
+func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others []string) ([]string, error) {
 	if dir == "" || ws.Mode == sandbox.WorkspaceRO {
 		return nil, nil
 	}
@@ -264,7 +279,7 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, allowed 
 		}
 		below = append(below, filepath.ToSlash(rel))
 	}
-	for _, place := range allowed {
+	for _, place := range others {
 		rel, err := filepath.Rel(dir, config.Resolved(place))
 		if err == nil && rel != "." && filepath.IsLocal(rel) && config.IsDir(place) {
 			below = append(below, filepath.ToSlash(rel))
@@ -310,6 +325,7 @@ var (
 	errMoved       = errors.New("its path leads elsewhere than when it was first named")
 	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
 	errHoldsConfig = errors.New("scripts could write the configuration of the server")
+	errPrograms    = errors.New("scripts could write programs that the server starts")
 	errHoldsSkills = errors.New("scripts could write the skills that are served from there")
 	errLinked      = errors.New("a link in it leads to skills that are served, and scripts could " +
 		"replace the link")
@@ -322,12 +338,15 @@ var (
 
 // clientWorkspaces opens directories that the client names, when the operator lets it.
 type clientWorkspaces struct {
-	roots   []skills.Root
-	allowed []string // where links in the roots may lead
-	own     []string // state and records
-	config  string   // where a configuration is or would be looked for; empty: nowhere
-	mode    sandbox.WorkspaceMode
-	owner   sandbox.Owner // whoever's directory the client names
+	roots    []skills.Root
+	allowed  []string // where links in the roots may lead
+	own      []string // state and records
+	programs []string // that the server may start, and where it looks for them
+	// programDirs returns those of the directories that scripts may only read instead.
+	programDirs func(workspace string) []string
+	config      string // where a configuration is or would be looked for; empty: nowhere
+	mode        sandbox.WorkspaceMode
+	owner       sandbox.Owner // whoever's directory the client names
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
@@ -370,7 +389,8 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	if ws.Dir, err = root.Open("."); err != nil {
 		return ws, errNoDirectory
 	}
-	if ws.ReadOnly, err = servedBelow(real, ws, c.roots, c.allowed); err != nil {
+	if ws.ReadOnly, err = servedBelow(real, ws, c.roots,
+		slices.Concat(c.allowed, c.programDirs(real))); err != nil {
 		return ws, errors.Join(cmp.Or(errors.Unwrap(err), errNoDirectory), ws.Dir.Close())
 	}
 	return ws, nil
@@ -405,6 +425,10 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 	// Scripts cannot change the configuration or the skills through a read-only workspace.
 	if mode != sandbox.WorkspaceRO && c.config != "" && holds(dir, info, c.config) {
 		return errHoldsConfig
+	}
+	writable := detect.Writable{Dir: dir, ReadOnly: c.programDirs(dir)}
+	if mode != sandbox.WorkspaceRO && slices.ContainsFunc(c.programs, writable.LeadsThrough) {
+		return errPrograms
 	}
 	for _, root := range c.roots {
 		if liesIn(dir, root.Dir) {

@@ -237,6 +237,11 @@ func (p *Plan) Open() (err error) {
 		done: make(chan struct{}), uids: p.uids,
 	}
 	p.Detection.interpreters.UIDs = p.uids
+	if p.Workspace.Dir != nil && p.Workspace.Mode != sandbox.WorkspaceRO {
+		p.Detection.writable = []detect.Writable{{Dir: p.WorkspacePath,
+			ReadOnly: o.Process.ProgramDirs(p.WorkspacePath)}}
+		p.Detection.interpreters.Writable(p.Detection.writable...)
+	}
 	if p.usesEnvironments() {
 		if p.environments, err = environment.Open(config.EnvironmentsDir(state)); err != nil {
 			return errors.Join(exit.Place("state directory", "--state", err), p.Records.Close(),
@@ -390,6 +395,7 @@ type detection struct {
 	interpreters *detect.Finder
 	want, path   string
 	uids         native.UIDs
+	writable     []detect.Writable
 	stop         context.CancelFunc // nil before Start
 	done         chan struct{}
 	backend      sandbox.Runner
@@ -403,7 +409,7 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 	go func() {
 		defer close(d.done)
 		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{
-			Path: d.path, Native: &native.Options{UIDs: d.uids},
+			Path: d.path, Writable: d.writable, Native: &native.Options{UIDs: d.uids},
 		})
 		switch {
 		case ctx.Err() != nil:

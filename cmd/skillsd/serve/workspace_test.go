@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -31,7 +33,7 @@ func places(t *testing.T, names ...string) string {
 
 func TestClientWorkspaces(t *testing.T) {
 	base := places(t, "work/sub", "project/.agents/skills/demo", "home/state/sessions", "records",
-		"conf/skillsd", "linked", "elsewhere")
+		"conf/skillsd", "linked", "elsewhere", "tools/.venv/bin", "more")
 	for link, target := range map[string]string{"link": "work", "to-state": "home/state",
 		"linked/skills": "elsewhere"} {
 		if err := os.Symlink(filepath.Join(base, target), filepath.Join(base, link)); err != nil {
@@ -63,6 +65,10 @@ func TestClientWorkspaces(t *testing.T) {
 		{"conf", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
 		{"conf", sandbox.WorkspaceRW, false, errHoldsConfig, ""},
 		{"conf", sandbox.WorkspaceRW, true, nil, sandbox.WorkspaceRO},
+		{"tools", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW}, // scripts may only read .venv
+		{"tools/.venv", sandbox.WorkspaceRW, false, nil, sandbox.WorkspaceRW},
+		{"more", sandbox.WorkspaceRO, false, nil, sandbox.WorkspaceRO},
+		{"more", sandbox.WorkspaceRW, false, errPrograms, ""}, // a script could make the directory
 		{"home", sandbox.WorkspaceRO, false, errOwnState, ""},
 		{"home/state", sandbox.WorkspaceRO, false, errOwnState, ""},
 		{"home/state/sessions", sandbox.WorkspaceRO, false, errOwnState, ""},
@@ -76,7 +82,11 @@ func TestClientWorkspaces(t *testing.T) {
 			c := &clientWorkspaces{config: filepath.Join(base, "conf/skillsd/config.yaml"),
 				roots: []skills.Root{{Dir: filepath.Join(base, "project/.agents/skills")},
 					{Dir: filepath.Join(base, "linked/skills")}},
-				own:  []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")},
+				own:      []string{filepath.Join(base, "home/state"), filepath.Join(base, "records")},
+				programs: []string{filepath.Join(base, "tools/.venv/bin"), filepath.Join(base, "more/bin")},
+				programDirs: func(workspace string) []string {
+					return detect.ProgramDirs(workspace, filepath.Join(base, "tools/.venv/bin"), nil)
+				},
 				mode: tt.mode, known: map[string]string{}}
 			ws, err := c.open(session.ClientDir{Path: filepath.Join(base, tt.name), ReadOnly: tt.readOnly})
 			if !errors.Is(err, tt.want) {
@@ -91,9 +101,12 @@ func TestClientWorkspaces(t *testing.T) {
 			if err != nil || wantErr != nil || !os.SameFile(info, want) || ws.Mode != tt.got {
 				t.Errorf("opened %v as %s: %v, %v", info, ws.Mode, err, wantErr)
 			}
-			if keeps := slices.Equal(ws.ReadOnly, []string{".agents/skills"}); keeps !=
-				(tt.name == "project" && ws.Mode != sandbox.WorkspaceRO) {
-				t.Errorf("keeps %q read-only", ws.ReadOnly)
+			keeps := map[string]string{"project": ".agents/skills", "tools": ".venv", "tools/.venv": "bin"}[tt.name]
+			if ws.Mode == sandbox.WorkspaceRO {
+				keeps = ""
+			}
+			if strings.Join(ws.ReadOnly, " ") != keeps {
+				t.Errorf("keeps %q read-only, want %q", ws.ReadOnly, keeps)
 			}
 		})
 	}
@@ -105,7 +118,7 @@ func TestClientWorkspaceRedirected(t *testing.T) {
 	if err := os.Symlink(filepath.Join(base, "a"), link); err != nil {
 		t.Skipf("missing capability: symbolic links: %v", err)
 	}
-	c := &clientWorkspaces{own: []string{filepath.Join(base, "state")}, mode: sandbox.WorkspaceRO,
+	c := &clientWorkspaces{programDirs: func(string) []string { return nil }, own: []string{filepath.Join(base, "state")}, mode: sandbox.WorkspaceRO,
 		known: map[string]string{}}
 	named := session.ClientDir{Path: filepath.Join(link, "sub")}
 	for range 2 {
