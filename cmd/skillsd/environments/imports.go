@@ -34,6 +34,7 @@ type Imports struct {
 	Python      string   // versions of Python that the script asks for; empty: the interpreter is one
 
 	version string // of the interpreter
+	ownRoot bool   // the environment has a root file system of its own
 }
 
 // A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox that
@@ -178,7 +179,7 @@ func (l *Looker) python(
 			return nil, err
 		}
 		defer closeGiven()
-		cmd.Interpreter, cmd.Packages = given.Interpreter, given.Mounts
+		cmd.Interpreter, cmd.Packages, found.ownRoot = given.Interpreter, given.Mounts, given.Root != nil
 	}
 	dir, err := os.MkdirTemp("", "skillsd-imports-")
 	if err != nil {
@@ -265,6 +266,19 @@ func (i *Imports) Missing() (needs []imports.Need) {
 	return needs
 }
 
+// unloadable returns the modules that are there and cannot be loaded, and the libraries that they need.
+func (i *Imports) unloadable() (modules, libraries []string) {
+	if i != nil {
+		for _, n := range i.Needs {
+			if n.Unloadable() {
+				modules, libraries = append(modules, n.Name), append(libraries, n.Libraries...)
+			}
+		}
+	}
+	slices.Sort(libraries)
+	return modules, slices.Compact(libraries)
+}
+
 // Text says what is missing, in one line; empty: nothing.
 //
 // It may be called for nil.
@@ -279,6 +293,16 @@ func (i *Imports) Text() string {
 	python := ""
 	if i != nil && i.Python != "" {
 		python = "asks for Python " + i.Python + ", and " + i.Interpreter + " is " + i.version
+	}
+	loads, libraries := i.unloadable()
+	if len(loads) > 0 {
+		loaded := "imports " + strings.Join(loads, ", ") + ", which needs "
+		if len(libraries) == 1 {
+			loaded += "a shared library that is"
+		} else {
+			loaded += "shared libraries that are"
+		}
+		python = strings.Trim(python+"; "+loaded+" not there: "+strings.Join(libraries, ", "), "; ")
 	}
 	if len(names) == 0 {
 		return python
@@ -332,6 +356,15 @@ func (i *Imports) Hint() string {
 			"`skillsd help " +
 			"packages`"
 	}
+	_, libraries := i.unloadable()
+	switch {
+	case len(i.Missing()) > 0 || len(libraries) == 0:
+	case i.ownRoot:
+		return "make the root file system again with a package that has " + strings.Join(libraries, ", ")
+	default:
+		return "install the package of your distribution that has " + strings.Join(libraries, ", ") +
+			", or another package of the module that brings it along"
+	}
 	if len(asked) == 0 {
 		return "packages come from `skillsd env add`; see `skillsd help packages`"
 	}
@@ -345,7 +378,7 @@ func (i *Imports) Rows() []report.ImportRow {
 	if i != nil {
 		for _, n := range i.Needs {
 			rows = append(rows, report.ImportRow{Module: n.Name, Kind: string(n.Kind), There: n.There,
-				Package: n.Spec, Source: string(n.Source)})
+				Libraries: n.Libraries, Package: n.Spec, Source: string(n.Source)})
 		}
 	}
 	return rows

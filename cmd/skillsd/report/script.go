@@ -48,11 +48,15 @@ type ImportRow struct {
 	There   bool   `json:"there"`             // the script finds it
 	Package string `json:"package,omitempty"` // that has it, as far as one is known
 	Source  string `json:"source,omitempty"`  // of the package's name
+
+	Libraries []string `json:"libraries,omitempty"` // shared libraries of it that are not there
 }
 
 // text says where a module comes from.
 func (r *ImportRow) text() string {
 	switch {
+	case r.There && len(r.Libraries) > 0:
+		return r.Module + ": needs " + strings.Join(r.Libraries, ", ") + ", which is not there"
 	case r.There:
 		return r.Module
 	case r.Package == "":
@@ -211,7 +215,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 	for _, row := range f.Imports {
 		if text := row.text(); row.Kind == "hard" || row.Kind == "required" {
 			fact("imports", text)
-		} else if !row.There {
+		} else if !row.There || len(row.Libraries) > 0 {
 			fact("imports", text+" (only a part of the script needs it)")
 		}
 	}

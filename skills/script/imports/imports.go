@@ -16,6 +16,7 @@ import (
 	_ "embed" // the program
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/skillsd/skillsd/skills/pattern"
 )
@@ -36,10 +37,20 @@ type Module struct {
 	Name  string `json:"name"`
 	Kind  Kind   `json:"kind"`
 	There bool   `json:"there"` // the interpreter finds it
+
+	// Libraries are shared libraries that the module needs to be loaded, as its file says, and that a script
+	// would not find. A library that a module loads later is not among them.
+	Libraries []string `json:"libraries"`
 }
 
 // Needed reports whether the script does not run without the module, which is not there.
-func (m *Module) Needed() bool { return !m.There && (m.Kind == Hard || m.Kind == Required) }
+func (m *Module) Needed() bool { return !m.There && m.certain() }
+
+// Unloadable reports whether the script does not run without the module, which is there and cannot be loaded
+// without its Libraries.
+func (m *Module) Unloadable() bool { return m.There && len(m.Libraries) > 0 && m.certain() }
+
+func (m *Module) certain() bool { return m.Kind == Hard || m.Kind == Required }
 
 //go:embed python.py
 var pythonProgram string
@@ -61,10 +72,13 @@ func Python(interpreter string, scripts []string, files map[string][]byte) (argv
 	return []string{interpreter, "-I", "-B", "-c", pythonProgram}, stdin, err
 }
 
-// maxModules bounds the modules of one script.
-const maxModules = 200
+// maxModules bounds the modules of one script, maxLibraries the libraries of one module.
+const maxModules, maxLibraries = 200, 5
 
-var moduleName = pattern.New(`^[A-Za-z_]\w{0,79}$`)
+var (
+	moduleName  = pattern.New(`^[A-Za-z_]\w{0,79}$`)
+	libraryName = pattern.New(`^\w[\w.+-]{0,79}\.so(\.[0-9]{1,8}){0,4}$`)
+)
 
 // ParsePython reads what the command of Python wrote: the modules of each of n scripts.
 func ParsePython(stdout []byte, n int) ([][]Module, error) {
@@ -85,6 +99,10 @@ func ParsePython(stdout []byte, n int) ([][]Module, error) {
 			}
 			// Names in other letters exist, and no package that is known has one.
 			if moduleName().MatchString(m.Name) && len(kept) < maxModules {
+				m.Libraries = slices.DeleteFunc(m.Libraries, func(name string) bool {
+					return !libraryName().MatchString(name)
+				})
+				m.Libraries = m.Libraries[:min(len(m.Libraries), maxLibraries)]
 				kept = append(kept, m)
 			}
 		}

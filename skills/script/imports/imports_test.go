@@ -90,8 +90,9 @@ func TestParsePythonRefuses(t *testing.T) {
 			t.Errorf("%s is accepted", out)
 		}
 	}
-	got, err := imports.ParsePython([]byte(`[[{"name":"a; rm","kind":"hard"},{"name":"b","kind":"hard"}]]`), 1)
-	if err != nil || len(got[0]) != 1 || got[0][0].Name != "b" {
+	got, err := imports.ParsePython([]byte(`[[{"name":"a; rm","kind":"hard"},
+		{"name":"b","kind":"hard","libraries":["libx.so.1","../libx.so","lib x.so","libx.so.1; rm"]}]]`), 1)
+	if err != nil || len(got[0]) != 1 || got[0][0].Name != "b" || !slices.Equal(got[0][0].Libraries, []string{"libx.so.1"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

@@ -2,7 +2,7 @@
 import sys
 
 sys.path[:] = [p for p in sys.path if p]
-import ast, base64, importlib.util, json, warnings
+import ast, base64, glob, importlib.machinery, importlib.util, json, os, struct, warnings
 
 warnings.simplefilter("ignore")
 HARD, REQUIRED, GUARDED, LAZY = range(4)
@@ -50,6 +50,126 @@ def truth(test, main):
     return None
 
 
+def dynamic(path):
+    """Returns the names of the shared libraries that a file needs, and the directories that it names itself."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":  # of 64 bits, the least first
+            return [], []
+        at, (size, count) = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<HH", head, 54)
+        file.seek(at)
+        table = file.read(size * count)
+        parts = [struct.unpack_from("<IIQQQQ", table, size * i) for i in range(count)]
+        entries = []
+        for kind, _, offset, _, _, length in parts:
+            if kind == 2:
+                file.seek(offset)
+                data = file.read(min(length, 1 << 16))
+                entries = list(struct.iter_unpack("<qQ", data[:len(data) // 16 * 16]))
+        where = dict(entries)
+        if 5 not in where:
+            return [], []
+        start = [where[5] - at + offset for kind, _, offset, at, _, length in parts
+                 if kind == 1 and at <= where[5] < at + length][0]
+        file.seek(start)
+        strings = file.read(min(where.get(10, 0), 1 << 22))
+    texts = [(tag, strings[value:strings.index(b"\0", value)].decode())
+             for tag, value in entries if tag in (1, 15, 29)]
+    here = os.path.dirname(path)
+    dirs = [name.replace("${ORIGIN}", here).replace("$ORIGIN", here)
+            for tag, text in texts if tag != 1 for name in text.split(":") if name]
+    return [text for tag, text in texts if tag == 1], dirs
+
+
+class Libraries:
+    """The shared libraries that a program finds here."""
+
+    def __init__(self):
+        dirs = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", sys.base_prefix + "/lib"]
+        self.known = {os.path.basename(path) for d in dirs + ["/usr/lib/*-linux-*", "/lib/*-linux-*"]
+                      for path in glob.glob(d + "/*.so*")}
+        for path, separator in (("/etc/ld.so.cache", b"\0"), ("/proc/self/maps", None)):
+            try:
+                with open(path, "rb") as file:
+                    names = file.read().split(separator)
+            except OSError:
+                continue
+            self.known.update(os.fsdecode(os.path.basename(name)) for name in names
+                              if name.startswith(b"/") and os.path.exists(name))
+        self.packages = None
+
+    def missing(self, path, seen):
+        """Returns the libraries that a file needs, itself or by another, and that are nowhere."""
+        found = set()
+        try:
+            names, dirs = dynamic(path)
+        except Exception:  # of a file that is not whole
+            return found
+        for name in names:
+            if name in self.known or name in seen or "/" in name:
+                continue
+            seen.add(name)
+            inside = [d + "/" + name for d in dirs if os.path.exists(d + "/" + name)]
+            if inside:
+                found |= self.missing(inside[0], seen) if len(seen) < 500 else set()
+            elif name not in self.in_packages():
+                found.add(name)
+        return found
+
+    def in_packages(self):
+        """Returns the libraries of all packages, which may load them before others that need them."""
+        if self.packages is None:
+            self.packages = {name for top in sys.path if os.path.isdir(top) for _, _, names in os.walk(top)
+                             for name in names if ".so" in name}
+        return self.packages
+
+
+def loads(path, package):
+    """Returns the modules, by their whole names, that a source of a package certainly imports."""
+    try:
+        with open(path, "rb") as file:
+            nodes = ast.parse(file.read(1 << 20)).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in nodes:  # which grows
+        if isinstance(node, TRIES):
+            if any(isinstance(n, ast.Raise) for handler in node.handlers for n in ast.walk(handler)):
+                nodes.extend(node.body)
+        elif isinstance(node, ast.If):
+            value = truth(node.test, False)
+            nodes.extend((node.body if value is not False else []) + (node.orelse if not value else []))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level <= package.count(".") + 1:
+            parts = package.split(".")[:len(package.split(".")) + 1 - node.level] if node.level else []
+            module = ".".join(parts + ([node.module] if node.module else []))
+            yield module
+            yield from (module + "." + alias.name for alias in node.names)
+
+
+def natives(spec, names):
+    """Returns the native modules that imports of modules in a package load, as far as they are its own."""
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    if spec.origin and spec.origin.endswith(tuple(suffixes)):
+        return {spec.origin}
+    found, wanted = set(), [spec.name, spec.name + "." + spec.name] + names
+    files = (name for top in spec.submodule_search_locations or () for _, _, names in os.walk(top) for name in names)
+    if not any(name.endswith(tuple(suffixes)) for name in files):
+        return found
+    for name in wanted:  # which grows
+        path = name.split(".")[1:]
+        for top in spec.submodule_search_locations or ():
+            at = "/".join([top] + path)
+            native = [at + suffix for suffix in suffixes if path and os.path.exists(at + suffix)]
+            found.update(native[:1])
+            for source, package in ((at + "/__init__.py", name), (at + ".py", name.rpartition(".")[0])):
+                if not native and os.path.exists(source):
+                    wanted += [n for n in loads(source, package)
+                               if n.startswith(spec.name + ".") and n not in wanted and len(wanted) < 100]
+                    break
+    return found
+
+
 class Look:
     def __init__(self, script, files):
         self.files, self.script, self.home = files, script, script.rpartition("/")[0]
@@ -58,7 +178,7 @@ class Look:
             while "/" in path:
                 path = path.rpartition("/")[0]
                 self.dirs.add(path)
-        self.found, self.done, self.moved = {}, {}, False
+        self.found, self.done, self.moved, self.native = {}, {}, False, {}
         self.follow(script, HARD)
 
     def follow(self, path, kind):
@@ -111,6 +231,10 @@ class Look:
                     return True
         if top not in OWN or spec is None:
             self.found[top] = (min(kind, self.found.get(top, (LAZY,))[0]), spec is not None)
+            if spec is not None:
+                below = [".".join(names[:i]) for i in range(2, len(names) + 1)]
+                below += [dotted + "." + child for child in children]
+                self.native.setdefault(top, set()).update(natives(spec, below))
         return spec is not None
 
     def body(self, nodes, kind, path):
@@ -166,9 +290,14 @@ class Look:
 
 asked = json.load(sys.stdin)
 files = {path: base64.b64decode(text) for path, text in asked["files"].items()}
-answers = []
+answers, libraries = [], None
 for script in asked["scripts"]:
-    found = Look(script, files).found
-    answers.append([{"name": name, "kind": KINDS[kind], "there": there}
-                    for name, (kind, there) in found.items()])
+    look, answer = Look(script, files), []
+    for name, (kind, there) in look.found.items():
+        lacks = set()
+        for path in look.native.get(name, ()):
+            libraries = libraries or Libraries()
+            lacks |= libraries.missing(path, set())
+        answer.append({"name": name, "kind": KINDS[kind], "there": there, "libraries": sorted(lacks)})
+    answers.append(answer)
 json.dump(answers, sys.stdout)
