@@ -160,10 +160,15 @@ func (l *Looker) python(
 	if l.finder == nil {
 		l.finder = l.Process.Interpreters()
 	}
-	find := func(ctx context.Context) (*sandbox.Interpreter, error) {
-		return l.finder.Find(ctx, string(script.Python3))
+	all, find, err := &runs.Environments{}, l.finder.Find, error(nil)
+	if entry.Environment != "" {
+		if all, err = l.environments(); err != nil {
+			return nil, err
+		}
+		defer all.Store.Close()
+		find = all.Finder(entry.Environment, find)
 	}
-	in, err := find(ctx)
+	in, err := find(ctx, string(script.Python3))
 	if err != nil {
 		return nil, err
 	} else if in == nil {
@@ -174,12 +179,13 @@ func (l *Looker) python(
 		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
 	found.Interpreter, found.version = in.Path, in.Version
 	if entry.Environment != "" {
-		given, closeGiven, err := l.give(ctx, entry.Environment, in, find)
+		given, err := all.Give(ctx, entry.Environment, "", in)
 		if err != nil {
 			return nil, err
 		}
-		defer closeGiven()
-		cmd.Interpreter, cmd.Packages, found.ownRoot = given.Interpreter, given.Mounts, given.Root != nil
+		defer given.Close()
+		cmd.Interpreter, cmd.Packages, cmd.Root = given.Interpreter, given.Mounts, given.Root
+		found.ownRoot = given.Root != nil
 	}
 	dir, err := os.MkdirTemp("", "skillsd-imports-")
 	if err != nil {
@@ -228,30 +234,24 @@ func (l *Looker) choose(ctx context.Context) error {
 	return err
 }
 
-// give returns the environment of an entry, checked.
-func (l *Looker) give(
-	ctx context.Context, name string, in *sandbox.Interpreter,
-	find func(context.Context) (*sandbox.Interpreter, error),
-) (*runs.Given, func(), error) {
+// environments returns the environments that runs are given. The caller closes their Store.
+func (l *Looker) environments() (*runs.Environments, error) {
 	lock, err := l.Process.ReadLock()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	state, err := l.Process.StateDir()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	store, err := environment.Open(config.EnvironmentsDir(state))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	all := &runs.Environments{Store: store, Lock: lock, Python: find}
-	given, err := all.Give(ctx, name, "", in)
-	if err != nil {
-		_ = store.Close()
-		return nil, nil, err
-	}
-	return given, func() { given.Close(); _ = store.Close() }, nil
+	return &runs.Environments{Store: store, Lock: lock,
+		Python: func(ctx context.Context) (*sandbox.Interpreter, error) {
+			return l.finder.Find(ctx, string(script.Python3))
+		}}, nil
 }
 
 // Missing returns the modules without which the script does not run. It may be called for nil.
