@@ -14,12 +14,16 @@ const headNoteTitle = "skillsd session head"
 // maxHeadNote bounds a head note, in bytes.
 const maxHeadNote = 16 << 10
 
-// SignHead returns the signed note of the head of a session: four lines that are the title, the
-// session, the sequence number of the last event and its hash, and the signature.
+// registered is the last line of the text of a note whose session the register of sessions names.
+const registered = "registered"
+
+// SignHead returns the signed note of the head of a session that the register names: five lines that are the
+// title, the session, the sequence number of the last event, its hash and "registered", and the signature.
+// Notes of before there was a register lack the fifth.
 //
 // Errors: the error of signing.
 func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
-	text := fmt.Sprintf("%s\n%s\n%d\n%s\n", headNoteTitle, session, head.Seq, head.Hash)
+	text := fmt.Sprintf("%s\n%s\n%d\n%s\n%s\n", headNoteTitle, session, head.Seq, head.Hash, registered)
 	data, err := note.Sign(&note.Note{Text: text}, signer)
 	if err != nil {
 		return nil, fmt.Errorf("sign head of session %s: %w", session, err)
@@ -28,12 +32,13 @@ func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
 }
 
 // OpenHead returns the head that a note written by [SignHead] names for a session. With keys, one of
-// them must have signed it; without keys, the signature is not checked.
+// them must have signed it; without keys, the signature is not checked. inRegister says that the register
+// named the session when the note was signed.
 //
 // Errors: ErrInvalid.
-func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) {
+func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, inRegister bool, err error) {
 	if len(data) > maxHeadNote {
-		return Head{}, fmt.Errorf("%w: note of %d bytes", ErrInvalid, len(data))
+		return Head{}, false, fmt.Errorf("%w: note of %d bytes", ErrInvalid, len(data))
 	}
 	n, err := note.Open(data, note.VerifierList(keys...))
 	if unsigned, ok := err.(*note.UnverifiedNoteError); ok && len(keys) == 0 {
@@ -47,9 +52,12 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) 
 		case *note.InvalidSignatureError:
 			what = "the signature is not of this text"
 		}
-		return Head{}, fmt.Errorf("%w: %s", ErrInvalid, what)
+		return Head{}, false, fmt.Errorf("%w: %s", ErrInvalid, what)
 	}
 	lines := strings.Split(n.Text, "\n")
+	if inRegister = len(lines) == 6 && lines[4] == registered; inRegister {
+		lines = append(lines[:4], lines[5])
+	}
 	var seq uint64
 	if len(lines) == 5 {
 		seq, _ = strconv.ParseUint(lines[2], 10, 64)
@@ -57,10 +65,10 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (Head, error) 
 	if seq == 0 || lines[0] != headNoteTitle || lines[2] != strconv.FormatUint(seq, 10) ||
 		!isHash(lines[3]) ||
 		lines[4] != "" {
-		return Head{}, fmt.Errorf("%w: not the note of a session", ErrInvalid)
+		return Head{}, false, fmt.Errorf("%w: not the note of a session", ErrInvalid)
 	}
 	if lines[1] != session {
-		return Head{}, fmt.Errorf("%w: note of session %.128q", ErrInvalid, lines[1])
+		return Head{}, false, fmt.Errorf("%w: note of session %.128q", ErrInvalid, lines[1])
 	}
-	return Head{Seq: seq, Hash: lines[3]}, nil
+	return Head{Seq: seq, Hash: lines[3]}, inRegister, nil
 }

@@ -232,10 +232,10 @@ func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Ev
 				provenance.RegisterFile))
 	case signed == nil || is != nil && is.Events >= signed.Seq:
 		return nil
-	case reg.Lines > 0 && signed.Time.After(reg.Began.Time):
+	case v.enrolled || reg.Lines > 0 && signed.Time.After(reg.Began.Time):
 		return difference(provenance.RegisterFile, reg.Lines+1,
 			fmt.Sprintf("missing: session %s was signed at event %d, "+
-				"after the register began", v.id, signed.Seq))
+				"when the register named it", v.id, signed.Seq))
 	}
 	v.report.Unregistered = keyed
 	return nil

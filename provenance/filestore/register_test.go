@@ -75,6 +75,24 @@ func (r *registered) remove(name string) {
 	}
 }
 
+// signAsBefore puts a note in the place of a session's that has no word of a register.
+func (r *registered) signAsBefore(id string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, id, provenance.HeadNoteFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(string(data), "\n\n")
+	data, err = note.Sign(&note.Note{Text: strings.TrimSuffix(text, "registered")}, r.signer)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // edit changes the lines of the register.
 func (r *registered) edit(change func(lines []string) []string) {
 	r.t.Helper()
@@ -233,6 +251,11 @@ func TestRegisterBegan(t *testing.T) {
 		t.Errorf("Verify = %v, want %s", err, want)
 	}
 	r.remove(provenance.RegisterFile)
+	// The session says itself that there was a register.
+	if _, err := filestore.Verify(r.dir, "new", r.key); err == nil || !strings.HasPrefix(err.Error(), "~register:1: missing: session new was signed") {
+		t.Errorf("Verify without the register = %v", err)
+	}
+	r.signAsBefore("s")
 	for _, began := range []bool{false, true} {
 		if began {
 			signed(t, r.dir, "third", r.signer, provenance.KindSessionStarted)

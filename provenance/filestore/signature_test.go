@@ -196,8 +196,9 @@ func TestHeadIsSignedBeforeViewsAreWritten(t *testing.T) {
 func FuzzOpenHead(f *testing.F) {
 	f.Add([]byte("skillsd session head\ns\n3\n" + provenance.FirstPrev + "\n\n— test AAAAAAAA\n"))
 	f.Add([]byte("skillsd session head\ns\n03\n"))
+	f.Add([]byte("skillsd session head\ns\n3\n" + provenance.FirstPrev + "\nregistered\n\n— test AAAAAAAA\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		head, err := provenance.OpenHead("s", data)
+		head, _, err := provenance.OpenHead("s", data)
 		if err != nil {
 			if !errors.Is(err, provenance.ErrInvalid) {
 				t.Errorf("OpenHead = %v, want ErrInvalid", err)

@@ -34,6 +34,7 @@ type verifier struct {
 	recorded map[string]provenance.File   // the last record of each Put file that was not removed
 	names    []string                     // of recorded, in order
 	wanted   map[uint64]*provenance.Event // by sequence number, if the record has them
+	enrolled bool                         // head.note says that the register names the session
 }
 
 // Verify implements provenance.Reader. It may run while a process writes to the session.
@@ -330,12 +331,13 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	if err != nil || found == nil {
 		return provenance.Head{}, err
 	}
-	head, err := provenance.OpenHead(v.id, found, keys...)
+	head, enrolled, err := provenance.OpenHead(v.id, found, keys...)
+	v.enrolled = enrolled
 	if err != nil {
 		return head, difference(provenance.HeadNoteFile, 1, err.Error())
 	}
 	for _, key := range keys {
-		if _, err := provenance.OpenHead(v.id, found, key); err == nil {
+		if _, _, err := provenance.OpenHead(v.id, found, key); err == nil {
 			v.report.SignedBy = key.Name()
 		}
 	}
