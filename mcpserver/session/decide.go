@@ -193,10 +193,12 @@ func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	if names := slices.Concat(needs.Entry.Env, needs.Entry.Secrets); len(names) > 0 {
 		uses = append(uses, "environment: "+strings.Join(names, ", "))
 	}
-	switch {
-	case needs.Target == policy.TargetHost:
-		return strings.Join(append(uses, "everything this user can"), "; ")
-	case len(uses) == 0:
+	if needs.Entry.Environment != "" {
+		uses = append(uses, "packages of "+needs.Entry.Environment)
+	}
+	if needs.Target == policy.TargetHost {
+		uses = append(uses, "everything this user can")
+	} else if len(uses) == 0 {
 		return "only the files of its skill; no workspace, no network"
 	}
 	return strings.Join(uses, "; ")

@@ -194,8 +194,7 @@ var (
 	runsCrowded    = failure{CodeServerBusy, "too many scripts wait for a run slot",
 		"call again when some of them have ended"}
 	runsLate = failure{CodeServerBusy, "no run slot was free in two minutes; runs that come " +
-		"before this one: " +
-		"{before}", runsCrowded.remedy}
+		"before this one: {before}", runsCrowded.remedy}
 	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
 		"call again in 10 seconds"}
 	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use",
@@ -255,8 +254,7 @@ var (
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,
 		detail: "nobody was asked: the client answered by itself",
 		remedy: "a client without a terminal, such as claude -p or codex exec, and one that may not " +
-			"ask, answers " +
-			"for its user; {remedy}"}
+			"ask, answers for its user; {remedy}"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user declined",
 		remedy: "ask the user before you call the tool again"}

@@ -13,8 +13,7 @@ import (
 var errWritten = errors.New("is reached by way of the workspace, where scripts may write")
 
 // Writable is a directory that scripts may write, but for directories in it that they may only read. The
-// paths
-// are absolute, and those of ReadOnly have no links.
+// paths are absolute, and those of ReadOnly have no links.
 type Writable struct {
 	Dir      string
 	ReadOnly []string
@@ -66,9 +65,8 @@ func (w *Writable) LeadsThrough(path string) bool {
 }
 
 // Writable keeps f from programs that a script could have written: directories that lead through one of
-// dirs are
-// not searched, and an interpreter that lies there or has modules there is refused. Writable must be called
-// before the first Find.
+// dirs are not searched, and an interpreter that lies there or has modules there is refused. Writable must
+// be called before the first Find.
 func (f *Finder) Writable(dirs ...Writable) {
 	f.writable = append(f.writable, dirs...)
 	f.dirs = outside(f.dirs, f.writable)

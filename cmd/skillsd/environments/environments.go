@@ -290,7 +290,12 @@ func (c *Command) printChange(name string, before, after *environment.Locked) er
 		if by == "" {
 			by = "asked for"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", p.Name, p.Version, dash(earlier), report.Shorten(by, 60))
+		shown := p.Name
+		const modules = "node_modules/"
+		if at := strings.LastIndex(p.Path, modules); at >= 0 && p.Path[at+len(modules):] != p.Name {
+			shown += " as " + p.Path[at+len(modules):] // by which scripts import it
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", shown, p.Version, dash(earlier), report.Shorten(by, 60))
 	}
 	for _, key := range slices.Sorted(maps.Keys(was)) {
 		_, gone, _ := strings.Cut(key, " ")

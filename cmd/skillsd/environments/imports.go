@@ -2,6 +2,7 @@ package environments
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path"
@@ -107,10 +108,7 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	found := &Imports{Script: entry.Skill + ":" + entry.Path, Environment: entry.Environment,
 		Given: entry.Environment != ""}
 	if found.Environment == "" {
-		found.Environment = path.Base(entry.Skill)
-		if !environment.ValidName(found.Environment) {
-			found.Environment = "packages"
-		}
+		found.Environment = l.freeName(entry.Skill)
 	}
 	var modules []imports.Module
 	if isNode {
@@ -127,6 +125,29 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	}
 	found.Needs = imports.Needs(modules, &texts, isNode)
 	return found, err
+}
+
+// freeName returns a name for the environment of a skill: one that no environment has which scripts of
+// another skill use, because what is added to it would be there for them.
+func (l *Looker) freeName(skill string) string {
+	base := strings.ReplaceAll(skill, "/", "-")
+	if !environment.ValidName(base) || len(base) > 60 {
+		base = fmt.Sprintf("packages-%x", sha256.Sum256([]byte(skill)))[:len("packages-")+8]
+	}
+	keys := l.Process.Cfg.Keys
+	for n, name := 2, base; ; n++ {
+		_, taken := keys.Environments[name]
+		uses, others := false, false
+		for _, key := range keys.Allow {
+			if e, err := key.Entry(); err == nil && e.Environment == name {
+				uses, others = uses || e.Skill == skill, others || e.Skill != skill
+			}
+		}
+		if !taken || uses && !others {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
 }
 
 // node returns what a script for Node imports. Without an environment it finds no package at all.

@@ -101,6 +101,11 @@ func (c *Command) makeLocked(
 		err = c.printChange(name, lock.Environments[name], locked)
 	}
 	if err == nil {
+		if used := c.usedBy(name); len(used) > 0 {
+			c.notef("skillsd: warning: these scripts have environment %s, and will run with these "+
+				"packages: %s",
+				name, report.Printable(strings.Join(used, ", ")))
+		}
 		err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
 	}
 	if err != nil {

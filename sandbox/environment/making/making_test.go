@@ -1,6 +1,7 @@
 package making
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -79,6 +80,29 @@ func FuzzParseReport(f *testing.F) {
 		packages, err := parseReport(data)
 		if err == nil && !json.Valid(data[strings.IndexByte(string(data), '{'):]) {
 			t.Errorf("%d packages of what is not JSON", len(packages))
+		}
+	})
+}
+
+// A lock of npm is written by a program that read what a registry says: it may name anything.
+func FuzzParsePackageLock(f *testing.F) {
+	sum := "sha512-" + base64.StdEncoding.EncodeToString(make([]byte, 64))
+	lock := func(at, name string) []byte {
+		return fmt.Appendf(nil, `{"lockfileVersion":3,"packages":{"":{},%q:{"name":%q,"version":"1.0","resolved":"https://x.example/a.tgz","integrity":%q}}}`, at, name, sum)
+	}
+	for at, good := range map[string]bool{"node_modules/a": true, "node_modules/a/node_modules/@s/b": true, "../../etc": false, "packages/a": false, "x": false} {
+		packages, err := parsePackageLock(lock(at, ""))
+		if (err == nil) != good || good && len(packages) != 1 {
+			f.Errorf("a package at %s: %v, %v", at, packages, err)
+		}
+		f.Add(lock(at, "n"))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		packages, err := parsePackageLock(data)
+		for _, p := range packages {
+			if err != nil || !strings.Contains(p.Path, "node_modules/") || len(p.SHA512) == 0 {
+				t.Errorf("%+v, %v", p, err)
+			}
 		}
 	})
 }

@@ -173,7 +173,12 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 		if at == "" || p.InBundle {
 			continue // what was asked for; a part of another package
 		}
-		name := cmp.Or(p.Name, at[strings.LastIndex(at, "node_modules/")+len("node_modules/"):])
+		const modules = "node_modules/"
+		inside := strings.LastIndex(at, modules)
+		if inside < 0 {
+			return nil, fmt.Errorf("%.100s is a directory, and not a package of the registry", at)
+		}
+		name := cmp.Or(p.Name, at[inside+len(modules):])
 		if p.Link {
 			return nil, fmt.Errorf("%.100s is a link", name)
 		}
