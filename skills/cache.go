@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +17,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -33,7 +29,7 @@ const (
 )
 
 // Cache remembers from one process to the next what directories list, what SKILL.md files say, and the
-// digests of all files, by what changes whenever one of them does: device, inode, size, modification and
+// indexes of skills, by what changes whenever one of them does: device, inode, size, modification and
 // change time, since the kernel was started. It spares the reading of what has not been touched. It is
 // a hint only: bytes are verified whenever they are served. Some of what it knows is read all the
 // same, and if it says something else, all of it is discarded. Its methods are safe for concurrent use.
@@ -54,18 +50,6 @@ type Cache struct {
 	known  atomic.Pointer[[][]byte] // records in the order of their keys; nil: none
 }
 
-// record is what is known of a file, without its name.
-type record struct {
-	Digest  digest.Digest `json:"digest"`
-	Ext     string        `json:"ext,omitempty"`  // of the name, in lower case
-	Self    bool          `json:"self,omitempty"` // it is a skill file
-	Text    bool          `json:"text,omitempty"`
-	MIME    string        `json:"mime,omitempty"`
-	Script  bool          `json:"script,omitempty"`
-	Shebang string        `json:"shebang,omitempty"`
-	Signals []Diagnostic  `json:"signals,omitempty"` // without a path
-}
-
 // keySize is how many bytes of a record are its key: the kind and the five numbers of a mark.
 const keySize = 1 + 5*8
 
@@ -76,6 +60,11 @@ func (m mark) key(kind recordKind) []byte {
 		key = binary.BigEndian.AppendUint64(key, n)
 	}
 	return key
+}
+
+// place returns a mark by which a directory is found whatever is in it now.
+func (m mark) place() mark {
+	return mark{dev: m.dev, inode: m.inode, known: m.known, settled: m.settled}
 }
 
 // NewCache returns the cache that is kept in a file. The file is read when something is first looked
@@ -124,21 +113,6 @@ func (c *Cache) distrust() {
 	c.fresh.Store(true)
 }
 
-// find returns what is known of a file that has a mark now. name decides what kind of file it is; self
-// means that it is a skill file.
-func (c *Cache) find(now mark, name string, self bool) (*record, bool) {
-	value, ok := c.value(ofFile, now)
-	found := &record{}
-	// A file may have several names, and its facts depend on the name.
-	if !ok || json.Unmarshal([]byte(value), found) != nil || found.Self != self ||
-		found.Ext != extension(name) || found.Script != (kindOf(name) == KindScript) {
-		return nil, false
-	}
-	return found, true
-}
-
-func extension(name string) string { return strings.ToLower(path.Ext(name)) }
-
 // load returns the records. It reads the file once.
 func (c *Cache) load() [][]byte {
 	c.once.Do(func() {
@@ -159,7 +133,7 @@ func (c *Cache) read() []byte {
 
 // header returns the first line of a cache with those records.
 func header(records []byte) []byte {
-	return fmt.Appendf(nil, "{\"format\":\"skillsd scans 1\",\"boot\":%q,\"sha256\":\"%x\"}\n",
+	return fmt.Appendf(nil, "{\"format\":\"skillsd scans 2\",\"boot\":%q,\"sha256\":\"%x\"}\n",
 		fsys.BootID(), sha256.Sum256(records))
 }
 
@@ -209,15 +183,20 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	c.load()
+	if c.lied.Load() {
+		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
+	}
 	known := map[string][]byte{}
 	add := func(kind recordKind, m mark, value []byte) {
 		if key := string(m.key(kind)); m.known && m.settled && known[key] == nil && value != nil {
 			known[key] = newRecord(kind, m, value)
 		}
 	}
+	there := map[string]bool{} // keys of directories that are still there
 	for _, listings := range s.listings {
 		for i := range listings {
 			add(ofListing, listings[i].mark, listings[i].pack())
+			there[string(listings[i].mark.place().key(ofIndex))] = true
 		}
 	}
 	complete := true
@@ -226,17 +205,17 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 			continue
 		}
 		add(ofSkill, sk.mark, sk.pack())
-		index := sk.lastIndex()
+		index, listed := sk.indexed(), sk.state.listed.Load()
 		complete = complete && index != nil
-		if index != nil && index.whole {
-			addRecords(add, sk.File, index)
+		if index != nil && listed != nil && listed.index == index {
+			add(ofIndex, listed.dirs[0].mark.place(), sk.packIndex(index))
 		}
 	}
 	if complete {
 		c.known.Store(nil)
 	}
 	for _, record := range c.load() {
-		if key := string(record[:keySize]); key[0] == byte(ofFile) && known[key] == nil {
+		if key := string(record[:keySize]); key[0] == byte(ofIndex) && known[key] == nil && there[key] {
 			known[key] = record
 		}
 	}
@@ -254,63 +233,15 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	return true, fsys.WriteFile(c.file, data, 0o600)
 }
 
-// addRecords adds the files of a skill. Of the names of one file the first counts.
-func addRecords(add func(recordKind, mark, []byte), self string, index *Index) {
-	for i := range index.Files {
-		file := &index.Files[i]
-		r := &record{Digest: file.Digest, Ext: extension(file.Path), Self: file.Path == self,
-			Script: kindOf(file.Path) == KindScript}
-		if resource := index.Resource(file.Path); resource != nil {
-			r.Text, r.MIME = resource.Text, resource.MIMEType
-			if info := resource.Script; info != nil {
-				r.Shebang = info.Shebang
-				// A first line that is cut or has more than its shebang says is looked at again.
-				if !reflect.DeepEqual(script.Inspect(file.Path, r.head(), info.Executable), *info) {
-					continue
-				}
-			}
-		}
-		for _, d := range index.signalsOf(file.Path) {
-			d.Path = ""
-			r.Signals = append(r.Signals, d)
-		}
-		if value, err := json.Marshal(r); err == nil {
-			add(ofFile, index.marks[i], value)
-		}
-	}
-}
-
-// resource returns the record as a file of a skill.
-func (r *record) resource(name string, info fs.FileInfo) Resource {
-	found := Resource{Path: name, Kind: kindOf(name), Size: info.Size(), Digest: r.Digest, Text: r.Text,
-		MIMEType: r.MIME}
-	if r.Script {
-		facts := script.Inspect(name, r.head(), info.Mode()&0o111 != 0)
-		found.Script = &facts
-	}
-	return found
-}
-
-// head returns bytes from which script.Inspect learns the same as from the start of the file.
-func (r *record) head() []byte {
-	if r.Shebang == "" {
-		return nil
-	}
-	return []byte("#!" + r.Shebang + "\n")
-}
-
-func (r *record) signals(name string) []Diagnostic {
-	for i := range r.Signals {
-		r.Signals[i].Path = name
-	}
-	return r.Signals
-}
-
-// reuse adds a file to the index without opening it, if the skill's earlier index or the cache knows its
-// bytes, and reports whether it did.
+// reuse adds a file to the index without opening it, if the skill's earlier index knows its bytes, and
+// reports whether it did.
 func (in *indexer) reuse(name string) bool {
-	s := in.skill
-	if in.hint == nil && s.opts.Cache == nil {
+	hint := in.hint
+	if hint == nil {
+		return false
+	}
+	at := hint.at(name)
+	if at < 0 {
 		return false
 	}
 	info, err := in.tree.stat(name)
@@ -322,35 +253,40 @@ func (in *indexer) reuse(name string) bool {
 		return false
 	}
 	now := markOf(info)
-	if hint := in.hint; hint != nil {
-		if at := hint.at(name); at >= 0 && hint.marks[at].vouches(now) {
-			in.take(*hint.Resource(name), info, hint.marks[at], hint.signalsOf(name))
-			return true
+	if !hint.marks[at].vouches(now) {
+		return false
+	}
+	if cache := in.skill.opts.Cache; in.kept && cache.sampled() &&
+		differs(in.tree, name, hint.marks[at], hint.Files[at].Digest) {
+		cache.distrust()
+		in.hint = nil
+		return false
+	}
+	in.take(*hint.Resource(name), info, hint.marks[at], hint.signalsOf(name))
+	return true
+}
+
+// believed reports whether a sample of the files of an index that is kept have the bytes that it says.
+func (s *Skill) believed(t tree, x *Index) bool {
+	cache := s.opts.Cache
+	for i := range x.Files {
+		if cache.sampled() && differs(t, x.Files[i].Path, x.marks[i], x.Files[i].Digest) {
+			cache.distrust()
+			return false
 		}
 	}
-	known, ok := s.opts.Cache.find(now, name, false)
-	if ok && s.opts.Cache.sampled() {
-		if in.differs(name, now, known.Digest) {
-			s.opts.Cache.distrust()
-			ok = false
-		}
-	}
-	if ok {
-		now.settled = true // only such marks are stored
-		in.take(known.resource(name, info), info, now, known.signals(name))
-	}
-	return ok
+	return true
 }
 
 // differs reports whether a file that has a mark has other bytes than a cache says.
-func (in *indexer) differs(name string, now mark, want digest.Digest) bool {
-	file, info, err := openFile(in.tree, name)
+func differs(t tree, name string, known mark, want digest.Digest) bool {
+	file, info, err := openFile(t, name)
 	if err != nil {
 		return false
 	}
 	defer file.Close()
 	sum, err := digest.FromReader(io.LimitReader(file, MaxFile))
-	return err == nil && markOf(info) == now && sum != want
+	return err == nil && known.vouches(markOf(info)) && sum != want
 }
 
 // take adds a file to the index.
@@ -378,12 +314,7 @@ func (in *indexer) reuseSelf() bool {
 			return true
 		}
 	}
-	known, ok := s.opts.Cache.find(s.mark, s.File, true)
-	if !ok || known.Digest != s.Digest {
-		return false
-	}
-	in.sawSignals(s.Size, known.signals(s.File))
-	return true
+	return false
 }
 
 // sawSignals counts a text as searched.

@@ -2,13 +2,11 @@ package skills
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // cachedTree makes a skill with files of all sorts, and returns its root and the cache's file.
@@ -79,18 +80,91 @@ func TestCache(t *testing.T) {
 	if _, err := cache.Save(first); err != nil {
 		t.Fatal(err)
 	}
-	again, _ := scanCached(t, dir, file)
-	in := indexer{skill: again.Skill("a"), index: &Index{}, budget: 1 << 20, unseen: 1 << 20}
-	in.tree = mustOpen(t, again.Skill("a"))
+	again, cache := scanCached(t, dir, file)
+	sk := again.Skill("a")
+	if _, _, untouched := sk.known(mustOpen(t, sk)); !untouched {
+		t.Error("nobody touched the skill, and the cache does not say so")
+	}
+	compareIndexes(t, want, mustIndex(t, sk))
+	if written, err := cache.Save(again); written || err != nil {
+		t.Errorf("what was known is written again: %v, %v", written, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a", "empty"), []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	changed, _ := scanCached(t, dir, file)
+	sk = changed.Skill("a")
+	hint, _, untouched := sk.known(mustOpen(t, sk))
+	if hint == nil || untouched {
+		t.Fatalf("of a skill with another file is known: %v, untouched: %v", hint, untouched)
+	}
+	in := indexer{skill: sk, index: &Index{}, budget: 1 << 20, unseen: 1 << 20, tree: mustOpen(t, sk), hint: hint}
 	for _, r := range want.Resources {
-		if !in.reuse(r.Path) {
-			t.Errorf("%s is read again", r.Path)
+		if in.reuse(r.Path) == (r.Path == "empty") {
+			t.Errorf("%s is read again, or not", r.Path)
 		}
 	}
 	if !in.reuseSelf() {
 		t.Error("SKILL.md is searched again")
 	}
-	compareIndexes(t, want, mustIndex(t, again.Skill("a")))
+	plain, _ = scanCached(t, dir, "")
+	compareIndexes(t, mustIndex(t, plain.Skill("a")), mustIndex(t, sk))
+}
+
+// What a cache says of files is compared with their bytes, file by file or all of a skill at once: one that lies
+// is not used any more, and what was found with it is not kept.
+func TestCacheLies(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("missing capability: marks of files")
+	}
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	want := mustIndex(t, first.Skill("a"))
+	if _, err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, records, _ := bytes.Cut(good, []byte("\n"))
+	sum := []byte(want.Resource("scripts/run.sh").Digest)
+	for _, tt := range []struct {
+		name     string
+		old, new []byte
+		draws    int // which are samples
+		found    bool
+	}{
+		{"digest, no sample", sum, bytes.Replace(sum, sum[7:9], []byte("zz"), 1), 0, false},
+		{"digest, sample of files", sum, bytes.Replace(sum, sum[7:9], []byte("zz"), 1), 2, true},
+		{"digest, sample of all", sum, bytes.Replace(sum, sum[7:9], []byte("zz"), 1), 1, true},
+		{"signal, sample of all", []byte("zero"), []byte("ZERO"), 1, true},
+	} {
+		bad := bytes.ReplaceAll(records, tt.old, tt.new)
+		if bytes.Equal(bad, records) {
+			bad = bytes.ReplaceAll(records, []byte("html-comment"), []byte("html-COMMENT"))
+		}
+		if err := os.WriteFile(file, append(header(bad), bad...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, cache := scanCached(t, dir, file)
+		draws := 0
+		cache.sample = func() bool {
+			draws++
+			return tt.draws == 1 && draws == 1 || tt.draws == 2 && draws > 1
+		}
+		got := mustIndex(t, s.Skill("a"))
+		if cmp.Equal(want, got, cmp.AllowUnexported(Index{}, mark{})) != tt.found || cache.lied.Load() != tt.found {
+			t.Errorf("%s: the lie is believed: %v", tt.name, tt.found)
+		}
+		if _, err := cache.Save(s); err != nil {
+			t.Fatal(err)
+		}
+		if now := splitRecords(cache.read()); (len(now) == 0) != tt.found {
+			t.Errorf("%s: %d records are kept", tt.name, len(now))
+		}
+	}
 }
 
 func mustOpen(t *testing.T, sk *Skill) tree {
@@ -135,7 +209,7 @@ func TestCacheForgetsTouchedFiles(t *testing.T) {
 	compareIndexes(t, mustIndex(t, plain.Skill("a")), index)
 }
 
-// Two names of one file share a record, but not what depends on the name.
+// Of two names of one file, each has what depends on the name.
 func TestCacheHardLinks(t *testing.T) {
 	t.Parallel()
 	dir, file := cachedTree(t)
@@ -297,12 +371,16 @@ func TestIndexHint(t *testing.T) {
 // and is written again as it was.
 func FuzzRecords(f *testing.F) {
 	at := mark{inode: 1, known: true}
-	for _, seed := range []string{
-		"", `{"ext":".md","text":true}`, `{"script":true,"shebang":"/bin/sh"}`,
-		`{"signals":[{"severity":"warning","code":"x","line":3}]}`, "x\x00",
-	} {
+	indexed, opts := filled(), (*ScanOptions)(nil).withDefaults()
+	indexed.opts, indexed.state = opts, newIndexState(nil)
+	x := &Index{whole: true, TreeDigest: "sha256:1", Files: []store.File{{Path: "SKILL.md"}, {Path: "scripts/x"}},
+		marks:     []mark{at.readAt(time.Now()), at.readAt(time.Now())},
+		Resources: []Resource{{Path: "scripts/x", Script: &script.Info{Shebang: "/bin/sh", Flags: []string{"-e"}}}}}
+	indexed.state.listed.Store(&listedDirs{x, []dirMark{{"", at.readAt(time.Now())}, {"scripts", at.readAt(time.Now())}}})
+	subject := indexed.subject()
+	for _, seed := range []string{"", "x\x00", string(indexed.packIndex(x)[len(subject):])} {
 		f.Add(slices.Concat(newRecord(ofListing, at, (&listing{entries: []entry{{"a", os.ModeDir}, {"SKILL.md", 0}}}).pack()),
-			newRecord(ofFile, at, []byte(seed)), newRecord(ofSkill, at, filled().pack())))
+			newRecord(ofIndex, at, []byte(subject+seed)), newRecord(ofSkill, at, filled().pack())))
 	}
 	f.Fuzz(func(t *testing.T, records []byte) {
 		known := splitRecords(append(header(records), records...))
@@ -310,10 +388,13 @@ func FuzzRecords(f *testing.F) {
 		cache.Rebuild()
 		cache.known.Store(&known)
 		slices.SortFunc(known, func(a, b []byte) int { return bytes.Compare(a[:keySize], b[:keySize]) })
-		for _, name := range []string{"a.md", "scripts/x", "a"} {
-			if found, ok := cache.find(at, name, false); ok {
-				if found.resource(name, nopInfo{}).Path != name || len(found.signals(name)) != len(found.Signals) {
-					t.Errorf("%+v is another file", found)
+		sk := &Skill{Path: "x/a", File: "SKILL.md", opts: opts, state: newIndexState(nil)}
+		if value, ok := cache.value(ofIndex, at); ok && strings.HasPrefix(value, sk.subject()) {
+			if listed, _ := sk.unpackIndex(value); listed != nil {
+				sk.state.listed.Store(listed)
+				again, _ := sk.unpackIndex(string(sk.packIndex(listed.index)))
+				if diff := cmp.Diff(listed, again, cmp.AllowUnexported(listedDirs{}, dirMark{}, Index{}, mark{})); diff != "" {
+					t.Errorf("the index is written as another one:\n%s", diff)
 				}
 			}
 		}
@@ -324,7 +405,6 @@ func FuzzRecords(f *testing.F) {
 				}
 			}
 		}
-		sk := &Skill{Path: "x/a", File: "SKILL.md", opts: (*ScanOptions)(nil).withDefaults()}
 		if value, ok := cache.value(ofSkill, at); ok && strings.HasPrefix(value, sk.subject()) && sk.unpack(value, at) {
 			again := &Skill{Path: "x/a", File: "SKILL.md"}
 			if !again.unpack(string(sk.pack()), at) || !reflect.DeepEqual(sk.Frontmatter, again.Frontmatter) {
@@ -343,22 +423,18 @@ type nopInfo struct{ os.FileInfo }
 func (nopInfo) Mode() os.FileMode { return 0o644 }
 func (nopInfo) Size() int64       { return 0 }
 
-// BenchmarkCacheLoad finds one of the digests of 30,000 files.
+// BenchmarkCacheLoad finds one of 30,000 records.
 func BenchmarkCacheLoad(b *testing.B) {
 	known := [][]byte{}
 	for i := range 30_000 {
-		value, err := json.Marshal(&record{Ext: ".md", Text: true, Digest: digest.FromString(strconv.Itoa(i))})
-		if err != nil {
-			b.Fatal(err)
-		}
-		known = append(known, newRecord(ofFile, mark{inode: uint64(i)}, value))
+		known = append(known, newRecord(ofListing, mark{inode: uint64(i)}, bytes.Repeat([]byte("x"), 200)))
 	}
 	file := filepath.Join(b.TempDir(), "digests")
 	if err := os.WriteFile(file, joinRecords(known), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, ok := NewCache(file).find(mark{inode: 7, known: true}, "a.md", false); !ok {
+		if _, ok := NewCache(file).value(ofListing, mark{inode: 7, known: true}); !ok {
 			b.Fatal("not found")
 		}
 	}

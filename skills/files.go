@@ -120,7 +120,11 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 
 func (l *lister) same(dir string, info fs.FileInfo) bool {
 	above, err := l.tree.stat(dir)
-	return err == nil && os.SameFile(above, info)
+	if err != nil {
+		return false
+	}
+	a, b := markOf(above), markOf(info)
+	return a.known && b.known && a.dev == b.dev && a.inode == b.inode || os.SameFile(above, info)
 }
 
 var errUnusableName = errors.New("the name cannot be part of a path")

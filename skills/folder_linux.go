@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -217,23 +219,78 @@ func markOf(info fs.FileInfo) mark {
 // untouched reports whether the directory of a skill has the files of its index and no others, each with
 // a mark that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed,
 // and also if there is anything but plain files and directories, or any error. It needs one call of the
-// kernel for each file, because every load and every run is checked.
+// kernel for each file and each directory, because every load and every run is checked: a directory is listed
+// anew only if its own mark has changed, as it does with each entry that comes, goes or gets another name.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if s.place.fsys != nil {
 		return false
 	}
-	base, err := openBase(s.place.base)
-	if err != nil {
-		return false
-	}
-	defer base.close()
-	top, err := descend(base, s.place.rel)
+	top, err := s.place.folder()
 	if err != nil {
 		return false
 	}
 	defer top.close()
-	look := lookOver{index: index, seen: make([]bool, len(index.Files)), directories: s.opts.MaxFiles}
-	return look.over(ctx, top.(fdFolder), "", 0) && !slices.Contains(look.seen, false)
+	listed := s.state.listed.Load()
+	if ctx.Err() == nil && listed != nil && listed.index == index && listed.unchanged(top) {
+		return true
+	}
+	look := lookOver{index: index, seen: make([]bool, len(index.Files)), directories: s.opts.MaxFiles,
+		now: s.opts.Now()}
+	if !look.over(ctx, top, "", 0) || slices.Contains(look.seen, false) {
+		return false
+	}
+	s.state.listed.Store(&listedDirs{index, look.dirs})
+	return true
+}
+
+// folder opens the directory of a place without following any link below the base.
+func (p place) folder() (fdFolder, error) {
+	if t, ok := p.openBeneath(); ok {
+		return t.(*fdTree).fdFolder, nil
+	}
+	base, err := openBase(p.base)
+	if err != nil {
+		return fdFolder{}, err
+	}
+	defer base.close()
+	top, err := descend(base, p.rel)
+	if err != nil {
+		return fdFolder{}, err
+	}
+	return top.(fdFolder), nil
+}
+
+// unchanged reports whether neither the directories nor the files were touched since all were found
+// unchanged. The mark of a directory is looked at before the marks of what its name leads to.
+func (l *listedDirs) unchanged(top fdFolder) bool {
+	for _, d := range l.dirs {
+		now, err := top.markBelow(d.path, unix.S_IFDIR)
+		if err != nil || !d.mark.vouches(now) {
+			return false
+		}
+	}
+	for i := range l.index.Files {
+		now, err := top.markBelow(l.index.Files[i].Path, unix.S_IFREG)
+		if err != nil || !l.index.marks[i].vouches(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// markBelow returns the mark of a file or directory of a type, at any depth; of the folder itself for "".
+func (f fdFolder) markBelow(path string, kind uint32) (mark, error) {
+	var stat unix.Stat_t
+	_, err := retry(func() (int, error) {
+		if path == "" {
+			return 0, unix.Fstat(f.fd, &stat)
+		}
+		return 0, unix.Fstatat(f.fd, path, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	if err == nil && stat.Mode&unix.S_IFMT != kind {
+		err = ErrNotFile
+	}
+	return newMark(&stat), err
 }
 
 // lookOver compares directories with an index.
@@ -241,6 +298,8 @@ type lookOver struct {
 	index       *Index
 	seen        []bool // of the index's files: a listing may name one twice during renames
 	directories int    // how many more are looked at
+	dirs        []dirMark
+	now         time.Time
 }
 
 // over reports whether a directory and those below it agree with the index. above is its path with a slash
@@ -249,8 +308,14 @@ func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth i
 	if l.directories--; l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
 	}
+	// Before the listing, so that a change during it changes the mark.
+	was, err := dir.markBelow("", unix.S_IFDIR)
+	if err != nil {
+		return false
+	}
+	l.dirs = append(l.dirs, dirMark{strings.TrimSuffix(above, "/"), was.readAt(l.now)})
 	same := true
-	err := dir.entries(func(raw []byte, kind byte) bool {
+	err = dir.entries(func(raw []byte, kind byte) bool {
 		name := string(raw)
 		switch {
 		case Ignored(name):

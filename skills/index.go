@@ -30,6 +30,19 @@ type indexState struct {
 	turn chan struct{}         // full while a call computes the index
 	last atomic.Pointer[Index] // the index; before done, an earlier one, for files not touched since
 	done atomic.Bool           // set after last
+
+	listed atomic.Pointer[listedDirs] // nil until all files were found unchanged
+}
+
+// listedDirs are the directories of a skill when all files of an index were found in them, and no others.
+type listedDirs struct {
+	index *Index
+	dirs  []dirMark // each before those below it
+}
+
+type dirMark struct {
+	path string // empty for that of the skill
+	mark mark
 }
 
 func newIndexState(last *Index) *indexState {
@@ -84,9 +97,18 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	defer t.close()
+	kept, value, untouched := s.known(t)
+	sampled := untouched && s.opts.Cache.sampled()
+	if untouched && !sampled && s.believed(t, kept) {
+		return kept, nil
+	}
 	if err := s.same(t); err != nil {
 		return nil, err
 	}
+	if !sampled {
+		s.opts.Cache.readAnew()
+	}
+	began := s.opts.Now()
 	files, more, err := listFiles(ctx, t, s.opts, s.File)
 	if err != nil {
 		return nil, err
@@ -100,8 +122,12 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	}
 	in := indexer{skill: s, tree: t, index: x, budget: s.opts.MaxTree, unseen: maxSignalSkill,
 		buf: make([]byte, smallBuffer)}
-	if hint != nil && hint.whole {
+	switch {
+	case sampled:
+	case hint != nil && hint.whole:
 		in.hint = hint
+	case kept != nil && !s.opts.Cache.lied.Load():
+		in.hint, in.kept = kept, true
 	}
 	self := false
 	for _, file := range files {
@@ -136,6 +162,12 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	in.finish()
+	s.state.listed.Store(x.listed(t, began, more))
+	if sampled {
+		if fresh := s.packIndex(x); fresh != nil && string(fresh) != value {
+			s.opts.Cache.distrust()
+		}
+	}
 	return x, nil
 }
 
@@ -192,6 +224,7 @@ type indexer struct {
 	tree    tree
 	index   *Index
 	hint    *Index // an earlier index; nil for none
+	kept    bool   // hint is from a cache
 	budget  int64  // bytes that may still be hashed
 	unseen  int    // bytes that may still be searched for signals
 	signals signal.Scanner

@@ -12,13 +12,16 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/packed"
+	"github.com/skillsd/skillsd/skills/script"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // kind says what a record of a cache is about.
 type recordKind byte
 
 const (
-	ofFile    recordKind = 'f' // digest and signals, as JSON
+	ofIndex   recordKind = 'i' // the index of a skill, by where its directory is
 	ofSkill   recordKind = 's' // what a scan reads from a SKILL.md
 	ofListing recordKind = 'd' // what a directory has that matters to a scan
 )
@@ -41,137 +44,41 @@ func (l *listing) childless() bool {
 	return true
 }
 
-// packer writes the fields of a record one after another, each text behind its length.
-type packer []byte
-
-func (p *packer) number(n int) { *p = binary.AppendUvarint(*p, uint64(n)) }
-
-func (p *packer) text(texts ...string) {
-	for _, s := range texts {
-		p.number(len(s))
-		*p = append(*p, s...)
-	}
-}
-
-// list writes a list, in which none differs from an empty one.
-func (p *packer) list(list []string) {
-	if list == nil {
-		p.number(0)
-		return
-	}
-	p.number(len(list) + 1)
-	p.text(list...)
-}
-
-func (p *packer) flags(flags ...bool) {
-	set := 0
-	for i, flag := range flags {
-		if flag {
-			set |= 1 << i
-		}
-	}
-	p.number(set)
-}
-
-// unpacker reads what a packer wrote. Its results are parts of the text; bad is set, and stays, if the text
-// is another one.
-type unpacker struct {
-	rest string
-	bad  bool
-}
-
-func (u *unpacker) number() int {
-	n, shift := uint64(0), 0
-	for i := range len(u.rest) {
-		c := u.rest[i]
-		n |= uint64(c&0x7f) << shift
-		if shift += 7; shift > 28 {
-			break
-		}
-		if c < 0x80 {
-			u.rest = u.rest[i+1:]
-			return int(n)
-		}
-	}
-	u.bad, u.rest = true, ""
-	return 0
-}
-
-func (u *unpacker) text() string {
-	n := u.number()
-	if n > len(u.rest) {
-		u.bad, u.rest = true, ""
-		return ""
-	}
-	s := u.rest[:n]
-	u.rest = u.rest[n:]
-	return s
-}
-
-func (u *unpacker) texts(to ...*string) {
-	for _, s := range to {
-		*s = u.text()
-	}
-}
-
-func (u *unpacker) list() []string {
-	n := u.number()
-	if n == 0 || n > len(u.rest)+1 { // each has its length at least
-		u.bad = u.bad || n > 0
-		return nil
-	}
-	list := make([]string, n-1)
-	for i := range list {
-		list[i] = u.text()
-	}
-	return list
-}
-
-func (u *unpacker) flags(to ...*bool) {
-	set := u.number()
-	for i, flag := range to {
-		*flag = set>>i&1 == 1
-	}
-}
-
-// end reports whether all was read, and nothing else was there.
-func (u *unpacker) end() bool { return !u.bad && u.rest == "" }
-
 // pack returns the listing as a record's value.
 func (l *listing) pack() []byte {
-	var p packer
-	p.flags(l.barren)
+	var p packed.Writer
+	p.Flags(l.barren)
 	for _, e := range l.entries {
-		p.number(int(e.mode >> 16)) // only type bits, which are above
-		p.text(e.name)
+		p.Number(int(e.mode >> 16)) // only type bits, which are above
+		p.Text(e.name)
 	}
 	return p
 }
 
 // unpackListing reverses pack.
 func unpackListing(text string) (l listing, ok bool) {
-	u := unpacker{rest: text}
-	for u.flags(&l.barren); u.rest != ""; {
-		mode := fs.FileMode(u.number()) << 16
-		l.entries = append(l.entries, entry{u.text(), mode & fs.ModeType})
+	u := packed.Reader{Rest: text}
+	for u.Flags(&l.barren); u.Rest != ""; {
+		mode := fs.FileMode(u.Number()) << 16
+		l.entries = append(l.entries, entry{u.Text(), mode & fs.ModeType})
 	}
 	for _, e := range l.entries {
-		u.bad = u.bad || component(e.name) != nil
+		u.Bad = u.Bad || component(e.name) != nil
 	}
-	return l, !u.bad && len(l.entries) <= maxList
+	return l, !u.Bad && len(l.entries) <= maxList
 }
 
 // subject is what the record of a skill begins with: its verdict depends on these names, and a file may have
 // several.
 func (s *Skill) subject() string {
-	var p packer
-	p.text(s.dirName(), s.File)
+	var p packed.Writer
+	p.Text(s.dirName(), s.File)
 	return string(p)
 }
 
 // pack returns as a record's value all that parse found.
 func (s *Skill) pack() []byte {
-	f, p := &s.Frontmatter, make(packer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
+	f, p := &s.Frontmatter, make(packed.Writer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
 	var notes string
 	if len(s.Diagnostics) > 0 {
 		data, err := json.Marshal(s.Diagnostics)
@@ -181,12 +88,12 @@ func (s *Skill) pack() []byte {
 		notes = string(data)
 	}
 	p = append(p, s.subject()...)
-	p.text(string(s.Digest), s.Lead, notes, f.Name, f.Description, f.License,
+	p.Text(string(s.Digest), s.Lead, notes, f.Name, f.Description, f.License,
 		f.Compatibility, f.WhenToUse, f.Author, f.Version, string(f.JSON))
 	for _, list := range [][]string{f.AllowedTools, f.Tags, f.Requires.Commands, f.Requires.Env} {
-		p.list(list)
+		p.List(list)
 	}
-	p.flags(s.Verdict.Strict, s.Verdict.Publishable, s.Verdict.Repaired, f.AllowedToolsDeclared,
+	p.Flags(s.Verdict.Strict, s.Verdict.Publishable, s.Verdict.Repaired, f.AllowedToolsDeclared,
 		f.DisableModelInvocation, f.UserInvocable)
 	return p
 }
@@ -194,17 +101,17 @@ func (s *Skill) pack() []byte {
 // unpack fills a skill, whose path and file are known, as parse would, from a record that begins with its
 // subject.
 func (s *Skill) unpack(text string, now mark) bool {
-	u := unpacker{rest: text[len(s.subject()):]}
+	u := packed.Reader{Rest: text[len(s.subject()):]}
 	var sum, notes, block string
 	f := frontmatter.Fields{}
-	u.texts(&sum, &s.Lead, &notes, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse,
+	u.Texts(&sum, &s.Lead, &notes, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse,
 		&f.Author, &f.Version, &block)
 	for _, list := range []*[]string{&f.AllowedTools, &f.Tags, &f.Requires.Commands, &f.Requires.Env} {
-		*list = u.list()
+		*list = u.List()
 	}
-	u.flags(&s.Verdict.Strict, &s.Verdict.Publishable, &s.Verdict.Repaired, &f.AllowedToolsDeclared,
+	u.Flags(&s.Verdict.Strict, &s.Verdict.Publishable, &s.Verdict.Repaired, &f.AllowedToolsDeclared,
 		&f.DisableModelInvocation, &f.UserInvocable)
-	if !u.end() || notes != "" && json.Unmarshal([]byte(notes), &s.Diagnostics) != nil {
+	if !u.End() || notes != "" && json.Unmarshal([]byte(notes), &s.Diagnostics) != nil {
 		return false
 	}
 	f.JSON = []byte(block)
@@ -212,6 +119,111 @@ func (s *Skill) unpack(text string, now mark) bool {
 	s.Frontmatter, s.Digest = f, digest.Digest(sum)
 	s.readAs(now)
 	return true
+}
+
+// unpackMark reads a mark that is known and settled, as [mark.key] has it.
+func unpackMark(u *packed.Reader) mark {
+	text := u.Fixed(keySize - 1)
+	if text == "" {
+		return mark{}
+	}
+	number := func(i int) uint64 { return binary.BigEndian.Uint64([]byte(text[8*i:])) }
+	return mark{dev: number(0), inode: number(1), size: int64(number(2)), mtime: int64(number(3)),
+		ctime: int64(number(4)), known: true, settled: true}
+}
+
+// packIndex returns as a record's value all that indexing found, with the marks by which it is known whether
+// it still holds; nil without these, or if a limit left something out.
+func (s *Skill) packIndex(x *Index) []byte {
+	listed := s.state.listed.Load()
+	if listed == nil || listed.index != x || !x.whole || len(x.ignored) > 0 {
+		return nil
+	}
+	var notes string
+	if len(x.Diagnostics) > 0 {
+		data, err := json.Marshal(x.Diagnostics)
+		if err != nil {
+			return nil
+		}
+		notes = string(data)
+	}
+	p := append(make(packed.Writer, 0, 128+len(notes)+200*(len(listed.dirs)+len(x.Files))), s.subject()...)
+	p.Text(string(s.Digest), string(x.TreeDigest), notes)
+	p.Number(x.signals)
+	p.Flags(x.Publishable)
+	p.Number(len(listed.dirs))
+	for _, d := range listed.dirs {
+		if !d.mark.known || !d.mark.settled {
+			return nil
+		}
+		p.Text(d.path)
+		p = append(p, d.mark.key(ofIndex)[1:]...)
+	}
+	for i := range x.Files {
+		f, r := &x.Files[i], x.Resource(x.Files[i].Path)
+		if !x.marks[i].known || !x.marks[i].settled || x.marks[i].size != f.Size {
+			return nil
+		}
+		p.Text(f.Path, string(f.Digest))
+		p = append(p, x.marks[i].key(ofIndex)[1:]...)
+		p.Flags(f.Executable, r != nil, r != nil && r.Text, r != nil && r.Script != nil)
+		if r != nil {
+			p.Text(r.MIMEType)
+		}
+		if r != nil && r.Script != nil {
+			p.Text(r.Script.Shebang, string(r.Script.Runtime), r.Script.Problem)
+			p.List(r.Script.Flags)
+		}
+	}
+	return p
+}
+
+// unpackIndex returns the index in a record that begins with the skill's subject, and its directories: nil
+// if it is beyond limits of this scan, and false if it is of another SKILL.md.
+func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
+	u := packed.Reader{Rest: text[len(s.subject()):]}
+	var sum, tree, notes string
+	x := &Index{ignored: map[string]bool{}, whole: true}
+	l := &listedDirs{index: x}
+	u.Texts(&sum, &tree, &notes)
+	x.TreeDigest, x.signals = digest.Digest(tree), u.Number()
+	u.Flags(&x.Publishable)
+	for range min(u.Number(), len(u.Rest)) {
+		l.dirs = append(l.dirs, dirMark{u.Text(), unpackMark(&u)})
+	}
+	budget, self := s.opts.MaxTree, false
+	for u.Rest != "" {
+		var resource, isText, isScript bool
+		f := store.File{Path: u.Text(), Digest: digest.Digest(u.Text())}
+		m := unpackMark(&u)
+		f.Size = m.size
+		u.Flags(&f.Executable, &resource, &isText, &isScript)
+		if len(x.Files) > 0 && x.Files[len(x.Files)-1].Path >= f.Path || !fs.ValidPath(f.Path) ||
+			resource == (f.Path == s.File) {
+			return nil, false
+		}
+		x.Files, x.marks = append(x.Files, f), append(x.marks, m)
+		if !resource {
+			self = m == s.mark && f.Digest == s.Digest && sum == string(s.Digest)
+			continue
+		}
+		budget -= f.Size
+		r := Resource{Path: f.Path, Kind: kindOf(f.Path), Size: f.Size, Digest: f.Digest, Text: isText,
+			MIMEType: u.Text()}
+		if isScript {
+			var runtime string
+			r.Script = &script.Info{Executable: f.Executable}
+			u.Texts(&r.Script.Shebang, &runtime, &r.Script.Problem)
+			r.Script.Runtime, r.Script.Flags = script.Runtime(runtime), u.List()
+		}
+		x.Resources = append(x.Resources, r)
+	}
+	if u.Bad || notes != "" && json.Unmarshal([]byte(notes), &x.Diagnostics) != nil ||
+		x.signals > len(x.Diagnostics) || len(l.dirs) == 0 || budget < 0 ||
+		max(len(l.dirs), len(x.Files)) > s.opts.MaxFiles {
+		return nil, false
+	}
+	return l, self
 }
 
 // sampleOne is the share of what a cache knows that is read all the same: one in so many.

@@ -52,6 +52,9 @@ func (p place) open() (tree, error) {
 	if p.fsys != nil {
 		return openFS(p.fsys, p.rel)
 	}
+	if t, ok := p.openBeneath(); ok {
+		return t, nil
+	}
 	base, err := os.OpenRoot(p.base)
 	if err != nil {
 		return nil, cause(err)
@@ -133,18 +136,15 @@ type tree interface {
 
 // openFile opens a regular file of a tree. Anything else is not opened.
 func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
-	info, err := t.stat(name)
-	if err != nil {
+	if err := regular(t, name); err != nil {
 		return nil, nil, cause(err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, ErrNotFile
 	}
 	file, err := t.open(name)
 	if err != nil {
 		return nil, nil, cause(err)
 	}
-	if info, err = file.Stat(); err == nil && !info.Mode().IsRegular() {
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
 		err = ErrNotFile
 	}
 	// A private file with a second name may belong to somebody who never gave it to the skill: linking to
@@ -157,6 +157,18 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 		return nil, nil, cause(err)
 	}
 	return file, info, nil
+}
+
+// regular returns ErrNotFile for anything of a tree but a regular file, without opening it.
+func regular(t tree, name string) error {
+	if quick, ok := t.(interface{ isFile(string) bool }); ok && quick.isFile(name) {
+		return nil
+	}
+	info, err := t.stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = ErrNotFile
+	}
+	return err
 }
 
 // cause returns an error without places of this machine for an error of the file system.

@@ -43,13 +43,22 @@ func TestUntouched(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !sk.untouched(t.Context(), index) {
-			t.Fatal("nobody touched the skill, and its marks do not say so")
+		for range 2 { // by listing, and then by the marks of directories
+			if !sk.untouched(t.Context(), index) {
+				t.Fatal("nobody touched the skill, and its marks do not say so")
+			}
+		}
+		listed := sk.state.listed.Load()
+		if listed == nil || len(listed.dirs) != 2 || !listed.dirs[1].mark.settled {
+			t.Fatalf("the directories are not known: %+v", listed)
 		}
 		if err := changes[change](dir, rand.IntN(files)); err != nil {
 			t.Fatal(err)
 		}
 		quick := sk.untouched(t.Context(), index)
+		if again := sk.untouched(t.Context(), index); again != quick || quick && change != 0 && change != 8 && change != 10 {
+			t.Errorf("after change %d the marks say untouched: %v, then %v", change, quick, again)
+		}
 		if err := sk.Verify(t.Context()); quick && err != nil {
 			t.Errorf("after change %d the marks say untouched, Verify says %v", change, err)
 		}

@@ -99,10 +99,9 @@ func violated(rule, fix, format string, args ...any) []frontmatter.Violation {
 	return []frontmatter.Violation{{Rule: rule, Message: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-// ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute
-// path. Only a regular file of at most MaxSkillFile bytes is read, or one that a link names: of the
-// directory,
-// or a SKILL.md of another one, which the root that holds both would serve. Anything else breaks V3, as does
+// ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute path.
+// Only a regular file of at most MaxSkillFile bytes is read, or one that a link names: of the directory, or
+// a SKILL.md of another one, which the root that holds both would serve. Anything else breaks V3, as does
 // the end of ctx.
 func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	shown := frontmatter.Shown(dir)

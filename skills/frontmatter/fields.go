@@ -39,6 +39,10 @@ type Requires struct {
 
 // Value returns the JSON of a top-level field, nil if the frontmatter has no such field.
 func (f *Fields) Value(key string) json.RawMessage {
+	// Most skills have few fields. A name is written as it is, unless it has what JSON escapes.
+	if !bytes.Contains(f.JSON, appendString(nil, key)) {
+		return nil
+	}
 	for name, raw := range f.fields() {
 		if name == key {
 			return raw

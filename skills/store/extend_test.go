@@ -30,7 +30,7 @@ func TestExtend(t *testing.T) {
 	if tree.Digest != TreeDigest(want) || tree.Digest == base.Digest {
 		t.Errorf("Extend = %s, want %s", tree.Digest, TreeDigest(want))
 	}
-	for name, mode := range map[string]fs.FileMode{"empty": 0o555, "SKILL.md": 0o444, "b": 0o444} {
+	for name, mode := range map[string]fs.FileMode{"empty": 0o755, "SKILL.md": 0o644, "b": 0o644} {
 		if info, err := os.Stat(filepath.Join(dir, treesDir, tree.Digest.Encoded(), name)); err != nil ||
 			info.Mode() != mode {
 			t.Errorf("%s: %v, %v, want %v", name, info, err, mode)

@@ -1,11 +1,11 @@
-// Package store keeps trees of files by digest, read-only, on disk: what is executed is what was
-// hashed.
+// Package store keeps trees of files by digest on disk: what is executed is what was hashed.
 //
 // A tree is a directory named by its tree digest. Put copies files into a temporary directory,
 // checks the digest of every byte on its way, syncs and renames: a tree that has a name is
-// complete, and bytes without their digest never get one. Files are 0444, or 0555 if they are
+// complete, and bytes without their digest never get one. Files are 0644, or 0755 if they are
 // programs: executable where they came from, or with the first bytes of a script or of a program for
-// Linux, since collections often lose the mode. Directories are 0555, the store itself 0700.
+// Linux, since collections often lose the mode. Directories are 0755, the store itself 0700. Scripts see
+// them through a read-only mount; with read-only modes their copies could not be written either.
 //
 // Before a tree is used it is walked: a file that is missing, extra, of another size or touched since
 // it was checked is hashed again, and a difference is a *[CorruptError]. A process hashes a tree in
@@ -149,8 +149,8 @@ func (s *Store) removeStale(alone bool) {
 	}
 }
 
-// remove deletes a directory of the store, whose directories are read-only. Another process may delete
-// it at the same time.
+// remove deletes a directory of the store, whose directories earlier versions made read-only. Another process
+// may delete it at the same time.
 func (s *Store) remove(dir string) error {
 	err := fs.WalkDir(s.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -204,7 +204,7 @@ func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, erro
 		return nil, err
 	}
 	temp := tempName()
-	if err := write(ctx, s.root, temp, 0o555, files, open); err != nil {
+	if err := write(ctx, s.root, temp, files, open); err != nil {
 		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), s.remove(temp))
 	}
 	// Another process may have stored the same tree first, which is checked like any other.
@@ -245,10 +245,8 @@ func (s *Store) Remove(tree digest.Digest) error {
 	return err
 }
 
-// write copies all files into dir, which it makes, then makes everything read-only but directories, which
-// get mode, and durable.
-func write(ctx context.Context, root *os.Root, dir string, mode fs.FileMode, files []File,
-	open Opener) error {
+// write copies all files into dir, which it makes, with modes that all may read, and makes them durable.
+func write(ctx context.Context, root *os.Root, dir string, files []File, open Opener) error {
 	if err := root.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -265,7 +263,7 @@ func write(ctx context.Context, root *os.Root, dir string, mode fs.FileMode, fil
 	}
 	// After a crash, a synced file is there only if its directories were synced too.
 	for name := range Dirs(files) {
-		if err := root.Chmod(path.Join(dir, name), mode); err != nil {
+		if err := root.Chmod(path.Join(dir, name), 0o755); err != nil {
 			return err
 		}
 		if err := fsys.SyncDir(root, path.Join(dir, name)); err != nil {
@@ -299,9 +297,9 @@ func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 	if got := digest.NewDigest(digest.SHA256, sum); size != file.Size || got != file.Digest {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
-	mode := fs.FileMode(0o444)
+	mode := fs.FileMode(0o644)
 	if file.Executable || isProgram {
-		mode = 0o555
+		mode = 0o755
 	}
 	if err := to.Chmod(mode); err != nil {
 		return err

@@ -99,9 +99,9 @@ func TestPut(t *testing.T) {
 		if err != nil || name == s.Dir() {
 			return err
 		}
-		want := fs.FileMode(0o444)
+		want := fs.FileMode(0o644)
 		if entry.IsDir() {
-			want = 0o555
+			want = 0o755
 		}
 		if info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, want %v", name, info.Mode().Perm(), want)
@@ -293,8 +293,8 @@ func TestPutModes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]fs.FileMode{"tool": 0o555, "elf": 0o555, "marked": 0o555, "data": 0o444,
-		"short": 0o444, "empty": 0o444}
+	want := map[string]fs.FileMode{"tool": 0o755, "elf": 0o755, "marked": 0o755, "data": 0o644,
+		"short": 0o644, "empty": 0o644}
 	for path, mode := range want {
 		info, err := os.Lstat(filepath.Join(s.Dir(), tree.Digest.Encoded(), path))
 		if err != nil || info.Mode() != mode {

@@ -170,6 +170,10 @@ func (t *Tree) visit(name, at string) error {
 	changed := fsys.ChangeTime(info)
 	settled := changed != 0 && time.Since(time.Unix(0, changed)) > settling
 	t.members = append(t.members, member{at, info, settled})
+	// They could put other bytes there between check and use.
+	if err := fsys.Exposed(info); err != nil {
+		return t.corrupt(at, err.Error())
+	}
 	switch {
 	case info.IsDir():
 		return nil
@@ -278,6 +282,6 @@ func (t *Tree) open(name string) (*os.File, error) {
 //
 // Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
-	return write(ctx, root, dir, 0o755, t.Files,
+	return write(ctx, root, dir, t.Files,
 		func(name string) (io.ReadCloser, error) { return t.open(name) })
 }

@@ -11,8 +11,8 @@
 //	data, err := fsys.ReadFileIn(root, "lock.yaml", 1<<20)
 //	err = fsys.WriteFile(path, data, 0o600)
 //
-// The package does not decide who may be trusted: owners and modes are for the caller to check, on the
-// information of the open file.
+// The package does not decide who may be trusted: owners and modes are for the caller to check with
+// [Exposed], on the information of the open file.
 package fsys
 
 import (
@@ -164,7 +164,21 @@ func WriteFile(name string, data []byte, mode fs.FileMode) error {
 // its directory, which must exist.
 //
 // Errors: system errors. The file is unchanged then.
-func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) (err error) {
+func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) error {
+	return writeFileIn(root, name, data, mode, true)
+}
+
+// WriteUnsyncedIn is WriteFileIn, but the content is not on disk: after a crash the name may have another
+// content. The caller syncs the file before anything depends on it.
+//
+// Errors: system errors. The file is unchanged then.
+func WriteUnsyncedIn(root *os.Root, name string, data []byte, mode fs.FileMode) error {
+	return writeFileIn(root, name, data, mode, false)
+}
+
+func writeFileIn(
+	root *os.Root, name string, data []byte, mode fs.FileMode, durably bool,
+) (err error) {
 	temp := path.Join(path.Dir(name), TempPrefix+rand.Text())
 	file, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -179,7 +193,7 @@ func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) (err
 	if err == nil {
 		err = file.Chmod(mode)
 	}
-	if err == nil {
+	if err == nil && durably {
 		err = file.Sync()
 	}
 	if err := errors.Join(err, file.Close()); err != nil {

@@ -22,3 +22,6 @@ func SyncDir(*os.Root, string) error { return nil }
 
 // Names returns 1: how many names a file has is not known.
 func Names(fs.FileInfo) uint64 { return 1 }
+
+// Exposed returns nil: who may change a file is not in its mode.
+func Exposed(fs.FileInfo) error { return nil }

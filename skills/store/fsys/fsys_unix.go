@@ -4,6 +4,7 @@ package fsys
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -36,4 +37,17 @@ func Names(info fs.FileInfo) uint64 {
 		return uint64(stat.Nlink)
 	}
 	return 1
+}
+
+// Exposed returns why somebody besides this user and the superuser can change a file or a directory: its
+// owner, or its mode. It does not look at access lists, nor at the directories around it.
+func Exposed(info fs.FileInfo) error {
+	if info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return errors.New("it belongs to another user")
+	}
+	return nil
 }
