@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
+	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -103,6 +107,8 @@ func installFailure(err error) error {
 		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
 	case errors.Is(err, install.ErrNoGit):
 		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
+	case isFetch && fetch.Web:
+		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
 	case isFetch:
 		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
 	case isArchive:
@@ -136,6 +142,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	cfg := install.Config{
 		State:    state,
 		Git:      install.Git{Path: git, Env: a.gitEnv()},
+		Proxy:    a.proxy,
 		Progress: line.Count,
 		Waiting: func() {
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
@@ -175,11 +182,16 @@ func (a *app) gitEnv() []string {
 	return env
 }
 
+// proxy returns the proxy that the environment names for a URL.
+func (a *app) proxy(at *url.URL) (*url.URL, error) {
+	return http.ProxyFromEnvironment(&http.Request{URL: at})
+}
+
 // installOptions are the flags of install.
 type installOptions struct {
 	app          *app
 	Roots        config.RootOptions
-	Tier         string
+	Tier, SHA256 string
 	request      install.Request
 	DryRun, JSON bool
 }
@@ -188,13 +200,16 @@ func newInstallCmd(a *app) *cobra.Command {
 	opts := &installOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "install SOURCE",
-		Short: "Install skills from a git URL, a zip archive or a directory",
+		Short: "Install skills from git, an archive, a web server or a directory",
 		Long: "Install the skill of a source, or with --all every skill of it, below the state\n" +
 			"directory, from where `skillsd serve` serves it. SOURCE is a git URL (https:// or\n" +
-			"ssh://), a zip archive or a directory. The skills are checked and reported; nothing of\n" +
-			"them is run, and no script may run before it is allowed: see `skillsd allow`. A\n" +
-			"failure leaves nothing behind.\n\n" +
+			"ssh://), the https:// URL of a .tar.gz, .tgz, .tar or .zip archive, or of the index of\n" +
+			"the skills that a site publishes, a zip archive or a directory. The skills are checked\n" +
+			"and reported; nothing of them is run, and no script may run before it is allowed: see\n" +
+			"`skillsd allow`. A failure leaves nothing behind.\n\n" +
 			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
+			"  skillsd install https://example.com/notes-1.2.tar.gz --sha256 9f86d081...\n" +
+			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all\n" +
 			"  skillsd install ./my-skills --all --tier user\n\n" +
 			"A skill is named by its directory in the source; --name chooses another name.\n" +
 			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +
@@ -206,6 +221,8 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&opts.request.Ref, "ref", "",
 		"branch, tag or commit of a git repository: `REF` (default: the repository's default branch)")
+	flags.StringVar(&opts.SHA256, "sha256", "",
+		"`DIGEST` that the bytes of the archive at a URL must have, now and at updates")
 	flags.StringVar(&opts.request.Subdir, "subdir", "", "look in this `DIR` of the source only")
 	flags.StringVar(&opts.request.Name, "name", "", "`NAME` to install the skill under")
 	flags.StringVar(&opts.Tier, "tier", skills.LeastTrusted().String(),
@@ -222,6 +239,9 @@ func newInstallCmd(a *app) *cobra.Command {
 
 func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	o.request.Source = args[0]
+	if o.SHA256 != "" {
+		o.request.Digest = digest.Digest("sha256:" + strings.ToLower(strings.TrimPrefix(o.SHA256, "sha256:")))
+	}
 	if o.request.Tier, err = skills.ParseTier(o.Tier); err != nil {
 		return exit.Flag("tier", err)
 	}

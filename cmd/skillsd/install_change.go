@@ -298,7 +298,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 		roots: &o.Roots,
 		dry:   o.Preview,
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.Update(ctx, names, o.Insecure)
+			plan, err := i.Update(ctx, names, install.Access{Insecure: o.Insecure})
 			if err == nil {
 				rows, err = report.Updates(ctx, plan)
 			}

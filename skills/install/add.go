@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
@@ -16,7 +17,7 @@ import (
 
 // Request is what to install.
 type Request struct {
-	Source string // a URL for git, a zip archive or a directory
+	Source string // a URL for git or of an archive, a zip archive or a directory
 	Ref    string // of git: a branch, a tag or a commit; empty: the default branch
 	Subdir string // the part of the source to look in; empty: all of it
 	Name   string // of the skill if it is one; empty: its name in the source
@@ -24,8 +25,17 @@ type Request struct {
 	All    bool // all skills of the source; otherwise there must be one
 	// KeepGoing installs the skills that can be installed if others cannot.
 	KeepGoing bool
+	// Digest is what the bytes of an archive of a web server must have; empty: what they have.
+	Digest digest.Digest
+	Access
+}
+
+// Access is how sources of other machines are fetched.
+type Access struct {
 	// Insecure accepts http and git URLs of other machines.
 	Insecure bool
+
+	all bool // all skills of an index
 }
 
 // RefusedError says that skills of a source cannot be installed, so that none is.
@@ -59,6 +69,9 @@ func (e *SeveralError) Error() string {
 // system errors. Nothing remains then.
 func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
+	if err == nil {
+		err = origin.expect(req.Digest)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -74,8 +87,10 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
 		}
 	}
+	access := req.Access
+	access.all = req.All
 	return i.newPlan(func(p *Plan) (err error) {
-		from, err := p.fetch(ctx, origin, req.Insecure)
+		from, err := p.fetch(ctx, origin, access)
 		if err != nil {
 			return err
 		}
@@ -189,6 +204,10 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, tier 
 			}
 			origin := from.origin
 			origin.Path = c.path
+			if sum, ok := from.digests[c.path]; ok {
+				// Each skill of an index has a version of its own.
+				origin.Subdir, origin.Digest = c.path, sum
+			}
 			entry := &Entry{Name: c.name, Tier: tier, Enabled: true, Origin: origin,
 				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
 			mu.Lock()

@@ -13,7 +13,7 @@ import (
 // changed ready. A skill that cannot be updated is refused and stays as it is.
 //
 // Errors: *MissingError; errors of ctx; system errors.
-func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (*Plan, error) {
+func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
 	entries, err := i.named(names)
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 	var order []Origin
 	for _, e := range entries {
 		part := e.Origin
-		part.Path, part.Commit = cmp.Or(part.Subdir, "."), ""
+		part.Path, part.Commit, part.Digest = cmp.Or(part.Subdir, "."), "", ""
 		if groups[part] == nil {
 			order = append(order, part)
 		}
@@ -34,7 +34,7 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 	}
 	return i.newPlan(func(p *Plan) error {
 		for _, part := range order {
-			if err := p.updateFrom(ctx, part, groups[part], insecure); err != nil {
+			if err := p.updateFrom(ctx, part, groups[part], access); err != nil {
 				return err
 			}
 		}
@@ -47,8 +47,13 @@ func (i *Installer) Update(ctx context.Context, names []string, insecure bool) (
 }
 
 // updateFrom fetches one source and makes its skills ready.
-func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, insecure bool) (err error) {
-	from, err := p.fetch(ctx, part, insecure)
+func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
+	if len(entries) == 1 && p.unchanged(ctx, entries[0], access) {
+		e := entries[0]
+		p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
+		return nil
+	}
+	from, err := p.fetch(ctx, part, access)
 	if err == nil {
 		defer func() { err = errors.Join(err, from.close()) }()
 		p.Notes = append(p.Notes, from.notes...)
@@ -82,9 +87,9 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
 	if index.TreeDigest == e.Tree {
-		if from.origin.Commit != e.Origin.Commit {
+		if from.origin.Commit != e.Origin.Commit || from.origin.Digest != e.Origin.Digest {
 			same := *e
-			same.Origin.Commit = from.origin.Commit
+			same.Origin.Commit, same.Origin.Digest = from.origin.Commit, from.origin.Digest
 			c.After = &same
 		}
 		return c, nil
@@ -93,7 +98,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 	if err != nil {
 		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}
-	version.Commit = from.origin.Commit
+	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
 	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
 }
 

@@ -1,6 +1,6 @@
 // Package install brings skills from elsewhere into a directory that is served, and keeps a lock file
-// of what is there: a git repository, a zip archive or a directory becomes one staged tree, its skills
-// are checked, stored by digest and put in place together.
+// of what is there: a git repository, an archive, of this machine or of a web server, or a directory
+// becomes one staged tree, its skills are checked, stored by digest and put in place together.
 //
 // It guarantees that
 //
@@ -9,7 +9,8 @@
 //     credentials and configuration, over one named protocol, never file: or ext:; the files come from
 //     its objects, so attributes of the repository change no byte. Zip archives follow the rules of
 //     package source, directories the rules of package skills: no links out, no devices, limits on
-//     every read;
+//     every read. What a web server sends follows the rules of package web, and a tar archive those of
+//     package source;
 //   - a skill is installed only if it loads, and with exactly the bytes that were hashed;
 //   - a command makes all of its changes or none. A command that fails leaves the skills, the store and
 //     the lock file as they were; the next command undoes one that a crash interrupted;
@@ -40,6 +41,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,6 +71,8 @@ type Config struct {
 	Trees *store.Store // of the same state directory
 	// Git is the git program and its environment; needed for git sources only.
 	Git Git
+	// Proxy returns the proxy for a URL, nil for none; may be nil. It is for what comes from web servers.
+	Proxy func(*url.URL) (*url.URL, error)
 	// Waiting is called once if another command is at work; may be nil.
 	Waiting func()
 	// Progress is called while a command works, with what it does and how far it is; may be nil. One
@@ -76,6 +81,8 @@ type Config struct {
 	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none; may
 	// be nil. Neither an installed skill nor one that lies in it takes such a path.
 	Taken func(path string) string
+
+	transport *http.Transport // of tests
 }
 
 // Installer changes an installation. It holds the lock of the installation until Close. Its methods

@@ -177,11 +177,11 @@ func TestInstallDirectory(t *testing.T) {
 	m.install(Request{Source: dir, All: true, Tier: skills.TierUser})
 	got := tree(t, filepath.Join(m.state, installedDir))
 	want := map[string]string{
-		"user/a": "drwxr-xr-x", "user/a/SKILL.md": "-r--r--r-- " + skillText("a"),
+		"user/a": "drwxr-xr-x", "user/a/SKILL.md": "-rw-r--r-- " + skillText("a"),
 		"user/a/scripts":        "drwxr-xr-x",
-		"user/a/scripts/run.sh": "-r-xr-xr-x #!/bin/sh\necho a\n", "user/a/nested": "drwxr-xr-x",
-		"user/a/nested/SKILL.md": "-r--r--r-- " + skillText("nested"), "user/b": "drwxr-xr-x",
-		"user/b/SKILL.md": "-r--r--r-- " + skillText("b"),
+		"user/a/scripts/run.sh": "-rwxr-xr-x #!/bin/sh\necho a\n", "user/a/nested": "drwxr-xr-x",
+		"user/a/nested/SKILL.md": "-rw-r--r-- " + skillText("nested"), "user/b": "drwxr-xr-x",
+		"user/b/SKILL.md": "-rw-r--r-- " + skillText("b"),
 	}
 	delete(got, ".")
 	delete(got, "user")
@@ -335,7 +335,7 @@ func TestFailAtEachStep(t *testing.T) {
 	}
 	nothing := func(context.Context, *machine, *Installer) error { return nil }
 	update := func(ctx context.Context, i *Installer) error {
-		u, err := i.Update(ctx, nil, false)
+		u, err := i.Update(ctx, nil, Access{})
 		if err != nil {
 			return err
 		}
@@ -454,7 +454,7 @@ func TestCrashAtEachStep(t *testing.T) {
 		}
 		func() {
 			defer func() { crashed = recover() != nil }()
-			u, err := i.Update(t.Context(), []string{"a"}, false)
+			u, err := i.Update(t.Context(), []string{"a"}, Access{})
 			if err != nil {
 				t.Fatal(err)
 			}

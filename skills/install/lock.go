@@ -15,6 +15,8 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/web"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -27,6 +29,8 @@ const (
 	KindGit       Kind = "git"
 	KindZip       Kind = "zip"
 	KindDirectory Kind = "directory"
+	KindURL       Kind = "url"   // an archive of a web server
+	KindIndex     Kind = "index" // the skills that a web server publishes
 )
 
 // Origin is where an installed skill came from.
@@ -34,8 +38,11 @@ type Origin struct {
 	Kind Kind `json:"kind" yaml:"kind"`
 	// a URL without credentials, or an absolute path
 	Source string `json:"source" yaml:"source"`
-	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`       // as requested; empty: the default branch
+	// as requested: of git, empty for the default branch; of a URL the digest that it must have
+	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
 	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
+	// of the bytes that a web server sent, before they were unpacked
+	Digest digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
 	// the part of the source that was looked in
 	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
 	Path   string `json:"path" yaml:"path"` // of the skill in the source; "." for the whole
@@ -43,10 +50,11 @@ type Origin struct {
 
 // Version is one content of a skill.
 type Version struct {
-	// Origin is where an earlier version came from if that is not where the entry did; its Commit is
-	// empty.
+	// Origin is where an earlier version came from if that is not where the entry did; its Commit and
+	// its Digest are empty.
 	Origin      *Origin       `json:"origin,omitempty" yaml:"origin,omitempty"`
 	Commit      string        `json:"commit,omitempty" yaml:"commit,omitempty"`
+	Digest      digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
@@ -70,7 +78,8 @@ type Entry struct {
 
 // version returns the content of an entry.
 func (e *Entry) version() *Version {
-	return &Version{Commit: e.Origin.Commit, Tree: e.Tree, InstalledAt: e.InstalledAt, Files: e.Files}
+	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
+		InstalledAt: e.InstalledAt, Files: e.Files}
 }
 
 // with returns the entry with another content; the content that it had becomes the earlier version.
@@ -79,7 +88,7 @@ func (e *Entry) with(v *Version) *Entry {
 	if v.Origin != nil {
 		changed.Origin = *v.Origin
 	}
-	changed.Origin.Commit = v.Commit
+	changed.Origin.Commit, changed.Origin.Digest = v.Commit, v.Digest
 	changed.Tree, changed.InstalledAt, changed.Files = v.Tree, v.InstalledAt, v.Files
 	changed.setPrevious(e.version(), e.Origin)
 	return &changed
@@ -88,9 +97,9 @@ func (e *Entry) with(v *Version) *Entry {
 // setPrevious makes a content, and where it came from, the earlier version of an entry.
 func (e *Entry) setPrevious(v *Version, from Origin) {
 	previous := *v
-	previous.Origin, previous.Commit = nil, from.Commit
+	previous.Origin, previous.Commit, previous.Digest = nil, from.Commit, from.Digest
 	if !from.Same(e.Origin) {
-		from.Commit = ""
+		from.Commit, from.Digest = "", ""
 		previous.Origin = &from
 	}
 	e.Previous = &previous
@@ -109,9 +118,9 @@ func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	return &changed
 }
 
-// Same reports whether two origins are one place, at any commits.
+// Same reports whether two origins are one place, at any commits or digests.
 func (o Origin) Same(other Origin) bool {
-	o.Commit, other.Commit = "", ""
+	o.Commit, other.Commit, o.Digest, other.Digest = "", "", "", ""
 	return o == other
 }
 
@@ -240,7 +249,7 @@ func (e *Entry) previousOrigin() Origin {
 	if e.Previous.Origin != nil {
 		origin = *e.Previous.Origin
 	}
-	origin.Commit = e.Previous.Commit
+	origin.Commit, origin.Digest = e.Previous.Commit, e.Previous.Digest
 	return origin
 }
 
@@ -263,12 +272,33 @@ func (o Origin) check() error {
 		if !commitID().MatchString(o.Commit) {
 			return errors.New("commit: is not a commit")
 		}
+		if o.Digest != "" {
+			return errors.New("digest: git has commits")
+		}
+	case KindURL:
+		if _, err := web.Parse(o.Source, true); err != nil || !isArchive(o.Source) {
+			return errors.New("source: is not the URL of an archive")
+		}
+		if o.Digest.Validate() != nil || o.Commit != "" || o.Ref != "" && o.Ref != o.Digest.String() {
+			return errors.New("digest: is missing, or not the one in ref, or there is a commit")
+		}
+	case KindIndex:
+		_, err := web.Parse(o.Source, true)
+		if at, ok := isIndexURL(o.Source); err != nil || !ok || at != o.Source {
+			return errors.New("source: is not the URL of an index")
+		}
+		if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || !discovery.ValidName(o.Path) {
+			return errors.New("path: is not a skill of an index, or there is a ref or a commit")
+		}
+		if o.Digest.Validate() != nil {
+			return errors.New("digest: is missing")
+		}
 	case KindZip, KindDirectory:
-		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" {
-			return errors.New("source: is not an absolute path, or has a ref or a commit")
+		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" || o.Digest != "" {
+			return errors.New("source: is not an absolute path, or has a ref, a commit or a digest")
 		}
 	default:
-		return errors.New("kind: is not git, zip or directory")
+		return errors.New("kind: is not git, zip, directory, url or index")
 	}
 	return nil
 }

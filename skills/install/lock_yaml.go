@@ -29,8 +29,8 @@ var lockKeys = map[string][]string{
 	"":        {"version", "skills"},
 	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous?"},
 
-	".skills.origin":          {"kind", "source", "ref?", "commit?", "subdir?", "path"},
-	".skills.previous":        {"origin?", "commit?", "tree", "installedAt", "files"},
+	".skills.origin":          {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path"},
+	".skills.previous":        {"origin?", "commit?", "digest?", "tree", "installedAt", "files"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path"},
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -41,6 +42,8 @@ type Plan struct {
 	// prepare makes the skills ready if that was not done to compute the plan; may be nil.
 	prepare func(ctx context.Context) error
 	dir     string // of its work, relative to the state directory; empty when it ended
+
+	indexes map[string]*discovery.Index // by their URLs
 
 	mu     sync.Mutex
 	stored []digest.Digest // trees that were not in the store before

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -24,8 +26,10 @@ type fetched struct {
 	origin   Origin // Path is that of the directory that was scanned
 	snapshot *skills.Snapshot
 	notes    []string
-	base     string       // the name in the source of a skill that is the whole source
-	close    func() error // releases it; its skills can no longer be read
+	base     string                   // the name in the source of a skill that is the whole source
+	failed   map[string]error         // of an index: skills that could not be fetched, by path
+	digests  map[string]digest.Digest // of an index: what was fetched, by path
+	close    func() error             // releases it; its skills can no longer be read
 }
 
 // maxSourceDirs is how many directories a source may have.
@@ -39,7 +43,7 @@ var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skil
 // commit is fetched instead of the ref if the origin has one.
 //
 // Errors: *SourceError, *FetchError, *source.ArchiveError; system errors.
-func (p *Plan) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetched, err error) {
+func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetched, err error) {
 	if err := p.i.before("fetch"); err != nil {
 		return nil, err
 	}
@@ -52,9 +56,14 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, insecure bool) (_ *fetc
 	var root skills.Root
 	switch origin.Kind {
 	case KindGit:
-		root, err = p.fetchGit(ctx, f, insecure)
+		root, err = p.fetchGit(ctx, f, access.Insecure)
 	case KindZip:
-		root, err = f.zipRoot()
+		f.base = strings.TrimSuffix(filepath.Base(origin.Source), filepath.Ext(origin.Source))
+		root, err = f.zipRoot(origin.Source)
+	case KindURL:
+		root, err = p.fetchURL(ctx, f, access)
+	case KindIndex:
+		root, err = p.fetchIndex(ctx, f, access)
 	case KindDirectory:
 		f.base = filepath.Base(origin.Source)
 		root, err = f.directoryRoot(origin.Source)
@@ -95,7 +104,7 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
 	if err != nil {
-		return root, &FetchError{f.origin.Source, err}
+		return root, &FetchError{Source: f.origin.Source, Err: err}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
 	into, err := p.i.root.OpenRoot(dir + "/files")
@@ -112,10 +121,10 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 	return f.directoryRoot(p.path(name + "/files"))
 }
 
-// directoryRoot returns the root of the part of a directory that was requested. The files of git are
-// written by nobody else. Any other directory is read as it is at each moment, but of a part of it nothing
-// outside is read, even if a link takes its name meanwhile: others than the one who installs may write
-// there.
+// directoryRoot returns the root of the part of a directory that was requested. The files of git and of
+// an archive that was extracted are written by nobody else. Any other directory is read as it is at each
+// moment, but of a part of it nothing outside is read, even if a link takes its name meanwhile: others
+// than the one who installs may write there.
 func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 	handle, err := os.OpenRoot(top)
 	if err != nil {
@@ -126,7 +135,8 @@ func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
 	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
-	if f.origin.Kind == KindGit || f.origin.Path == "." {
+	written := f.origin.Kind == KindGit || f.origin.Kind == KindURL || f.origin.Kind == KindIndex
+	if written || f.origin.Path == "." {
 		return root, part.Close()
 	}
 	f.close = part.Close
@@ -138,10 +148,10 @@ func noDirectory(dir string) error {
 	return refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))
 }
 
-func (f *fetched) zipRoot() (skills.Root, error) {
-	archive := source.NewZip(f.origin.Source)
-	f.close = archive.Close
-	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
+// zipRoot returns the root of the part of an archive that was requested.
+func (f *fetched) zipRoot(place string) (skills.Root, error) {
+	archive, release := source.NewZip(place), f.close
+	f.close = func() error { return errors.Join(archive.Close(), release()) }
 	pinned, err := archive.Pin()
 	if err != nil {
 		return skills.Root{}, err
@@ -153,7 +163,7 @@ func (f *fetched) zipRoot() (skills.Root, error) {
 	if info, err := fs.Stat(part, "."); err != nil || !info.IsDir() {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
-	return skills.Root{Dir: f.origin.Source, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
+	return skills.Root{Dir: place, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
 }
 
 func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.md") }
@@ -177,6 +187,9 @@ func (f *fetched) candidates() []candidate {
 			all = append(all, candidate{path: path.Join(f.origin.Path, path.Dir(d.Path)),
 				err: string(d.Code) + ": " + d.Detail})
 		}
+	}
+	for name, reason := range f.failed {
+		all = append(all, candidate{path: name, err: reason.Error()})
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
 		return slices.Compare(strings.Split(a.path, "/"), strings.Split(b.path, "/"))
@@ -225,6 +238,12 @@ func (f *fetched) name(c candidate) (string, error) {
 
 // resolve finds out what kind of source was given.
 func resolve(given, ref string, insecure bool) (Origin, error) {
+	if index, ok := isIndexURL(given); ok {
+		return resolveIndex(index, ref, insecure)
+	}
+	if isArchive(given) && isURL(given) {
+		return resolveURL(given, ref, insecure)
+	}
 	if isURL(given) {
 		if _, err := parseURL(given, insecure); err != nil {
 			return Origin{}, err
@@ -245,7 +264,7 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Origin{}, refuse("give a directory, a zip archive, or a URL such as "+
-			"https://host/owner/repository", "there is no %q", given)
+			"https://host/owner/repository or https://host/skills.tar.gz", "there is no %q", given)
 	case err != nil:
 		return Origin{}, err
 	case info.IsDir():

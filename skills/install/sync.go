@@ -26,8 +26,7 @@ type Sync struct {
 	// DropEarlier forgets earlier versions that cannot be fetched again. Earlier versions of a Lock from
 	// elsewhere, which this machine never had, are forgotten without it.
 	DropEarlier bool
-	// Insecure is as in Request.
-	Insecure bool
+	Access
 }
 
 // Sync compares the installation with a lock file. The plan makes the installation equal to it: exactly
@@ -99,7 +98,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 
 // obtainAll makes the trees of a Sync ready.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
-	at := &sources{plan: p, insecure: s.Insecure, fetched: map[Origin]func() (*fetched, error){}}
+	at := &sources{plan: p, access: s.Access, fetched: map[Origin]func() (*fetched, error){}}
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
 		c := &p.Changes[n]
@@ -154,9 +153,9 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 
 // sources are those that a Sync has fetched. Close releases them.
 type sources struct {
-	plan     *Plan
-	insecure bool
-	fetched  map[Origin]func() (*fetched, error) // a source that cannot be had is asked once
+	plan    *Plan
+	access  Access
+	fetched map[Origin]func() (*fetched, error) // a source that cannot be had is asked once
 }
 
 func (a *sources) Close() (err error) {
@@ -185,7 +184,7 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	at := origin
 	at.Path = cmp.Or(origin.Subdir, ".")
 	if a.fetched[at] == nil {
-		a.fetched[at] = sync.OnceValues(func() (*fetched, error) { return a.plan.fetch(ctx, at, a.insecure) })
+		a.fetched[at] = sync.OnceValues(func() (*fetched, error) { return a.plan.fetch(ctx, at, a.access) })
 	}
 	from, err := a.fetched[at]()
 	if err != nil {

@@ -93,10 +93,11 @@ func baseName(source string) string {
 // ErrNoGit is the error of a git source without git.
 var ErrNoGit = errors.New("git is not on PATH")
 
-// FetchError is a git source that could not be fetched, or that was refused after it was.
+// FetchError is a source of another machine that could not be fetched, or that was refused after it was.
 type FetchError struct {
 	Source string // a URL without credentials
 	Err    error
+	Web    bool // it is a file of a web server, not git's
 }
 
 func (e *FetchError) Error() string { return "fetch " + e.Source + ": " + e.Err.Error() }

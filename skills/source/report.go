@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -28,6 +29,7 @@ func (p Problem) String() string {
 
 // ArchiveError says why an archive is not used.
 type ArchiveError struct {
+	Kind     string    // tar; empty: zip
 	Problems []Problem // in the order of the directory; the first 100
 	More     int       // how many others there are
 }
@@ -39,7 +41,7 @@ func (e *ArchiveError) Error() string {
 	for _, p := range e.Problems[:min(shown, len(e.Problems))] {
 		texts = append(texts, p.String())
 	}
-	text := "not a usable zip archive: " + strings.Join(texts, "; ")
+	text := "not a usable " + cmp.Or(e.Kind, "zip") + " archive: " + strings.Join(texts, "; ")
 	if rest := len(e.Problems) + e.More - len(texts); rest > 0 {
 		text += fmt.Sprintf("; and %d more problems", rest)
 	}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/source/discovery"
+)
+
+// newPublishCmds returns the commands that make skills ready to be installed from elsewhere.
+func newPublishCmds(a *app) []*cobra.Command {
+	out, site, packJSON, indexJSON := "", "", false, false
+	pack := &cobra.Command{
+		Use:   "pack DIR",
+		Short: "Pack a skill into an archive that `skillsd install` takes",
+		Long: "Pack the skill in DIR into a .tar.gz archive with SKILL.md at its root: exactly the files\n" +
+			"that would be served, the same files always as the same bytes. What cannot be installed\n" +
+			"is refused. The digest is what `skillsd install --sha256` takes.\n\n" +
+			"  skillsd pack ./notes --out notes-1.2.tar.gz",
+		Args:        cobra.ExactArgs(1),
+		Annotations: map[string]string{withoutConfig: "true"},
+		RunE: runE(func(ctx context.Context, args []string) error {
+			return a.pack(ctx, args[0], out, packJSON)
+		}),
+	}
+	pack.Flags().StringVarP(&out, "out", "o", "", "`FILE` to write (default: NAME.tar.gz)")
+	pack.Flags().BoolVar(&packJSON, "json", false, "print JSON")
+	index := &cobra.Command{
+		Use:   "index DIR",
+		Short: "Write the files by which a web site publishes skills",
+		Long: "Write the skills below DIR and their index (Agent Skills Discovery 0.2.0) into the files\n" +
+			"of a web site, below .well-known/agent-skills: all of them, or nothing. The index is\n" +
+			"replaced, and names no skill that is not in DIR.\n\n" +
+			"  skillsd index ./skills --site ./public\n" +
+			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all",
+		Args:        cobra.ExactArgs(1),
+		Annotations: map[string]string{withoutConfig: "true"},
+		RunE: runE(func(ctx context.Context, args []string) error {
+			return a.publish(ctx, args[0], site, indexJSON)
+		}),
+	}
+	index.Flags().StringVar(&site, "site", ".", "`DIR` of the files of the web site")
+	index.Flags().BoolVar(&indexJSON, "json", false, "print JSON")
+	return []*cobra.Command{pack, index}
+}
+
+// pack writes the archive of one skill.
+func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
+	list, err := discovery.Scan(ctx, dir)
+	if err != nil {
+		return unpublished(dir, err)
+	}
+	if len(list) > 1 {
+		return exit.Usagef("give the directory of one; `skillsd index` publishes all of them",
+			"%s has %d skills", dir, len(list))
+	}
+	data, made, err := discovery.Pack(ctx, list[0])
+	if err != nil {
+		return unpublished(dir, err)
+	}
+	if made.File = file; file == "" {
+		made.File = made.Name + ".tar.gz"
+	}
+	if err := discovery.Write(made.File, data); err != nil {
+		return err
+	}
+	if asJSON {
+		return report.WriteJSON(a.out, made)
+	}
+	a.printf("packed %s into %s\n%s\n", made.Name, report.Printable(made.File), made.Digest)
+	return nil
+}
+
+// publish writes the files of a web site.
+func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error {
+	list, err := discovery.Scan(ctx, dir)
+	var made []*discovery.Artifact
+	if err == nil {
+		made, err = discovery.Publish(ctx, list, site)
+	}
+	if err != nil {
+		return unpublished(dir, err)
+	}
+	if asJSON {
+		return report.WriteJSON(a.out, made)
+	}
+	for _, one := range made {
+		a.printf("%s  %s  %s\n", one.Name, one.Type, one.Digest)
+	}
+	a.notef("published %s", report.Plural(len(made), "skill"))
+	return nil
+}
+
+// unpublished says what to do about a skill that cannot be published.
+func unpublished(dir string, err error) error {
+	hint := exit.SystemHint(err)
+	if hint == "" {
+		hint = "see what is wrong: " + report.ShellLine("skillsd", "validate", dir)
+	}
+	return exit.Errorf(exit.Failure, hint, "%s", report.Printable(fmt.Sprintf("%s: %v", dir, err)))
+}

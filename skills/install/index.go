@@ -1,0 +1,270 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/web"
+)
+
+// Limits of the skills of an index, in bytes.
+const (
+	maxArtifact   = 64 << 20 // of one, as it is fetched
+	maxArtifacts  = 2 << 30  // of all files of a command
+	maxFetches    = 8        // at the same time
+	maxIndexFiles = 2_000    // skills of an index that one command fetches
+)
+
+// resolveIndex returns the origin of an index of skills.
+func resolveIndex(at string, ref string, insecure bool) (Origin, error) {
+	origin, err := resolveURL(at, ref, insecure)
+	origin.Kind = KindIndex
+	return origin, err
+}
+
+// index fetches the index of a server, once for each plan.
+func (p *Plan) index(ctx context.Context, from string, access Access) (
+	*discovery.Index, *web.Client, error,
+) {
+	home, err := web.Parse(from, access.Insecure)
+	if err != nil {
+		return nil, nil, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
+			"%q %v", clip(from), err)
+	}
+	client := p.client(home, access)
+	if known := p.indexes[from]; known != nil {
+		return known, client, nil
+	}
+	p.i.progress("fetching the index", 0, 0)
+	var text bytes.Buffer
+	if _, err := client.Fetch(ctx, home, discovery.MaxIndex, &text); err != nil {
+		return nil, nil, fetchError(home, err)
+	}
+	found, err := discovery.Parse(text.Bytes(), home)
+	if err != nil {
+		return nil, nil, &FetchError{from, err, true}
+	}
+	if p.indexes == nil {
+		p.indexes = map[string]*discovery.Index{}
+	}
+	p.indexes[from] = found
+	return found, client, nil
+}
+
+// fetchIndex fetches skills of an index: the one that the path of the origin names, or all. If the origin has
+// a digest, only this version of the skill is accepted. What is wrong with one of several is in f.failed.
+func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+	index, client, err := p.index(ctx, f.origin.Source, access)
+	if err != nil {
+		return root, err
+	}
+	wanted := index.Skills
+	if f.origin.Path != "." {
+		e := index.Find(f.origin.Path)
+		if e == nil {
+			return root, refuse("look at it, and name a skill of it with --subdir",
+				"the index has no skill %q", clip(f.origin.Path))
+		}
+		if f.origin.Digest != "" && f.origin.Digest != e.Digest {
+			return root, refuse("bring the version back, or `skillsd remove` and install it anew",
+				"the index of %s has another version of %s than the lock file: %.19s, want %.19s",
+				f.origin.Source, e.Name, e.Digest, f.origin.Digest)
+		}
+		wanted = []*discovery.Entry{e}
+	}
+	switch {
+	case len(wanted) > 1 && !access.all:
+		several := &SeveralError{}
+		for _, e := range wanted {
+			several.Paths = append(several.Paths, e.Name)
+		}
+		return root, several
+	case len(wanted) > maxIndexFiles:
+		return root, refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
+			len(wanted), maxIndexFiles)
+	}
+	name := "index-" + rand.Text()
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir+"/files", 0o700); err != nil {
+		return root, err
+	}
+	if err := p.artifacts(ctx, f, client, wanted, dir); err != nil {
+		return root, err
+	}
+	if len(wanted) == 1 {
+		if reason := f.failed[wanted[0].Name]; reason != nil {
+			return root, reason
+		}
+		f.origin.Digest = wanted[0].Digest
+	}
+	return f.directoryRoot(p.path(name + "/files"))
+}
+
+// artifacts fetches entries of an index below dir. An entry that fails is in f.failed.
+func (p *Plan) artifacts(
+	ctx context.Context, f *fetched, client *web.Client, wanted []*discovery.Entry, dir string,
+) error {
+	f.failed, f.digests = map[string]error{}, map[string]digest.Digest{}
+	var mu sync.Mutex
+	left, done := int64(maxArtifacts), 0
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(maxFetches)
+	for n, e := range wanted {
+		group.Go(func() error {
+			err := p.artifact(within, client, e, dir, n)
+			if within.Err() != nil {
+				return within.Err()
+			}
+			took := size(p.i.path(dir + "/files/" + e.Name))
+			if err != nil {
+				err = errors.Join(err, p.i.root.RemoveAll(dir+"/files/"+e.Name))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if f.digests[e.Name] = e.Digest; err != nil {
+				f.failed[e.Name] = err
+			}
+			if left -= took; left < 0 {
+				return refuse("name skills of it with --subdir",
+					"the skills of the index have more than %d bytes", int64(maxArtifacts))
+			}
+			done++
+			p.i.progress("skills fetched", done, len(wanted))
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// artifact fetches the files of one entry into their directory.
+func (p *Plan) artifact(
+	ctx context.Context, client *web.Client, e *discovery.Entry, dir string, n int,
+) error {
+	if e.Problem != "" {
+		return fmt.Errorf("the entry in the index %s", e.Problem)
+	}
+	packed, into := fmt.Sprintf("%s/artifact-%d", dir, n), dir+"/files/"+e.Name
+	got, err := p.download(ctx, client, e.At, packed, maxArtifact)
+	if err != nil {
+		return err
+	}
+	// Nothing of the bytes is read before their digest is that of the index.
+	if got.Digest != e.Digest.String() {
+		return fmt.Errorf("%s has other bytes than the index says: %.19s, want %.19s",
+			e.Name, got.Digest, e.Digest)
+	}
+	if err := p.i.root.Mkdir(into, 0o700); err != nil {
+		return err
+	}
+	if e.Type == discovery.TypeSkill {
+		return p.i.root.Rename(packed, into+"/SKILL.md")
+	}
+	mark := make([]byte, 4)
+	file, err := p.i.root.Open(packed)
+	if err != nil {
+		return err
+	}
+	_, err = io.ReadFull(file, mark)
+	if closed := file.Close(); err != nil || closed != nil {
+		return errors.Join(err, closed)
+	}
+	// Servers often give archives a wrong type, and URLs need not end in one; the bytes say what they are.
+	if string(mark) == "PK\x03\x04" {
+		err = p.unzip(packed, into)
+	} else {
+		err = p.untar(packed, into, got.Size)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := p.i.root.Stat(into + "/SKILL.md"); err != nil {
+		return errors.New("the archive has no SKILL.md at its root")
+	}
+	return p.i.root.Remove(packed)
+}
+
+// unzip extracts a zip archive that was fetched.
+func (p *Plan) unzip(name, into string) error {
+	archive := source.NewZip(p.i.path(name))
+	defer archive.Close()
+	files, err := archive.Pin()
+	if err != nil {
+		return err
+	}
+	left := int64(maxArtifacts)
+	return fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		if entry.IsDir() {
+			return p.i.root.MkdirAll(into+"/"+path, 0o700)
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if left -= info.Size(); left < 0 {
+			return errors.New("the files of the archive are too large")
+		}
+		from, err := files.Open(path)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		mode := fs.FileMode(0o600)
+		if info.Mode()&0o111 != 0 {
+			mode = 0o700
+		}
+		to, err := p.i.root.OpenFile(into+"/"+path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(to, from)
+		return errors.Join(err, to.Close())
+	})
+}
+
+// unchanged reports whether the index of a server still has the version of a skill that is installed.
+func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
+	if e.Origin.Kind != KindIndex {
+		return false
+	}
+	index, _, err := p.index(ctx, e.Origin.Source, access)
+	if err != nil {
+		return false // the fetch says why
+	}
+	there := index.Find(e.Origin.Path)
+	return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+}
+
+// isIndexURL returns the URL of the index that a source names.
+func isIndexURL(given string) (string, bool) {
+	lower := strings.ToLower(given)
+	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") {
+		return "", false
+	}
+	return discovery.IsIndex(given)
+}
+
+// shownURL is a URL without its query, which may be a secret of the server.
+func shownURL(at *url.URL) string {
+	plain := *at
+	plain.RawQuery, plain.User = "", nil
+	return plain.String()
+}

@@ -1,0 +1,167 @@
+package install
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/web"
+)
+
+// maxDownload is the longest archive that is fetched, in bytes.
+const maxDownload = 1 << 30
+
+// archiveEnds are the ends of the names of archives of web servers.
+var archiveEnds = []string{".zip", ".tar.gz", ".tgz", ".tar"}
+
+// isArchive reports whether a URL is that of an archive: git has no repository of such a name in use.
+func isArchive(source string) bool {
+	lower := strings.ToLower(source)
+	web := strings.HasPrefix(lower, "https://") || strings.HasPrefix(lower, "http://")
+	return web && archiveEnd(lower) != ""
+}
+
+// archiveEnd returns the end of a name that says what an archive is, empty for none.
+func archiveEnd(name string) string {
+	lower := strings.ToLower(name)
+	for _, end := range archiveEnds {
+		if strings.HasSuffix(lower, end) {
+			return end
+		}
+	}
+	return ""
+}
+
+// resolveURL returns the origin of an archive of a web server.
+func resolveURL(given, ref string, insecure bool) (Origin, error) {
+	if ref != "" {
+		return Origin{}, refuse("leave it out; --sha256 says which archive it must be",
+			"--ref goes with a git URL only")
+	}
+	// The checks of a URL of git, and their hints, hold for any.
+	if _, err := parseURL(given, insecure); err != nil {
+		return Origin{}, err
+	}
+	at, err := web.Parse(given, insecure)
+	if err != nil {
+		return Origin{}, refuse("use an https:// URL", "%q %v", clip(given), err)
+	}
+	return Origin{Kind: KindURL, Source: at.String()}, nil
+}
+
+// expect makes a digest what the bytes of the source must have, at an update as well.
+func (o *Origin) expect(want digest.Digest) error {
+	switch {
+	case want == "":
+		return nil
+	case o.Kind != KindURL:
+		return refuse("leave it out", "--sha256 goes with the URL of an archive only")
+	case want.Validate() != nil || want.Algorithm() != digest.SHA256:
+		return &SourceError{Reason: "--sha256: is not a SHA-256 digest of 64 hexadecimal digits"}
+	}
+	o.Ref = want.String()
+	return nil
+}
+
+// client returns what fetches files for a source.
+func (p *Plan) client(home *url.URL, access Access) *web.Client {
+	return &web.Client{Home: home, Insecure: access.Insecure, Proxy: p.i.cfg.Proxy,
+		Transport: p.i.cfg.transport}
+}
+
+// fetchURL fetches an archive of a web server. If the origin has a digest, only these bytes are accepted.
+func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+	p.i.progress("fetching", 0, 0)
+	home, err := web.Parse(f.origin.Source, access.Insecure)
+	if err != nil {
+		return root, refuse("use an https:// URL, or give --insecure-transport if you trust the network",
+			"%q %v", clip(f.origin.Source), err)
+	}
+	name := "web-" + rand.Text()
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir+"/files", 0o700); err != nil {
+		return root, err
+	}
+	end := archiveEnd(home.Path)
+	f.base = strings.TrimSuffix(path.Base(home.Path), home.Path[len(home.Path)-len(end):])
+	got, err := p.download(ctx, p.client(home, access), home, dir+"/archive", maxDownload)
+	if err != nil {
+		return root, err
+	}
+	if err := f.origin.accept(digest.Digest(got.Digest)); err != nil {
+		return root, err
+	}
+	if end == ".zip" {
+		return f.zipRoot(p.path(name + "/archive"))
+	}
+	if err := p.untar(dir+"/archive", dir+"/files", got.Size); err != nil {
+		return root, err
+	}
+	return f.directoryRoot(p.path(name + "/files"))
+}
+
+// accept takes the digest of what was fetched, if it is the one that the lock file or the user wants.
+func (o *Origin) accept(got digest.Digest) error {
+	want := digest.Digest(cmp.Or(o.Digest.String(), o.Ref))
+	if want == "" || want == got {
+		o.Digest = got
+		return nil
+	}
+	if o.Digest != "" {
+		return refuse("bring the source back, or `skillsd remove` and install it anew",
+			"%s has other bytes than the lock file says: %.19s, want %.19s", o.Source, got, want)
+	}
+	return refuse("ask its publisher which digest is right; to install other bytes, "+
+		"`skillsd remove` the skill and install it with their --sha256",
+		"%s has other bytes than --sha256 says: %.19s, want %.19s", o.Source, got, want)
+}
+
+// download fetches a file into the plan's work.
+func (p *Plan) download(
+	ctx context.Context, c *web.Client, at *url.URL, name string, most int64,
+) (*web.File, error) {
+	file, err := p.i.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	got, err := c.Fetch(ctx, at, most, file)
+	if closed := file.Close(); err == nil && closed != nil {
+		return nil, closed
+	}
+	if err != nil {
+		return nil, fetchError(at, err)
+	}
+	return got, nil
+}
+
+func fetchError(at *url.URL, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &FetchError{shownURL(at), err, true}
+}
+
+// untar extracts an archive that was fetched.
+func (p *Plan) untar(name, into string, size int64) error {
+	archive, err := p.i.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	dir, err := p.i.root.OpenRoot(into)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return source.Untar(archive, size, dir)
+}

@@ -1,0 +1,119 @@
+// Package packed writes and reads values as a part of a file that only this program reads, without anything
+// that says what they are.
+package packed
+
+import "encoding/binary"
+
+// Writer writes values one after another, each text behind its length.
+type Writer []byte
+
+// Number writes a number that is not negative and below 1<<28.
+func (p *Writer) Number(n int) { *p = binary.AppendUvarint(*p, uint64(n)) }
+
+// Text writes texts.
+func (p *Writer) Text(texts ...string) {
+	for _, s := range texts {
+		p.Number(len(s))
+		*p = append(*p, s...)
+	}
+}
+
+// List writes a list, in which none differs from an empty one.
+func (p *Writer) List(list []string) {
+	if list == nil {
+		p.Number(0)
+		return
+	}
+	p.Number(len(list) + 1)
+	p.Text(list...)
+}
+
+// Flags writes up to 28 of them as one number.
+func (p *Writer) Flags(flags ...bool) {
+	set := 0
+	for i, flag := range flags {
+		if flag {
+			set |= 1 << i
+		}
+	}
+	p.Number(set)
+}
+
+// Reader reads what a Writer wrote. Its results are parts of the text.
+type Reader struct {
+	Rest string // what was not read yet
+	Bad  bool   // the text is another one; it stays so
+}
+
+// Number reads a number.
+func (u *Reader) Number() int {
+	n, shift := uint64(0), 0
+	for i := range len(u.Rest) {
+		c := u.Rest[i]
+		n |= uint64(c&0x7f) << shift
+		if shift += 7; shift > 28 {
+			break
+		}
+		if c < 0x80 {
+			u.Rest = u.Rest[i+1:]
+			return int(n)
+		}
+	}
+	u.Bad, u.Rest = true, ""
+	return 0
+}
+
+// Text reads a text.
+func (u *Reader) Text() string {
+	n := u.Number()
+	if n > len(u.Rest) {
+		u.Bad, u.Rest = true, ""
+		return ""
+	}
+	s := u.Rest[:n]
+	u.Rest = u.Rest[n:]
+	return s
+}
+
+// Texts reads texts.
+func (u *Reader) Texts(to ...*string) {
+	for _, s := range to {
+		*s = u.Text()
+	}
+}
+
+// List reads a list.
+func (u *Reader) List() []string {
+	n := u.Number()
+	if n == 0 || n > len(u.Rest)+1 { // each has its length at least
+		u.Bad = u.Bad || n > 0
+		return nil
+	}
+	list := make([]string, n-1)
+	for i := range list {
+		list[i] = u.Text()
+	}
+	return list
+}
+
+// Flags reads flags.
+func (u *Reader) Flags(to ...*bool) {
+	set := u.Number()
+	for i, flag := range to {
+		*flag = set>>i&1 == 1
+	}
+}
+
+// End reports whether all was read, and nothing else was there.
+func (u *Reader) End() bool { return !u.Bad && u.Rest == "" }
+
+// Fixed reads a part of a text that has n bytes and no length before it; empty if there are fewer.
+func (u *Reader) Fixed(n int) string {
+	if n > len(u.Rest) {
+		u.Bad, u.Rest = true, ""
+		return ""
+	}
+	s := u.Rest[:n]
+	u.Rest = u.Rest[n:]
+	return s
+}

@@ -1,0 +1,166 @@
+// Package discovery reads and writes the index of the skills that a web server publishes below
+// /.well-known/agent-skills/ (Agent Skills Discovery, version 0.2.0).
+//
+// An index is foreign: it may be huge, name one skill twice, and lead anywhere. [Parse] bounds it, and keeps
+// what is wrong with an entry with that entry, so that the others can be used. The artifacts that it names
+// are for the caller to fetch and to compare with their digests.
+package discovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+const (
+	// Schema is the version of indexes that is read and written.
+	Schema = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
+	// Path is where a server has its index.
+	Path = "/.well-known/agent-skills/index.json"
+	// MaxIndex is the longest index, in bytes.
+	MaxIndex = 8 << 20
+	// maxEntries is how many entries an index may have.
+	maxEntries = 5_000
+	maxText    = 1024
+)
+
+// The types of entries.
+const (
+	TypeSkill   = "skill-md" // a SKILL.md alone
+	TypeArchive = "archive"  // a tar or zip archive with SKILL.md at its root
+)
+
+// Entry is one skill of an index.
+type Entry struct {
+	Name        string        `json:"name"`
+	Type        string        `json:"type"`
+	Description string        `json:"description"`
+	URL         string        `json:"url"`
+	Digest      digest.Digest `json:"digest"` // of the bytes at URL
+
+	At      *url.URL `json:"-"` // URL, resolved
+	Problem string   `json:"-"` // why it cannot be used; empty if it can
+}
+
+// Index is the list of the skills of a server.
+type Index struct {
+	Schema string   `json:"$schema"`
+	Skills []*Entry `json:"skills"` // with names that differ by more than case
+}
+
+var name = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// ValidName reports whether an entry may have a name.
+func ValidName(text string) bool { return len(text) <= 64 && name().MatchString(text) }
+
+// Parse reads an index that was fetched from base. Entries that cannot be used have a Problem; names that are
+// no names of skills, and those that several entries have, are among them.
+func Parse(data []byte, base *url.URL) (*Index, error) {
+	if len(data) > MaxIndex {
+		return nil, fmt.Errorf("the index has more than %d bytes", MaxIndex)
+	}
+	var file struct {
+		Schema *string           `json:"$schema"`
+		Skills []json.RawMessage `json:"skills"`
+	}
+	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &file); err != nil {
+		return nil, fmt.Errorf("the index is not the JSON of one: %w", err)
+	}
+	switch {
+	case file.Schema == nil:
+		return nil, errors.New("the index is of version 0.1.0, which has no digests; only 0.2.0 is read")
+	case *file.Schema != Schema:
+		return nil, fmt.Errorf("the index has the schema %.100q, which is not known; %s is",
+			*file.Schema, Schema)
+	case file.Skills == nil:
+		return nil, errors.New("the index has no list of skills")
+	case len(file.Skills) > maxEntries:
+		return nil, fmt.Errorf("the index has %d skills, more than %d", len(file.Skills), maxEntries)
+	}
+	index := &Index{Schema: *file.Schema}
+	known := map[string]*Entry{}
+	for n, raw := range file.Skills {
+		e := &Entry{}
+		if err := json.Unmarshal(raw, e); err != nil {
+			e = &Entry{Problem: "is not an entry of an index"}
+		}
+		if !ValidName(e.Name) {
+			e = &Entry{Name: fmt.Sprintf("entry-%d", n+1), Problem: fmt.Sprintf(
+				"%.100q is not a name of a skill", e.Name)}
+		}
+		if other := known[e.Name]; other != nil {
+			// Which of them is meant nobody can know.
+			other.Problem = "several entries have this name"
+			continue
+		}
+		if e.Problem == "" {
+			e.Problem = e.check(base)
+		}
+		known[e.Name] = e
+		index.Skills = append(index.Skills, e)
+	}
+	return index, nil
+}
+
+// check resolves the URL of an entry and returns what is wrong with the entry.
+func (e *Entry) check(base *url.URL) string {
+	at, err := base.Parse(e.URL)
+	switch {
+	case e.Type != TypeSkill && e.Type != TypeArchive:
+		return fmt.Sprintf("the type %.40q is not known", e.Type)
+	case e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256:
+		return "has no SHA-256 digest"
+	case e.URL == "" || err != nil || len(e.URL) > 2*maxText:
+		return "has no URL that can be read"
+	case at.Fragment != "":
+		return "has a URL with a fragment"
+	}
+	e.At = at
+	return ""
+}
+
+// Find returns the entry of a name, or nil.
+func (x *Index) Find(name string) *Entry {
+	for _, e := range x.Skills {
+		if e.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// Encode writes an index as Parse reads it.
+func (x *Index) Encode() []byte {
+	written := *x
+	written.Schema = Schema
+	if written.Skills == nil {
+		written.Skills = []*Entry{}
+	}
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	to.SetIndent("", "  ")
+	if err := to.Encode(written); err != nil {
+		panic("discovery: an index without JSON form: " + err.Error())
+	}
+	return b.Bytes()
+}
+
+// IsIndex reports whether a URL is that of an index, and returns the URL of the index itself: the end of it
+// may be left out.
+func IsIndex(text string) (string, bool) {
+	const dir = "/.well-known/agent-skills"
+	for _, end := range []string{Path, dir + "/", dir} {
+		if site, ok := strings.CutSuffix(text, end); ok {
+			return site + Path, true
+		}
+	}
+	return "", false
+}

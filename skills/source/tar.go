@@ -1,0 +1,197 @@
+package source
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Limits of what a tar archive becomes, in bytes: it is extracted, unlike a zip archive.
+const (
+	maxExtracted = 2 << 30
+	maxFile      = 64 << 20
+	maxLink      = 1024
+)
+
+// Untar extracts a tar archive, which may be packed with gzip, into an empty directory. It follows the
+// rules of the package: every entry is a file, a directory, or a symbolic link whose text does not lead
+// out, which is made last; hard links, devices and sparse files are refused, and so are names as in a zip
+// archive. All files together have at most 2 GiB, and grow no more than 200-fold; size is that of the
+// archive.
+//
+// If it fails, the directory holds a part of the archive, and is to be removed.
+//
+// Errors: *ArchiveError; errors of r and of the directory.
+func Untar(r io.Reader, size int64, into *os.Root) error {
+	in := bufio.NewReader(r)
+	var plain io.Reader = in
+	if mark, _ := in.Peek(2); len(mark) == 2 && mark[0] == 0x1f && mark[1] == 0x8b {
+		packed, err := gzip.NewReader(in)
+		if err != nil {
+			return badTar("", "cannot be read: %v", err)
+		}
+		plain = packed
+	}
+	const headers = maxEntries * 4 << 10 // of names and attributes
+	u := &untar{into: into, known: names{}, left: min(maxExtracted, freeSize+size*maxRatio),
+		links: map[string]string{}}
+	// The archive ends with zeros, which may be many.
+	whole := &io.LimitedReader{R: plain, N: maxExtracted + headers}
+	tail := &zeros{r: whole}
+	entries := tar.NewReader(tail)
+	for n := 0; ; n++ {
+		header, err := entries.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return readError(err)
+		}
+		if n == maxEntries {
+			return badTar("", "has more than %d entries", maxEntries)
+		}
+		if err := u.entry(header, entries); err != nil {
+			return err
+		}
+	}
+	if err := onlyZeros(tail); err != nil {
+		return err
+	}
+	// Package archive/tar takes an archive that was cut between two entries for a whole one.
+	if tail.n < 1024 {
+		return badTar("", "has no end")
+	}
+	for _, name := range u.order {
+		if err := into.Symlink(u.links[name], name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zeros counts the zero bytes that end what was read.
+type zeros struct {
+	r io.Reader
+	n int
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	n, err := z.r.Read(p)
+	rest := bytes.TrimRight(p[:n], "\x00")
+	if len(rest) > 0 {
+		z.n = 0
+	}
+	z.n = min(z.n+n-len(rest), 1<<20)
+	return n, err
+}
+
+// untar is an archive on its way to a directory.
+type untar struct {
+	into  *os.Root
+	known names
+	left  int64 // how many bytes of files may come still
+	links map[string]string
+	order []string // of links
+}
+
+// entry extracts one entry.
+func (u *untar) entry(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil // git writes the commit into one
+	}
+	name, dir := strings.CutSuffix(strings.TrimPrefix(h.Name, "./"), "/")
+	dir = dir || h.Typeflag == tar.TypeDir
+	if dir && (name == "" || name == ".") {
+		return nil // the directory itself
+	}
+	if err := CheckName(name); err != nil {
+		return badTar(h.Name, "is refused: %v", err)
+	}
+	if problem := u.known.add(name, dir); problem != "" {
+		return badTar(h.Name, "%s", problem)
+	}
+	switch {
+	case dir && h.Typeflag == tar.TypeDir:
+		return u.into.MkdirAll(name, 0o700)
+	case dir || h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink:
+		return badTar(h.Name, "is neither a regular file nor a directory")
+	case h.Typeflag == tar.TypeSymlink:
+		return u.link(name, h.Linkname)
+	case h.Size > maxFile:
+		return badTar(h.Name, "has more than %d bytes", maxFile)
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return badTar(h.Name, "is a sparse file")
+		}
+	}
+	if u.left -= h.Size; u.left < 0 {
+		return badTar(h.Name, "is past the bytes that all files may have: %d, and %d times the archive",
+			int64(maxExtracted), maxRatio)
+	}
+	if err := u.into.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o600)
+	if h.Mode&0o111 != 0 {
+		mode = 0o700
+	}
+	file, err := u.into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(readError(err), file.Close())
+}
+
+// link remembers a link whose text does not lead out. Where it leads in fact is checked when it is followed.
+func (u *untar) link(name, target string) error {
+	to := path.Join(path.Dir(name), target)
+	if target == "" || len(target) > maxLink || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") ||
+		to == ".." || strings.HasPrefix(to, "../") {
+		return badTar(name, "is a link that leads out of the archive")
+	}
+	u.links[name], u.order = target, append(u.order, name)
+	return u.into.MkdirAll(path.Dir(name), 0o700)
+}
+
+// onlyZeros reads to the end of an archive, which also compares the checksum of gzip. Another program might
+// read entries where this one does not.
+func onlyZeros(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for left := 16 << 20; ; {
+		n, err := r.Read(buf)
+		if strings.Trim(string(buf[:n]), "\x00") != "" {
+			return badTar("", "continues after its end")
+		}
+		if left -= n; left < 0 {
+			return badTar("", "does not end")
+		}
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return readError(err)
+		}
+	}
+}
+
+// readError returns an error of reading an archive: of its form, unless the system gave it.
+func readError(err error) error {
+	_, system := errors.AsType[*fs.PathError](err)
+	if err == nil || system {
+		return err
+	}
+	return badTar("", "cannot be read: %v", err)
+}
+
+func badTar(entry, format string, args ...any) error {
+	return &ArchiveError{Kind: "tar", Problems: []Problem{{entry, fmt.Sprintf(format, args...)}}}
+}
