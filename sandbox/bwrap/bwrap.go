@@ -36,7 +36,8 @@
 // of its own, and in a user namespace that has no user but the command's. Bubblewrap run by root in the
 // host's would be root towards files, exempt from process limits and able to leave set-id files behind,
 // whatever --uid says. A user namespace that bubblewrap made as the command's user would give every process
-// of that user all rights in it; this one is root's.
+// of that user all rights in it; this one is root's. The process that becomes bubblewrap in these namespaces
+// can wait for its command, see package native; an ordinary user's server starts bubblewrap itself.
 package bwrap
 
 import "github.com/skillsd/skillsd/sandbox/native"

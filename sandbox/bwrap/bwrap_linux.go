@@ -19,6 +19,8 @@ func newBuilder(path string) native.Builder { return &builder{path: path} }
 
 func (b *builder) Setting() pidone.Setting { return pidone.Built }
 
+func (b *builder) Enters() bool { return true }
+
 func (b *builder) Check(cmd *sandbox.Cmd) error {
 	switch {
 	case b.path == "":

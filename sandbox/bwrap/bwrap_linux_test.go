@@ -1,11 +1,14 @@
 package bwrap_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +43,93 @@ func TestBwrap(t *testing.T) {
 	if bwrap.New(path, nil).Processes() == native.MemorySampled {
 		differs = append(differs, sandboxtest.UncountedProcesses)
 	}
-	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return bwrap.New(path, nil) }, differs...)
+	sandboxtest.Run(t, func(t *testing.T) sandbox.Runner {
+		if os.Geteuid() != 0 {
+			return bwrap.New(path, nil)
+		}
+		r := bwrap.New(path, &native.Options{Ahead: true})
+		t.Cleanup(r.Close)
+		r.Prepare()
+		return prepared{r}
+	}, differs...)
+}
+
+// prepared runs each command in a process that waited for it, and has one wait at the end.
+type prepared struct{ *native.Runner }
+
+func (p prepared) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	defer p.Prepare()
+	return p.Runner.Run(ctx, cmd)
+}
+
+// The process that waited for a command becomes the bubblewrap that isolates it, and no other waits meanwhile.
+func TestOneWaits(t *testing.T) {
+	path := find(t)
+	if os.Geteuid() != 0 {
+		t.Skip("missing capability: root, whose bubblewrap is started in namespaces")
+	}
+	tree, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	r := bwrap.New(path, &native.Options{Ahead: true})
+	t.Cleanup(r.Close)
+	for range 10 { // what is mounted on the host meanwhile makes the one that waits unfit
+		r.Prepare()
+		before := children(t)
+		if len(before) != 1 || !strings.HasPrefix(before[0], "sandbox-init ") {
+			t.Fatalf("children %q, want one that waits", before)
+		}
+		_, pid, _ := strings.Cut(before[0], " ")
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := &look{at: func() []string { defer cancel(); return children(t) }}
+		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "-c", "echo ran; sleep 600"}, Tree: tree, Env: []string{"PATH=/usr/bin:/bin"}, Live: seen}
+		if res, err := r.Run(ctx, cmd); err != nil || res.Outcome != sandbox.Canceled {
+			t.Fatalf("Run = %+v, %v", res, err)
+		}
+		if slices.Equal(seen.found, []string{"bwrap " + pid}) {
+			return
+		}
+		t.Logf("during the run the children are %q, before it %q", seen.found, before)
+	}
+	t.Error("no process that waited became bubblewrap")
+}
+
+// look looks when output comes for the first time.
+type look struct {
+	at    func() []string
+	once  sync.Once
+	found []string
+}
+
+func (l *look) Write(p []byte) (int, error) {
+	l.once.Do(func() { l.found = l.at() })
+	return len(p), nil
+}
+
+// children are the names and numbers of this process's children.
+func children(t *testing.T) (found []string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // threads come and go
+		}
+		for pid := range strings.FieldsSeq(string(data)) {
+			line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _, _ := strings.Cut(string(line), "\x00")
+			found = append(found, name+" "+pid)
+		}
+	}
+	return found
 }
 
 // What cannot be isolated does not run, and the error names this backend.

@@ -201,6 +201,9 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 		fact := "self-test passed; " + e.String()
 		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: fact, Enforces: e}, nil
 	}
+	if r != nil {
+		r.Close()
+	}
 	// Everything else that fails is a failure of the test: the backend is not usable either.
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok {

@@ -92,6 +92,9 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
 		if path := f.named[name]; path != "" {
 			in, err := f.resolve(ctx, name, path)
+			if err == nil && in.Version == "" && script.Runtime(name).Interpreter().Version != nil {
+				err = errors.New("does not say which version of " + name + " it is")
+			}
 			if err != nil {
 				return nil, fmt.Errorf("refuse %s, which the configuration names: %w", path, err)
 			}
@@ -331,7 +334,7 @@ func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found str
 	if err != nil {
 		return ""
 	}
-	return script.FindVersion(out)
+	return script.Runtime(in.Name).Interpreter().FindVersion(out)
 }
 
 // trusted refuses a file or directory that others than its owner could change or replace.

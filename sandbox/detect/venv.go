@@ -38,7 +38,7 @@ func venvOf(name, path string) string {
 		return ""
 	}
 	root := filepath.Dir(bin)
-	if info, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil || !info.Mode().IsRegular() {
+	if _, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil {
 		return ""
 	}
 	return root
@@ -47,6 +47,9 @@ func venvOf(name, path string) string {
 // inVenv returns the Python of a virtual environment, which scripts start by its path there: by that it finds
 // the packages. Nothing of the environment is run to look at it: its .pth files may hold code.
 func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.Interpreter, error) {
+	if info, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.New("its " + venvConfig + " is not a file")
+	}
 	home, err := venvHome(root)
 	if err != nil {
 		return nil, err
@@ -137,10 +140,9 @@ func venvHome(root string) (string, error) {
 	return "", errors.New(venvConfig + " does not name the absolute path of its home")
 }
 
-// venvBase returns the path below home of the Python that a virtual environment was made from. A program that
-// is a link must lead there: else Python would take another library than the environment was made for,
-// without
-// a word.
+// venvBase returns the path below home of the Python that a virtual environment was made from. A program
+// that is a link must lead there: else Python would take another library than the environment was made for,
+// without a word.
 func venvBase(program, root, home string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -159,9 +161,8 @@ func venvBase(program, root, home string) (string, error) {
 		venvConfig, home)
 }
 
-// links returns the links to directories, by their paths, on the way from a Python of a virtual
-// environment to
-// the one it was made from, whose directory it knows as home: scripts must find them too.
+// links returns the links to directories, by their paths, on the way from a Python of a virtual environment
+// to the one it was made from, whose directory it knows as home: scripts must find them too.
 //
 // Errors: a link leads by way of a directory that scripts do not see.
 func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string, error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -133,6 +134,37 @@ func TestVirtualEnvironmentRefused(t *testing.T) {
 	f.Name("python3", filepath.Join(root, "bin/python3"))
 	if in, err := f.Find(t.Context(), "python3"); in != nil || err == nil || !strings.Contains(err.Error(), "writable") {
 		t.Errorf("with a configuration that everyone may write: Find = %+v, %v", in, err)
+	}
+}
+
+// A pyvenv.cfg that is not a regular file refuses the environment, rather than making its Python a plain one.
+func TestVirtualEnvironmentConfigIsNotFile(t *testing.T) {
+	root, _ := makeVenv(t)
+	config := filepath.Join(root, "pyvenv.cfg")
+	for _, replace := range []func() error{
+		func() error { return os.Mkdir(config, 0o755) },
+		func() error { return os.Symlink("/nonexistent", config) },
+		func() error { return unix.Mkfifo(config, 0o644) },
+	} {
+		if err := errors.Join(os.Remove(config), replace()); err != nil {
+			t.Fatal(err)
+		}
+		f := Interpreters(filepath.Join(root, "bin"))
+		f.Name("python3", filepath.Join(root, "bin/python3"))
+		in, err := f.Find(t.Context(), "python3")
+		if in != nil || err == nil || !strings.Contains(err.Error(), "is not a file") {
+			t.Errorf("Find = %+v, %v", in, err)
+		}
+	}
+}
+
+// A program that the configuration names as an interpreter must say that it is one.
+func TestNamedInterpreterSaysVersion(t *testing.T) {
+	f := Interpreters("")
+	f.Name("python3", "/usr/bin/true")
+	in, err := f.Find(t.Context(), "python3")
+	if in != nil || err == nil || !strings.Contains(err.Error(), "does not say which version") {
+		t.Errorf("Find of another program = %+v, %v", in, err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/sandbox/egress/address"
 )
 
 // maxTries is how many addresses of a name are tried.
@@ -128,14 +130,14 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 		return nil, NotResolved
 	}
 	// Interfaces come and go, so they are asked for each time. Without an answer nothing counts as public.
-	own, err := ownNetworks()
+	own, err := address.OwnNetworks()
 	if err != nil {
 		return nil, NotPublic
 	}
 	var may []netip.Addr
 	for _, addr := range found {
 		// Resolvers return addresses of version 4 in either notation.
-		if addr = addr.Unmap(); public(addr, own) {
+		if addr = addr.Unmap(); address.Public(addr, own) {
 			may = append(may, addr)
 		}
 	}
@@ -212,4 +214,14 @@ func closeWrite(c net.Conn) {
 		return
 	}
 	_ = c.Close()
+}
+
+// resolve looks up exactly this name: the final dot keeps search domains out.
+func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+}
+
+func dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", addr.String())
 }

@@ -23,8 +23,8 @@
 // # Trust
 //
 // The digest is the one of a [Manifest]: of every path, content, executable bit and link, in byte order.
-// A [Store] shares content between trees by hard links and keeps files read-only. As in package store, the
-// server's own user could change a tree between check and use: keep it where no script can reach it.
+// A [Store] shares content between trees by hard links. As in package store, the server's own user could
+// change a tree between check and use: keep it where no script can reach it.
 package environment
 
 import (

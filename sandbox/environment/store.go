@@ -105,7 +105,7 @@ func (s *Store) Close() error {
 // Dir returns the store's directory on this machine, for operators only.
 func (s *Store) Dir() string { return s.dir }
 
-// removeAll removes a tree, whose directories are read-only.
+// removeAll removes a tree, whose directories earlier versions made read-only.
 func (s *Store) removeAll(name string) error {
 	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -149,9 +149,9 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 	}
 	hash := sha256.New()
 	size, err = io.Copy(io.MultiWriter(file, hash), io.MultiReader(&head, r))
-	mode := fs.FileMode(0o444)
+	mode := fs.FileMode(0o644)
 	if executable {
-		mode = 0o555
+		mode = 0o755
 	}
 	if err = errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
 		return "", 0, errors.Join(err, s.root.Remove(temp))
@@ -188,7 +188,7 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 	defer file.Close()
 	hash := sha256.New()
 	_, err = io.Copy(hash, file)
-	known = err == nil && digest.NewDigest(digest.SHA256, hash) == sum && info.Mode()&0o222 == 0 &&
+	known = err == nil && digest.NewDigest(digest.SHA256, hash) == sum && fsys.Exposed(info) == nil &&
 		(info.Mode()&0o111 != 0) == executable
 	s.mu.Lock()
 	s.known[name] = known
@@ -325,7 +325,7 @@ func (st *Stage) Open() (*os.File, error) { return st.store.root.Open(st.dir) }
 // Close removes the tree, unless it was sealed.
 func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
 
-// Seal makes the tree durable and read-only, and gives it its name. A tree of that name is replaced.
+// Seal makes the tree durable and readable for all, and gives it its name. A tree of that name is replaced.
 //
 // Errors: errors of ctx; system errors.
 func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
@@ -337,7 +337,7 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 		}
 	}
 	for dir := range dirs {
-		if err := s.root.Chmod(path.Join(st.dir, dir), 0o555); err != nil {
+		if err := s.root.Chmod(path.Join(st.dir, dir), 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -374,8 +374,7 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 }
 
 // Remove removes a tree by its name, if it is there. What this process has of it is closed. The caller has
-// the
-// store's lock.
+// the store's lock.
 //
 // Errors: ErrInUse if another process has it open; system errors.
 func (s *Store) Remove(name string) error {

@@ -256,10 +256,13 @@ func (t *Tree) hash(m *member) (state, error) {
 	if err != nil {
 		return state{}, t.changed(m.Path, "it is not there")
 	}
+	if err := fsys.Exposed(info); err != nil {
+		return state{}, t.changed(m.Path, err.Error())
+	}
 	switch {
 	case m.Kind == directory:
-		if !info.IsDir() || info.Mode().Perm()&0o222 != 0 {
-			return state{}, t.changed(m.Path, "it is not a read-only directory")
+		if !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+			return state{}, t.changed(m.Path, "it is not a directory that only its owner may change")
 		}
 		if m.seen == (state{}) {
 			return stateOf(info), t.names(m.Path)
@@ -284,7 +287,7 @@ func (t *Tree) hash(m *member) (state, error) {
 	if digest.NewDigest(digest.SHA256, sum) != m.Digest || size != opened.Size() {
 		return state{}, t.changed(m.Path, "it has another content")
 	}
-	if opened.Mode().Perm()&0o222 != 0 || (opened.Mode()&0o111 != 0) != (m.Kind == Exec) {
+	if opened.Mode().Perm()&0o022 != 0 || (opened.Mode()&0o111 != 0) != (m.Kind == Exec) {
 		return state{}, t.changed(m.Path, "it has another mode")
 	}
 	return stateOf(opened), nil

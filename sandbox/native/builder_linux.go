@@ -24,6 +24,9 @@ type Builder interface {
 	// Setting returns what the helper is to find.
 	Setting() pidone.Setting
 
+	// Enters reports whether Build calls [Plan.Enter], last and as [Mapped], for a server of root.
+	Enters() bool
+
 	// Build returns how the program is started. The Command removes what else Build made.
 	Build(p *Plan) (*Command, error)
 }
@@ -219,18 +222,24 @@ const (
 	Kept            // root, like the server
 )
 
-// Enter returns the command that runs the program of n in a mount namespace of its own, where it
-// finds the mounts and files that n names, and which ends with it.
-func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
+// entryAttributes are the namespaces of a process that enters, and its user in them.
+func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if as == Mapped || !p.Root {
-		uid, gid := p.launch.ids()
+	if as == Mapped || !l.root {
+		uid, gid := l.ids()
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
-		attr.GidMappingsEnableSetgroups = p.Root
-		attr.Credential = &syscall.Credential{NoSetGroups: !p.Root} // root's own groups must not come along
+		attr.GidMappingsEnableSetgroups = l.root
+		attr.Credential = &syscall.Credential{NoSetGroups: !l.root} // root's own groups must not come along
 	}
+	return attr
+}
+
+// Enter returns the command that runs the program of n in a mount namespace of its own, where it
+// finds the mounts and files that n names, and which ends with it.
+func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
+	attr := p.launch.entryAttributes(as)
 	fd, err := p.PassText("entry", string(n.Encode()))
 	if err != nil {
 		return nil, unavailable("the entry's instructions could not be written", "", err)

@@ -89,7 +89,12 @@ func (l *launch) workspace() (err error) {
 	}
 	fileUID, fileGID := FileOwner(l.cmd.Workspace)
 	if l.root {
-		if l.owners, err = ownersFor(l.uid, fileUID, fileGID); err == nil {
+		if s := l.spare; s != nil && s.owners != nil && s.owner == (owner{fileUID, fileGID}) {
+			l.owners, s.owners = s.owners, nil
+		} else {
+			l.owners, err = ownersFor(l.uid, fileUID, fileGID)
+		}
+		if err == nil {
 			l.opened = append(l.opened, l.owners)
 		}
 	}

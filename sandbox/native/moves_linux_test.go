@@ -43,6 +43,9 @@ func TestMovesLoseNothing(t *testing.T) {
 		{name: "a directory's files", script: "mkdir .git; mv notes .git/; rm -r dir", gone: []string{"dir/file"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if strings.Contains(tt.script, "rm -r") {
+				sandboxtest.NeedDeleting(t)
+			}
 			ws := t.TempDir()
 			writeFile(t, filepath.Join(ws, "notes"), "what somebody wrote")
 			writeFile(t, filepath.Join(ws, "other"), "what somebody else wrote")

@@ -28,6 +28,30 @@
 // Changes to a staged workspace are applied by package staged, which says what it refuses. Applying may
 // take as long as the run may, at least ten seconds, and ends with the context of Run.
 //
+// # Ahead
+//
+// With [Options.Ahead] a helper is started after each run, once no other run is in progress, for the next
+// one.
+// It makes its namespaces and what every sandbox shows of the host, and waits. It serves one run, and knows
+// nothing of one before: the run's user is leased with it, and everything else that differs between runs,
+// such
+// as directories, the size of scratch space, limits, control groups and what the filter and Landlock
+// refuse, is
+// put in place after it was taken, by the code that does so in every helper. It serves no run if something
+// was mounted or unmounted on the host since, or a file replaced that sandboxes show; if the run has a
+// root file
+// system; and if the run, in a workspace whose owners no mount can change, has no user of its own. Such a
+// run,
+// and one that finds no helper, starts its own. A helper for which nothing comes ends after five minutes.
+//
+// The kernel copies the tables of a process's memory when it clones it into a new user namespace, which takes
+// the longer the more memory the server has. So the server starts a small process, in a way that copies
+// nothing, and that process starts the helper, as a child of the server.
+//
+// For a root server's [Builder] that calls [Plan.Enter], the process waits that becomes its program, in its
+// namespaces and with nothing mounted. Programs of other Builders are started without a new user namespace,
+// so that nothing of the server's memory is copied, and nothing waits.
+//
 // # Limits of isolation
 //
 // Nothing here protects against a fault of the kernel, which the command shares.
@@ -49,13 +73,12 @@
 // mounted ro or rw on its own file system. It cannot learn where its tree lies. It may make the host's
 // file systems write what they hold in memory. Files cannot be watched, by inotify or otherwise.
 //
-// A command may lock whatever it can open, files mounted read-only among them, with flock and with
-// locks for reading: a program of the host that waits for the same lock waits until the run is over.
-// Leases, which delay those who only open a file, are refused. Pipes count against the command's user
-// on the host too: a command of an ordinary user's server may have so many that other pipes of that user are
-// made small. Without
-// Landlock, which package detect reports, a command may write to a named pipe of a directory that is
-// mounted read-only.
+// A command may lock whatever it can open, files mounted read-only among them, with flock and with locks
+// for reading: a program of the host that waits for the same lock waits until the run is over. Leases,
+// which delay those who only open a file, are refused. Pipes count against the command's user on the host
+// too: a command of an ordinary user's server may have so many that other pipes of that user are made
+// small. Without Landlock, which package detect reports, a command may write to a named pipe of a directory
+// that is mounted read-only.
 //
 // A host that has core files written, or piped to a program, gets none. A host that has them sent to a
 // socket gets a file without memory, but with registers, names of mapped files and the start of the
@@ -112,6 +135,10 @@ type Options struct {
 
 	// NoCgroup enforces limits without cgroups.
 	NoCgroup bool
+
+	// Ahead has a sandbox wait for the next run after each run, as far as the backend can make one before its
+	// command is known. Whoever sets it calls [Runner.Close] at the end, for no process to be left.
+	Ahead bool
 }
 
 // Memory is a way to enforce a memory limit.
@@ -130,6 +157,7 @@ type Runner struct {
 	builder Builder // nil: the helper makes the sandbox
 	opts    Options
 	host    host
+	ahead   ahead
 }
 
 var _ sandbox.Runner = (*Runner)(nil)

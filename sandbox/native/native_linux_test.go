@@ -21,15 +21,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// Each run gets a sandbox that was begun ahead, as most runs of a server do.
 func TestNative(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash", "python3")
 	var differs []sandboxtest.Difference
 	if native.New(nil).Processes() == native.MemorySampled {
 		differs = append(differs, sandboxtest.UncountedProcesses)
 	}
-	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return native.New(nil) }, differs...)
+	sandboxtest.Run(t, func(t *testing.T) sandbox.Runner {
+		return native.Prepared{Runner: native.Hold(native.New(&native.Options{Ahead: true})), T: t}
+	}, differs...)
 }
 
+// Each run makes its own sandbox.
 func TestNativeSampled(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash", "python3")
 	sandboxtest.Run(t, func(*testing.T) sandbox.Runner { return native.New(&native.Options{NoCgroup: true}) }, sandboxtest.UncountedProcesses)

@@ -8,7 +8,16 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-type host struct{}
+type (
+	host  struct{}
+	ahead struct{}
+)
+
+// Prepare does nothing: no sandbox is begun on this system.
+func (r *Runner) Prepare() {}
+
+// Close does nothing: no sandbox is begun on this system.
+func (r *Runner) Close() {}
 
 // A Builder lets another program make the sandbox. None can on this system.
 type Builder any

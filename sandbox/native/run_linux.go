@@ -51,7 +51,19 @@ type execution struct {
 }
 
 // run runs a command in a sandbox of its own.
-func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result, err error) {
+func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
+	res, err := r.try(ctx, cmd, true)
+	if err == errLost {
+		return r.try(ctx, cmd, false)
+	}
+	return res, err
+}
+
+// errLost is the error of a run whose helper had waited for it and died before the sandbox was there, so that
+// nothing of the command can have run.
+var errLost = errors.New("the helper that was started ahead is gone")
+
+func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sandbox.Result, err error) {
 	e := &execution{
 		launch: launch{runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(), root: os.Geteuid() == 0},
 		began:  time.Now(),
@@ -69,9 +81,13 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 			return nil, err
 		}
 	}
+	e.spare = r.take(ahead)
+	defer r.ended(&e.launch)
 	if e.root {
 		var release func()
-		if e.uid, release, err = r.opts.UIDs.Lease(); err != nil {
+		if e.spare != nil {
+			e.uid, release = e.spare.uid, e.spare.release
+		} else if e.uid, release, err = r.lease(); err != nil {
 			return nil, err
 		}
 		e.gid = e.uid
@@ -101,6 +117,9 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 		defer cleanUp("the control group could not be removed", e.group.remove)
 	}
 	defer func() {
+		if e.spare != nil {
+			e.spare.end()
+		}
 		closeAll(e.report.files)
 		closeAll([]*os.File{e.upper})
 		if p := e.inside.Load(); p != nil {
@@ -118,11 +137,17 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (res *sandbox.Result
 	}
 	defer e.child.close()
 	state, err := e.supervise(ctx)
+	if err == nil {
+		res, err = e.result(ctx, state)
+	}
 	if err != nil {
+		if e.adopted && !e.report.began && e.report.step == "" {
+			err = errLost
+		}
 		return nil, err
 	}
-	if res, err = e.result(ctx, state); err != nil {
-		return nil, err
+	if e.adopted {
+		r.ahead.served.Add(1)
 	}
 	res.Duration = time.Since(e.began)
 	return res, nil
@@ -223,25 +248,7 @@ func (e *execution) letGo() error {
 			}
 		}
 	}
-	conn, err := e.child.control.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var rights []byte
-	if len(doors) > 0 {
-		fds := make([]int, len(doors))
-		for i, d := range doors {
-			fds[i] = int(d.Fd())
-		}
-		rights = unix.UnixRights(fds...)
-	}
-	var serr error
-	err = conn.Write(func(fd uintptr) bool {
-		serr = unix.Sendmsg(int(fd), []byte{pidone.MsgGo, byte(len(doors))}, rights, nil, unix.MSG_NOSIGNAL)
-		return serr != unix.EAGAIN && serr != unix.EINTR
-	})
-	runtime.KeepAlive(doors)
-	return errors.Join(err, serr)
+	return e.child.send(pidone.MsgGo, doors)
 }
 
 // end ends the run and reports whether cause is why; the first cause stays.

@@ -37,6 +37,7 @@ func staged(t *testing.T, ws, script string) (printed, said string) {
 // renamed, chmod of files and touch have their effects; a directory that was there keeps its mode.
 func TestToolsInAStagedWorkspace(t *testing.T) {
 	sandboxtest.Need(t, "userns", "bash")
+	sandboxtest.NeedDeleting(t)
 	ws := t.TempDir()
 	for _, p := range []string{"d/sub/file", "d/closed/file", "chmod/file", "copied/up/file", "program"} {
 		p = filepath.Join(ws, p)

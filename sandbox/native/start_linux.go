@@ -48,6 +48,9 @@ type launch struct {
 	gid     int      // the same number if leased
 	owners  *os.File // a user namespace in which files of the FileOwner are the command's, or nil
 	command *Command // of a Builder, or nil
+	spare   *spare   // a helper that waits for this run, until it is adopted or ended
+	ahead   bool     // the command is not known yet
+	adopted bool     // the helper waited for it
 }
 
 func closeAll(files []*os.File) {
@@ -69,17 +72,14 @@ func (l *launch) start() (_ *child, err error) {
 	}()
 	l.files = make([]*os.File, pidone.FirstFD)
 	l.ours = make([]*os.File, 4)
-	if err := l.pipes(); err != nil {
-		return nil, unavailable("no pipes could be made", "", err)
-	}
-	// Mounts come after the pipes: their descriptors have numbers that the Spec names.
 	if err := l.mounts(); err != nil {
 		return nil, err
 	}
-	if err := l.giveStreams(); err != nil {
-		return nil, unavailable("the command's streams cannot be its own",
-			"run the server as an ordinary user, or as a root whose user namespace has the users of "+
-				"--sandbox-uids", err)
+	// The streams of a helper that waited are made.
+	if l.spare == nil {
+		if err := l.streams(); err != nil {
+			return nil, err
+		}
 	}
 	command := &Command{
 		Path: Self, Argv: []string{"sandbox-init"}, Attr: l.attributes(),
@@ -92,6 +92,15 @@ func (l *launch) start() (_ *child, err error) {
 			return nil, err
 		}
 		l.command = command
+	}
+	if l.spare != nil {
+		if c := l.adopt(); c != nil {
+			l.adopted = true
+			return c, nil
+		}
+		if err := l.streams(); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.writeSpec(); err != nil {
 		return nil, unavailable("the helper's instructions could not be written", "", err)
@@ -121,7 +130,8 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	// Root's own groups must not come along.
 	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: !l.root}
 	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
-	if slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
+	isLower := func(m pidone.Mount) bool { return m.Kind == pidone.Lower }
+	if l.ahead && !l.root || slices.ContainsFunc(l.spec.Mounts, isLower) {
 		// An overlay works in a directory of mode 0, with the rights of whoever mounted it.
 		caps = append(caps, unix.CAP_DAC_OVERRIDE)
 	}
@@ -136,6 +146,19 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 		Setsid:                     true,
 		Pdeathsig:                  syscall.SIGKILL,
 	}
+}
+
+// streams makes the standard streams, as the command's own, and the control socket.
+func (l *launch) streams() error {
+	if err := l.pipes(); err != nil {
+		return unavailable("no pipes could be made", "", err)
+	}
+	if err := l.giveStreams(); err != nil {
+		return unavailable("the command's streams cannot be its own",
+			"run the server as an ordinary user, or as a root whose user namespace has the users of "+
+				"--sandbox-uids", err)
+	}
+	return nil
 }
 
 // pipes makes the standard streams and the control socket.
@@ -204,6 +227,17 @@ func (l *launch) giveStreams() error {
 
 // writeSpec writes the helper's instructions into a file without a name.
 func (l *launch) writeSpec() error {
+	f, err := memoryFile("spec", l.encodeSpec())
+	if err != nil {
+		return err
+	}
+	l.opened = append(l.opened, f)
+	l.files[pidone.SpecFD] = f
+	return nil
+}
+
+// encodeSpec returns the helper's instructions.
+func (l *launch) encodeSpec() []byte {
 	l.spec.Argv, l.spec.Env = l.cmd.Argv, l.cmd.Env
 	l.spec.Cwd = l.cwd()
 	l.spec.Tmp, l.spec.Inodes = uint64(l.limits.Scratch), uint64(l.limits.Inodes)
@@ -216,15 +250,7 @@ func (l *launch) writeSpec() error {
 	l.spec.CPU = uint64((l.limits.CPU + time.Second - 1) / time.Second)
 	l.spec.Stdin = l.cmd.Stdin != nil
 	l.spec.Proxy = !l.cmd.Network.Off()
-	fd, err := unix.MemfdCreate("spec", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	f := os.NewFile(uintptr(fd), "spec")
-	l.opened = append(l.opened, f)
-	l.files[pidone.SpecFD] = f
-	_, err = f.Write(l.spec.Encode())
-	return err
+	return l.spec.Encode()
 }
 
 // cwd makes the working directory absolute without cleaning it: only the kernel, inside the sandbox, knows

@@ -158,8 +158,23 @@ func (u UIDs) Lease() (uid int, release func(), err error) {
 // ownersFor returns a user namespace with which a mount shows files of fileUID and fileGID as uid's, and
 // gives what uid makes to them; every other user and group is as it is.
 func ownersFor(uid, fileUID, fileGID int) (*os.File, error) {
-	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true,
-		Pdeathsig: syscall.SIGKILL}
+	attr, err := ownersAttributes(uid, fileUID, fileGID)
+	if err != nil {
+		return nil, err
+	}
+	attr.Pdeathsig = syscall.SIGKILL
+	first, err := os.StartProcess(Self, []string{"sandbox-owners"}, &os.ProcAttr{
+		Env: pidone.Environ(pidone.Inside), Sys: attr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ownersOf(first)
+}
+
+// ownersAttributes are the attributes of a process in such a namespace: it takes a process to make one.
+func ownersAttributes(uid, fileUID, fileGID int) (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true}
 	for _, m := range []struct {
 		file string
 		id   int
@@ -173,13 +188,12 @@ func ownersFor(uid, fileUID, fileGID int) (*os.File, error) {
 		*m.to = append(without(extents, m.id, uid),
 			syscall.SysProcIDMap{ContainerID: m.id, HostID: uid, Size: 1})
 	}
-	// It takes a process to make one. This one ends at once, and keeps its namespace until it is reaped.
-	first, err := os.StartProcess(Self, []string{"sandbox-owners"}, &os.ProcAttr{
-		Env: pidone.Environ(pidone.Inside), Sys: attr,
-	})
-	if err != nil {
-		return nil, err
-	}
+	return attr, nil
+}
+
+// ownersOf returns the namespace of a process that was started for it, and ends the process. It ends at once
+// by itself, and keeps its namespace until it is reaped.
+func ownersOf(first *os.Process) (*os.File, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(first.Pid) + "/ns/user")
 	_ = first.Kill()
 	_, _ = first.Wait()

@@ -146,6 +146,7 @@ func TestLease(t *testing.T) {
 	if uid, _, err := u.Lease(); err == nil {
 		t.Errorf("Lease of a range in use = %d", uid)
 	}
+	defer releases[0]()
 	for _, release := range releases[1:] {
 		release()
 	}
@@ -155,9 +156,11 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	release()
-	if _, _, err := alone.Lease(); err != nil {
-		t.Errorf("Lease of what was given back: %v", err)
+	_, again, err := alone.Lease()
+	if err != nil {
+		t.Fatalf("Lease of what was given back: %v", err)
 	}
+	defer again()
 	release() // once more, when somebody else has it
 	if uid, _, err := alone.Lease(); err == nil {
 		t.Errorf("Lease = %d, whom somebody has", uid)

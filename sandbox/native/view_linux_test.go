@@ -76,6 +76,7 @@ print(json.dumps(view))
 // The workspace is, when all is applied, what the script saw of it last.
 func TestWorkspaceIsWhatTheScriptSaw(t *testing.T) {
 	sandboxtest.Need(t, "userns", "python3")
+	sandboxtest.NeedDeleting(t)
 	ws := t.TempDir()
 	if os.Geteuid() == 0 { // the command is another user
 		if err := os.Chown(ws, 65534, 65534); err != nil {

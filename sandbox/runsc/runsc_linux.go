@@ -22,6 +22,8 @@ func newBuilder(path string) native.Builder { return &builder{path: path} }
 
 func (b *builder) Setting() pidone.Setting { return pidone.Guest }
 
+func (b *builder) Enters() bool { return false }
+
 func (b *builder) Check(cmd *sandbox.Cmd) error {
 	mode := cmd.Workspace.Mode
 	switch {

@@ -52,6 +52,15 @@ func Need(t testing.TB, capabilities ...string) {
 	}
 }
 
+// NeedDeleting skips the test if a script cannot delete the directories of a staged workspace here: for that
+// an ordinary user's overlay needs attributes.
+func NeedDeleting(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Need(t, "attributes")
+	}
+}
+
 func probe(capability string) error {
 	switch capability {
 	case "linux", "userns", "memory-cgroup", "attributes", "landlock":

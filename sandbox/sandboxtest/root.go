@@ -17,8 +17,7 @@ import (
 var libraries = regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(`)
 
 // RootOf makes a root file system in dir of files of this machine, programs or shared libraries, with the
-// libraries
-// that they need, in the places that they have here. What dir has already stays.
+// libraries that they need, in the places that they have here. What dir has already stays.
 func RootOf(dir string, files ...string) error {
 	out, err := exec.Command("ldd", files...).Output() // fails for a program that needs none
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
@@ -59,6 +58,21 @@ func copyFile(from, to string) error {
 	return err
 }
 
+// OpenRoot returns the root file system in dir, whose directories are open until the test ends.
+func OpenRoot(t *testing.T, dir string) *sandbox.Root {
+	t.Helper()
+	tops, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := &sandbox.Root{}
+	for _, top := range tops {
+		root.Dirs = append(root.Dirs, sandbox.Mount{Dir: openDir(t, filepath.Join(dir, top.Name())),
+			At: "/" + top.Name()})
+	}
+	return root
+}
+
 // testRoot runs a command on a root file system: it sees that and nothing of the host's, and changes nothing.
 func testRoot(t *testing.T, f *fixture) {
 	dir := t.TempDir()
@@ -73,16 +87,11 @@ func testRoot(t *testing.T, f *fixture) {
 		os.Chmod(dir+"/etc/own", 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	root := &sandbox.Root{Links: map[string]string{"linked": "etc/own"}}
-	tops, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := OpenRoot(t, dir)
+	root.Links = map[string]string{"linked": "etc/own"}
 	want := []string{"linked"}
-	for _, top := range tops {
-		root.Dirs = append(root.Dirs, sandbox.Mount{Dir: openDir(t, filepath.Join(dir, top.Name())),
-			At: "/" + top.Name()})
-		want = append(want, top.Name())
+	for _, top := range root.Dirs {
+		want = append(want, strings.TrimPrefix(top.At, "/"))
 	}
 	cmd := f.script(t, "root.sh", `cat /linked/marker
 for harm in "echo x >/etc/own/marker" "touch /etc/own/more" "touch /usr/x" "touch /x" "touch /etc/passwd"; do

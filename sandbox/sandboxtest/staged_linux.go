@@ -24,9 +24,9 @@ func testStagedGuards(t *testing.T, f *fixture) {
 	t.Run("marks", func(t *testing.T) { stagedMarks(t, f) })
 	t.Run("mounts", func(t *testing.T) { stagedMounts(t, f) })
 	t.Run("repositories", func(t *testing.T) { stagedRepositories(t, f) })
-	t.Run("updates", func(t *testing.T) { stagedUpdates(t, f) })
-	t.Run("many", func(t *testing.T) { stagedMany(t, f) })
-	t.Run("links", func(t *testing.T) { stagedLinks(t, f) })
+	t.Run("updates", func(t *testing.T) { NeedDeleting(t); stagedUpdates(t, f) })
+	t.Run("many", func(t *testing.T) { NeedDeleting(t); stagedMany(t, f) })
+	t.Run("links", func(t *testing.T) { NeedDeleting(t); stagedLinks(t, f) })
 	t.Run("sticky", func(t *testing.T) { stagedSticky(t, f) })
 }
 

@@ -15,9 +15,11 @@ type Runtime string
 const (
 	Bash    Runtime = "bash"
 	Sh      Runtime = "sh"
+	Zsh     Runtime = "zsh"
 	Python3 Runtime = "python3"
 	Node    Runtime = "node"
 	Deno    Runtime = "deno"
+	Bun     Runtime = "bun"
 )
 
 // An Interpreter is one row of the table of interpreters. Whatever depends on which interpreter a
@@ -28,6 +30,7 @@ type Interpreter struct {
 	Ask     []string // arguments that make it print what Layout says; nil if it cannot be asked
 	Layout  Layout
 	Version []string // arguments that make it print its version; nil if it has none
+	says    string   // in small letters, what is in the line with its version
 
 	// CacheDir is where the interpreter looks for what it compiled, below its home directory. It is
 	// empty if it looks next to the sources, or compiles nothing.
@@ -85,7 +88,7 @@ const (
 // interpreters is the table, in the order in which reports list them.
 var interpreters = []Interpreter{
 	{
-		Runtime: Bash, Shell: true, Version: []string{"--version"},
+		Runtime: Bash, Shell: true, Version: []string{"--version"}, says: "bash",
 		programs: []string{"bash"}, extensions: []string{".sh", ".bash"},
 		flags: shellFlags, stdin: shellStdin,
 	},
@@ -95,7 +98,14 @@ var interpreters = []Interpreter{
 		flags:    shellFlags, stdin: shellStdin,
 	},
 	{
-		Runtime: Python3, Version: []string{"--version"},
+		Runtime: Zsh, Shell: true, Version: []string{"--version"}, says: "zsh",
+		programs: []string{"zsh"}, extensions: []string{".zsh"},
+		flags: shellFlags, stdin: shellStdin,
+		// A root file system may have startup files.
+		options: []string{"-f"},
+	},
+	{
+		Runtime: Python3, Version: []string{"--version"}, says: "py",
 		Layout: Prefixes,
 		// -S: a .pth file among the packages may hold code.
 		Ask: []string{"-E", "-s", "-S", "-c", `import sys, sysconfig as c
@@ -119,7 +129,7 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		launchers: map[string]flagRule{"tsx": tsxFlags, "npx": npxFlags},
 	},
 	{
-		Runtime: Deno, Version: []string{"--version"},
+		Runtime: Deno, Version: []string{"--version"}, says: "deno",
 		Ask:       []string{"eval", "--no-config", "console.log(Deno.execPath())"},
 		CacheDir:  ".cache/deno/gen",
 		reference: "deno",
@@ -130,6 +140,14 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		stdin:   &stdinForm{operands: []string{"-"}, keepFlags: true, relative: moduleImport},
 		network: denoNetwork,
 		cache:   &cacheForm{suffixes: []string{".ts", ".tsx", ".mts", ".jsx"}, least: 1, job: denoJob},
+	},
+	{
+		Runtime: Bun, Version: []string{"--version"},
+		Ask:      []string{"-e", "console.log(process.execPath)"},
+		programs: []string{"bun"},
+		flags:    bunFlags,
+		// Files of the working directory neither configure it nor set variables, and nothing is installed.
+		options: []string{"run", "--config=/dev/null", "--env-file=/dev/null", "--no-install"},
 	},
 }
 
@@ -149,9 +167,12 @@ func (r Runtime) Interpreter() *Interpreter {
 }
 
 // FindVersion returns the first word that looks like a version in the first line of what an interpreter
-// prints, or "".
-func FindVersion(printed string) string {
+// prints, or "": of another program, such as true, that prints a version too.
+func (in *Interpreter) FindVersion(printed string) string {
 	line, _, _ := strings.Cut(printed, "\n")
+	if !strings.Contains(strings.ToLower(line), in.says) {
+		return ""
+	}
 	for word := range strings.FieldsSeq(line) {
 		word = strings.TrimPrefix(word, "v")
 		if word != "" && word[0] >= '0' && word[0] <= '9' {
@@ -259,6 +280,14 @@ func npxFlags(words []string) (kept []string, problem string) {
 		return nil, "npx is only known with the program tsx"
 	}
 	return tsxFlags(words[1:])
+}
+
+// bunFlags keeps nothing: "run" is how each script is run.
+func bunFlags(words []string) (kept []string, problem string) {
+	if len(words) > 0 && words[0] == "run" {
+		words = words[1:]
+	}
+	return onlyFlags()(words)
 }
 
 // denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net

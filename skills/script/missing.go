@@ -32,7 +32,7 @@ var missingForms = []struct {
 }{
 	{MissingDependency, pattern.New(`^ModuleNotFoundError: No module named '(\w[\w.-]{0,79})'`), ""},
 	{MissingDependency, pattern.New(`Cannot find module '` + npmName + `'`), ""},
-	{MissingDependency, pattern.New(`Cannot find package '` + npmName + `' imported from `), ""},
+	{MissingDependency, pattern.New(`Cannot find package '` + npmName + `' (?:imported )?from `), ""},
 	{MissingDependency, pattern.New(`^error: Import "` + npmName + `" not a dependency`), ""},
 	{MissingLibrary, pattern.New(
 		`(?:^|: )(\w[\w.+-]{0,79}\.so(?:\.[0-9]{1,8}){0,4}): cannot open shared object file`), ""},

@@ -12,6 +12,7 @@ func TestFindMissing(t *testing.T) {
 		{"a part of a module", traceback + "ModuleNotFoundError: No module named 'pypdf.annotations'; 'pypdf' is old\n", MissingDependency, "pypdf.annotations"},
 		{"a module of Node", "node:internal/modules/cjs/loader:1143\n  throw err;\n  ^\n\nError: Cannot find module 'marked'\nRequire stack:\n- /skill/scripts/a.js\n" +
 			"    at x {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: [ '/skill/scripts/a.js' ]\n}\n\nNode.js v20.20.2\n", MissingDependency, "marked"},
+		{"a package of Bun", "error: Cannot find package 'x' from '/skill/a.ts'\n\nBun v1.4.5 (Linux x64)\n", MissingDependency, "x"},
 		{"a module of a scope", "Error [ERR_MODULE_NOT_FOUND]: Cannot find package '@scope/x' imported from /skill/scripts/a.mjs\n", MissingDependency, "@scope/x"},
 		{"a file of the skill", "Error: Cannot find module './lib/x.js'\n", "", ""},
 		{"a file by its path", "Error: Cannot find module '/skill/scripts/x.js'\n", "", ""},

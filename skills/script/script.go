@@ -73,7 +73,7 @@ func Inspect(name string, head []byte, executable bool) Info {
 }
 
 // otherPrograms are extensions of programs for which there is no interpreter in the table.
-var otherPrograms = []string{".zsh", ".rb", ".pl", ".php", ".ps1", ".bat", ".cmd", ".exe", ".lua"}
+var otherPrograms = []string{".rb", ".pl", ".php", ".ps1", ".bat", ".cmd", ".exe", ".lua"}
 
 // IsProgram reports whether a file outside scripts/ looks like a program that somebody is meant to start: it
 // lies at the top or below bin/ or tools/ and has the extension of one, or it is executable. The name is a

@@ -53,6 +53,12 @@ func TestInspectName(t *testing.T) {
 		{"npx of others", "a.ts", "#!/usr/bin/env -S npx ts-node\n", "", nil, "npx is only known with the program tsx"},
 		{"tsx with flags", "a.ts", "#!/usr/bin/env -S tsx watch\n", "", nil, `flag "watch" in the shebang is not supported`},
 		{"mts", "a.mts", "", script.Deno, nil, ""},
+		{"zsh", "a.zsh", "", script.Zsh, nil, ""},
+		{"zsh by shebang", "a.sh", "#!/bin/zsh -e\n", script.Zsh, []string{"-e"}, ""},
+		{"zsh with a flag of its own", "a.zsh", "#!/bin/zsh -i\n", "", nil, `flag "-i" in the shebang is not supported`},
+		{"bun", "a.ts", "#!/usr/bin/env bun\n", script.Bun, nil, ""},
+		{"bun run", "a.ts", "#!/usr/bin/env -S bun run\n", script.Bun, nil, ""},
+		{"bun with a flag", "a.ts", "#!/usr/bin/env -S bun --watch\n", "", nil, `flag "--watch" in the shebang is not supported`},
 		{"nothing to go by", "scripts/a", "echo", "", nil, "no shebang"},
 		{"unknown extension", "scripts/a.rb", "", "", nil, "no shebang"},
 		{"extension of a directory", "scripts/a.sh/b", "", "", nil, "no shebang"},
@@ -115,7 +121,7 @@ func TestInspectPythonAndNode(t *testing.T) {
 		{"node", "a", "#!/usr/bin/env node\n", script.Node, nil, ""},
 		{"nodejs", "a", "#!/usr/bin/nodejs\n", script.Node, nil, ""},
 		{"node -r", "a.js", "#!/usr/bin/env -S node -r ./x\n", "", nil, `flag "-r"`},
-		{"bun", "a.ts", "#!/usr/bin/env bun\n", "", nil, `"bun" is not supported`},
+
 		{"deno-runner is not deno", "a.ts", "#!/usr/bin/env deno-runner\n", "", nil, "not supported"},
 	})
 }

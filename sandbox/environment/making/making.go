@@ -250,7 +250,9 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	for line := range strings.Lines(string(result.Stderr.Head) + "\n" + string(result.Stderr.Tail)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "ERROR: "); ok && rest != "" {
-			last = rest
+			if !strings.HasPrefix(rest, "ResolutionImpossible") { // the line before says of what
+				last = rest
+			}
 		} else if rest, ok := strings.CutPrefix(line, "npm error "); ok && last == "" &&
 			!strings.HasPrefix(rest, "code ") {
 			last = rest
@@ -341,6 +343,15 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 	return &Made{Tree: tree, Notes: notes}, nil
 }
 
+// notFound says that a program is not there: remedy installs it on this machine.
+func (m *Maker) notFound(program, remedy string) error {
+	if m.on != nil {
+		return &Error{Code: ManagerNotFound, Remedy: "take one that has it",
+			Message: "the root file system of " + m.on.Name + " has no " + program}
+	}
+	return &Error{Code: ManagerNotFound, Message: "there is no " + program, Remedy: remedy}
+}
+
 // python returns the interpreter that environments are made for.
 func (m *Maker) python(ctx context.Context) (*sandbox.Interpreter, error) {
 	in, err := m.Interpreter(ctx, string(script.Python3))
@@ -348,7 +359,7 @@ func (m *Maker) python(ctx context.Context) (*sandbox.Interpreter, error) {
 		return nil, err
 	}
 	if in == nil {
-		return nil, &Error{Code: ManagerNotFound, Message: "there is no python3", Remedy: "install python3"}
+		return nil, m.notFound("python3", "install python3")
 	}
 	if in.Venv != nil {
 		return nil, &Error{Code: ManagerNotFound, Message: "interpreters.python is a virtual environment",

@@ -46,8 +46,8 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	if err != nil {
 		return nil, err
 	}
-	missing := &Error{Code: ManagerNotFound, Message: "there is no npm",
-		Remedy: "install node with npm: apt-get install npm, dnf install nodejs-npm or apk add npm"}
+	missing := m.notFound("npm",
+		"install node with npm: apt-get install npm, dnf install nodejs-npm or apk add npm")
 	if in == nil {
 		return nil, missing
 	}

@@ -64,10 +64,15 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		case strings.Contains(text, "No module named pip"):
 			return nil, &Error{Code: ManagerNotFound, Message: "python3 has no pip",
 				Remedy: "install it: apt-get install python3-pip, dnf install python3-pip or apk add py3-pip"}
+		case strings.Contains(text, "connection broken by"):
+			fault.Code, fault.Message = IndexRefused, "the index does not answer"
+			fault.Remedy = "try again, or name another index: see `skillsd help packages`"
 		case strings.Contains(text, "No matching distribution found"):
 			fault.Code, fault.Remedy = NoWheel,
-				"ask for another version; a package without a wheel for Python "+
+				"check the name and the version; a package without a wheel for Python "+
 					environment.Minor(in.Version)+" would have to be built, which runs its code"
+		case strings.Contains(text, "ResolutionImpossible"):
+			fault.Remedy = "ask for versions that go together"
 		}
 	}
 	if err != nil {

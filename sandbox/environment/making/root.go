@@ -116,7 +116,7 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 				m.report("%s of the root file system does not run here, and scripts do not have it", p.Path)
 				continue
 			}
-			if v := script.FindVersion(string(result.Stdout.Head)); len(v) <= 60 && sandbox.Printable(v) {
+			if v := row.FindVersion(string(result.Stdout.Head)); len(v) <= 60 && sandbox.Printable(v) {
 				p.Version = v
 			}
 			locked.Root.Programs = append(locked.Root.Programs, p)

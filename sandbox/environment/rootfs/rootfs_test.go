@@ -231,6 +231,27 @@ func TestUnsafe(t *testing.T) {
 	}
 }
 
+// A file with more bytes than a root file system may have is refused before it is read: of a hole they cost
+// nobody's disk.
+func TestHole(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(dir+"/usr", 0o755), os.WriteFile(dir+"/usr/hole", nil, 0o644),
+		os.Truncate(dir+"/usr/hole", 30<<30)); err != nil {
+		t.Skipf("missing capability: a file system with large files: %v", err)
+	}
+	_, _, err := rootfs.Read(t.Context(), rootfs.Source{Dir: dir}, noBlobs{t})
+	if _, ok := errors.AsType[*rootfs.UnsafeError](err); !ok {
+		t.Errorf("Read: %v, want an UnsafeError", err)
+	}
+}
+
+type noBlobs struct{ t *testing.T }
+
+func (b noBlobs) Put(io.Reader, bool) (digest.Digest, int64, error) {
+	b.t.Error("Put was called")
+	return "", 0, errors.New("not kept")
+}
+
 // The index, the manifest and the layers are what their digests say, and for this machine.
 func TestLayout(t *testing.T) {
 	plain := layer(t, true, file("usr/a", "a"))

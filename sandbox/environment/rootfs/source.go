@@ -130,11 +130,14 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 
 // content puts the content of a file of a directory away.
 func (r *reader) content(dir *os.Root, at string, n *node) error {
-	file, _, err := fsys.OpenIn(dir, at)
+	file, info, err := fsys.OpenIn(dir, at)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	if info.Size() > r.left { // a hole takes nobody's disk, but as long to read as data
+		return &UnsafeError{"", "has more bytes than it may have"}
+	}
 	limited := &io.LimitedReader{R: file, N: r.left + 1}
 	if err := r.file(n, path.Base(at), limited); err != nil {
 		return err

@@ -12,8 +12,9 @@ const ownTasks = 12
 // drop gives up every right of the main thread, which is the one that starts the command. The
 // runtime's other threads get the system call filter, and nothing runs on them.
 func (h *helper) drop() error {
-	_ = unix.Sethostname([]byte("sandbox"))
-	loopbackUp()
+	if h.spec.Setting != Bare {
+		nameMachine()
+	}
 	// If both are busy, the server comes first.
 	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel returns 20 less the value
@@ -134,6 +135,12 @@ func (h *helper) limit() error {
 		}
 	}
 	return nil
+}
+
+// nameMachine sets the name of the machine and brings its network up, as far as this process may.
+func nameMachine() {
+	_ = unix.Sethostname([]byte("sandbox"))
+	loopbackUp()
 }
 
 // loopbackUp lets a script talk to servers that it started itself. If it fails, nothing else does.

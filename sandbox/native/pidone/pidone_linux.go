@@ -16,6 +16,12 @@
 //	                  gets the files by which it enters them
 //	helper  MsgExit   the command ended, with its wait status and the processor time it used
 //
+// A helper that was started [Ahead] sends MsgReady before these, and waits for MsgSpec with the descriptors
+// that the Spec names, which is written into the file of SpecFD by then. Namespaces, the host's programs,
+// /proc
+// and all else that is the same in every sandbox are made while it waits; whatever differs between runs is
+// made after that, in the order below, by the same code as in a helper that was not.
+//
 // Instead of any of its messages the helper may send MsgError, with an errno and the step that failed,
 // or MsgCwd, and end: a parent that did not get MsgExit has no result of the command. Between MsgGo and
 // MsgExit there are no messages, and the command holds no end of the socket. The parent kills the helper
@@ -56,7 +62,22 @@ func Main() {
 	if fd, entering := entry(mark); entering {
 		enter(fd)
 	}
+	if mark == EntryAhead {
+		fd, err := awaitEntry()
+		if err != nil {
+			(&helper{}).report(err)
+			unix.Exit(1)
+		}
+		enter(fd)
+	}
 	if unix.Getpid() != 1 {
+		if mark == Starter {
+			if err := startOthers(); err != nil {
+				(&helper{}).report(err)
+				unix.Exit(1)
+			}
+			unix.Exit(0)
+		}
 		if mark == Inside {
 			// The program that should have made a sandbox did not: this must not become a second server.
 			_, _ = unix.Write(2, []byte("enter: not inside a sandbox\n"))
@@ -64,7 +85,7 @@ func Main() {
 		}
 		return
 	}
-	h := &helper{}
+	h := &helper{ahead: mark == Ahead}
 	if err := h.run(); err != nil {
 		h.report(err)
 	}
@@ -100,6 +121,12 @@ type helper struct {
 	out   int
 	upper int // -1 without an overlay
 	proxy int // -1 without a network
+
+	ahead bool  // started before the Spec was known
+	sent  []int // descriptors that came with the Spec
+
+	host      []bind // what the root shows of the host
+	hostLinks []link
 }
 
 func (h *helper) run() error {
@@ -111,6 +138,12 @@ func (h *helper) run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step("become undumpable", err)
 	}
+	ignoreSignals()
+	if h.ahead {
+		if err := h.awaitSpec(); err != nil {
+			return err
+		}
+	}
 	data, err := readAll(SpecFD)
 	if err != nil {
 		return step("read the spec", err)
@@ -118,7 +151,11 @@ func (h *helper) run() error {
 	if h.spec, err = Decode(data); err != nil {
 		return step("decode the spec", unix.EBADMSG)
 	}
-	ignoreSignals()
+	if h.ahead {
+		if err := h.takeSent(); err != nil {
+			return err
+		}
+	}
 	if err := h.prepare(); err != nil {
 		return err
 	}

@@ -95,6 +95,9 @@ const (
 	MsgExit  = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
 	MsgOut   = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
 	MsgGo    = 'g' // from the parent: number (1 byte) of descriptors, of control groups' lists of threads
+	MsgReady = 'R' // from a helper that was started ahead: it waits for MsgSpec
+	MsgSpec  = 's' // from the parent: number (1 byte) of descriptors, which the Spec names from FirstFD on
+	MsgBorn  = 'B' // from a starter: numbers (4 bytes each) of the processes, 0 for one that was not started
 
 	errnoSize = 4
 	maxDoors  = 4 // descriptors of a MsgGo

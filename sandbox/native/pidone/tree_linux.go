@@ -1,6 +1,7 @@
 package pidone
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,10 @@ type bind struct {
 }
 
 // EtcFiles are the only parts of the host's /etc that a sandbox shows: links that make commands work (awk),
-// the loader's cache, certificates and the time zone. They are relative to /etc.
-var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime"}
+// the loader's cache, certificates, the time zone, and the settings without which programs that make
+// documents do not start. They are relative to /etc.
+var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime",
+	"fonts", "libreoffice"}
 
 // Devices are the only devices of a sandbox, relative to /dev.
 var Devices = []string{"null", "zero", "full", "random", "urandom"}
@@ -36,17 +39,48 @@ var Synthetic = []struct{ Path, Text string }{
 	{"etc/resolv.conf", ""},
 }
 
-// buildTree makes the sandbox's file tree and moves into it. Every source is opened before the first mount,
-// so that nothing that is mounted here can be taken for a source.
+// buildTree makes the sandbox's file tree and moves into it.
 //
 // Nothing propagates back to the host. The root is a small file system of its own, which becomes read-only
 // at the end. Directories of the host are copies of their mounts, read-only with everything mounted in
 // them, without set-id programs and devices. Scratch space has its own bytes and inodes.
 func (h *helper) buildTree() error {
+	if !h.ahead {
+		if err := h.buildBase(); err != nil {
+			return err
+		}
+	} else {
+		if h.spec.OwnRoot {
+			if err := h.leaveHost(); err != nil {
+				return err
+			}
+		}
+		if err := h.openMounts(); err != nil {
+			return err
+		}
+	}
+	// Programs can be built and run in /tmp, and nowhere else.
+	if err := unix.Mount("tmpfs", "tmp", "tmpfs", tmpfsFlags, h.scratch("1777")); err != nil {
+		return step("mount /tmp", err)
+	}
+	for i := range h.spec.Mounts {
+		if err := h.mount(&h.spec.Mounts[i]); err != nil {
+			return err
+		}
+	}
+	return enterRoot()
+}
+
+// buildBase makes the root, with what is the same in every sandbox. Every source is opened before the first
+// mount, so that nothing that is mounted here can be taken for a source. What a helper that was started
+// ahead is to mount is opened later: by then the root lies over /usr, from where its parent has it mount
+// nothing.
+func (h *helper) buildBase() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
 	}
 	boundBuffers()
+	nameMachine()
 	binds, links, err := h.openSources()
 	if err != nil {
 		return err
@@ -76,19 +110,48 @@ func (h *helper) buildTree() error {
 		if err := b.attach(); err != nil {
 			return step("mount /"+b.target, err)
 		}
+		_ = unix.Close(b.fd)
 	}
-	if err := h.mountScratch(); err != nil {
-		return err
-	}
-	for i := range h.spec.Mounts {
-		if err := h.mount(&h.spec.Mounts[i]); err != nil {
-			return err
+	return h.mountOwn()
+}
+
+// leaveHost takes away what buildBase showed of the host, for a command with a root file system of its own.
+func (h *helper) leaveHost() error {
+	for _, b := range h.host {
+		// It was mounted here, whatever the host has mounted in it.
+		if err := unix.Unmount(b.target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return step("unmount /"+b.target, err)
+		}
+		remove := unix.Unlink
+		if b.dir {
+			remove = unix.Rmdir
+		}
+		if err := remove(b.target); err != nil {
+			return step("remove /"+b.target, err)
 		}
 	}
-	return enterRoot()
+	for _, l := range h.hostLinks {
+		if err := unix.Unlink(l.path); err != nil {
+			return step("remove /"+l.path, err)
+		}
+	}
+	for _, l := range h.ownLinks() {
+		if err := unix.Symlink(l.text, l.path); err != nil {
+			return step("link /"+l.path, err)
+		}
+	}
+	return nil
 }
 
 type link struct{ path, text string }
+
+// ownLinks returns the links at the top of a root file system of the command's own.
+func (h *helper) ownLinks() (links []link) {
+	for i := 0; i < len(h.spec.Links); i += 2 {
+		links = append(links, link{h.spec.Links[i], h.spec.Links[i+1]})
+	}
+	return links
+}
 
 // openSources returns the mounts to attach and the links to make, and opens the Spec's mounts.
 func (h *helper) openSources() ([]bind, []link, error) {
@@ -98,14 +161,13 @@ func (h *helper) openSources() ([]bind, []link, error) {
 	}
 	var binds []bind
 	if h.spec.OwnRoot {
-		for i := 0; i < len(h.spec.Links); i += 2 {
-			links = append(links, link{h.spec.Links[i], h.spec.Links[i+1]})
-		}
+		links = append(links, h.ownLinks()...)
 	} else {
 		var err error
-		if binds, links, err = hostRoot(links); err != nil {
+		if h.host, h.hostLinks, err = hostRoot(); err != nil {
 			return nil, nil, err
 		}
+		binds, links = slices.Clone(h.host), append(links, h.hostLinks...)
 	}
 	// A read-only mount keeps their owner and mode; devices can be written to nevertheless.
 	for _, d := range Devices {
@@ -116,23 +178,45 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		}
 		binds = append(binds, bind{fd, "dev/" + d, false})
 	}
+	return binds, links, h.openMounts()
+}
+
+// openMounts opens the Spec's mounts.
+func (h *helper) openMounts() error {
 	for i := range h.spec.Mounts {
 		if err := h.spec.Mounts[i].open(); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	return binds, links, nil
+	return nil
+}
+
+// tops are directories at the top that lead into /usr, or are directories of their own if that is not merged.
+var tops = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
+
+// HostPaths returns the paths of what a sandbox shows of the host.
+func HostPaths() []string {
+	paths := []string{"/usr"}
+	for _, d := range tops {
+		paths = append(paths, "/"+d)
+	}
+	for _, f := range EtcFiles {
+		paths = append(paths, "/etc/"+f)
+	}
+	for _, d := range Devices {
+		paths = append(paths, "/dev/"+d)
+	}
+	return paths
 }
 
 // hostRoot returns the mounts of what a sandbox shows of the host, and the links to make besides.
-func hostRoot(links []link) ([]bind, []link, error) {
+func hostRoot() (binds []bind, links []link, err error) {
 	usr, err := cloneTree(unix.AT_FDCWD, "/usr", attrReadOnly)
 	if err != nil {
 		return nil, nil, step("open /usr", err)
 	}
-	binds := []bind{{usr, "usr", true}}
-	// These are directories of their own if /usr is not merged.
-	for _, d := range []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"} {
+	binds = []bind{{usr, "usr", true}}
+	for _, d := range tops {
 		var st unix.Stat_t
 		if unix.Lstat("/"+d, &st) != nil {
 			continue
@@ -246,18 +330,13 @@ func writeFile(path, text string) error {
 	return unix.Close(fd)
 }
 
-// mountScratch mounts the command's own file systems, and /proc.
-func (h *helper) mountScratch() error {
-	for _, m := range []struct {
-		target, options string
-		flags           uintptr
-	}{
-		{"tmp", h.scratch("1777"), 0},
-		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m", unix.MS_NOEXEC},
-		{"out", "nr_inodes=1k,mode=0755,size=16m", unix.MS_NOEXEC},
+// mountOwn mounts the command's own file systems but /tmp, whose size is the run's, and /proc.
+func (h *helper) mountOwn() error {
+	for _, m := range []struct{ target, options string }{
+		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m"},
+		{"out", "nr_inodes=1k,mode=0755,size=16m"},
 	} {
-		// Programs can be built and run in /tmp, and nowhere else.
-		if err := unix.Mount("tmpfs", m.target, "tmpfs", tmpfsFlags|m.flags, m.options); err != nil {
+		if err := unix.Mount("tmpfs", m.target, "tmpfs", tmpfsFlags|unix.MS_NOEXEC, m.options); err != nil {
 			return step("mount /"+m.target, err)
 		}
 	}

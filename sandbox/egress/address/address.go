@@ -1,7 +1,8 @@
-package egress
+// Package address knows which addresses are on the public internet: what a name of a stranger may lead
+// to, and what is a neighbour of this machine.
+package address
 
 import (
-	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -42,8 +43,8 @@ var (
 	}
 )
 
-// public reports whether a name may lead to addr. own are the networks that the machine is in.
-func public(addr netip.Addr, own []netip.Prefix) bool {
+// Public reports whether a name may lead to addr. own are the networks that the machine is in.
+func Public(addr netip.Addr, own []netip.Prefix) bool {
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	if !addr.IsValid() || addr.Zone() != "" || slices.ContainsFunc(own, within) {
 		return false
@@ -55,9 +56,9 @@ func public(addr netip.Addr, own []netip.Prefix) bool {
 	return unicast6.Contains(addr) && !slices.ContainsFunc(internal6, within)
 }
 
-// ownNetworks returns the networks of the machine's interfaces. Machines in them are neighbours, which may
+// OwnNetworks returns the networks of the machine's interfaces. Machines in them are neighbours, which may
 // trust this one, also if their addresses are public, as is usual with version 6.
-func ownNetworks() ([]netip.Prefix, error) {
+func OwnNetworks() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
@@ -88,14 +89,4 @@ func networkOf(a net.Addr) (netip.Prefix, bool) {
 		ones = addr.BitLen()
 	}
 	return netip.PrefixFrom(addr, ones).Masked(), true
-}
-
-// resolve looks up exactly this name: the final dot keeps search domains out.
-func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
-}
-
-func dial(ctx context.Context, addr netip.AddrPort) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", addr.String())
 }
