@@ -35,14 +35,16 @@ type kindFacts struct {
 	durable bool
 	// view is the file that the Row is a row of, if any.
 	view string
+	// apart events come without a call of the client: they do not show that a session is in use.
+	apart bool
 }
 
 // kinds is the table of events.
 var kinds = [...]kindFacts{
 	{kind: KindSessionStarted},
-	{kind: KindSessionResumed},
-	{kind: KindSessionEnded, durable: true},
-	{kind: KindRegistrySnapshot},
+	{kind: KindSessionResumed, apart: true},
+	{kind: KindSessionEnded, durable: true, apart: true},
+	{kind: KindRegistrySnapshot, apart: true},
 	{kind: KindSkillDiscovered},
 	{kind: KindSkillActivated, view: ActivationsFile},
 	{kind: KindResourceRead, view: ResourceReadsFile},
@@ -53,7 +55,7 @@ var kinds = [...]kindFacts{
 	{kind: KindApprovalAsked, durable: true},
 	{kind: KindApprovalAnswered, durable: true},
 	{kind: KindDriftDetected},
-	{kind: KindOutputsRemoved, durable: true},
+	{kind: KindOutputsRemoved, durable: true, apart: true},
 }
 
 // facts returns the row of the table for k; known reports whether there is one.
@@ -71,6 +73,12 @@ func (k Kind) facts() (row kindFacts, known bool) {
 func (k Kind) Durable() bool {
 	row, _ := k.facts()
 	return row.durable
+}
+
+// OfCall reports whether an event of kind k shows that the client of a session called.
+func (k Kind) OfCall() bool {
+	row, known := k.facts()
+	return known && !row.apart
 }
 
 // View returns the name of the view that the Row of an event of kind k is a row of, or "" if it is in no

@@ -160,6 +160,23 @@ func readLine(line []byte) *Event {
 	return e
 }
 
+// LastCall returns the time of the last event of a call among the lines of the end of a record, none of which
+// it checks; the first may be a part of one. It is zero if there is none.
+func LastCall(lines []byte) time.Time {
+	for len(lines) > 0 {
+		at := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
+		r := lineReader{rest: lines[at:]}
+		r.skip(`{"seq":`)
+		r.upTo(',')
+		when, err := ParseTime(r.text(`,"time":`, true))
+		if kind := Kind(r.text(`,"kind":`, true)); !r.wrong && err == nil && kind.OfCall() {
+			return when
+		}
+		lines = lines[:at]
+	}
+	return time.Time{}
+}
+
 // skip passes over bytes that must come next.
 func (r *lineReader) skip(want string) {
 	if !r.has(want) {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -29,6 +30,7 @@ type Writer interface {
 	//
 	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is one),
 	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
+	// ErrNotFound for a session.resumed of a session without events, such as one that was deleted,
 	// ErrClosed, or the error of ctx. After an error the event is not part of the record.
 	Append(ctx context.Context, e *Event) error
 
@@ -38,6 +40,12 @@ type Writer interface {
 	//
 	// Errors: as Append.
 	Put(ctx context.Context, session, name string, data []byte) (File, error)
+
+	// PutShared is Put of a file that sessions have in common. What the sessions have is equal in all but the
+	// time at which it was made, which may be earlier.
+	//
+	// Errors: as Append, and the errors of writing the content.
+	PutShared(ctx context.Context, session, name string, s *Shared) (File, error)
 
 	// Keep keeps bytes that the model is shown as the file [ShownName] of their digest, before the
 	// event that names them. Equal bytes are kept once. A store can be configured to keep none, and
@@ -60,6 +68,17 @@ type Writer interface {
 	// Close brings the views of all open sessions up to date and releases them. It does not end
 	// sessions.
 	Close() error
+}
+
+// Shared is the content of a file that sessions have in common, such as the registry of a snapshot. A store
+// keeps it once: in full it can be larger than all else in the sessions. It must not be copied.
+type Shared struct {
+	// Write writes the content to w, when a store does not have it. If the content says when it was made,
+	// Write calls made there, once, instead of writing the time as [FormatTime] does.
+	Write func(w io.Writer, made func(at time.Time) error) error
+
+	sync.Mutex     // held while a store uses the rest
+	Kept       any // what a store knows of the content that it has
 }
 
 // Reader reads recorded sessions, including those that another process is writing. No method but Collect
@@ -134,7 +153,7 @@ type Reader interface {
 	DropNamed(ctx context.Context, digests map[digest.Digest]bool) error
 
 	// Collect deletes whole sessions, and texts that only they were shown. It never deletes a session that a
-	// process writes. Parents and children do not depend on each other.
+	// process writes and does not release. Parents and children do not depend on each other.
 	//
 	// Errors: the error of listing, or of ctx. The result has the errors of single sessions.
 	Collect(ctx context.Context, opts CollectOptions) ([]Collected, error)
@@ -175,11 +194,14 @@ func (q Query) Matches(e *Event) bool {
 // CollectOptions say which sessions Collect deletes.
 type CollectOptions struct {
 	Before time.Time // only those last written before
-	Keep   int       // but not this many of those that were written last
-	// Total is how many bytes the sessions that are left may take together: more of those written longest
-	// ago are deleted until they do, except for the last Keep. 0 is any number.
+	Keep   int       // but not this many of those whose clients called last
+	// Total is how many bytes the sessions that are left may take together: more of those whose clients
+	// called longest ago are deleted until they do, except for the last Keep. 0 is any number.
 	Total  int64
 	DryRun bool // delete nothing
+	// Release, unless it is nil, is called for each session before it is deleted. It ends one that this
+	// process has open, and reports whether the session may be deleted.
+	Release func(ctx context.Context, session string) bool
 	// Signer signs in the register of sessions that a session was deleted; nil is the one of the Writer.
 	// Without one, a session that the register names is not deleted: ErrRegistered.
 	Signer note.Signer
@@ -190,7 +212,7 @@ type Collected struct {
 	ID      string
 	Written time.Time // when its record was last written
 	Bytes   int64     // that deleting it frees
-	Err     error     // why it was not deleted; ErrHeld for one that a process writes
+	Err     error     // why it was not deleted; ErrHeld for one that a process writes or does not release
 }
 
 // Report is what Verify found in a session whose record and files agree.

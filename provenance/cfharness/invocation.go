@@ -167,6 +167,41 @@ func ParseInputLabels(raw []byte) (*InputLabels, error) {
 	return labels, nil
 }
 
+// Influenced returns the labels of the inputs that a command has, with atom added to the confidentiality of
+// each, unless it is nil; nil if none is left. cwd says whether the command has a directory. l may be nil and
+// is not changed.
+func (l *InputLabels) Influenced(atom json.RawMessage, cwd bool) *InputLabels {
+	labels := &InputLabels{Version: 1}
+	has := func(input any) bool { return input != "cwd" || cwd }
+	if l != nil {
+		for _, entry := range l.Entries {
+			if has(entry.Path[0]) {
+				labels.Entries = append(labels.Entries, entry)
+			}
+		}
+	}
+	for _, input := range LabelledInputs() {
+		if atom == nil || !has(input) {
+			continue
+		}
+		i := slices.IndexFunc(labels.Entries,
+			func(e InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		if i < 0 {
+			i = len(labels.Entries)
+			labels.Entries = append(labels.Entries, InputLabel{Path: List[any]{input}})
+		}
+		label := &labels.Entries[i].Label
+		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)
+	}
+	if len(labels.Entries) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(labels.Entries, func(a, b InputLabel) int {
+		return strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...))
+	})
+	return labels
+}
+
 func parseInputLabel(raw []byte) (label InputLabel, err error) {
 	fields, err := onlyKeys(raw, "path", "label")
 	if err != nil {

@@ -75,13 +75,15 @@ func TestCollect(t *testing.T) {
 	}
 	before := now.Add(-30 * 24 * time.Hour)
 	all := sessions(t, dir)
-	if got := collect(t, dir, provenance.CollectOptions{Before: before, DryRun: true}); !slices.Equal(got, []string{"c", "b", "a"}) {
+	if got := collect(t, dir, provenance.CollectOptions{Before: before, DryRun: true}); !slices.Equal(got,
+		[]string{"c", "b", "a"}) {
 		t.Errorf("a dry run would delete %v", got)
 	}
 	if got := sessions(t, dir); !slices.Equal(got, all) {
 		t.Errorf("a dry run left %v", got)
 	}
-	if got := collect(t, dir, provenance.CollectOptions{Before: before, Keep: 2}); !slices.Equal(got, []string{"b", "a"}) {
+	if got := collect(t, dir, provenance.CollectOptions{Before: before, Keep: 2}); !slices.Equal(got,
+		[]string{"b", "a"}) {
 		t.Errorf("with two kept Collect deleted %v", got)
 	}
 	// What a crash left of a deletion goes with the next.
@@ -101,8 +103,37 @@ func TestCollect(t *testing.T) {
 	if got := sessions(t, filepath.Join(dir, "~shown")); len(got) != 3 {
 		t.Errorf("of what was shown %d files are pooled, want those of the two sessions left", len(got))
 	}
-	if _, err := filestore.Collect(t.Context(), filepath.Join(dir, "none"), provenance.CollectOptions{}); err != nil {
+	if _, err := filestore.Collect(t.Context(), filepath.Join(dir, "none"),
+		provenance.CollectOptions{}); err != nil {
 		t.Errorf("Collect in a directory that is not there = %v", err)
+	}
+}
+
+// The end of a session does not count as its use: a server that stops ends all of them at once.
+func TestCollectByLastUse(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, dir, nil)
+	at := time.Now()
+	appendLater := func(id string, kind provenance.Kind) {
+		t.Helper()
+		e := storetest.Event(id, kind, 1)
+		at = at.Add(time.Minute)
+		e.Time = at
+		if err := st.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"first", "second", "third"} {
+		appendLater(id, provenance.KindSessionStarted)
+	}
+	appendLater("first", provenance.KindResourceRead)
+	for _, id := range []string{"third", "first", "second"} {
+		appendLater(id, provenance.KindSessionEnded)
+	}
+	closeStore(t, st)
+	if got := collect(t, dir, provenance.CollectOptions{Total: 1, Keep: 1}); !slices.Equal(got,
+		[]string{"third", "second"}) {
+		t.Errorf("Collect deleted %v, want all but the one used last", got)
 	}
 }
 
@@ -117,7 +148,8 @@ func TestSessionDeletedWhileWaitedFor(t *testing.T) {
 			e := storetest.Event("s", provenance.KindSessionResumed, i)
 			done <- st.Append(context.WithoutCancel(t.Context()), e)
 		}()
-		if _, err := filestore.Collect(t.Context(), dir, provenance.CollectOptions{Before: time.Now()}); err != nil {
+		if _, err := filestore.Collect(t.Context(), dir,
+			provenance.CollectOptions{Before: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		switch err := <-done; {
@@ -127,7 +159,7 @@ func TestSessionDeletedWhileWaitedFor(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
 				t.Fatal(err)
 			}
-		case !errors.Is(err, provenance.ErrUnavailable):
+		case !errors.Is(err, provenance.ErrUnavailable) && !errors.Is(err, provenance.ErrNotFound):
 			t.Fatalf("Append to a session that is being deleted = %v", err)
 		default:
 			closeStore(t, st)
@@ -143,7 +175,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 	const shaped = "ses_019aa6f0-7c00-7000-8000-000000000000"
 	const upper = "ses_019AA6F0-7C00-7000-8000-000000000001"
 	aged(t, dir, time.Now(), map[string]int{"job": 40, "unlocked": 40, "noted": 40})
-	for _, name := range []string{"unlocked/" + provenance.LockFile, "unlocked/" + provenance.SessionFile, "noted/" + provenance.EventsFile, "noted/" + provenance.LockFile} {
+	for _, name := range []string{"unlocked/" + provenance.LockFile, "unlocked/" + provenance.SessionFile,
+		"noted/" + provenance.EventsFile, "noted/" + provenance.LockFile} {
 		if err := os.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +186,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"notes/todo.txt", "ses_notes/todo.txt", shaped + "/todo.txt", "linux/" + provenance.EventsFile} {
+	for _, name := range []string{"notes/todo.txt", "ses_notes/todo.txt", shaped + "/todo.txt",
+		"linux/" + provenance.EventsFile} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +211,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		list, err := filestore.Collect(t.Context(), dir, provenance.CollectOptions{Before: time.Now().Add(time.Hour), DryRun: dry})
+		list, err := filestore.Collect(t.Context(), dir,
+			provenance.CollectOptions{Before: time.Now().Add(time.Hour), DryRun: dry})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +228,8 @@ func TestCollectLeavesOthersAlone(t *testing.T) {
 			t.Errorf("Collect (dry run: %v) took %v, want %v", dry, ids, want)
 		}
 	}
-	if got, want := sessions(t, dir), []string{"empty", "linux", "notes", "odd", upper, shaped, "ses_notes", "~new", "~shown"}; !slices.Equal(got, want) {
+	if got, want := sessions(t, dir), []string{"empty", "linux", "notes", "odd", upper, shaped, "ses_notes",
+		"~new", "~shown"}; !slices.Equal(got, want) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 }

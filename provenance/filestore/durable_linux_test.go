@@ -129,13 +129,17 @@ func losePermission(dir string) error {
 	return again(dir, 3)
 }
 
-// again opens a session that had events, adds one and verifies it.
+// again opens a session that had so many events, adds one and verifies it.
 func again(dir string, events int) error {
 	st, err := filestore.Open(dir, nil)
 	if err != nil {
 		return err
 	}
-	if err := st.Append(context.Background(), storetest.Event("s", provenance.KindSessionResumed, 9)); err != nil {
+	kind := provenance.KindSessionResumed
+	if events == 0 {
+		kind = provenance.KindSessionStarted
+	}
+	if err := st.Append(context.Background(), storetest.Event("s", kind, 9)); err != nil {
 		return err
 	}
 	if err := st.Close(); err != nil {

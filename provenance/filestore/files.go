@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,6 +37,33 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 		return nil, fmt.Errorf("session %s: %w", id, cause(err))
 	}
 	return dir, nil
+}
+
+// ownDir reports whether nobody but this user and the superuser can write to the directory of all records.
+func ownDir(root *os.Root) bool {
+	info, err := root.Stat(".")
+	return err == nil && fsys.Exposed(info) == nil
+}
+
+// checkOwner refuses a session that somebody else could write, and with it what it says was loaded: such a
+// directory was there before the one of all records was this user's.
+//
+// Errors: provenance.ErrCorrupt.
+func checkOwner(dir *os.Root) error {
+	for _, name := range []string{".", provenance.EventsFile} {
+		info, err := dir.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = fsys.Exposed(info)
+		}
+		if err != nil {
+			what := map[string]string{".": "its directory"}[name]
+			return fmt.Errorf("%w: %s: %w", provenance.ErrCorrupt, cmp.Or(what, name), cause(err))
+		}
+	}
+	return nil
 }
 
 // unbegun is a directory next to the directories of the sessions, under a name that no session has. A new
@@ -171,8 +199,8 @@ func (st *Store) KeepsShown() int64 {
 	return st.opts.Shown
 }
 
-// Keep implements provenance.Writer. It syncs texts that are kept for the first time, and links to the
-// ones that other sessions were shown.
+// Keep implements provenance.Writer. The text is on stable storage before the event that names it, and as
+// late as that.
 func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
 	if !provenance.ValidSessionID(id) {
 		return "", fmt.Errorf("keep what is shown: %w: session id", provenance.ErrInvalid)
@@ -186,9 +214,14 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 			s.shown.mu.Lock()
 			defer s.shown.mu.Unlock()
 			name, size := provenance.ShownName(d), int64(len(data))
-			// Verify checks the bytes.
-			if info, err := dir.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() == size {
-				return nil
+			texts, err := dir.OpenRoot(provenance.ShownDir)
+			if err == nil {
+				defer texts.Close()
+				// Verify checks the bytes.
+				info, err := texts.Lstat(d.Encoded())
+				if err == nil && info.Mode().IsRegular() && info.Size() == size {
+					return nil
+				}
 			}
 			if err := s.shown.count(dir, provenance.ShownDir); err != nil {
 				return err
@@ -196,9 +229,23 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 			if s.shown.bytes+size > s.opts.Shown || s.shown.files >= maxShownFiles {
 				return nil
 			}
-			if err := s.share(dir, name, d, data); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				if err := dir.Mkdir(provenance.ShownDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+					return err
+				}
+				if texts, err = dir.OpenRoot(provenance.ShownDir); err == nil {
+					defer texts.Close()
+				}
+			}
+			if err != nil {
 				return err
 			}
+			if s.linkText(texts, d, data) != nil {
+				if err := s.writeText(texts, d, data); err != nil {
+					return err
+				}
+			}
+			s.unsynced.add(name)
 			s.shown.files++
 			s.shown.bytes += size
 			return nil
@@ -208,52 +255,86 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 }
 
 // share makes name a link to the pool's file of these bytes. If there is none, or the file system has no
-// links, it writes the file and offers it to other sessions. After a crash, name is the old file or the new
-// one; a link may be lost until its directory is synced.
+// links, it writes the file and offers it to other sessions. The content is on stable storage; the name is
+// not before its directory is.
 func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
-	root, pooled := s.store.root, path.Join(pool, d.Encoded())
-	if s.link(dir, name, pooled, data) == nil {
-		return nil
+	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil {
+		return syncFile(dir, name) // another session may have written it just now
 	}
-	if err := writeFile(dir, name, data, sharedMode); err != nil {
+	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	s.store.ledger.add(s.id, "", int64(len(data)), 0)
-	if err := root.Mkdir(pool, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-		// A failure only costs other sessions a file each.
-		_ = root.Remove(pooled)
-		_ = root.Link(path.Join(s.at(), name), pooled)
+	if err := fsys.WriteFileIn(dir, name, data, sharedMode); err != nil {
+		return err
 	}
+	s.offer(name, d, data)
 	return nil
+}
+
+// offer puts a link to a file that the session wrote into the pool. A failure only costs other sessions a
+// file each.
+func (s *session) offer(name string, d digest.Digest, data []byte) {
+	s.store.ledger.add(s.id, "", int64(len(data)), 0)
+	root, own, pooled := s.store.root, path.Join(s.at(), name), path.Join(pool, d.Encoded())
+	switch err := root.Link(own, pooled); {
+	case errors.Is(err, fs.ErrNotExist):
+		_ = root.Mkdir(pool, 0o700)
+		_ = root.Link(own, pooled)
+	case errors.Is(err, fs.ErrExist):
+		_ = root.Remove(pooled) // it was changed, or has as many links as a file can have
+		_ = root.Link(own, pooled)
+	}
 }
 
 // link makes name a link to a file of the pool that has these bytes.
 func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
-	f, err := openRegular(s.store.root, pooled)
+	info, err := s.pooled(pooled, data)
+	if err == nil {
+		_, err = s.linkTo(dir, name, pooled, info)
+	}
+	return err
+}
+
+// pooled reads a file of the pool, which must have these bytes.
+func (s *session) pooled(name string, data []byte) (fs.FileInfo, error) {
+	f, err := openRegular(s.store.root, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	found, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
 	if err != nil || !bytes.Equal(found, data) {
-		return errors.Join(errors.New("the file was changed"), err)
+		return nil, errors.Join(errors.New("the file was changed"), err)
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
+	return f.Stat()
+}
+
+// untouched reports whether a file is as it was when its bytes were known, as far as its times show.
+func untouched(was, is fs.FileInfo) bool {
+	changed := fsys.ChangeTime(is)
+	return changed != 0 && changed == fsys.ChangeTime(was) && sameFile(was, is)
+}
+
+// sameFile reports whether a file is still the one that was looked at, and not written since.
+func sameFile(was, is fs.FileInfo) bool {
+	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
+}
+
+// linkTo makes name a link to a file of the pool, if that still is the one that info is of. It returns what
+// is then known of the file.
+func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (fs.FileInfo, error) {
 	// Like the link, a new directory of shown texts may be lost: syncing it would delay the first text.
 	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return nil, err
 	}
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
 	if err := s.store.root.Link(pooled, path.Join(s.at(), temp)); err != nil {
-		return err
+		return nil, err
 	}
-	// Another process may have replaced the file after it was read.
+	// Another process may have replaced or written to the file after it was looked at.
 	linked, err := dir.Lstat(temp)
-	if err == nil && !os.SameFile(info, linked) {
-		err = errors.New("the file was replaced")
+	if err == nil && !sameFile(info, linked) {
+		err = errors.New("the file was changed or replaced")
 	}
 	if err == nil {
 		err = dir.Rename(temp, name)
@@ -262,5 +343,8 @@ func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return dir.Lstat(name) // the names that a file has had are in the time of its last change
 }

@@ -4,7 +4,12 @@
 // record, the JSON views and session.json are derived from it, and the others are files written with
 // Put and Keep. Large snapshots of equal content, such as the registry, and texts that models were
 // shown are stored once: sessions have them as hard links of one read-only file, so whoever changes it
-// in one session breaks Verify of all. The pool of these files, DIR/~shown, can be emptied at any time.
+// in one session breaks Verify of all. Each session remains whole where it is copied to. The pool of these
+// files, DIR/~shown, can be emptied at any time; Collect takes from it what no session has a link to.
+//
+// The registry of an unchanged catalogue differs from server to server in its time alone. A later server
+// takes the file of an earlier one, with the earlier time, so that there is one; the event that names it says
+// when it was true of the session. No quota counts it, because the operator's catalogue makes it large.
 //
 // # Durability
 //
@@ -16,7 +21,7 @@
 //     running have a request without an outcome, which Verify lists. A session whose first event was not
 //     recorded leaves nothing under its name: its directory is in DIR/~new until then.
 //   - A machine that loses power may lose events that were acknowledged in the last [Options.Commit]
-//     and are not durable, and a link of a text that was shown in the same time.
+//     and are not durable, and texts that only these name: a text is on stable storage before its event.
 //   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is
 //     space, and the record is whole throughout.
 //   - Without permission to write, or on a read-only file system, no session can be opened. An open
@@ -26,6 +31,8 @@
 //     another process, every Append to it returns ErrUnavailable, because the events would be lost. A
 //     change between the check and the write is noticed by the next Append. A directory made in its
 //     place is not mistaken for it.
+//   - A session that somebody besides this user and the superuser could write to is not read or continued,
+//     unless all of the directory is theirs too: it is damaged.
 //   - A lock keeps two processes, and two stores of one process, from writing to one session; the
 //     second gets ErrUnavailable. Different sessions of one directory do not affect each other.
 //   - Sequence numbers order the events. Their times are the clock's, which may be set back; no time
@@ -129,6 +136,8 @@ type Store struct {
 	ledger ledger // of what principals keep
 
 	viewing chan struct{} // holds a token for each session whose views are being written
+	synced  syncedTexts
+	pooled  pooledTexts
 
 	mu       sync.Mutex
 	closed   bool
@@ -153,9 +162,10 @@ func Open(dir string, opts *Options) (*Store, error) {
 		opts:     opts.withDefaults(),
 		sessions: make(map[string]func() (*session, error)),
 		viewing:  make(chan struct{}, maxWriting),
+		synced:   syncedTexts{places: make(chan struct{}, syncers)},
 	}
 	st.ledger.of = st.opts.Quota
-	st.reader.dir, st.reader.root, st.reader.writing = dir, root, st.held
+	st.reader.dir, st.reader.root, st.reader.own, st.reader.writing = dir, root, ownDir(root), st.held
 	// What is left takes space, but no session needs it gone; Collect reports the error.
 	_ = removeUnbegun(dir, root)
 	return st, nil
@@ -184,7 +194,7 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 			// The line, and the rows of views that are made of it.
 			st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
 		}
-		if err == nil && e.Kind == provenance.KindSessionEnded {
+		if err == nil && e.Kind == provenance.KindSessionEnded || errors.Is(err, provenance.ErrNotFound) {
 			st.release(s)
 		}
 		return err

@@ -60,6 +60,9 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 		}
 	}
 	dir, err := r.session(id)
+	if errors.Is(err, provenance.ErrCorrupt) {
+		return &provenance.Session{ID: id, State: provenance.StateDamaged}, err
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -243,14 +246,20 @@ func (r *reader) Collect(
 	}
 	all := written(r.root, entries)
 	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
+	// A server that ends writes to all its sessions at once.
+	for i := range all {
+		all[i].called = r.called(&all[i])
+	}
+	slices.SortStableFunc(all, func(a, b writtenAt) int { return b.called.Compare(a.called) })
 	var gone []provenance.Collected
 	var total int64
+	seen := make(map[fileID]bool)
 	for i, w := range all {
 		if err := ctx.Err(); err != nil {
 			return gone, err
 		}
 		if opts.Total > 0 {
-			size, err := r.size(w.id)
+			size, err := r.size(w.id, seen)
 			if err != nil && !errors.Is(err, provenance.ErrNotFound) {
 				return gone, fmt.Errorf("measure session %s: %w", w.id, err)
 			}
@@ -269,19 +278,53 @@ func (r *reader) Collect(
 	return gone, emptyPool(r.root)
 }
 
-// size returns how many bytes deleting a session would free.
-func (r *reader) size(id string) (int64, error) {
+// size returns how many bytes a session takes besides the files in seen, to which it adds those that other
+// sessions have as well.
+func (r *reader) size(id string, seen map[fileID]bool) (int64, error) {
 	dir, err := r.session(id)
 	if err != nil {
 		return 0, err
 	}
 	defer dir.Close()
-	return usage(dir)
+	return usage(dir, func(_ string, info fs.FileInfo, free bool) bool {
+		id, known := identity(info)
+		first := known && !free && !seen[id]
+		if first {
+			seen[id] = true
+		}
+		return free || first
+	})
 }
 
 type writtenAt struct {
-	id string
-	at time.Time
+	id     string
+	at     time.Time
+	called time.Time // the client, last; of Collect only
+}
+
+// maxCalled is how much of the end of a record is looked at for the last call.
+const maxCalled = 16 << 20
+
+// called returns when the client of a session called last, by its record, else when that was written.
+func (r *reader) called(w *writtenAt) time.Time {
+	f, err := openRegular(r.root, path.Join(w.id, provenance.EventsFile))
+	if err != nil {
+		return w.at
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	for n := int64(4 << 10); err == nil && n <= maxCalled; n *= 16 {
+		start := max(0, info.Size()-n)
+		var tail []byte
+		tail, err = io.ReadAll(io.NewSectionReader(f, start, info.Size()-start))
+		if at := provenance.LastCall(tail); !at.IsZero() {
+			return at
+		}
+		if start == 0 {
+			break
+		}
+	}
+	return w.at
 }
 
 // written returns all sessions with the time their record was written, or their directory if there is no
@@ -298,7 +341,7 @@ func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 				continue
 			}
 		}
-		all = append(all, writtenAt{en.Name(), info.ModTime()})
+		all = append(all, writtenAt{id: en.Name(), at: info.ModTime()})
 	}
 	slices.SortFunc(all, func(a, b writtenAt) int {
 		return cmp.Or(b.at.Compare(a.at), strings.Compare(b.id, a.id))
@@ -322,10 +365,13 @@ func (r *reader) collect(ctx context.Context, id string,
 		if err := r.strike(ctx, id, opts); err != nil {
 			return 0, err
 		}
-		return usage(dir)
+		return usage(dir, nil)
 	}
 	if err := checkRegular(dir, provenance.LockFile); err != nil {
 		return 0, fmt.Errorf("%s: %w", provenance.LockFile, err)
+	}
+	if opts.Release != nil && !opts.Release(ctx, id) {
+		return 0, provenance.ErrHeld
 	}
 	lock := flock.New(filepath.Join(r.dir, id, provenance.LockFile), flock.SetPermissions(fileMode))
 	free, err := lock.TryLock()
@@ -336,7 +382,7 @@ func (r *reader) collect(ctx context.Context, id string,
 		return 0, provenance.ErrHeld
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if size, err = usage(dir); err != nil {
+	if size, err = usage(dir, nil); err != nil {
 		return 0, err
 	}
 	if err := r.strike(ctx, id, opts); err != nil {
@@ -353,8 +399,11 @@ func (r *reader) collect(ctx context.Context, id string,
 	return size, cause(r.root.RemoveAll(trash))
 }
 
-// usage returns how many bytes deleting the directory frees.
-func usage(dir *os.Root) (size int64, err error) {
+// usage returns how many bytes the files take that counts selects, which is given whether deleting the
+// directory frees them; nil selects these.
+func usage(
+	dir *os.Root, counts func(name string, info fs.FileInfo, free bool) bool,
+) (size int64, err error) {
 	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
 		if err != nil || !en.Type().IsRegular() {
 			return err
@@ -365,7 +414,8 @@ func usage(dir *os.Root) (size int64, err error) {
 		}
 		// A file with links in other sessions stays; of a shared file, the pool has one more link.
 		n, known := links(info)
-		if !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode {
+		free := !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode
+		if counts == nil && free || counts != nil && counts(name, info, free) {
 			size += info.Size()
 		}
 		return nil

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type log struct {
 	synced   int64  // end of the lines on stable storage
 	unsynced []byte // the lines between the two
 	suspect  bool   // the file from synced on may not be what was written
+	// first is called before the file is synced, and puts on stable storage what the lines name.
+	first func() error
 	// begin is called once the first lines are on stable storage; an error takes them back. It is nil
 	// after it succeeded.
 	begin func() error
@@ -48,7 +51,12 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		e.Time = provenance.Stamp(e.Time).Time
 		e.Seq, e.Prev = tally.Next()
 		line, err := provenance.EncodeLine(e)
-		if err == nil {
+		switch {
+		case err != nil:
+		case e.Seq == 1 && e.Kind == provenance.KindSessionResumed:
+			// Its record was deleted: another would not have what the session did before.
+			err = fmt.Errorf("session %s: %w", e.Session, provenance.ErrNotFound)
+		default:
 			err = tally.Add(e)
 		}
 		// An event that is refused leaves no gap: the next one follows the last that was accepted.
@@ -82,7 +90,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error {
 	_, err := l.file.WriteAt(lines, l.offset)
 	if err == nil && durably {
-		if err = l.file.Sync(); err != nil {
+		if err = l.flush(); err != nil {
 			// After a failed sync, the kernel may drop the pages and report them clean.
 			l.suspect = true
 		} else if l.begin != nil {
@@ -116,12 +124,22 @@ func (l *log) sync() error {
 	if len(l.unsynced) == 0 {
 		return nil
 	}
-	if err := l.file.Sync(); err != nil {
+	if err := l.flush(); err != nil {
 		l.suspect = true
 		return err
 	}
 	l.clean()
 	return nil
+}
+
+// flush puts the file on stable storage, after what its lines name.
+func (l *log) flush() error {
+	if l.first != nil {
+		if err := l.first(); err != nil {
+			return err
+		}
+	}
+	return l.file.Sync()
 }
 
 // clean notes that every line is on stable storage. It frees a buffer that grew large.
@@ -144,7 +162,7 @@ func (l *log) repair() error {
 		_, err = l.file.WriteAt(l.unsynced, l.synced)
 	}
 	if err == nil {
-		err = l.file.Sync()
+		err = l.flush()
 	}
 	if err == nil {
 		l.clean()

@@ -2,8 +2,10 @@ package filestore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +27,7 @@ type device struct {
 	badSync  bool
 	badTrunc bool
 	gate     chan struct{} // a sync waits until it is closed
+	onSync   func()
 }
 
 var errDevice = errors.New("device failed")
@@ -57,6 +60,9 @@ func (d *device) Sync() error {
 	defer d.mu.Unlock()
 	if d.badSync {
 		return errDevice
+	}
+	if d.onSync != nil {
+		d.onSync()
 	}
 	return d.file.Sync()
 }
@@ -248,4 +254,78 @@ func TestTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// No event that names a text is on stable storage before the text: neither when it is synced for itself, nor
+// by the timer, nor with the end of the session. A text that cannot be synced is an event that cannot.
+func TestTextsAreSyncedBeforeEvents(t *testing.T) {
+	for _, name := range []string{"durable event", "timer", "end", "large record"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			commit := time.Hour
+			if name == "timer" {
+				commit = time.Millisecond
+			}
+			st, d := onDevice(t, dir, Options{Commit: commit})
+			storetest.Append(t, st, "s", provenance.KindSessionStarted)
+			s := st.held("s")
+			synced := make(chan int, 1000)
+			d.set(func() {
+				d.onSync = func() {
+					s.unsynced.mu.Lock()
+					defer s.unsynced.mu.Unlock()
+					synced <- len(s.unsynced.names)
+				}
+			})
+			for i := range 40 {
+				if _, err := st.Keep(t.Context(), "s", fmt.Appendf(nil, "text %d", i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			storetest.Append(t, st, "s", provenance.KindSkillActivated)
+			switch name {
+			case "durable event":
+				storetest.Append(t, st, "s", provenance.KindPolicyDenied)
+			case "large record":
+				for len(synced) == 0 {
+					e := storetest.Event("s", provenance.KindSkillActivated, 1)
+					e.Detail = strings.Repeat("x", 600<<10)
+					if err := st.Append(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+			case "end":
+				if err := st.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if left := <-synced; left != 0 {
+				t.Errorf("the record was synced with %d of 40 texts to be synced", left)
+			}
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	dir := t.TempDir()
+	st, _ := onDevice(t, dir, Options{Commit: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	if _, err := st.Keep(t.Context(), "s", []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(dir, "s", provenance.ShownDir)
+	if err := errors.Join(os.Rename(kept, kept+"-away"), os.WriteFile(kept, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Append(t.Context(), storetest.Event("s", provenance.KindPolicyDenied, 1)); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Errorf("an event after a text that cannot be synced = %v", err)
+	}
+	if err := errors.Join(os.Remove(kept), os.Rename(kept+"-away", kept)); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Append(t, st, "s", provenance.KindPolicyDenied)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustVerify(t, dir, 2)
 }

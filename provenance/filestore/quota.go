@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,9 @@ type Quota struct {
 	Outputs  int64 // bytes of kept outputs
 }
 
-// ledger counts what each principal keeps. What is written is added as it comes; a session that is
-// released is
-// measured. What other processes write and delete is found when everything is counted again, which is done
-// before a principal is refused.
+// ledger counts what each principal keeps. What is written is added as it comes; a session that is released
+// is measured. What other processes write and delete is found when everything is counted again, which is
+// done before a principal is refused.
 type ledger struct {
 	of func(principal string) Quota // nil bounds nothing
 
@@ -61,8 +61,7 @@ func (l *ledger) put(id string, u use) {
 }
 
 // add counts what was written to a session. Before its first event, principal is empty and nothing is
-// counted;
-// its measure at the end has it.
+// counted; its measure at the end has it.
 func (l *ledger) add(id, principal string, bytes, outputs int64) {
 	if l.of == nil {
 		return
@@ -98,13 +97,21 @@ func (l *ledger) exceeded(principal string, more use) error {
 	case most.Sessions > 0 && t.sessions+more.sessions > most.Sessions:
 		what = fmt.Sprintf("%d of %d sessions", t.sessions, most.Sessions)
 	case most.Bytes > 0 && t.bytes+more.bytes >= most.Bytes:
-		what = fmt.Sprintf("%d of %d bytes of records", t.bytes, most.Bytes)
+		what = fmt.Sprintf("%d of %d bytes of records%s", t.bytes, most.Bytes, needs(more.bytes))
 	case most.Outputs > 0 && t.outputs+more.outputs >= most.Outputs:
-		what = fmt.Sprintf("%d of %d bytes of outputs", t.outputs, most.Outputs)
+		what = fmt.Sprintf("%d of %d bytes of outputs%s", t.outputs, most.Outputs, needs(more.outputs))
 	default:
 		return nil
 	}
 	return &provenance.FullError{Principal: principal, What: what}
+}
+
+// needs says that so many bytes more are to be kept free.
+func needs(bytes int64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and this needs room for %d more", bytes)
 }
 
 // admit refuses what would exceed the quota of a principal.
@@ -172,7 +179,11 @@ func (st *Store) measure(id, principal string) use {
 	u := use{principal: principal, sessions: 1}
 	var outputs usedSpace
 	// A file that is removed while it is measured counts nothing.
-	u.bytes, _ = usage(dir)
+	u.bytes, _ = usage(dir, func(name string, info fs.FileInfo, free bool) bool {
+		// The operator's catalogue makes the registry large, and later sessions have the same.
+		n, _ := links(info)
+		return free && (n < 2 || name != provenance.RegistryFile)
+	})
 	_ = outputs.count(dir, provenance.OutputsDir)
 	u.outputs = outputs.bytes
 	return u

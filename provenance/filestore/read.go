@@ -26,6 +26,7 @@ import (
 type reader struct {
 	dir  string
 	root *os.Root // nil if there is no directory
+	own  bool     // nobody else can write to the directory, so nobody else's session belongs there
 	// writing returns the session if this process writes it through a Store, else nil.
 	writing func(id string) *session
 
@@ -41,7 +42,8 @@ func OpenReader(dir string) (provenance.Reader, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open session directory: %w", err)
 	}
-	return &reader{dir: dir, root: root, writing: func(string) *session { return nil }}, nil
+	return &reader{dir: dir, root: root, own: root != nil && ownDir(root),
+		writing: func(string) *session { return nil }}, nil
 }
 
 // Close implements provenance.Reader.
@@ -62,6 +64,11 @@ func (r *reader) session(id string) (*os.Root, error) {
 		// Files may come before the first event.
 		if s := r.writing(id); s != nil && s.at() != id {
 			return s.openDir()
+		}
+	}
+	if err == nil && r.own {
+		if err = checkOwner(dir); err != nil {
+			return nil, errors.Join(fmt.Errorf("session %s: %w", id, err), dir.Close())
 		}
 	}
 	return dir, err

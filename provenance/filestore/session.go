@@ -61,6 +61,7 @@ type session struct {
 	paused  time.Time // until then, a quiet session does not write its views
 
 	outputs, shown usedSpace
+	unsynced       unsyncedTexts
 
 	viewing sync.Mutex // held while the views are written
 	views   viewFiles  // guarded by viewing
@@ -98,6 +99,11 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	}()
 	if s.dir, err = dir.Stat("."); err != nil {
 		return nil, unavailable("open session directory", err)
+	}
+	if st.own {
+		if err := checkOwner(dir); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
 	defer cancel()
@@ -160,7 +166,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	if err != nil {
 		return 0, unavailable("open record", err)
 	}
-	s.record, s.log = f, log{file: s.opts.wrap(f), now: s.opts.Now}
+	s.record, s.log = f, log{file: s.opts.wrap(f), now: s.opts.Now, first: s.syncTexts}
 	if s.opts.Signer != nil {
 		s.log.note = s.note
 	}
@@ -249,15 +255,23 @@ func (s *session) run() {
 	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	commit.Stop()
 	quiet.Stop()
-	armed := false
+	armed, syncing := false, false
+	synced := make(chan struct{}, 1)
 	for {
 		select {
 		case r := <-s.appends:
 			s.commit(s.gather(r))
 			quiet.Reset(s.opts.Quiet)
 		case <-commit.C:
-			armed = false
-			s.sync()
+			// In its own goroutine: events must not wait for a hundred texts.
+			syncing = true
+			go func() {
+				s.syncMost()
+				s.sync()
+				synced <- struct{}{}
+			}()
+		case <-synced:
+			armed, syncing = false, false
 		case <-quiet.C:
 			s.mu.Lock()
 			left := time.Until(s.paused)
@@ -272,6 +286,9 @@ func (s *session) run() {
 				}()
 			}
 		case <-s.stop:
+			if syncing {
+				<-synced
+			}
 			s.sync()
 			return
 		}
@@ -430,6 +447,7 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
+	_ = s.syncTexts() // whose events are recorded once the session is open again
 	s.logMu.Lock()
 	closed := s.log.file.Close()
 	s.log.file = nil

@@ -2,6 +2,7 @@ package filestore_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,6 +81,57 @@ func TestShownIsKeptOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantDifference(t, dir, "bytes shown that were changed")
+}
+
+// A text that a store knows is linked without being read, until somebody touches it: it is not given on then,
+// whatever its size and times say.
+func TestShownTouched(t *testing.T) {
+	dir := t.TempDir()
+	text := []byte("instructions")
+	st := open(t, dir, nil)
+	var name string
+	for _, id := range []string{"a", "b", "c"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		name = keep(t, st, id, text)
+	}
+	if !sameFile(t, filepath.Join(dir, "a", name), filepath.Join(dir, "c", name)) {
+		t.Error("sessions keep equal bytes twice")
+	}
+	pooled := filepath.Join(dir, "~shown", filepath.Base(name))
+	info, err := os.Stat(pooled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(pooled, 0o600), os.WriteFile(pooled, []byte("INSTRUCTIONS"), 0o600),
+		os.Chtimes(pooled, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"d", "e"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		keep(t, st, id, text)
+		if got := storetest.Read(t, st, id, name); !bytes.Equal(got, text) {
+			t.Errorf("session %s was given changed bytes: %q", id, got)
+		}
+	}
+	if !sameFile(t, filepath.Join(dir, "d", name), filepath.Join(dir, "e", name)) {
+		t.Error("the changed file is still in the pool")
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "~shown")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"f", "g"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		keep(t, st, id, text)
+	}
+	if !sameFile(t, filepath.Join(dir, "f", name), filepath.Join(dir, "g", name)) {
+		t.Error("sessions share nothing after the pool was emptied")
+	}
+	closeStore(t, st)
+	leftovers, err := filepath.Glob(filepath.Join(dir, "*", "shown", ".*"))
+	if err != nil || len(leftovers) != 0 {
+		t.Errorf("%v are left, %v", leftovers, err)
+	}
+	verify(t, dir, "d")
 }
 
 func TestShownLimits(t *testing.T) {

@@ -13,9 +13,21 @@ import (
 // sharedMode keeps a file that several sessions have from being changed in place.
 const sharedMode = 0o400
 
+// syncsLater says that a file can be put on stable storage without the right to write to it.
+const syncsLater = true
+
 // links returns how many names a file has.
 func links(info fs.FileInfo) (n uint64, known bool) {
 	return uint64(info.Sys().(*syscall.Stat_t).Nlink), true
+}
+
+// fileID is the same for all names of a file.
+type fileID struct{ dev, ino uint64 }
+
+// identity returns which file is meant.
+func identity(info fs.FileInfo) (id fileID, known bool) {
+	stat := info.Sys().(*syscall.Stat_t)
+	return fileID{uint64(stat.Dev), uint64(stat.Ino)}, true
 }
 
 // descriptors is how many file descriptors a session may hold at a time: its lock, its record, its directory

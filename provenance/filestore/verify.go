@@ -40,6 +40,9 @@ type verifier struct {
 // Verify implements provenance.Reader. It may run while a process writes to the session.
 func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*provenance.Report, error) {
 	dir, err := r.session(id)
+	if errors.Is(err, provenance.ErrCorrupt) {
+		return nil, difference(provenance.EventsFile, 1, err.Error())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,6 +268,39 @@ func testCollect(t *testing.T, st provenance.Store) {
 	}
 	_, err := cfharness.Recall(ctx, st, "ended0")
 	wantError(t, "Recall of a deleted session", err, provenance.ErrNotFound)
+	var asked []string
+	all, err := st.Collect(ctx, provenance.CollectOptions{Before: later,
+		Release: func(ctx context.Context, id string) bool {
+			asked = append(asked, id)
+			return st.Append(ctx, Event(id, provenance.KindSessionEnded, 2)) == nil
+		}})
+	if err != nil || len(all) != 1 || all[0].Err != nil || len(asked) != 1 {
+		t.Errorf("Collect of a session that is released = %+v, %v, asked for %q", all, err, asked)
+	}
+}
+
+// testCollectUnused checks that those sessions are deleted first whose clients called longest ago, whenever
+// the server wrote to them last.
+func testCollectUnused(t *testing.T, st provenance.Store) {
+	for id, calls := range map[string][]int{"later": {1, 9}, "often": {2, 3, 4, 5, 6, 7}, "once": {5}} {
+		Append(t, st, id, provenance.KindSessionStarted)
+		for _, at := range calls {
+			appendEvent(t, st, Event(id, provenance.KindResourceRead, at))
+		}
+	}
+	for i, id := range []string{"later", "often", "once"} {
+		big := Event(id, provenance.KindRegistrySnapshot, 20+i)
+		big.Detail = strings.Repeat("x", i*70_000)
+		appendEvent(t, st, big)
+		appendEvent(t, st, Event(id, provenance.KindSessionEnded, 30+i))
+	}
+	for keep := 2; keep >= 0; keep-- {
+		all, err := st.Collect(t.Context(), provenance.CollectOptions{Total: 1, Keep: keep})
+		want := []string{"later", "often", "once"}[keep]
+		if err != nil || len(all) != 1 || all[0].ID != want || all[0].Err != nil {
+			t.Errorf("Collect of all but %d = %+v, %v", keep, all, err)
+		}
+	}
 }
 
 func testRecall(t *testing.T, st provenance.Store) {

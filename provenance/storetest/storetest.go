@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 		"reader":      testReader,
 		"follow":      testFollow,
 		"collect":     testCollect,
+		"unused":      testCollectUnused,
 		"recall":      testRecall,
 		"keep":        testKeep,
 		"claims":      testClaims,
@@ -195,6 +196,7 @@ func testEnding(t *testing.T, st provenance.Store) {
 	const workers, each = 16, 12
 	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindSessionEnded,
 		provenance.KindScriptRequested, provenance.KindSessionResumed}
+	Append(t, st, "s", provenance.KindSessionStarted)
 	hammer(workers, each, func(w, i int) {
 		if err := st.Append(t.Context(), Event("s", kinds[(w+i)%len(kinds)], i)); err != nil {
 			t.Errorf("Append = %v", err)
@@ -206,8 +208,8 @@ func testEnding(t *testing.T, st provenance.Store) {
 			Read(t, st, "s", provenance.SessionFile)
 		}
 	})
-	if got := collect(t, st, provenance.Query{Session: "s"}); len(got) != workers*each {
-		t.Errorf("recorded %d events, want %d", len(got), workers*each)
+	if got := collect(t, st, provenance.Query{Session: "s"}); len(got) != 1+workers*each {
+		t.Errorf("recorded %d events, want %d", len(got), 1+workers*each)
 	}
 }
 
@@ -234,6 +236,14 @@ func testClaims(t *testing.T, st provenance.Store) {
 	other.Principal = "mallory"
 	if err := st.Append(t.Context(), other); err == nil {
 		t.Error("another principal wrote into a session")
+	}
+	if _, err := st.Put(t.Context(), "gone", provenance.PolicySnapshotFile, []byte("{}")); err != nil {
+		t.Error(err)
+	}
+	resumed := st.Append(t.Context(), Event("gone", provenance.KindSessionResumed, 1))
+	wantError(t, "resumption of a session without a record", resumed, provenance.ErrNotFound)
+	if list, err := provenance.ListSessions(t.Context(), st); err != nil || len(list) != 1 {
+		t.Errorf("after that there are %+v, %v", list, err)
 	}
 }
 

@@ -1,0 +1,233 @@
+package filestore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// sharedPrefix begins the names, in the pool, of files of PutShared. Such a name goes on with the digest of
+// the content without its time, so that servers which start one after another find what the first one wrote.
+const sharedPrefix = "common-"
+
+// sharedFile is what a Store knows of the content of a [provenance.Shared].
+type sharedFile struct {
+	pooled string // its name; empty if it is not in the pool
+	size   int64
+	digest digest.Digest
+	info   fs.FileInfo // of the file when its bytes were known
+}
+
+// PutShared implements provenance.Writer. The file is written to the session and offered to others in the
+// pool; if the pool has it, the session gets a link. A file that nobody touched since this Store knew its
+// bytes is linked without being read: whoever owns the records can change it afterwards as well, and Verify
+// finds it either way.
+func (st *Store) PutShared(
+	ctx context.Context, id, name string, c *provenance.Shared,
+) (f provenance.File, err error) {
+	if !provenance.ValidSessionID(id) {
+		return f, fmt.Errorf("put %.60q: %w: session id", name, provenance.ErrInvalid)
+	}
+	if err := provenance.CheckFileName(name); err != nil {
+		return f, fmt.Errorf("put: %w", err)
+	}
+	if strings.Contains(name, "/") {
+		return f, fmt.Errorf("put %s: %w: outputs are not shared", name, provenance.ErrInvalid)
+	}
+	c.Lock()
+	defer c.Unlock()
+	err = st.with(ctx, id, func(s *session) error {
+		return s.use("put "+name, func(dir *os.Root) error {
+			kept, _ := c.Kept.(*sharedFile)
+			if kept == nil || s.linkAgain(dir, name, kept) != nil {
+				if kept, err = s.writeShared(dir, name, c); err != nil {
+					return err
+				}
+				c.Kept = kept
+			}
+			f = provenance.File{Name: name, Size: kept.size, Digest: kept.digest}
+			return fsys.SyncDir(dir, ".")
+		})
+	})
+	if err != nil {
+		return provenance.File{}, err
+	}
+	return f, nil
+}
+
+// linkAgain makes name a link to a file that an earlier session has. If it was touched since, it is read.
+func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
+	info, err := s.store.root.Lstat(k.pooled)
+	if err != nil {
+		return err
+	}
+	if !untouched(k.info, info) || info.Size() != k.size {
+		f, err := openRegular(s.store.root, k.pooled)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if info, err = f.Stat(); err != nil {
+			return err
+		}
+		found, err := digest.FromReader(io.LimitReader(f, k.size+1))
+		if err != nil || found != k.digest {
+			return errors.Join(errors.New("the file was changed"), err)
+		}
+	}
+	linked, err := s.linkTo(dir, name, k.pooled, info)
+	if err == nil {
+		k.info = linked
+	}
+	return err
+}
+
+// writeShared writes a file of the session, or makes it a link to an equal one of the pool. After a crash,
+// name is the old file or the new one.
+func (s *session) writeShared(dir *os.Root, name string, c *provenance.Shared) (_ *sharedFile, err error) {
+	root, temp := s.store.root, fsys.TempPrefix+rand.Text()
+	file, err := dir.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, file.Close())
+		if gone := dir.Remove(temp); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}()
+	w := &sharedWriter{out: bufio.NewWriterSize(file, 64<<10), whole: sha256.New(), timeless: sha256.New()}
+	if err := errors.Join(c.Write(w, w.made), w.out.Flush()); err != nil {
+		return nil, err
+	}
+	k := &sharedFile{size: w.size, digest: digest.NewDigest(digest.SHA256, w.whole),
+		pooled: path.Join(pool, sharedPrefix+digest.NewDigest(digest.SHA256, w.timeless).Encoded())}
+	for synced := false; ; synced = true {
+		found, err := s.linkEqual(dir, name, k.pooled, file, w)
+		if err == nil || synced {
+			if err == nil {
+				return found, nil
+			}
+			break
+		}
+		if err := errors.Join(file.Chmod(sharedMode), file.Sync()); err != nil {
+			return nil, err
+		}
+		if !errors.Is(err, provenance.ErrNotFound) {
+			_ = root.Remove(k.pooled) // it was changed, or has as many links as a file can have
+		}
+		if err := root.Mkdir(pool, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		// Of two servers that write the same at once, the second takes what the first one wrote. Any other
+		// failure only costs other sessions a file each.
+		if !errors.Is(root.Link(path.Join(s.at(), temp), k.pooled), fs.ErrExist) {
+			break
+		}
+	}
+	if err := dir.Rename(temp, name); err != nil {
+		return nil, err
+	}
+	k.info, err = dir.Lstat(name)
+	return k, err
+}
+
+// linkEqual makes name a link to a file of the pool if that equals what w wrote to file, but for an earlier
+// time.
+func (s *session) linkEqual(
+	dir *os.Root, name, pooled string, file *os.File, w *sharedWriter,
+) (*sharedFile, error) {
+	found, err := openRegular(s.store.root, pooled)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	info, err := found.Stat()
+	if err != nil {
+		return nil, err
+	}
+	changed := errors.New("the file was changed")
+	if info.Size() != w.size {
+		return nil, changed
+	}
+	if w.time != nil {
+		stamp := make([]byte, len(w.time))
+		if _, err := found.ReadAt(stamp, w.timeAt); err != nil {
+			return nil, err
+		}
+		at, err := provenance.ParseTime(string(stamp))
+		ours, errOurs := provenance.ParseTime(string(w.time))
+		if err != nil || errOurs != nil || at.After(ours) {
+			return nil, changed
+		}
+	}
+	whole := sha256.New()
+	var theirs, ours [64 << 10]byte
+	for at := int64(0); at < w.size; at += int64(len(ours)) {
+		n := min(int64(len(ours)), w.size-at)
+		if _, err := found.ReadAt(theirs[:n], at); err != nil {
+			return nil, err
+		}
+		if _, err := file.ReadAt(ours[:n], at); err != nil {
+			return nil, err
+		}
+		whole.Write(theirs[:n])
+		for i := range w.time {
+			if in := w.timeAt + int64(i) - at; in >= 0 && in < n {
+				theirs[in] = ours[in]
+			}
+		}
+		if !bytes.Equal(theirs[:n], ours[:n]) {
+			return nil, changed
+		}
+	}
+	k := &sharedFile{pooled: pooled, size: w.size, digest: digest.NewDigest(digest.SHA256, whole)}
+	k.info, err = s.linkTo(dir, name, pooled, info)
+	return k, err
+}
+
+// sharedWriter writes a file of PutShared.
+type sharedWriter struct {
+	out             *bufio.Writer
+	whole, timeless hash.Hash
+	size            int64
+	time            []byte // as it was written; nil if there is none
+	timeAt          int64  // where
+}
+
+func (w *sharedWriter) Write(p []byte) (int, error) {
+	w.timeless.Write(p)
+	return w.write(p)
+}
+
+func (w *sharedWriter) write(p []byte) (int, error) {
+	w.whole.Write(p)
+	w.size += int64(len(p))
+	return w.out.Write(p)
+}
+
+// made writes the time at which the content was made.
+func (w *sharedWriter) made(at time.Time) error {
+	if w.time != nil {
+		return errors.New("shared content has one time")
+	}
+	w.time, w.timeAt = []byte(provenance.FormatTime(at)), w.size
+	_, err := w.write(w.time)
+	return err
+}
