@@ -59,6 +59,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Turn:          policy.Clip(firstText(meta["turn_id"], meta["turnId"], codex["turn_id"])),
 		Handle:        firstText(meta[metaActivation]),
 		Parent:        firstText(meta[metaParent]),
+		Room:          room,
 	}
 	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
 	for _, key := range []string{metaSession, metaParent} {

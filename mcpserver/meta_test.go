@@ -155,7 +155,7 @@ func TestManifestOfCall(t *testing.T) {
 		if call.Slot != nil {
 			role = call.Slot.Role
 		}
-		if failed == nil && (call.Manifest == nil || role != tt.role || call.Mode != tt.mode) {
+		if failed == nil && (call.Room == nil || call.Manifest == nil || role != tt.role || call.Mode != tt.mode) {
 			t.Errorf("%s: %+v", tt.name, call)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 )
@@ -158,6 +159,17 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	}
 	meta := map[string]any{skillMeta + "digest": read.Got}
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil
+}
+
+// room waits until there is memory for a file that the request of ctx reads.
+//
+// Errors: *session.Error.
+func room(ctx context.Context, size int64) error {
+	if wire.Hold(ctx, int(size)) {
+		return nil
+	}
+	return &session.Error{Code: session.CodeServerBusy, Message: "too many large files are being read",
+		Remedy: "call again in 10 seconds"}
 }
 
 // resourceResult is the result with the bytes of one resource: text if all of it is, else base64.

@@ -169,13 +169,11 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// discover returns where the issuer's discovery document says that its keys are: the document of OpenID,
-// or of
-// RFC 8414. An issuer without a document has them at the place that many use.
+// discover returns where the issuer's discovery document says that its keys are: the document of OpenID, or
+// of RFC 8414. An issuer without a document has them at the place that many use.
 //
 // oauthex of the MCP SDK reads such documents for clients: it refuses issuers that do not announce PKCE,
-// which
-// a server that only verifies tokens does not need.
+// which a server that only verifies tokens does not need.
 func (s *keySource) discover(ctx context.Context) (string, error) {
 	u, err := url.Parse(s.issuer)
 	if err != nil {

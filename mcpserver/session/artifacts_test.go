@@ -333,7 +333,7 @@ func TestArtifactParts(t *testing.T) {
 // The registry is recorded in the background; who asks for it waits, as long as the call lives.
 func TestArtifactAwaitsRegistry(t *testing.T) {
 	b := newBench(t, benchOptions{})
-	b.registry.Lock()
+	b.records.sharing.Lock()
 	b.load("demo")
 	ctx, cancel := context.WithCancel(t.Context())
 	read := func(ctx context.Context) chan error {
@@ -355,7 +355,7 @@ func TestArtifactAwaitsRegistry(t *testing.T) {
 	if err := <-impatient; !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was cancelled: %v", err)
 	}
-	b.registry.Unlock()
+	b.records.sharing.Unlock()
 	if err := <-patient; err != nil {
 		t.Errorf("a call that waited: %v", err)
 	}

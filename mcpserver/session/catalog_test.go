@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -162,9 +163,15 @@ func TestRegistryIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.root, "narrow", "SKILL.md"), []byte("---\nname: narrow\ndescription: Other.\n---\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	registry, err := snapshot.Registry(t.Context(), b.cfg.Registry.Snapshot(), &b.cfg.Facts)
-	if err != nil {
+	b.load("demo")
+	b.Current().background.Wait()
+	text := b.artifact(provenance.RegistryFile)
+	var registry cfharness.SkillRegistry
+	if err := json.Unmarshal([]byte(text), &registry); err != nil {
 		t.Fatal(err)
+	}
+	if whole, err := provenance.EncodePretty(registry); err != nil || string(whole) != text {
+		t.Errorf("written skill by skill the registry is not what it is as a whole, %v:\n%s\n%s", err, text, whole)
 	}
 	for _, sk := range registry.Skills {
 		if n := len(sk.Frontmatter) + len(sk.Skillsd.Frontmatter); n > 16<<10 {
@@ -174,8 +181,9 @@ func TestRegistryIsBounded(t *testing.T) {
 	if len(registry.Skills) != 4 {
 		t.Errorf("the registry has %d skills", len(registry.Skills))
 	}
-	if plain := string(registry.Skills[0].Frontmatter); plain != `{"name":"big","description":"d"}` {
-		t.Errorf("frontmatter of the big skill = %.100s", plain)
+	var plain struct{ Name, Description string }
+	if err := json.Unmarshal(registry.Skills[0].Frontmatter, &plain); err != nil || plain.Name != "big" || plain.Description != "d" {
+		t.Errorf("frontmatter of the big skill = %.100s, %v", registry.Skills[0].Frontmatter, err)
 	}
 }
 

@@ -73,8 +73,7 @@ func (c *command) close() {
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path,
-			"{problem}", info.Problem)
+		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path, "{problem}", info.Problem)
 	}
 	find := s.cfg.Interpreter
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
@@ -215,6 +214,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	if c.packages != nil {
 		c.Env[0] = "PATH=" + c.packages.Path
+		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})

@@ -204,8 +204,7 @@ func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	return strings.Join(uses, "; ")
 }
 
-// decide asks the policy about a request for a skill, nil for none. facts holds what only the caller
-// knows.
+// decide asks the policy about a request for a skill, nil for none. facts holds what only the caller knows.
 //
 // Errors: the errors of [policy.Policy.Decide].
 func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {

@@ -1,10 +1,14 @@
 package session
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +75,29 @@ func TestPreloadUnreadable(t *testing.T) {
 	if got := rows[cfharness.Activation](b, provenance.KindSkillActivated); len(got) != 2 || got[0].Name != "demo" {
 		t.Errorf("activations = %+v, want two of demo", got)
 	}
+}
+
+// The log has the cause of what cannot be recorded, however far from the edge that was.
+func TestCauseOfNoRecord(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	wantCause := func(doing string, err error) {
+		t.Helper()
+		public, ok := errors.AsType[*Error](err)
+		if !ok || public.Code != CodeProvenanceUnavailable {
+			t.Fatalf("%s = %v", doing, err)
+		}
+		if _, again := errors.AsType[*Error](public.Err); again || !errors.Is(public.Err, provenance.ErrUnavailable) {
+			t.Errorf("%s: the cause is %v", doing, public.Err)
+		}
+	}
+	b.records.broken.Store(true)
+	wantCause("the start", b.session(Call{Principal: local}).begun(t.Context()))
+	b.records.broken.Store(false)
+	b.load("demo")
+	b.Current().background.Wait()
+	b.records.noResult.Store(true)
+	_, err := b.run("demo", "scripts/ok.sh")
+	wantCause("a run", err)
 }
 
 // What the start of a session could not record is recorded by the next call.
@@ -222,5 +249,33 @@ func TestEndIsTriedAgain(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A server that ends before it has looked at all files records which skills there were.
+func TestRegistryOfAServerThatEnds(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	over, end := context.WithCancel(t.Context())
+	end()
+	b.patient = over
+	b.load("demo")
+	if err := b.End(t.Context()); err != nil {
+		t.Errorf("End = %v", err)
+	}
+	var registry cfharness.SkillRegistry
+	if err := json.Unmarshal([]byte(b.artifact(provenance.RegistryFile)), &registry); err != nil {
+		t.Fatal(err)
+	}
+	if all := b.cfg.Registry.Snapshot().Skills; len(registry.Skills) != len(all) || len(all) < 3 {
+		t.Errorf("the registry has %d of %d skills", len(registry.Skills), len(all))
+	}
+	for _, sk := range registry.Skills {
+		says := strings.Contains(string(encode(sk)), "its files were not recorded: the server ended first")
+		if sk.Digest == "" || sk.Skillsd.TreeDigest != "" || !says {
+			t.Errorf("%s has the digests %q and %q, says that its files are not there: %v", sk.Name, sk.Digest, sk.Skillsd.TreeDigest, says)
+		}
+	}
+	if _, err := b.records.Verify(t.Context(), b.Current().ID()); err != nil {
+		t.Errorf("Verify = %v", err)
 	}
 }

@@ -84,6 +84,9 @@ func environmentError(err error) error {
 
 // because returns the plain error of a row, with words in pairs in the place of their names.
 func (f failure) because(err error, words ...string) *Error {
+	if public, ok := errors.AsType[*Error](err); ok {
+		err = public.Err // its own text would be the message again
+	}
 	if err != nil {
 		words = append(words, "{cause}", err.Error())
 	}
@@ -197,8 +200,7 @@ var (
 		"before this one: {before}", runsCrowded.remedy}
 	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
 		"call again in 10 seconds"}
-	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use",
-		"call again in 10 seconds"}
+	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use", readsCrowded.remedy}
 
 	internalFailure = failure{CodeInternal, "the server could not do this",
 		"the operator finds the cause in the server's log"}
@@ -225,8 +227,7 @@ var (
 		detail: "the file lies outside of its skill",
 		remedy: "the operator can put the file inside the skill"}
 	fileNotReadable = refusal{code: policy.CodePermissionDenied,
-		detail: "the server may not read this file",
-		remedy: "the operator can make the file readable for the server"}
+		detail: "the server may not read this file", remedy: "the operator can make the file readable for it"}
 	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
 		remedy: treeDiffers.remedy, operator: treeDiffers.operator}
@@ -256,16 +257,13 @@ var (
 		remedy: "a client without a terminal, such as claude -p or codex exec, and one that may not " +
 			"ask, answers for its user; {remedy}"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
-		detail: "the user declined",
-		remedy: "ask the user before you call the tool again"}
+		detail: "the user declined", remedy: "ask the user before you call the tool again"}
 	userSilent = refusal{code: policy.CodeApprovalDeclined,
-		detail: "the user did not answer",
-		remedy: "ask the user before you call the tool again"}
+		detail: "the user did not answer", remedy: "ask the user before you call the tool again"}
 )
 
-// RuleStateForged is the rule of a denial of a call whose state no question of this server had: such a
-// call is
-// against the protocol.
+// RuleStateForged is the rule of a denial of a call whose state no question of this server had: such a call
+// is against the protocol.
 const RuleStateForged = "request_state_forged"
 
 // denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
@@ -416,8 +414,11 @@ func outOfFiles(err error) bool {
 }
 
 // Internal is the answer when something went wrong that a client has no part in, and whose cause only the
-// log sees: CodeServerBusy when it passes by itself, else CodeInternal.
+// log sees: CodeServerBusy when it passes by itself, else CodeInternal. An *Error stays what it is.
 func Internal(err error) *Error {
+	if public, ok := errors.AsType[*Error](err); ok {
+		return public
+	}
 	if outOfFiles(err) {
 		return filesExhausted.because(err)
 	}

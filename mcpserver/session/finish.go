@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -417,7 +416,7 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 			Argv: cfharness.SummarizeSequence(o.Argv), Args: cfharness.SummarizeSequence(o.Args),
 			Env: cfharness.SummarizeEnv(r.cmd.added),
 		},
-		InputLabels: s.inputLabels(r),
+		InputLabels: r.call.InputLabels.Influenced(cfharness.Influence(r.slot, s.manifest), r.in.Cwd != ""),
 	}
 	if m := s.manifest; m != nil {
 		c.RunManifest = cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,
@@ -429,39 +428,4 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 		c.Inputs.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.cmd.Stdin))
 	}
 	return encode(c)
-}
-
-// inputLabels returns the labels the caller gave, with the influence of the words behind the call on every
-// input that the call determines.
-func (s *Session) inputLabels(r *run) *cfharness.InputLabels {
-	labels := &cfharness.InputLabels{Version: 1}
-	has := func(input any) bool { return input != "cwd" || r.in.Cwd != "" }
-	if given := r.call.InputLabels; given != nil {
-		for _, entry := range given.Entries {
-			if has(entry.Path[0]) {
-				labels.Entries = append(labels.Entries, entry)
-			}
-		}
-	}
-	atom := cfharness.Influence(r.slot, s.manifest)
-	for _, input := range cfharness.LabelledInputs() {
-		if atom == nil || !has(input) {
-			continue
-		}
-		i := slices.IndexFunc(labels.Entries,
-			func(e cfharness.InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
-		if i < 0 {
-			i = len(labels.Entries)
-			labels.Entries = append(labels.Entries, cfharness.InputLabel{Path: provenance.List[any]{input}})
-		}
-		label := &labels.Entries[i].Label
-		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)
-	}
-	if len(labels.Entries) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(labels.Entries, func(a, b cfharness.InputLabel) int {
-		return strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...))
-	})
-	return labels
 }

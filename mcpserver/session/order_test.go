@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,5 +187,29 @@ func TestChangedFileIsNotReadByURI(t *testing.T) {
 	}
 	if read, err := ses.ReadURI(t.Context(), request); err != nil || string(read.Data) != "changed\n" {
 		t.Errorf("ReadURI once it is listed anew = %+v, %v", read, err)
+	}
+}
+
+// A file is read only when there is memory for it.
+func TestRoomForFile(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	ses, call := b.call("resources/read")
+	var asked []int64
+	busy := &Error{Code: CodeServerBusy, Message: "busy"}
+	call.Room = func(_ context.Context, size int64) error {
+		asked = append(asked, size)
+		return busy
+	}
+	_, byURI := ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/notes.md"})
+	_, byPath := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+	info, err := os.Stat(filepath.Join(b.root, "demo", "notes.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code(byURI) != string(CodeServerBusy) || code(byPath) != string(CodeServerBusy) {
+		t.Errorf("without room: %v, %v", byURI, byPath)
+	}
+	if !slices.Equal(asked, []int64{info.Size(), info.Size()}) {
+		t.Errorf("asked for %d bytes, want %d twice", asked, info.Size())
 	}
 }

@@ -210,8 +210,7 @@ func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult,
 
 // keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
 func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
-	err = s.recording(ctx, func(ctx context.Context) error {
-		var err error
+	err = s.recording(ctx, func(ctx context.Context) (err error) {
 		if d, err = s.cfg.Records.Keep(ctx, s.id, data); err != nil {
 			s.broken.Store(true)
 			return recordError(err)
@@ -224,6 +223,12 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 // fetch reads a file of a skill.
 func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
 	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)
+	resource := sk.Resource(ctx, path)
+	if !hidden && resource != nil && r.call.Room != nil {
+		if err := r.call.Room(ctx, resource.Size); err != nil {
+			return nil, err
+		}
+	}
 	if !hidden {
 		content, err = sk.Read(ctx, path, skills.MaxFile)
 	}
@@ -248,7 +253,7 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 		Text:      utf8.Valid(content.Data) && bytes.IndexByte(content.Data, 0) < 0,
 		indexSize: sk.Size, kind: "other",
 	}
-	if resource := sk.Resource(ctx, path); resource != nil {
+	if resource != nil {
 		out.Want, out.indexSize = resource.Digest, resource.Size
 		out.MIMEType, out.kind = resource.MIMEType, resource.Kind
 	}

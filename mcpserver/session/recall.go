@@ -33,31 +33,31 @@ func (s *Session) remember() {
 }
 
 // restoreHandle restores in a session what was active under the handle of a call, if the session that gave
-// out the handle has ended and its handle counts for the call. It returns the session, or nil if it did not
-// restore the handle. A session that other calls share, or that has another profile or parent, is replaced by
-// one that only the handle finds: a caller without the handle must gain nothing from it.
-func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) *Session {
+// out the handle has ended and its handle counts for the call. It returns the session, nil if nothing is
+// restored, or an *Error if there is no room. A session that other calls share, or that has another profile
+// or parent, is replaced by one that only the handle finds: who has no handle must gain nothing from it.
+func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
 	sum := earlier.Sum(call.Handle)
 	p := s.earlier.By(ctx, earlier.HandleKey(call.Principal.Name, sum))
 	switch {
 	case p == nil, !call.admits(p.Profile, p.ParentName):
-		return nil
+		return nil, nil
 	case call.Named != "" &&
 		!p.Keys[earlier.ClientKey(call.Principal.Name, call.Profile, policy.Clip(call.Parent),
 			policy.Clip(call.Named))]:
-		return nil
+		return nil, nil
 	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.Profile, ses.parentName != p.ParentName:
 		var err error
 		call.Profile, call.Parent = p.Profile, p.ParentName
 		if ses, err = s.enter(ctx, call, &keyedState{key: call.key("restored", p.ID)}, p); err != nil {
-			return nil
+			return nil, Internal(err)
 		}
 	}
 	ses.restore(ctx, p)
 	if !ses.ownsSum(sum) {
-		return nil
+		return nil, nil
 	}
-	return ses
+	return ses, nil
 }
 
 // resumeClient restores in a session, before its first call is served, what was active when the client's own

@@ -99,9 +99,9 @@ type run struct {
 	room   func()        // gives up the room reserved for the outcome; nil until there is some
 }
 
-// outcomeRoom is how many bytes the outcome of a run takes at most besides its streams: the files of /out,
-// the events and what is shown.
-const outcomeRoom = 16<<20 + 1<<20
+// RunRoom returns how many bytes are kept free for the outcome of a run while it runs: its streams, the files
+// of /out, the events and what is shown. A principal who may not keep more runs nothing.
+func RunRoom(limits sandbox.Limits) int64 { return 2*limits.WithDefaults().Output + 16<<20 + 1<<20 }
 
 // scriptFile is what a run is of: a file of a skill as the session loaded the skill.
 type scriptFile struct {
@@ -111,8 +111,7 @@ type scriptFile struct {
 	file  *skills.Resource // nil if what it loaded has no such file
 }
 
-// authorization is the policy's grant, and what the user approved this call for; zero if they were not
-// asked.
+// authorization is the policy's grant, and what the user approved this call for; zero if they were not asked.
 type authorization struct {
 	policy.Grant
 	approved approval.Key
@@ -169,7 +168,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, err
 	}
 	// A run without room for its outcome would have happened without a record.
-	r.room, err = s.cfg.Records.Reserve(ctx, s.id, 2*r.cmd.Limits.WithDefaults().Output+outcomeRoom)
+	r.room, err = s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
 	if err != nil {
 		return nil, s.notRun(ctx, r, recordError(err))
 	}

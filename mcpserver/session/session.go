@@ -124,9 +124,10 @@ type Sessions struct {
 	snapshots snapshotCache
 
 	serving  context.Context // until the server ends
+	patient  context.Context // registryPatience longer
 	over     context.CancelFunc
 	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
-	registry snapshot.RegistryCache
+	registry snapshot.Registries
 	known    secrets.Known
 	narrow   narrowed
 	approver *approval.Approver
@@ -152,14 +153,16 @@ func New(cfg Config) *Sessions {
 		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{},
 		resting: map[earlier.Key]*Session{}}
 	s.serving, s.over = context.WithCancel(context.Background())
+	patient, stop := context.WithCancel(context.Background())
+	s.patient = patient
+	context.AfterFunc(s.serving, func() { time.AfterFunc(registryPatience, stop) })
 	if cfg.MaxRemote <= 0 || cfg.MaxRemote > maxRemote {
 		s.cfg.MaxRemote = maxRemote
 	}
 	s.places = slots.NewPlaces(s.cfg.MaxRemote)
 	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
-	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
-		s.openIDs)
+	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() }, s.openIDs)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
 }
@@ -212,10 +215,11 @@ type Call struct {
 
 	// Progress, if not nil, gets a few words on what a long call is doing. It does not block.
 	Progress func(message string)
-	// YieldSlot, if not nil, is called before a run waits for its slot: the caller must release its
-	// own slot of the call, since the wait may be long. It reports whether the call may wait; one that
-	// may not ends with CodeServerBusy.
+	// YieldSlot, if not nil, is called before a run waits for its slot: the caller must release its own of
+	// the call. It reports whether the call may wait; one that may not ends with CodeServerBusy.
 	YieldSlot func() bool
+	// Room, if not nil, waits until there is memory for a file of so many bytes; its error is an *Error.
+	Room func(ctx context.Context, size int64) error
 }
 
 // ClientDir is a directory that a client, not the model, names. The zero value names none.
@@ -260,7 +264,6 @@ type Session struct {
 	restored   map[string]bool               // ids of earlier sessions
 	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
 	background sync.WaitGroup
-	stop       context.CancelFunc       // ends background work; nil before it began
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
 	broken atomic.Bool // the last append failed
@@ -305,19 +308,17 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		call.Named = ""
 	}
 	ses, err := s.find(ctx, call)
-	if public, ok := errors.AsType[*Error](err); ok {
-		return nil, public
-	}
-	switch {
-	case errors.Is(err, errTooMany):
-		return nil, sessionsInUse.because(err)
-	case err != nil:
+	if err != nil {
 		return nil, Internal(err)
 	}
-	call.Records.opened(ses, call.RunID)
-	if err := ses.awaken(ctx); err != nil {
+	switch err := ses.awaken(ctx); {
+	case errors.Is(err, provenance.ErrNotFound):
+		s.forget(ses)
+		return s.Open(ctx, call)
+	case err != nil:
 		return nil, err
 	}
+	call.Records.opened(ses, call.RunID)
 	ses.resumeClient(ctx, call)
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {
@@ -327,9 +328,9 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if call.Handle == "" || ses.ownsSum(earlier.Sum(call.Handle)) {
 		return ses, nil
 	}
-	if restored := s.restoreHandle(ctx, ses, call); restored != nil {
+	if restored, err := s.restoreHandle(ctx, ses, call); restored != nil || err != nil {
 		call.Records.opened(restored, call.RunID)
-		return restored, nil
+		return restored, err
 	}
 	r := ses.newRequest(call, policy.Read)
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))

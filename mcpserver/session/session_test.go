@@ -59,6 +59,13 @@ type failingStore struct {
 	noResult atomic.Bool // the outcome of a run is what cannot be written
 	onAppend func()      // called before each append
 	listed   int         // how often the sessions were
+	sharing  sync.Mutex  // held while a registry is written
+}
+
+func (s *failingStore) PutShared(ctx context.Context, session, name string, c *provenance.Shared) (provenance.File, error) {
+	s.sharing.Lock()
+	defer s.sharing.Unlock()
+	return s.Store.PutShared(ctx, session, name, c)
 }
 
 func (s *failingStore) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {

@@ -22,7 +22,7 @@ const (
 	maxRemoteEach = earlier.MaxEach
 
 	// maxResting is how many sessions are continued in their own records after they gave up their place. If
-	// there are more, what was active in any of them is restored in another session.
+	// there are more, what was active in the one that was unused longest is restored in another session.
 	maxResting = 4 * maxRemote
 
 	// remoteIdle is how long an unused session without a valid handle stays open.
@@ -51,8 +51,9 @@ type keyedState struct {
 	guessed  bool   // shared, by what is taken for one conversation
 	protocol string // id of the protocol session it ends with
 	used     time.Time
-	busy     int // calls under way
-	places   int // that it holds, until its end is recorded: one each time it was opened
+	busy     int  // calls under way
+	places   int  // that it holds, until its end is recorded: one each time it was opened
+	deleted  bool // its record
 }
 
 // find finds or opens the session of a call and counts the call in. If the handle of the call does not count
@@ -180,10 +181,9 @@ func (s *Sessions) opened(ctx context.Context, find func() *Session) *Session {
 	return ses
 }
 
-// enter returns the session of a key, which it opens if it is not open, and counts the call in. state is
-// what a
-// new one has. A session that takes the place of an earlier one, p, belongs to the parent of p; p is nil for
-// others.
+// enter returns the session of a key, which it opens if it is not open, and counts the call in. state is what
+// a new one has. A session that takes the place of an earlier one, p, belongs to the parent of p; p is nil
+// for others.
 func (s *Sessions) enter(
 	ctx context.Context, call Call, state *keyedState, p *earlier.Session,
 ) (*Session, error) {
@@ -212,7 +212,7 @@ func (s *Sessions) enter(
 	case !taken && s.cfg.MaxRemote < maxRemote:
 		return nil, filesExhausted.because(errTooMany) // there would be more places with more open files
 	case !taken:
-		return nil, errTooMany
+		return nil, sessionsInUse.because(errTooMany)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *Sessions) enter(
 	} else {
 		switch ses = s.resting[key]; {
 		case !s.makeOwnRoom(call.Principal.Name):
-			err = errTooMany
+			err = sessionsInUse.because(errTooMany)
 		case ses == nil:
 			if ses, err = s.newSession(call, parent); err == nil {
 				ses.keyed = state
@@ -313,26 +313,29 @@ func (s *Sessions) rest(ses *Session) {
 	if ses.keyed.shared {
 		return
 	}
-	for key := range s.resting {
-		if len(s.resting) < maxResting {
-			break
-		}
-		delete(s.resting, key)
+	if len(s.resting) >= maxResting {
+		longest := slices.MinFunc(slices.Collect(maps.Values(s.resting)), func(x, y *Session) int {
+			return x.keyed.used.Compare(y.keyed.used)
+		})
+		delete(s.resting, longest.keyed.key)
 	}
 	s.resting[ses.keyed.key] = ses
 }
 
 // awaken continues the record of a session that rested. A session that has ended for good stays so.
 //
-// Errors: the record cannot be written.
+// Errors: the record cannot be written; provenance.ErrNotFound if it was deleted.
 func (s *Session) awaken(ctx context.Context) error {
 	if !s.ended.Load() || s.keyed == nil {
 		return nil
 	}
 	s.Sessions.mu.Lock()
-	open := s.Sessions.keyed[s.keyed.key] == s
+	open, deleted := s.Sessions.keyed[s.keyed.key] == s, s.keyed.deleted
 	s.Sessions.mu.Unlock()
-	if !open {
+	switch {
+	case deleted:
+		return provenance.ErrNotFound
+	case !open:
 		return nil
 	}
 	s.runs.Lock() // until the end is recorded
@@ -353,6 +356,15 @@ func (s *Session) awaken(ctx context.Context) error {
 	defer s.closing.Unlock()
 	s.ended.Store(false)
 	return nil
+}
+
+// forget drops a session whose record was deleted, and with it what the session had loaded.
+func (s *Sessions) forget(ses *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses.keyed.deleted = true; s.keyed[ses.keyed.key] == ses {
+		s.drop(ses)
+	}
 }
 
 // relieve ends an unused session if more calls wait for a place than sessions are ending. Its principal has
@@ -488,6 +500,30 @@ func (s *Sessions) EndIdle() {
 	maps.DeleteFunc(s.resting, func(_ earlier.Key, ses *Session) bool { return idle(ses) })
 }
 
+// GiveUp ends a session whose record is to be deleted, for good: a client that comes back has a session
+// anew, and its handle is unknown. It reports whether the record may go: not while a call is under way, a
+// question may be open, or the end cannot be recorded, and never of the session of the process.
+func (s *Sessions) GiveUp(ctx context.Context, id string) bool {
+	s.mu.Lock()
+	for _, of := range []map[earlier.Key]*Session{s.keyed, s.resting} {
+		for key, ses := range of {
+			if ses.id != id {
+				continue
+			}
+			free := ses.keyed.busy == 0 && !s.cfg.Now().Before(ses.keyed.used.Add(AskLife))
+			if free && s.keyed[key] == ses {
+				s.drop(ses)
+			} else if free {
+				delete(s.resting, key)
+			}
+			s.mu.Unlock()
+			return free && ses.end(ctx) == nil
+		}
+	}
+	defer s.mu.Unlock()
+	return s.process == nil || s.process.id != id
+}
+
 // end records the end of the session, once and only if it began, and waits for what is still being recorded.
 // It can be called again if that failed; nothing else is recorded any more.
 func (s *Session) end(ctx context.Context) error {
@@ -501,17 +537,12 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	s.sequence.Lock()
-	began, stop := s.began, s.stop
+	began := s.began
 	s.sequence.Unlock()
 	if !began {
 		return nil
 	}
-	if stop != nil {
-		release := context.AfterFunc(s.serving, func() { time.AfterFunc(registryPatience, stop) })
-		s.background.Wait()
-		release()
-		stop()
-	}
+	s.background.Wait()
 	if err := s.flushPending(ctx); err != nil {
 		return err
 	}

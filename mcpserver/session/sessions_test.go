@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -275,17 +276,148 @@ func TestRestingSessions(t *testing.T) {
 	}
 }
 
+// Records are deleted although their clients may come back: of those that nobody uses. Whoever comes back has
+// a session anew, and no record has two beginnings or none.
+func TestSessionsGivenUp(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	var offset atomic.Int64
+	b.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+	load := func(call Call) (ses *Session, handle string) {
+		t.Helper()
+		ses = b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ses, loaded.Handle
+	}
+	run := func(call Call) string {
+		t.Helper()
+		call.Method = "run_skill_script"
+		ses, err := b.Open(t.Context(), call)
+		if err == nil {
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+		}
+		return code(err)
+	}
+	deleted := func(opts provenance.CollectOptions) (ids []string) {
+		t.Helper()
+		opts.Total = 1
+		all, err := b.records.Collect(t.Context(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			if c.Err == nil {
+				ids = append(ids, c.ID)
+			} else if !errors.Is(c.Err, provenance.ErrHeld) {
+				t.Errorf("%s: %v", c.ID, c.Err)
+			}
+		}
+		return ids
+	}
+	own := provenance.CollectOptions{Release: b.GiveUp}
+
+	process := b.session(Call{Principal: alice})
+	if err := process.begun(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	named := remote(alice, true, "p", "", "")
+	first, _ := load(named)
+	second, handle := load(remote(alice, true, "", "", ""))
+	asked := remote(alice, true, "asked", "", "")
+	if got := deleted(own); len(got) > 0 {
+		t.Fatalf("deleted within the life of a question: %q", got)
+	}
+	offset.Store(int64(AskLife))
+	load(asked)
+	busy, leave := b.enter(remote(alice, true, "busy", "", ""))
+	if err := busy.begun(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := deleted(provenance.CollectOptions{}); len(got) > 0 {
+		t.Fatalf("deleted while they are open: %q", got)
+	}
+	if got, want := deleted(own), []string{second.ID(), first.ID()}; !slices.Equal(got, want) {
+		t.Fatalf("deleted %q, want those that nobody uses, %q", got, want)
+	}
+	if got := run(named); got != string(policy.CodeSkillNotActivated) {
+		t.Errorf("a run where the session was deleted: %q", got)
+	}
+	if again, _ := load(named); again == first || run(named) != "" {
+		t.Error("the client does not get a session anew")
+	}
+	for range 2 {
+		if got := run(remote(alice, false, "", "", handle)); got != string(policy.CodeActivationUnknown) {
+			t.Errorf("a run by the handle of a session that was deleted: %q", got)
+		}
+	}
+	leave()
+
+	// A session that made room is not open: another process may delete it.
+	resting, restingHandle := load(remote(alice, true, "", "", ""))
+	byName, _ := load(remote(alice, true, "rests", "", ""))
+	for range 2 * maxRemoteEach {
+		b.session(remote(alice, true, "", "", ""))
+	}
+	b.ending.Wait()
+	if got := deleted(provenance.CollectOptions{}); !slices.Contains(got, resting.ID()) || !slices.Contains(got, byName.ID()) {
+		t.Fatalf("another process deleted %q, want %s and %s too", got, resting.ID(), byName.ID())
+	}
+	if got := run(remote(alice, false, "", "", restingHandle)); got != string(policy.CodeActivationUnknown) {
+		t.Errorf("a run by the handle of a session that another process deleted: %q", got)
+	}
+	if got := run(remote(alice, false, "rests", "", "")); got != string(policy.CodeSkillNotActivated) {
+		t.Errorf("a run in a session that another process deleted: %q", got)
+	}
+	if again, _ := load(remote(alice, true, "rests", "", "")); again == byName {
+		t.Error("the client of a session that another process deleted has no session anew")
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Error(err)
+	}
+	all, err := provenance.ListSessions(t.Context(), b.records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ses := range all {
+		if ses.ID == resting.ID() || ses.ID == byName.ID() || ses.ID == first.ID() {
+			t.Errorf("%s has a record again", ses.ID)
+		}
+		if _, err := b.records.Verify(t.Context(), ses.ID); err != nil {
+			t.Errorf("verify %s: %v", ses.ID, err)
+		}
+	}
+	if len(b.keyed) > 0 || len(b.unended) > 0 {
+		t.Errorf("left are %d sessions, %d of which have no end", len(b.keyed), len(b.unended))
+	}
+}
+
 func TestRemoteSessionsAllBusy(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for i := range maxRemoteEach {
+	over := remote(alice, true, "over", "", "")
+	loaded, err := b.session(over).Activate(ctx, ActivateRequest{Call: over, Skill: "demo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.EndProtocolSession("over")
+	b.ending.Wait()
+	// One of them is the session that calls without a name share.
+	if _, err := b.Open(ctx, remote(alice, false, "", "", "")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxRemoteEach - 1 {
 		if _, err := b.Open(ctx, remote(alice, false, fmt.Sprint(i), "", "")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(CodeServerBusy) {
 		t.Errorf("Open = %v", err)
+	}
+	if _, err := b.Open(ctx, remote(alice, false, "", "", loaded.Handle)); code(err) != string(CodeServerBusy) {
+		t.Errorf("Open with a good handle = %v: it must not be taken for an unknown one", err)
 	}
 	if _, err := b.Open(ctx, remote(bob, false, "more", "", "")); err != nil {
 		t.Errorf("bob: %v", err)
@@ -414,5 +546,48 @@ func TestEndingSessionsCount(t *testing.T) {
 	leave()
 	if err := <-dave; err != nil {
 		t.Errorf("after another was left: %v", err)
+	}
+}
+
+// The record of a session that made room may be deleted. A client that comes back then has a new session, in
+// which the old handle is unknown.
+func TestRestingSessionsCollected(t *testing.T) {
+	b := newBench(t, benchOptions{})
+	load := func(call Call) (*Session, string) {
+		t.Helper()
+		ses := b.session(call)
+		loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ses, loaded.Handle
+	}
+	protocol := remote(alice, true, "p", "", "")
+	byKey, _ := load(protocol)
+	_, handle := load(remote(alice, true, "", "", ""))
+	for range 2 * maxRemoteEach {
+		b.session(remote(alice, true, "", "", ""))
+	}
+	b.ending.Wait()
+	if _, err := b.records.Collect(t.Context(), provenance.CollectOptions{Total: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := load(protocol); again.ID() == byKey.ID() {
+		t.Error("a session whose record was deleted goes on")
+	}
+	read := remote(alice, false, "", "", handle)
+	if _, err := b.Open(t.Context(), read); code(err) != string(policy.CodeActivationUnknown) {
+		t.Errorf("the handle of a session whose record was deleted: %v", err)
+	}
+	if err := b.End(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for ses, err := range b.records.Sessions(t.Context(), time.Time{}) {
+		if err == nil {
+			_, err = b.records.Verify(t.Context(), ses.ID)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", ses.ID, err)
+		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// registryPatience is how long the end of the server waits for the hashing of a large catalogue; a session
-// that then ends sooner has no skill-registry.json. The end of a single session waits until it is recorded.
+// registryPatience is how long the end of the server waits for the hashing of a large catalogue: the registry
+// of a session that then ends has no file of a skill but its SKILL.md. The end of a single session waits.
 const registryPatience = 2 * time.Second
 
 // Start prepares what every session needs of the first snapshot: the trees of allowlisted skills
@@ -89,7 +89,7 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 // was preloaded. If writing fails, the next call tries again. The snapshots of the registry and of the
 // machine follow as soon as they are known. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
-	if s.stop != nil {
+	if s.awaited != nil {
 		return nil
 	}
 	if !s.began {
@@ -186,23 +186,30 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 }
 
 // recordInBackground records the snapshots of the registry and of the machine while the session serves
-// calls: hashing and probing take long.
+// calls: hashing and probing take long. The registry is limited to what the session may see, since the client
+// can read it.
 func (s *Session) recordInBackground() {
-	// Not the context of a call, whose values would stay in memory as long as the session.
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop, s.awaited = stop, map[string]chan struct{}{}
-	for name, describe := range map[string]func(context.Context) ([]byte, error){
-		provenance.RegistryFile: s.describeRegistry, provenance.CapabilitiesFile: s.describeMachine,
+	s.awaited = map[string]chan struct{}{}
+	for name, put := range map[string]func(ctx context.Context, name string) (provenance.File, error){
+		provenance.RegistryFile: func(ctx context.Context, name string) (provenance.File, error) {
+			return s.registry.Put(ctx, s.patient, s.cfg.Records, s.id, s.cfg.Registry.Snapshot(),
+				s.Visible(s.principal, s.profile), &s.cfg.Facts)
+		},
+		provenance.CapabilitiesFile: func(ctx context.Context, name string) (provenance.File, error) {
+			data, err := s.describeMachine(s.patient)
+			if err != nil {
+				return provenance.File{}, err
+			}
+			return s.cfg.Records.Put(ctx, s.id, name, data)
+		},
 	} {
 		done := make(chan struct{})
 		s.awaited[name] = done
 		s.background.Go(func() {
 			defer close(done)
-			data, err := describe(ctx)
-			var file provenance.File
-			if err == nil {
-				file, err = s.cfg.Records.Put(ctx, s.id, name, data)
-			}
+			// Not the context of a call, whose values would stay in memory as long as the session.
+			ctx := context.Background()
+			file, err := put(ctx, name)
 			if err == nil {
 				err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot,
 					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
@@ -299,13 +306,6 @@ const (
 	// must not wait for a program of the host that does not answer.
 	capabilitiesPatience = 2 * time.Second
 )
-
-// describeRegistry returns skill-registry.json, limited to what the session may see, since the client can
-// read
-// it.
-func (s *Session) describeRegistry(ctx context.Context) ([]byte, error) {
-	return s.registry.Encode(ctx, s.Visible(s.principal, s.profile), &s.cfg.Facts)
-}
 
 // pretty formats JSON as in the files of a session.
 func pretty(raw json.RawMessage) []byte {

@@ -60,6 +60,16 @@ func Decoded(ctx context.Context) {
 	}
 }
 
+// Hold waits until there is memory for a file of n bytes, which the request of ctx has until its answer is
+// written, and reports whether there was within 10 seconds. Over HTTP there is room for 192 MiB in all, and
+// for 80 MiB of one principal or of a client on stdio; an answer takes five times the memory of its file.
+// Outside of a request it does nothing.
+func Hold(ctx context.Context, n int) bool {
+	Decoded(ctx)
+	s := callSessionOf(ctx)
+	return s == nil || s.hold == nil || s.hold(ctx, n)
+}
+
 // RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil
 // outside of one.
 func RequestID(ctx context.Context) json.RawMessage {

@@ -54,8 +54,8 @@ type HTTPOptions struct {
 	// Patience is how long a request waits until others that run have ended; 0 means 10 s.
 	Patience   time.Duration
 	MaxStreams int // most GET streams and subscriptions that are open; 0 means 1024
-	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session ends the one of its
-	// principal that was idle longest.
+	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session beyond them ends the
+	// one that was idle longest of whoever has the most.
 	MaxSessions int
 	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 and more than
 	// 1024 mean 1024. Of another machine's address there may be a quarter. A connection beyond them ends the
@@ -109,6 +109,7 @@ type HTTP struct {
 	rates      *rates
 	bodies     *quota // requests being read
 	decoding   *quota // bytes of messages being read and decoded
+	holding    *quota // bytes of files that answers have
 	waiting    *quota // bytes of requests that are decoded, or yielded their slot
 	calls      *quota
 	streams    *quota
@@ -165,6 +166,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		rates:      &rates{limit: opts.Rate, burst: max(opts.Burst, 1), each: make(map[string]*rate.Limiter)},
 		bodies:     newQuota(opts.MaxInFlight, share),
 		decoding:   newDecoding(int(opts.MaxBody)),
+		holding:    newHolding(),
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),

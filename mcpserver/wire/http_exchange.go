@@ -126,6 +126,9 @@ func (ex *exchange) request() {
 			return true
 		})
 		defer func() { h.waiting.leave(ex.principal, waiting) }()
+		hold, answered := h.holding.hold(ex.principal)
+		ex.session.hold = hold
+		defer answered()
 		if calls := ex.owner.calls; calls != nil {
 			switch ok, failure := calls.add(ex.call); {
 			case failure != nil:

@@ -14,6 +14,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// holdingPatience is how long a request waits until others, whose answers have long files, are answered.
+const holdingPatience = 10 * time.Second
+
 // maxRates is how many principals' rates are remembered.
 const maxRates = 4096
 
@@ -76,6 +79,25 @@ type waiter struct {
 // the memory of the text, and a processor.
 func newDecoding(longest int) *quota {
 	return &quota{most: 4 * longest, mostEach: longest + longest/4, each: make(map[string]int)}
+}
+
+// newHolding returns the quota of the bytes of files that answers have: of each principal a file of the
+// longest kind, 64 MiB, and some short ones, so that two who read long ones leave room for others.
+func newHolding() *quota {
+	return &quota{most: 192 << 20, mostEach: 80 << 20, each: make(map[string]int)}
+}
+
+// hold returns what waits for room for a request of principal, and what gives all of it back.
+func (q *quota) hold(principal string) (take func(ctx context.Context, n int) bool, leave func()) {
+	held := 0
+	take = func(ctx context.Context, n int) bool {
+		ok := q.wait(ctx, principal, n, holdingPatience)
+		if ok {
+			held += n
+		}
+		return ok
+	}
+	return take, func() { q.leave(principal, held) }
 }
 
 // newQuota has most to give, of which one principal may take 1/share.

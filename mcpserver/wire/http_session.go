@@ -80,8 +80,8 @@ func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
 		deleted: make(map[string]bool)}
 }
 
-// add gives s an id if it has none. If there is no room, the longest unused session of its principal ends. It
-// reports false if there is none, and if the id is in use or was that of a session that its client ended.
+// add gives s an id if it has none. If there is no room, an unused session ends. It reports false if there is
+// none, and if the id is in use or was that of a session that its client ended.
 func (t *sessionTable) add(s *httpSession) bool {
 	id := s.id
 	if id == "" {
@@ -94,14 +94,7 @@ func (t *sessionTable) add(s *httpSession) bool {
 	}
 	var idlest *httpSession
 	if !t.room.take(s.principal, 1) {
-		// Never a session of somebody else: one principal could end all others'.
-		for _, other := range t.byID {
-			unused := other.principal == s.principal && other.busy == 0
-			if unused && (idlest == nil || other.used.Before(idlest.used)) {
-				idlest = other
-			}
-		}
-		if idlest == nil {
+		if idlest = t.idlest(s.principal); idlest == nil {
 			t.mu.Unlock()
 			return false
 		}
@@ -115,6 +108,23 @@ func (t *sessionTable) add(s *httpSession) bool {
 		t.ended(idlest)
 	}
 	return true
+}
+
+// idlest returns the session that ends for a new one of principal, or nil: the longest unused one of whoever
+// has the most. Another principal is left with no fewer than this one then has, so that nobody can end the
+// sessions of others by opening many. t.mu is held.
+func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
+	own, most := t.room.taken(principal), 0
+	for _, s := range t.byID {
+		n := t.room.taken(s.principal)
+		if s.busy > 0 || s.principal != principal && (own >= t.room.mostEach || n < own+2) {
+			continue
+		}
+		if idlest == nil || n > most || n == most && s.used.Before(idlest.used) {
+			idlest, most = s, n
+		}
+	}
+	return idlest
 }
 
 // enter returns the session of that id for a request or stream of principal, or nil. leave must follow.

@@ -132,6 +132,29 @@ func TestHTTPSessionsBounded(t *testing.T) {
 	}
 }
 
+// Principals who fill the table do not keep others out, and give up no more than their share.
+func TestHTTPSessionsOfOthers(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	table := newSessionTable(newQuota(8, 2), func(*httpSession) {})
+	open := func(principal string) bool { return table.add(p.h.newSession(t.Context(), principal, 1)) }
+	for range 4 {
+		for _, principal := range []string{"a", "b"} {
+			if !open(principal) {
+				t.Fatalf("%s has no session", principal)
+			}
+		}
+	}
+	for range 9 {
+		if !open("c") {
+			t.Fatal("c is locked out")
+		}
+	}
+	a, b, c := table.room.taken("a"), table.room.taken("b"), table.room.taken("c")
+	if a+b+c != 8 || min(a, b) < c {
+		t.Errorf("a, b and c have %d, %d and %d sessions", a, b, c)
+	}
+}
+
 func TestHTTPIdleSessions(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	table := newSessionTable(newQuota(10, 1), func(*httpSession) {})

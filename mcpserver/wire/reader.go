@@ -144,6 +144,9 @@ func (c *conn) serve(call *call) {
 	}
 	call.session.decoded = sync.OnceValue(func() bool { c.decoding.leave("", size); return true })
 	defer call.session.decoded()
+	hold, answered := c.holding.hold("")
+	call.session.hold = hold
+	defer answered()
 	c.run(call)
 }
 

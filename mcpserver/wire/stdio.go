@@ -117,6 +117,7 @@ type conn struct {
 	calls      *callTable
 	slots      chan struct{}
 	decoding   *quota     // bytes of messages being decoded
+	holding    *quota     // bytes of files that answers have
 	work       chan *call // to idle workers
 	notices    chan *message
 	barrier    chan struct{} // the last initialize request; used by the reader alone
@@ -131,6 +132,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		calls:      newCallTable(waitingPerSlot*maxInFlight, maxListens, 8*maxLine),
 		slots:      make(chan struct{}, maxInFlight),
 		decoding:   newDecoding(maxLine),
+		holding:    newHolding(),
 		work:       make(chan *call),
 		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),

@@ -3,7 +3,9 @@ package wire
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,5 +149,85 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 		p.h.waiting.mu.Lock()
 		defer p.h.waiting.mu.Unlock()
 		return p.h.waiting.all == 0 && len(p.h.waiting.each) == 0
+	})
+}
+
+// addHolding adds a tool that holds a file of 50 MiB and answers after so many seconds.
+func addHolding(srv *server.MCPServer) (peak *atomic.Int64) {
+	var running atomic.Int64
+	peak = new(atomic.Int64)
+	srv.AddTool(mcp.NewTool("hold"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if !Hold(ctx, 50<<20) {
+			return mcp.NewToolResultText("no room"), nil
+		}
+		peak.Store(max(peak.Load(), running.Add(1)))
+		defer running.Add(-1)
+		time.Sleep(time.Duration(r.GetInt("seconds", 1)) * time.Second)
+		return mcp.NewToolResultText("done"), nil
+	})
+	return peak
+}
+
+// Long files wait for each other until they are answered, and not for ever.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testServer()
+		peak := addHolding(srv)
+		p := startPeer(t, fixture(srv), &StdioOptions{})
+		for i := range 5 {
+			p.send(callLine(fmt.Sprint(i), "hold", ""))
+		}
+		if got := p.send(callLine("5", "echo", "")); len(got) != 1 {
+			t.Fatalf("a call without a file is answered %q", got)
+		}
+		time.Sleep(6 * time.Second)
+		if got := p.settle(); strings.Count(strings.Join(got, ""), "done") != 5 || peak.Load() != 1 {
+			t.Errorf("answers %q, %d at once", got, peak.Load())
+		}
+		p.send(callLine("6", "hold", `{"seconds":60}`))
+		p.send(callLine("7", "hold", ""))
+		time.Sleep(holdingPatience + time.Second)
+		if got := strings.Join(p.settle(), ""); strings.Count(got, "no room") != 1 || strings.Contains(got, "done") {
+			t.Errorf("a call without room is answered %q", got)
+		}
+		time.Sleep(time.Minute)
+		if err := p.end(); err != nil {
+			t.Errorf("ServeStdio() = %v", err)
+		}
+	})
+}
+
+// Principals have room of their own.
+func TestHTTPHold(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Shared = true
+		o.Authenticate = func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
+			return r.Context(), r.Header.Get("X-Test-Principal"), true
+		}
+	})
+	begun, end := make(chan bool, 10), make(chan struct{})
+	p.server.AddTool(mcp.NewTool("hold"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		begun <- Hold(ctx, 50<<20)
+		<-end
+		return mcp.NewToolResultText("done"), nil
+	})
+	for i, principal := range []string{"a", "a", "b"} {
+		headers := append(modernHeaders("tools/call", "hold"), "X-Test-Principal", principal)
+		go p.try(t.Context(), "POST", "/mcp", modernCall(fmt.Sprint(i), "hold", ""), headers...)
+	}
+	for range 2 {
+		if !await(t, begun) {
+			t.Error("there is no room for the first file of a principal")
+		}
+	}
+	if p.h.holding.taken("a") != 50<<20 || p.h.holding.taken("b") != 50<<20 {
+		t.Errorf("a has %d bytes, b %d", p.h.holding.taken("a"), p.h.holding.taken("b"))
+	}
+	close(end)
+	if !await(t, begun) {
+		t.Error("there is no room after an answer")
+	}
+	eventually(t, "all room is given back", func() bool {
+		return p.h.holding.taken("a") == 0 && p.h.holding.taken("b") == 0
 	})
 }

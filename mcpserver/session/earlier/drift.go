@@ -52,8 +52,7 @@ func (e *DriftedError) Error() string {
 }
 
 // DriftOf returns how a skill differs from what a session loaded, by its most important file: SKILL.md,
-// then a
-// script, then any file. sk is the skill as served, with its index, or nil if it is gone.
+// then a script, then any file. sk is the skill as served, with its index, or nil if it is gone.
 func DriftOf(ctx context.Context, records provenance.Reader, session string, row cfharness.Activation,
 	served *skills.Snapshot, sk *skills.Skill, index *skills.Index) Drift {
 	d := Drift{Code: driftSkillMissing, Skill: row.Skillsd.Path, Want: row.Skillsd.TreeDigest}

@@ -20,6 +20,7 @@ import (
 
 // The codes of refusals.
 const (
+	InterpreterMissing = "interpreter_not_found"
 	NotMade            = "environment_not_made"
 	Changed            = "environment_changed"
 	InterpreterChanged = "environment_interpreter_changed"
@@ -52,7 +53,9 @@ type Given struct {
 	Interpreter *sandbox.Interpreter // in the place of the one that the script would have had
 	Base        *sandbox.Interpreter // that one
 	Path        string               // the PATH of the script
-	Record      cfharness.Environment
+	// of the interpreter, without which the script does not find the packages
+	Flags  []string
+	Record cfharness.Environment
 }
 
 // Close closes the directories. It may be called for nil.
@@ -94,7 +97,7 @@ func (e *Environments) locked(name string) (locked, base *environment.Locked, er
 }
 
 // Finder returns how the interpreters of an environment's root file system are found, otherwise if it has the
-// host's. Errors of what it returns: *Refusal.
+// host's. Errors of what it returns: *Refusal, also if the root file system has no such interpreter.
 func (e *Environments) Finder(name string, otherwise Find) Find {
 	_, base, err := e.locked(name)
 	if err == nil && base == nil {
@@ -108,7 +111,13 @@ func (e *Environments) Finder(name string, otherwise Find) Find {
 		if err != nil {
 			return nil, e.unusable(name, base.Digest, "", err)
 		}
-		return rootfs.Interpreter(tree, base.Root, program), nil
+		if in := rootfs.Interpreter(tree, base.Root, program); in != nil {
+			return in, nil
+		}
+		return nil, &Refusal{Code: InterpreterMissing,
+			Message: "the root file system of the script's environment " + name + " has no " + program +
+				" that runs here",
+			Remedy: "the operator can take one that has it, with `skillsd env add --root`"}
 	}
 }
 
@@ -209,6 +218,14 @@ func (e *Environments) Give(
 		g.Record.Packages += len(locked.Python.Packages)
 	}
 	if locked.Node != nil {
+		if in.Name == string(script.Deno) {
+			if major, _, _ := strings.Cut(in.Version, "."); major == "0" || major == "1" {
+				return nil, refuse(Unsupported, name,
+					"the script's environment {name} has packages of npm, which "+
+						"Deno finds from version 2 on; the server has "+in.Version, nil)
+			}
+			g.Flags = []string{"--node-modules-dir=manual"}
+		}
 		g.Record.Packages += len(locked.Node.Packages)
 		modules, err := tree.OpenDir("node_modules")
 		if err != nil {
@@ -222,8 +239,7 @@ func (e *Environments) Give(
 }
 
 // within returns the interpreter of a script in a virtual environment of python, which the script finds by
-// PATH
-// if it is of another runtime.
+// PATH if it is of another runtime.
 func within(in, python *sandbox.Interpreter) *sandbox.Interpreter {
 	inside := *in
 	inside.Mounts, inside.Links = slices.Clone(in.Mounts), map[string]string{}

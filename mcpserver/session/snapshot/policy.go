@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"iter"
 	"path"
 	"slices"
 	"strings"
@@ -229,12 +230,8 @@ func trustDiagnostics(
 	return out
 }
 
-// Registry returns the skills of a snapshot in the reference's shape.
-//
-// Errors: the errors of ctx.
-func Registry(
-	ctx context.Context, snapshot *skills.Snapshot, facts *Facts,
-) (*cfharness.SkillRegistry, error) {
+// registryOf returns a snapshot in the reference's shape, but for its skills.
+func registryOf(snapshot *skills.Snapshot) *cfharness.SkillRegistry {
 	out := &cfharness.SkillRegistry{
 		Type: cfharness.TypeSkillRegistry, Version: 1, SandboxSkillsRoot: SandboxSkills,
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
@@ -244,28 +241,45 @@ func Registry(
 		out.SkillsRoot = snapshot.Roots[0].Dir
 	}
 	out.Diagnostics, out.Skillsd.Diagnostics = diagnosticsOf(snapshot.Diagnostics)
-	for _, sk := range snapshot.Skills {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		index, err := sk.Index(ctx)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			// The skill is being changed or cannot be read: only its SKILL.md is recorded.
-			index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning,
-				Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: "its files could not be indexed"}}}
-		}
-		entry := registrySkill(sk, index)
-		entry.Skillsd.Origin = facts.OriginOf(ctx, sk, index.TreeDigest)
-		out.Skills = append(out.Skills, entry)
-	}
 	for _, sk := range snapshot.Shadowed {
 		out.Skillsd.Shadowed = append(out.Skillsd.Shadowed,
 			cfharness.RegistrySkillShadow{Path: sk.Path, SkillDir: HostPath(sk, ""), Digest: sk.Digest})
 	}
-	return out, nil
+	return out
+}
+
+// registrySkills yields the skills of a snapshot with their files, if whole is set. One whose files cannot be
+// indexed has its SKILL.md only.
+//
+// Errors: the errors of ctx.
+func registrySkills(
+	ctx context.Context, snapshot *skills.Snapshot, facts *Facts, whole bool,
+) iter.Seq2[*cfharness.RegistrySkill, error] {
+	return func(yield func(*cfharness.RegistrySkill, error) bool) {
+		for _, sk := range snapshot.Skills {
+			var index *skills.Index
+			lacking := "its files were not recorded: the server ended first"
+			if whole {
+				found, err := sk.Index(ctx)
+				if err != nil && ctx.Err() != nil {
+					yield(nil, ctx.Err())
+					return
+				}
+				if index = found; err != nil {
+					index, lacking = nil, "its files could not be indexed"
+				}
+			}
+			if index == nil {
+				index = &skills.Index{Diagnostics: []skills.Diagnostic{{Severity: skills.Warning,
+					Code: skills.CodeUnreadableDir, Path: sk.Path, Detail: lacking}}}
+			}
+			entry := registrySkill(sk, index)
+			entry.Skillsd.Origin = facts.OriginOf(ctx, sk, index.TreeDigest)
+			if !yield(&entry, nil) {
+				return
+			}
+		}
+	}
 }
 
 // maxFrontmatter bounds the frontmatter of one skill in the registry, in bytes. Of a larger one the registry

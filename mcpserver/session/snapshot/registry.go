@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"io"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -10,56 +11,61 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-const (
-	// largeRegistry is the size in bytes up to which an encoded registry is kept for later sessions.
-	largeRegistry = 4 << 20
+// manySkills is how many skills leave so much garbage behind, when they are indexed and written, that an idle
+// server gives the memory back at once.
+const manySkills = 1000
 
-	// keepLarge is how long a larger one is kept, for sessions that begin in a row.
-	keepLarge = 10 * time.Second
-)
+// maxParts bounds how many parts of a snapshot are remembered.
+const maxParts = 256
 
-// A RegistryCache keeps the registry of one snapshot, encoded. The zero value is ready. It is safe for
-// concurrent
-// use.
-type RegistryCache struct {
-	sync.Mutex // held while one is encoded
-
-	of   *skills.Snapshot // nil when there is none
-	data []byte
+// Registries writes the registries of a snapshot: of the whole, and of the parts that some sessions may see.
+// The zero value is ready. It is safe for concurrent use.
+type Registries struct {
+	mu   sync.Mutex
+	of   *skills.Snapshot
+	each map[*skills.Snapshot]*registry
 }
 
-// Encode returns skill-registry.json of a snapshot, which needs the digest of every file. Callers that come
-// together wait for one encoding; none may change it.
+// registry is that of one part: with all files, and with each skill's SKILL.md only.
+type registry struct{ whole, short provenance.Shared }
+
+// Put writes skill-registry.json of a session that may see a part of a snapshot, or the whole of it. It has
+// the digest of every file, unless patient ends before they are known: then it has those of all SKILL.md, so
+// that the record says in any case which skills there were.
 //
-// Errors: the errors of reading skills and of ctx.
-func (c *RegistryCache) Encode(ctx context.Context, visible *skills.Snapshot, facts *Facts) ([]byte, error) {
-	c.Lock()
-	defer c.Unlock()
-	if c.of == visible {
-		return c.data, nil
+// Errors: as [provenance.Writer].
+func (r *Registries) Put(
+	ctx, patient context.Context, records provenance.Writer, session string,
+	of, visible *skills.Snapshot, facts *Facts,
+) (provenance.File, error) {
+	is := r.part(patient, of, visible, facts)
+	f, err := records.PutShared(ctx, session, provenance.RegistryFile, &is.whole)
+	if err != nil && patient.Err() != nil {
+		f, err = records.PutShared(ctx, session, provenance.RegistryFile, &is.short)
 	}
-	registry, err := Registry(ctx, visible, facts)
-	if err != nil {
-		return nil, err
+	return f, err
+}
+
+// part returns the registry of a part. Those of earlier snapshots are forgotten.
+func (r *Registries) part(patient context.Context, of, visible *skills.Snapshot, facts *Facts) *registry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of != of || len(r.each) >= maxParts {
+		r.of, r.each = of, map[*skills.Snapshot]*registry{}
 	}
-	data, err := provenance.EncodePretty(registry)
-	if err != nil {
-		return nil, err
-	}
-	c.of, c.data = visible, data
-	if len(data) > largeRegistry {
-		time.AfterFunc(keepLarge, func() {
-			c.Lock()
-			dropped := c.of == visible
-			if dropped {
-				c.of, c.data = nil, nil
+	is := r.each[visible]
+	if is == nil {
+		is = &registry{}
+		write := func(whole bool) func(w io.Writer, made func(time.Time) error) error {
+			return func(w io.Writer, made func(time.Time) error) error {
+				if len(visible.Skills) > manySkills {
+					defer debug.FreeOSMemory()
+				}
+				return registryOf(visible).WriteEach(w, made, registrySkills(patient, visible, facts, whole))
 			}
-			c.Unlock()
-			if dropped {
-				// 10,000 skills leave 150 MiB of garbage, which an idle server would keep for minutes.
-				debug.FreeOSMemory()
-			}
-		})
+		}
+		is.whole.Write, is.short.Write = write(true), write(false)
+		r.each[visible] = is
 	}
-	return data, nil
+	return is
 }
