@@ -212,8 +212,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 }
 
 // mend says what an allowed script imports and would not find, and makes an environment of it if the user,
-// who
-// was asked already whether the script may run, agrees.
+// who was asked already whether the script may run, agrees.
 func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -50,5 +51,23 @@ func TestHelpFits(t *testing.T) {
 func TestReflow(t *testing.T) {
 	if got, want := reflow("a b\nc\n\n  kept as\n  it is\n\nd\ne"), "a b c\n\n  kept as\n  it is\n\nd e"; got != want {
 		t.Errorf("reflow = %q, want %q", got, want)
+	}
+}
+
+// A start of a server builds its own command and no other: a client waits for it.
+func TestServerBuildsItsCommand(t *testing.T) {
+	all := testing.AllocsPerRun(3, func() { newRootCmd(&app{}) })
+	quiet := func() *app {
+		return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, Process: config.Process{
+			Env: func(string) (string, bool) { return "", false }, Environ: func() []string { return nil }, Err: io.Discard,
+		}}
+	}
+	started := testing.AllocsPerRun(3, func() {
+		if code := quiet().main(t.Context(), []string{"serve", "--none"}); code != exit.Usage {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	if own := testing.AllocsPerRun(3, func() { newServerCmd(quiet()) }); started > own+all/2 {
+		t.Errorf("serve --none allocates %.0f times; its command takes %.0f, all commands %.0f", started, own, all)
 	}
 }

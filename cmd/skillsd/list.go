@@ -101,7 +101,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		if err := report.AddViolations(ctx, rows); err != nil {
 			return err
 		}
-		if err := report.WriteJSON(o.app.out, o.withBroken(rows, snapshot)); err != nil {
+		if err := report.WriteRows(ctx, o.app.out, o.withBroken(rows, snapshot)); err != nil {
 			return err
 		}
 		return cmp.Or(report.WriteDiagnostics(o.app.err, found, len(found)), partial,
@@ -127,8 +127,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 }
 
 // unreadable returns an error if a root that was given could not be read: a script that reads it must not
-// take
-// it for an empty one. The error has no text if the diagnostics, which have it, were printed.
+// take it for an empty one. The error has no text if the diagnostics, which have it, were printed.
 func unreadable(reader *config.ReaderOptions, snapshot *skills.Snapshot, printed bool) error {
 	at := slices.IndexFunc(snapshot.Diagnostics, func(d skills.Diagnostic) bool {
 		return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error

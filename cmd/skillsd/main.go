@@ -82,10 +82,11 @@ func (a *app) notef(format string, args ...any) { fmt.Fprintf(a.err, format+"\n"
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
-	root := newRootCmd(a)
+	build := newRootCmd
 	if len(args) > 0 && args[0] == "serve" {
-		root = newServerCmd(a)
+		build = newServerCmd
 	}
+	root := build(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.KeepScans()
@@ -173,10 +174,11 @@ func newRootCmd(a *app) *cobra.Command {
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
 		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a),
 		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newEnvCmd(a),
-		newSessionCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
+		newSessionCmd(a), newPageCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),
 	)
 	cmd.AddCommand(newChangeCmds(a)...)
+	cmd.AddCommand(newPublishCmds(a)...)
 	a.setCompletion(cmd)
 	documentOutputs(cmd)
 	explainUsage(cmd)

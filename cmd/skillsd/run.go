@@ -166,7 +166,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	if p.Policy.Offers(mcpserver.ToolRun) {
-		p.Detection.Start(ctx, logger)
+		p.Detection.Start(ctx, logger, false)
 		defer p.Detection.End()
 	}
 	return o.call(ctx, sessions, request)

@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -27,6 +28,7 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/search"
+	"github.com/skillsd/skillsd/skills/source/discovery"
 )
 
 // dialect is the version of JSON Schema that the schemas are written in.
@@ -132,16 +134,18 @@ func outputs() []output {
 		{command: "env list", typ: reflect.TypeFor[[]environments.Row]()},
 		{command: "env show", typ: reflect.TypeFor[environments.Row]()},
 		{command: "env verify", typ: reflect.TypeFor[[]environments.Row]()},
+		{command: "index", typ: reflect.TypeFor[[]discovery.Artifact]()},
 		{command: "install", typ: reflect.TypeFor[report.Installation]()},
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
+		{command: "pack", typ: reflect.TypeFor[discovery.Artifact]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[report.Found]()},
 		{command: "search --evaluate", typ: reflect.TypeFor[search.Evaluation]()},
 		{command: "session list", record: "session"},
 		{command: "session replay", typ: reflect.TypeFor[report.Shown](), lines: true},
 		{command: "session show", record: "event", lines: true},
-		{command: "session verify", typ: reflect.TypeFor[sessionVerdict]()},
-		{command: "session verify --all", typ: reflect.TypeFor[[]sessionVerdict]()},
+		{command: "session verify", typ: reflect.TypeFor[sessions.Verdict]()},
+		{command: "session verify --all", typ: reflect.TypeFor[[]sessions.Verdict]()},
 		{command: "show", typ: reflect.TypeFor[report.SkillRow]()},
 		{command: "sync", typ: reflect.TypeFor[[]install.Change]()},
 		{command: "update", typ: reflect.TypeFor[[]report.Update]()},

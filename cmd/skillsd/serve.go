@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -139,4 +144,54 @@ type startReader struct {
 func (r *startReader) Read(p []byte) (int, error) {
 	*r.started = true
 	return r.Reader.Read(p)
+}
+
+func newPageCmd(a *app) *cobra.Command {
+	listen := ""
+	cmd := &cobra.Command{
+		Use:   "page",
+		Short: "Show sessions, refusals and what may run in a browser",
+		Long: "Show in a browser on this machine what agents did, what was refused and why, who was asked, " +
+			"what may run, and whether the records verify; until Ctrl-C. It reads the records and changes " +
+			"nothing; no server needs to run. The link that is printed opens it once, in one browser. " +
+			"Every screen is also JSON, as its link says.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error {
+			// It shows what was withheld from models.
+			if err := a.byUser("`skillsd page`"); err != nil {
+				return err
+			}
+			records, dir, err := a.records()
+			if err != nil {
+				return err
+			}
+			defer records.Close()
+			state, _ := a.StateDir() // without one, stored trees cannot be found
+			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
+				Command: a.printed}, listen, func(link string) { a.printf("%s\n", link) })
+		}),
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`ADDR` of this machine; port 0 takes a free one")
+	return cmd
+}
+
+// printed returns what a command of this program prints with --json. It reads the configuration anew, as one
+// that a user types would.
+func (a *app) printed(ctx context.Context, words ...string) ([]byte, error) {
+	var out, wrong bytes.Buffer
+	sub := &app{in: strings.NewReader(""), out: &out, err: &wrong,
+		Process: config.Process{Env: a.Env, Err: io.Discard}}
+	given := [][2]string{{"--config", a.File}, {"--state", a.State}, {"--artifact-root", a.Artifacts}}
+	for _, flag := range given {
+		if flag[1] != "" {
+			words = append(words, flag[0], flag[1])
+		}
+	}
+	sub.main(ctx, words)
+	// Problems that it found are among what it prints.
+	if !json.Valid(out.Bytes()) {
+		text := cmp.Or(strings.TrimSpace(wrong.String()), "`skillsd "+words[0]+"` printed nothing")
+		return nil, exit.Errorf(exit.Failure, "", "%s", text)
+	}
+	return out.Bytes(), nil
 }

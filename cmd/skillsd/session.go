@@ -20,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -220,14 +221,13 @@ func newSessionGCCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Delete old sessions",
-		Long: "Delete the sessions last written longer ago than --older-than, and the oldest while " +
-			"all take more " +
-			"than --total, but never one that a server " +
-			"has open, nor the --keep that were written last. A session is deleted as a whole: record, " +
-			"views, outputs and texts that only it was shown. While no server runs, stored skill trees " +
-			"that nothing names any more are deleted too. A server does the same by itself with " +
-			"`--records age=90d,total=20GiB`. Parents and children do not depend on each " +
-			"other; a child whose parent is deleted still names it.",
+		Long: "Delete the sessions last written longer ago than --older-than, and those whose clients " +
+			"called longest ago while all take more than --total, but never one that a server has open, " +
+			"nor the --keep whose clients called last. A session is deleted as a whole: record, views, " +
+			"outputs and texts that only it was shown. While no server runs, stored skill trees that " +
+			"nothing names any more are deleted too. A server does the same by itself with `--records " +
+			"age=90d,total=20GiB`, and first ends sessions of its own that nobody uses. Parents and " +
+			"children do not depend on each other; a child whose parent is deleted still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			opts.Total = int64(total)
@@ -247,7 +247,7 @@ func newSessionGCCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&signKey, "sign-key", "",
 		"`FILE` with the key that signs sessions, to say in their "+
 			"register that signed ones are deleted; they are kept without it")
-	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions written last, however old")
+	cmd.Flags().IntVar(&opts.Keep, "keep", 0, "keep this many of the sessions called last, however old")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "print what would be deleted and delete nothing")
 	return cmd
 }
@@ -336,4 +336,119 @@ func newSessionExportCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&format, "format", "json", "`FORMAT`: json or intoto")
 	return cmd
+}
+
+func newSessionShowCmd(a *app) *cobra.Command {
+	opts := &sessions.Show{To: a.out}
+	cmd := &cobra.Command{
+		Use:   "show [SESSION]",
+		Short: "Show what a session was shown, ran and was refused",
+		Long: "Show what a session was shown, ran and was refused, an event a line. Without SESSION it is " +
+			"the newest; the beginning of an id is enough. Its parent and its children come first. With " +
+			"--follow, events are shown as they are recorded, until the session ends or on Ctrl-C.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+			opts.Columns, opts.Agent = a.knownColumns(a.out), a.agentShell()
+			return opts.Run(ctx, records, id)
+		}),
+	}
+	cmd.Flags().StringVar(&opts.Output, "output", "",
+		"print a kept stream by its output or handle `ID`, [RUN:]TOOL:N[:stdout|:stderr];"+
+			" control characters are left out on a terminal only")
+	cmd.Flags().StringVar(&opts.Since, "since", "",
+		"show the events from `WHEN` on: the number of an event, an "+
+			"age such as 10m or 2d, or a time such as 15:04, 2006-01-02 or 2006-01-02T15:04:05Z")
+	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false,
+		"show new events as they come, until the session ends")
+	cmd.MarkFlagsMutuallyExclusive("output", "since")
+	cmd.MarkFlagsMutuallyExclusive("output", "follow")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print the events as JSON, one a line; the first also "+
+		"has the children of the session")
+	return cmd
+}
+
+func newSessionReplayCmd(a *app) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "replay [SESSION]",
+		Short: "Print in order what the model was shown",
+		Long: "Print in order what the model was shown: instructions, files and parts of files, released " +
+			"output of scripts and refusals. Every text is found by the digest that the record has of it " +
+			"and printed behind \"| \"; if it can no longer be found, the reason is printed instead and " +
+			"the exit code is 3. Without SESSION it is the newest.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+			state, _ := a.StateDir() // without one, stored trees cannot be found
+			return sessions.Replay(ctx, a.out, records, id, state, asJSON)
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line, with the exact bytes")
+	return cmd
+}
+
+// sessionVerifyOptions are the flags of session verify.
+type sessionVerifyOptions struct {
+	sessions.Verify
+	app  *app
+	Keys []string
+}
+
+func newSessionVerifyCmd(a *app) *cobra.Command {
+	opts := &sessionVerifyOptions{app: a, Verify: sessions.Verify{To: a.out, Notes: a.err}}
+	cmd := &cobra.Command{
+		Use:   "verify [SESSION]",
+		Short: "Recompute a session's hash chain and compare every file with it",
+		Long: "Recompute a session's hash chain from its bytes and compare every view, every kept output " +
+			"and every text that was shown with it. The first difference is printed as FILE:LINE: WHAT " +
+			"and the exit code is 3. With --key, the key must also have signed the last event. Without " +
+			"SESSION it is the newest.\n\n" +
+			"A server with a key also signs a register of the sessions, ~register. A session that " +
+			"is shorter than the register says, or not the same, is a difference, and with --all " +
+			"one that is missing. " +
+			"--all prints the head of the register; kept elsewhere, it shows as --head that the " +
+			"register itself was not put back.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runE(func(context.Context, []string) error { return opts.run(cmd, args) })(cmd, args)
+		},
+	}
+	cmd.Flags().StringArrayVar(&opts.Keys, "key", nil,
+		"`FILE` with the public key that must have signed the session, as skillsd session keygen makes it; "+
+			"once for each key that the server had")
+	cmd.Flags().BoolVar(&opts.All, "all", false, "verify every session, and that none is missing")
+	cmd.Flags().StringVar(&opts.Head, "head", "",
+		"`HEAD` that the register of sessions had, N:HASH, as --all printed it")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON; with --all a list")
+	return cmd
+}
+
+// run verifies the sessions that the arguments name.
+func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
+	keys, err := sessions.ReadKeys(o.Keys)
+	switch {
+	case err != nil:
+		return err
+	case !o.All:
+		return o.app.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+			return o.Run(ctx, records, []string{id}, keys)
+		})(cmd, args)
+	case len(args) > 0:
+		return exit.Usagef("leave one of them out", "--all and a session cannot be combined")
+	}
+	records, _, err := o.app.records()
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	list, err := listSessions(cmd.Context(), records)
+	if err != nil {
+		return err
+	}
+	ids := []string{provenance.RegisterFile}
+	for _, s := range list {
+		ids = append(ids, s.ID)
+	}
+	// An error is returned again below.
+	missing, _ := records.Missing(cmd.Context(), keys...)
+	return o.Run(cmd.Context(), records, append(ids, slices.Sorted(maps.Keys(missing))...), keys)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -84,13 +85,22 @@ type Origin struct {
 
 // OriginOf is where the value of a flag came from.
 func (c *Configuration) OriginOf(flag string) Origin {
-	for _, option := range Table() {
-		if at, ok := c.Origins[option.Key]; ok && option.Flag == flag {
+	for _, key := range keysOf()[flag] {
+		if at, ok := c.Origins[key]; ok {
 			return at
 		}
 	}
 	return Origin{Kind: FromDefault, Text: "default"}
 }
+
+// keysOf returns the keys of the options that a flag sets, by the flag: a start asks for many.
+var keysOf = sync.OnceValue(func() map[string][]string {
+	keys := map[string][]string{}
+	for _, option := range Table() {
+		keys[option.Flag] = append(keys[option.Flag], option.Key)
+	}
+	return keys
+})
 
 var flagName = pattern.New(`--[a-z][a-z-]*[a-z]`)
 

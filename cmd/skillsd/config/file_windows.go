@@ -7,5 +7,3 @@ func CheckOwner(string, fs.FileInfo) (hint string, err error) { return "", nil }
 
 // OthersRead knows nothing either.
 func OthersRead(fs.FileInfo) bool { return false }
-
-func ownedByOther(fs.FileInfo) bool { return false }

@@ -199,9 +199,8 @@ func parseSize(text string) (Size, error) {
 }
 
 // shown returns a wrong value in quotes, as a message repeats it. A long one may be a secret that was
-// pasted at
-// the wrong place, and models and logs see the message: only its length is named. No word of a known set is
-// as long.
+// pasted at the wrong place, and models and logs see the message: only its length is named. No word of a
+// known set is as long.
 func shown(value string) string {
 	const most = 20
 	if n := utf8.RuneCountInString(value); n > most {

@@ -84,6 +84,8 @@ type HTTP struct {
 	Key        string
 	Rate       float64 // negative for the default
 	NoAuth     bool
+	// SharedRecords starts a server although another one serves from its records.
+	SharedRecords bool
 
 	TokenFile  string
 	Issuer     string
@@ -239,8 +241,7 @@ func (k *SecretKey) table() []Option {
 }
 
 // EnvironmentKey says which packages an environment has. `skillsd env` writes it, and resolves them into a
-// lock
-// beside the configuration.
+// lock beside the configuration.
 type EnvironmentKey struct {
 	Python []string `json:"python,omitempty"`
 	Node   []string `json:"node,omitempty"`
@@ -328,8 +329,8 @@ func (o *Options) UIDs() (native.UIDs, error) {
 }
 
 // WorkspaceOwner returns the user, and their group, whose rights scripts of a server of root have in a
-// workspace.
-// A number need not be an account's: its group is then the same number. The zero value is nobody.
+// workspace. A number need not be an account's: its group is then the same number. The zero value is
+// nobody.
 //
 // Errors: *[exit.Error] if there is no such user, or it is root or one of those that runs have to themselves.
 func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {

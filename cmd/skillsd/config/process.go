@@ -113,13 +113,7 @@ func (p *Process) CheckDirs() error {
 			if err != nil {
 				continue
 			}
-			hint := ""
-			if info.Mode().Type() != fs.ModeSymlink {
-				hint, err = CheckOwner(dir, info)
-			} else if ownedByOther(info) {
-				hint, err = "name the directory itself", errors.New("it is a link of another user")
-			}
-			if err != nil {
+			if hint, err := CheckOwner(dir, info); err != nil {
 				return exit.Usagef(hint, "%s, where state and records are kept: %w", dir, err)
 			}
 		}

@@ -253,7 +253,7 @@ func (o *Options) Table() []Option {
 		record("limits.outputs", &l.Outputs,
 			"kept outputs of one principal's scripts; default 4GiB where there are several"),
 		record("gc.age", &gc.Age, "delete sessions not written for so long, such as 90d"),
-		record("gc.total", &gc.Total, "delete the oldest sessions while all take more, such as 20GiB"),
+		record("gc.total", &gc.Total, "delete sessions unused longest while all take more, such as 20GiB"),
 	}), o.httpTable(), under(SectionRecords, []Option{
 		{Key: "log.level", Flag: "log-level", Value: &o.LogLevel,
 			Words: []string{"debug", "info", "warn", "error"}, Default: "info",
@@ -405,6 +405,9 @@ func (o *Options) httpTable() []Option {
 				"authentication, else 1000 of all together)"},
 		{Key: "http.insecure_no_auth", Flag: "insecure-no-auth", Value: &h.NoAuth,
 			Help: "ask for no token: let in everyone who can reach the address"},
+		{Key: "http.shared_records", Flag: "shared-records", Value: &h.SharedRecords,
+			Help: "start although another server over HTTP has these records: each knows only its own " +
+				"approvals and handles"},
 		{Key: "http.auth.token_file", Flag: "auth-token-file", Value: &h.TokenFile, Path: anyPath,
 			Help: "let in bearers of tokens whose hashes are in this `FILE`, in lines PRINCIPAL: SHA256-HEX"},
 		{Key: "http.auth.issuer", Flag: "auth-issuer", Value: &h.Issuer,

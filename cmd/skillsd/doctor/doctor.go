@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -125,12 +126,12 @@ func (o *Doctor) serveCheck(problem serve.Problem, cfg *config.Configuration) Ch
 	if failed, ok := errors.AsType[*exit.Error](problem.Err); ok {
 		c.Hint = cmp.Or(failed.Hint, exit.SystemHint(problem.Err), o.FlagHint(failed.Flag))
 	}
-	taken := errors.Is(problem.Err, serve.AddressTaken)
+	taken := errors.Is(problem.Err, serve.AddressTaken) || errors.Is(problem.Err, filestore.ErrServing)
 	if problem.Severity == skills.Warning {
 		c.Verdict = Warn
 	}
 	if taken {
-		// It may be the address of a server of this very configuration.
+		// It may be a server of this very configuration.
 		c.Hint = "nothing is wrong if that is a server of this configuration; else: " + c.Hint
 	}
 	if taken || c.Verdict == Fail {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,7 +12,9 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/script"
 )
 
 // PrintScripts prints what each allowed script runs with, and what keeps it from running.
@@ -27,14 +30,13 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 	if err != nil {
 		return err
 	}
-	finder := o.Process.Interpreters()
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "SCRIPT\tRUNS WITH\tVERSION\tENVIRONMENT\tSTATE\n")
 	for _, entry := range entries {
 		allowed := serve.AllowState(ctx, snapshot, entry)
 		with, version, state := string(allowed.Runtime), "", "ready"
-		in, err := finder.FindOnHost(ctx, string(allowed.Runtime), entry.SearchPath)
+		in, err := looker.Interpreter(ctx, entry, allowed.Runtime)
 		if in != nil {
 			version = in.Version
 		}
@@ -43,8 +45,8 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 			state = allowed.Detail
 		case unmade[entry.Environment] != "":
 			state = "its environment is " + unmade[entry.Environment]
-		case entry.Environment == "" && (in == nil || err != nil):
-			state = "there is no usable " + string(allowed.Runtime)
+		case in == nil || err != nil:
+			state, _ = unusable(allowed.Runtime, err)
 		default:
 			found, err := looker.Look(ctx, snapshot.Skill(entry.Skill), entry)
 			if lacks := found.Text(); err == nil && lacks != "" {
@@ -64,6 +66,14 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 			report.Shorten(report.Printable(state), 200))
 	}
 	return table.Flush()
+}
+
+// unusable says why there is no interpreter of a runtime, and what to do. err may be nil.
+func unusable(runtime script.Runtime, err error) (problem, hint string) {
+	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
+		return refusal.Message, strings.Replace(refusal.Remedy, "the operator can ", "", 1)
+	}
+	return "there is no usable " + string(runtime), "install " + string(runtime) + " from your distribution"
 }
 
 // unmade returns the states of the environments that are not made as the lock says.

@@ -11,6 +11,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -76,7 +77,8 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
-// checkRoots says of every root whether it is read, and then what the scan found wrong in them. conventional
+// checkRoots says of every root whether it is read and who else can change it, and then what the scan found
+// wrong in them. conventional
 // is set unless the operator named roots.
 func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	served, withheld := map[*skills.Root]int{}, map[*skills.Root]int{}
@@ -93,6 +95,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 		}
 	}
 	var checks []Check
+	look, all := owners.New(), slices.Concat(snapshot.Skills, snapshot.Withheld, snapshot.Shadowed)
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		failure, failed := unreadable[root.Dir]
@@ -110,9 +113,17 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 			fact += fmt.Sprintf(", %d withheld", n)
 		}
 		c := ok("roots", fact)
+		others := look.Root(root, all, true)
+		if others != "" && root.Tier == skills.LeastTrusted() {
+			c.Fact += "; others can change them: " + others
+		}
 		// A directory that is only called like one of skills, such as one of Go sources, interests nobody.
 		c.detail = conventional && served[root]+withheld[root] == 0
 		checks = append(checks, c)
+		if others != "" && root.Tier != skills.LeastTrusted() {
+			checks = append(checks, warn("roots", fmt.Sprintf("others can change the %s skills of %s: %s",
+				root.Tier, root.Dir, others), owners.Hint(root)))
+		}
 	}
 	for _, d := range snapshot.Diagnostics {
 		isRoot := func(root skills.Root) bool { return root.Dir == d.Path }
@@ -138,7 +149,6 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 
 // checkAllowed says of every entry of the allowlist whether its script could be run.
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
-	finder := o.Process.Interpreters()
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
 	var checks []Check
@@ -148,8 +158,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		name, problem, hint := state.Script, state.Detail, state.Hint
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
 			problem, hint = "", ""
-			// Of entries in the sandbox the path is empty.
-			found, err := finder.FindOnHost(ctx, string(state.Runtime), entry.SearchPath)
+			found, err := looker.Interpreter(ctx, entry, state.Runtime)
 			if version = ""; found != nil {
 				state.Program, version = found.Path, found.Version
 			}
@@ -159,8 +168,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 				problem = "its environment " + entry.Environment + " is " + unmade[entry.Environment]
 				hint = "run: skillsd env sync " + report.ShellLine(entry.Environment)
 			case found == nil || err != nil:
-				problem = "there is no usable " + string(state.Runtime)
-				hint = "install " + string(state.Runtime) + " from your distribution"
+				problem, hint = unusable(state.Runtime, err)
 			case verdicts.Unreleased(entry):
 				problem, hint = serve.Unreleased(entry), serve.HintUnreleased
 			case denial != nil && denial.Code == policy.CodeToolNotAllowed:

@@ -265,7 +265,7 @@ func (c *Command) make(
 	}
 	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, what, report.Plural(locked.Files, "file"),
 		locked.Digest)
-	c.notef("skillsd: note: written to %s and, beside it, %s\n"+
+	c.notef("skillsd: note: written to %s, and to %s in its directory\n"+
 		"skillsd: note: a server that runs takes it at its next start", file, environment.LockName)
 	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
 		c.notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
@@ -322,8 +322,7 @@ func (c *Command) printNotes(notes []environment.Note) {
 		c.notef("skillsd: note: %s: %s %s", n.Package, report.Printable(n.Path), n.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(native)) {
-		c.notef("skillsd: note: %s: %s, which run machine code", name,
-			report.Plural(native[name], "native module"))
+		c.notef("skillsd: note: %s has machine code: %s", name, report.Plural(native[name], "native module"))
 	}
 }
 

@@ -178,18 +178,7 @@ func (l *Looker) python(
 	if err := l.choose(ctx); err != nil {
 		return nil, err
 	}
-	if l.finder == nil {
-		l.finder = l.Process.Interpreters()
-	}
-	all, find, err := &runs.Environments{}, l.finder.Find, error(nil)
-	if entry.Environment != "" {
-		if all, err = l.environments(); err != nil {
-			return nil, err
-		}
-		defer all.Store.Close()
-		find = all.Finder(entry.Environment, find)
-	}
-	in, err := find(ctx, string(script.Python3))
+	in, err := l.Interpreter(ctx, entry, script.Python3)
 	if err != nil {
 		return nil, err
 	} else if in == nil {
@@ -200,6 +189,11 @@ func (l *Looker) python(
 		Limits: sandbox.Limits{Timeout: 20 * time.Second, Output: 4 << 20}}
 	found.Interpreter, found.version = in.Path, in.Version
 	if entry.Environment != "" {
+		all, err := l.environments()
+		if err != nil {
+			return nil, err
+		}
+		defer all.Store.Close()
 		given, err := all.Give(ctx, entry.Environment, "", in)
 		if err != nil {
 			return nil, err
@@ -234,6 +228,31 @@ func (l *Looker) python(
 		return nil, fmt.Errorf("python3 did not say what the script imports: %w", err)
 	}
 	return answers[0], nil
+}
+
+// Interpreter returns what a script of an entry runs with: an interpreter of the root file system of its
+// environment, if that has one, else of this machine; nil if there is none.
+//
+// Errors: *packages.Refusal; the lock or the environment cannot be read.
+func (l *Looker) Interpreter(
+	ctx context.Context, entry policy.Entry, runtime script.Runtime,
+) (*sandbox.Interpreter, error) {
+	if l.finder == nil {
+		l.finder = l.Process.Interpreters()
+	}
+	find := func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+		// Of entries in the sandbox the path is empty.
+		return l.finder.FindOnHost(ctx, name, entry.SearchPath)
+	}
+	if entry.Environment == "" {
+		return find(ctx, string(runtime))
+	}
+	all, err := l.environments()
+	if err != nil {
+		return nil, err
+	}
+	defer all.Store.Close()
+	return all.Finder(entry.Environment, find)(ctx, string(runtime))
 }
 
 // choose chooses the sandbox.

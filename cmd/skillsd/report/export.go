@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -20,20 +21,55 @@ import (
 // WriteJSON writes v as every --json prints it: with two spaces of indentation, one newline at the end,
 // and no control character for a terminal.
 func WriteJSON(w io.Writer, v any) error {
+	text, err := indented(v)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// rowsAtOnce is how many rows a processor takes at a time.
+const rowsAtOnce = 128
+
+// WriteRows is [WriteJSON] for a list that may be long: its rows are encoded on all processors.
+func WriteRows[T any](ctx context.Context, w io.Writer, rows []T) error {
+	if len(rows) <= rowsAtOnce {
+		return WriteJSON(w, append([]T{}, rows...))
+	}
+	parts := slices.Collect(slices.Chunk(rows, rowsAtOnce))
+	texts, errs := make([][]byte, len(parts)), make([]error, len(parts))
+	err := Each(ctx, len(parts), func(i int) { texts[i], errs[i] = indented(parts[i]) })
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	// Each part is a list of its own, of which the rows are the list's.
+	for i, text := range texts {
+		text = bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("[\n")), []byte("\n]\n"))
+		before := ",\n"
+		if i == 0 {
+			before = "[\n"
+		}
+		texts[i] = append([]byte(before), text...)
+	}
+	_, err = w.Write(append(bytes.Join(texts, nil), "\n]\n"...))
+	return err
+}
+
+func indented(v any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return err
-	}
-	_, err := w.Write(QuietJSON(text.Bytes()))
-	return err
+	err := encoder.Encode(v)
+	return QuietJSON(text.Bytes()), err
 }
 
 // QuietJSON returns the same JSON with the characters escaped that move a cursor or change the direction of
 // text. JSON itself requires that for characters below a space only. They can only be in strings.
 func QuietJSON(text []byte) []byte {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x7f }) {
+		return text
+	}
 	var out bytes.Buffer
 	out.Grow(len(text))
 	for _, r := range string(text) {

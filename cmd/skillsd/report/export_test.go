@@ -135,3 +135,36 @@ func TestWriteJSON(t *testing.T) {
 		}
 	}
 }
+
+// Rows that are encoded at the same time are written as a list that is encoded at once.
+func TestWriteRows(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Name string   `json:"name"`
+		List []string `json:"list"`
+	}
+	for _, n := range []int{0, 1, rowsAtOnce, rowsAtOnce + 1, 5*rowsAtOnce + 3} {
+		rows := []row{}
+		for i := range n {
+			rows = append(rows, row{fmt.Sprintf("<%d>\u202e\x7f", i), []string{"]", "\n]\n"}[:i%3]})
+		}
+		var want, got bytes.Buffer
+		if err := WriteJSON(&want, rows); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteRows(t.Context(), &got, rows); err != nil {
+			t.Fatal(err)
+		}
+		if got.String() != want.String() {
+			t.Errorf("%d rows are written as\n%s", n, got.String())
+		}
+	}
+	if err := WriteRows(t.Context(), io.Discard, make([]func(), rowsAtOnce+1)); err == nil {
+		t.Error("functions are written")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := WriteRows(ended, io.Discard, make([]row, rowsAtOnce+1)); err == nil {
+		t.Error("a command that was ended writes a part of its rows")
+	}
+}

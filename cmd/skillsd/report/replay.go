@@ -87,8 +87,7 @@ func Replay(
 }
 
 // Withheld reports whether the model was shown nothing of a stream of a run that has some, or whether the
-// record
-// does not have the run.
+// record does not have the run.
 func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 	stream string) (bool, error) {
 	for e, err := range records.Events(ctx, provenance.Query{Session: session,

@@ -36,8 +36,7 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 			}
 		}
 		// The view may lag behind the record. Reading every record instead would take far longer; only a
-		// server
-		// that was killed at its end leaves none.
+		// server that was killed at its end leaves none.
 		view, err := records.Stored(ctx, s.ID, provenance.ActivationsFile)
 		if err != nil && s.Counts.Activations > 0 {
 			for e, err := range records.Events(ctx, provenance.Query{Session: s.ID,

@@ -12,11 +12,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills"
@@ -101,15 +101,16 @@ func NewSkillRows(
 //
 // Errors: the error of ctx.
 func Each(ctx context.Context, n int, work func(i int)) error {
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		group.Go(func() error {
-			work(i)
-			return nil
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(n, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				work(i)
+			}
 		})
 	}
-	_ = group.Wait() // no work fails
+	group.Wait()
 	return ctx.Err()
 }
 

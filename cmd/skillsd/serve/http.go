@@ -62,7 +62,7 @@ func (o *Options) checkHTTP() error {
 	}
 	for _, flag := range []string{"allowed-host", "allowed-origin", "auth-evidence", "auth-issuer",
 		"auth-token-file", "http-activation", "http-path",
-		"insecure-no-auth", "public-url", "rate-limit", "tls-cert"} {
+		"insecure-no-auth", "public-url", "rate-limit", "shared-records", "tls-cert"} {
 		kind := cfg.OriginOf(flag).Kind
 		// Several servers may share an environment that has these.
 		shared := flag == "auth-evidence" || flag == "http-activation" ||
@@ -155,9 +155,8 @@ func (o *Options) sessionKey() ([]byte, error) {
 func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	h, few := &o.HTTP, min(filestore.MaxOpen(), 1<<14)
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
-		// Records have half of the descriptors, connections three eighths, most of which may be
-		// strangers'; the
-		// rest is for runs and scans.
+		// Records have half of the descriptors, connections three eighths, most of which may be strangers';
+		// the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		OnlyHandles: h.Activation == "handle"}

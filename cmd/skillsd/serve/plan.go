@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -107,6 +108,9 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 			"in mode %s every allowed script runs without anybody being asked, one of a third party too",
 			p.Policy.Mode(0)))
 	}
+	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
+		p.fail(o.checkQuotas())
+	}
 	if p.usesEnvironments() {
 		if p.lock, err = o.Process.ReadLock(); err != nil {
 			p.warn(exit.Usagef("mend it, or remove it and run `skillsd env sync`", "%w", err))
@@ -124,6 +128,30 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		}
 	}
 	return p
+}
+
+// checkQuotas refuses a quota of records that has no room for the outcome of a single run.
+func (o *Options) checkQuotas() error {
+	type quota struct {
+		key  string
+		most config.Size
+	}
+	room, limits := session.RunRoom(o.Limits.Limits), o.RecordLimits()
+	principals := o.Process.Cfg.Keys.Principals
+	quotas := []quota{{"sessions.limits.bytes", limits.Bytes}, {"sessions.limits.outputs", limits.Outputs}}
+	for _, name := range slices.Sorted(maps.Keys(principals)) {
+		quotas = append(quotas, quota{"principals." + name + ".record_bytes", principals[name].RecordBytes},
+			quota{"principals." + name + ".record_outputs", principals[name].RecordOutputs})
+	}
+	for _, q := range quotas {
+		if q.most > 0 && int64(q.most) <= room {
+			return exit.Usagef("give it more than "+config.Size(room).String()+
+				"; a smaller output of --limit takes less",
+				"%s is %s, and %s are kept free for the outcome of one run: no script would run",
+				q.key, q.most, config.Size(room))
+		}
+	}
+	return nil
 }
 
 // MaxKeyFile bounds a key file, in bytes.
@@ -193,6 +221,9 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		_, err := o.FindSession(ctx, o.Resume.Session)
 		try(err)
 	}
+	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && len(p.own) > 1 && filestore.Served(p.own[1].path) {
+		p.warn(p.servedError(filestore.ErrServing))
+	}
 	switch {
 	case o.HTTP.Unix != "":
 		// openHTTP would remove the socket of a server that ended; checkSocket changes nothing.
@@ -208,6 +239,16 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		tryKeys(opts.Auth)
 	}
 	tryListener(o.listenMetrics(ctx))
+}
+
+// servedError is the error of a server over HTTP that cannot be the only one on its records.
+func (p *Plan) servedError(err error) error {
+	if !errors.Is(err, filestore.ErrServing) {
+		return exit.Place("artifact root", "--artifact-root", err)
+	}
+	return exit.Errorf(exit.Failure, "give this one a directory of its own with --artifact-root; "+
+		"--shared-records starts it all the same, but what is declined, approved or loaded at one server "+
+		"the other does not know", "%w: %s", err, p.own[1].path)
 }
 
 // Open opens the stores of a server without problems, and prepares the detection of its sandbox and the
@@ -275,19 +316,24 @@ func (p *Plan) usesEnvironments() bool {
 		func(e policy.Entry) bool { return e.Environment != "" })
 }
 
-// collectEvery is how often a server deletes old sessions.
-const collectEvery = time.Hour
+// A server looks for old sessions every hour, and every minute if a total of bytes bounds them. Looking takes
+// at most a twentieth of the time.
+const (
+	collectEvery = time.Hour
+	collectSoon  = time.Minute
+	collectPart  = 20
+)
 
-// Collect deletes old sessions as the configuration says, now and every hour, until ctx ends.
-func (p *Plan) Collect(ctx context.Context, logger *slog.Logger) {
+// Collect deletes old sessions as the configuration says, now and again and again, until ctx ends. release
+// ends those of this server that nobody uses; see [provenance.CollectOptions].
+func (p *Plan) Collect(ctx context.Context, release func(context.Context, string) bool, logger *slog.Logger) {
 	gc := p.options.Records.GC
 	if gc.Age == 0 && gc.Total == 0 {
 		return
 	}
-	tick := time.NewTicker(collectEvery)
-	defer tick.Stop()
 	for {
-		opts := provenance.CollectOptions{Total: int64(gc.Total)}
+		began := time.Now()
+		opts := provenance.CollectOptions{Total: int64(gc.Total), Release: release}
 		if gc.Age > 0 {
 			opts.Before = time.Now().Add(-time.Duration(gc.Age))
 		}
@@ -309,8 +355,12 @@ func (p *Plan) Collect(ctx context.Context, logger *slog.Logger) {
 			logger.InfoContext(ctx, "old sessions deleted", slog.Int("sessions", deleted),
 				slog.Int64("bytes", bytes))
 		}
+		wait := collectEvery
+		if gc.Total > 0 {
+			wait = min(wait, max(collectSoon, collectPart*time.Since(began)))
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
@@ -403,13 +453,14 @@ type detection struct {
 	err          error
 }
 
-// Start begins the detection and logs a warning if scripts cannot run. It is called at most once.
-func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
+// Start begins the detection and logs a warning if scripts cannot run. It is called at most once. If many
+// runs are to come, the sandbox of each is begun ahead.
+func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(d.done)
 		d.backend, d.reports, d.err = detect.Select(ctx, d.want, &detect.Options{
-			Path: d.path, Writable: d.writable, Native: &native.Options{UIDs: d.uids},
+			Path: d.path, Writable: d.writable, Native: &native.Options{UIDs: d.uids, Ahead: many},
 		})
 		switch {
 		case ctx.Err() != nil:
@@ -433,11 +484,16 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger) {
 	}()
 }
 
-// End stops a detection that is still running and waits until it has cleaned up.
+// End stops a detection that is still running, waits until it has cleaned up, and ends what the backend has
+// begun ahead.
 func (d *detection) End() {
-	if d.stop != nil {
-		d.stop()
-		<-d.done
+	if d.stop == nil {
+		return
+	}
+	d.stop()
+	<-d.done
+	if b, ok := d.backend.(*native.Runner); ok {
+		b.Close()
 	}
 }
 

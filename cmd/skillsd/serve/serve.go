@@ -20,10 +20,12 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog/uses"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -44,6 +46,13 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	if err := p.Open(); err != nil {
 		return err
+	}
+	if o.HTTP.Enabled() && !o.HTTP.SharedRecords {
+		release, err := filestore.Serve(p.own[1].path)
+		if err != nil {
+			return p.servedError(err)
+		}
+		defer func() { _ = release() }()
 	}
 	observed, err := o.observe(ctx, p.Records, p.Registry, logger)
 	if err != nil {
@@ -77,12 +86,12 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	p.logStart(ctx, logger)
 	if p.Policy.Offers(mcpserver.ToolRun) {
-		p.Detection.Start(ctx, logger)
+		p.Detection.Start(ctx, logger, true)
 		defer p.Detection.End()
 	}
 	collecting, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
-	group.Go(func() { p.Collect(collecting, logger) })
+	group.Go(func() { p.Collect(collecting, sessions.GiveUp, logger) })
 	defer group.Wait()
 	defer stop()
 	return o.serve(ctx, mcpserver.New(cfg), p, sessions.Logger(logger))
@@ -178,6 +187,10 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		select {
 		case <-time.After(restAfter):
 		case <-background.Done():
+		}
+		// However short the server lived: who could have changed its skills is said.
+		warnOfOthers(ctx, registry.Snapshot(), logger)
+		if background.Err() != nil {
 			return
 		}
 		p.keepScan(ctx, logger) // many clients end a server without asking it
@@ -206,6 +219,23 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 			"claude --write`; Ctrl-C ends this one")
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
+}
+
+// warnOfOthers warns of roots that somebody besides this user and the superuser can change. Skills of the
+// least trusted tier may be anybody's.
+func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.Logger) {
+	look := owners.New()
+	for i := range snapshot.Roots {
+		root := &snapshot.Roots[i]
+		if root.Tier == skills.LeastTrusted() {
+			continue
+		}
+		if others := look.Root(root, snapshot.Skills, false); others != "" {
+			logger.WarnContext(ctx, "others can change skills that are served", slog.String("root", root.Dir),
+				slog.String("tier", root.Tier.String()), slog.String("who", others),
+				slog.String("hint", owners.Hint(root)))
+		}
+	}
 }
 
 // load reads the skills. From then on garbage is collected as often as elsewhere.

@@ -1,0 +1,95 @@
+// Package owners says who else decides what a server gives to models: who besides its user and the superuser
+// can change the files of a skills root.
+//
+// It looks at owners and modes, with the groups that this machine's own lists name. Access lists, and
+// groups of a directory service, it does not know; a group that is in no list is taken to have other members.
+package owners
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// Lookup finds who can change files. It is not safe for concurrent use.
+type Lookup struct {
+	groupFile, passwdFile string
+	groups                map[uint32]string // names, by number; "" for one without other members
+}
+
+// New returns a Lookup with the users and groups of this machine.
+func New() *Lookup { return &Lookup{groupFile: "/etc/group", passwdFile: "/etc/passwd"} }
+
+// Hint returns what mends a root that others can change.
+func Hint(root *skills.Root) string {
+	return "let only those write there whom you trust with it (chmod -R go-w, chown -R), or serve it as " +
+		skills.LeastTrusted().String() + "=" + root.Dir
+}
+
+// Root says in words who besides this user and the superuser can change what is in a root that has these
+// skills among others, each with a place where they can, or returns "" if nobody can. Of a skill it looks at
+// its directory and its SKILL.md; with whole, at all that is in the directory.
+func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string {
+	names, closed, err := l.of(root.Dir)
+	if err != nil || closed {
+		return "" // the scan reports the error
+	}
+	places, more := map[string]string{}, map[string]int{}
+	add := func(names []string, place string) {
+		for _, name := range names {
+			if _, known := places[name]; known {
+				more[name]++
+			} else {
+				places[name] = place
+			}
+		}
+	}
+	add(names, "the directory itself, or its path")
+	seen := map[string]bool{".": true}
+	look := func(name string) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		at := filepath.Join(root.Dir, filepath.FromSlash(name))
+		info, err := os.Lstat(at)
+		if err == nil && info.Mode().Type() == fs.ModeSymlink {
+			add(l.at(info, true), name)
+			info, err = os.Stat(at)
+		}
+		if err == nil {
+			add(l.at(info, true), name)
+		}
+	}
+	for _, sk := range all {
+		if root.FS != nil || sk.Root.Dir != root.Dir {
+			continue
+		}
+		for dir := sk.Dir; !seen[dir]; dir = path.Dir(dir) {
+			look(dir)
+		}
+		look(path.Join(sk.Dir, sk.File))
+		if whole {
+			_ = fs.WalkDir(os.DirFS(root.Dir), sk.Dir, func(name string, _ fs.DirEntry, err error) error {
+				look(name)
+				return err
+			})
+		}
+	}
+	var texts []string
+	for name, place := range places {
+		text := fmt.Sprintf("%s (%s)", name, place)
+		if n := more[name]; n > 0 {
+			text = fmt.Sprintf("%s (%s, and %d more)", name, place, n)
+		}
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,140 @@
+//go:build unix
+
+package owners
+
+import (
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// maxSteps bounds the names and links of a path.
+const maxSteps = 255
+
+// of returns who besides this user and the superuser can change what an absolute path leads to: the
+// directory itself, or a directory or link on the way to it. In a directory such as /tmp everyone can change
+// their own files only, unless it is the last of the path: what they add there counts. closed reports that
+// nobody else can come there.
+//
+// Errors: system errors.
+func (l *Lookup) of(path string) (who []string, closed bool, err error) {
+	at, rest := "/", strings.Split(filepath.Clean(path), "/")
+	private := "" // a directory that nobody else can enter
+	for steps := 0; len(rest) > 0; steps++ {
+		if steps == maxSteps {
+			return nil, false, syscall.ELOOP
+		}
+		at, rest = filepath.Join(at, rest[0]), rest[1:]
+		info, err := os.Lstat(at)
+		if err != nil {
+			return nil, false, err
+		}
+		if rel, err := filepath.Rel(private, at); private == "" || err != nil || !filepath.IsLocal(rel) {
+			private, who = "", append(who, l.at(info, len(rest) == 0)...)
+		}
+		if private == "" && info.IsDir() && !l.entered(info) {
+			private = at
+		}
+		if info.Mode().Type() != fs.ModeSymlink {
+			continue
+		}
+		target, err := os.Readlink(at)
+		if err != nil {
+			return nil, false, err
+		}
+		if at = filepath.Dir(at); filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	slices.Sort(who)
+	return slices.Compact(who), private != "", nil
+}
+
+// at returns who besides this user and the superuser can change a file, or what a directory holds; last is
+// not set for one on the way to another.
+func (l *Lookup) at(info fs.FileInfo, last bool) (who []string) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if !own(stat.Uid) {
+		who = append(who, "user "+l.user(stat.Uid))
+	}
+	mode := info.Mode()
+	switch {
+	case mode.Type() == fs.ModeSymlink, !last && mode&fs.ModeSticky != 0:
+	case mode.Perm()&0o002 != 0:
+		who = append(who, "everyone")
+	case mode.Perm()&0o020 != 0 && l.group(stat.Gid) != "":
+		who = append(who, "group "+l.group(stat.Gid))
+	}
+	return who
+}
+
+// entered reports whether somebody besides this user and the superuser can enter a directory.
+func (l *Lookup) entered(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	return !ok || !own(stat.Uid) || mode&0o001 != 0 || mode&0o010 != 0 && l.group(stat.Gid) != ""
+}
+
+func own(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+func (l *Lookup) user(uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(id); err == nil {
+		return u.Username
+	}
+	return id
+}
+
+// group returns the name of a group, or "" for one that has no members but this user and the superuser, as
+// many users have one. The members are those that the lists of this machine name.
+func (l *Lookup) group(gid uint32) string {
+	if name, known := l.groups[gid]; known {
+		return name
+	}
+	if l.groups == nil {
+		l.groups = map[uint32]string{}
+	}
+	id := strconv.FormatUint(uint64(gid), 10)
+	name, others, found := id, false, false
+	own := []string{"root", l.user(uint32(os.Geteuid()))}
+	for _, fields := range entries(l.groupFile, 4) {
+		if fields[2] == id {
+			name, found = fields[0], true
+			for _, member := range strings.Split(fields[3], ",") {
+				others = others || member != "" && !slices.Contains(own, member)
+			}
+		}
+	}
+	for _, fields := range entries(l.passwdFile, 7) {
+		others = others || fields[3] == id && !slices.Contains(own, fields[0])
+	}
+	// A group from elsewhere, such as a directory service, may have any members.
+	if found && !others {
+		name = ""
+	}
+	l.groups[gid] = name
+	return name
+}
+
+// entries returns the lines of a file that have so many fields.
+func entries(file string, fields int) (all [][]string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(data)) {
+		if split := strings.Split(strings.TrimSuffix(line, "\n"), ":"); len(split) == fields {
+			all = append(all, split)
+		}
+	}
+	return all
+}

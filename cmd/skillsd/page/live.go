@@ -1,0 +1,71 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+)
+
+// Live connections say that something changed, and nothing else: the browser then asks for its page again.
+const (
+	lookEvery = time.Second
+	maxLive   = 10 * time.Minute // a browser connects again by itself
+)
+
+// live answers with an event each time that the list of sessions changed, or the session of the query.
+func (p *Page) live(w http.ResponseWriter, r *http.Request) {
+	select {
+	case p.streams <- struct{}{}:
+		defer func() { <-p.streams }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, "too many live pages are open", http.StatusServiceUnavailable)
+		return
+	}
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	end, tick := time.NewTimer(maxLive), time.NewTicker(lookEvery)
+	defer end.Stop()
+	defer tick.Stop()
+	for last := ""; ; {
+		state, err := p.changed(r, r.URL.Query().Get("session"))
+		if err != nil {
+			return
+		}
+		if state != last {
+			last = state
+			if _, err := fmt.Fprintf(w, "event: state\ndata: %s\n\n", state); err != nil {
+				return
+			}
+			if err := out.Flush(); err != nil {
+				return
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-end.C:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// changed returns a number that changes with what a page shows.
+func (p *Page) changed(r *http.Request, id string) (string, error) {
+	all, _, err := p.list(r.Context())
+	if err != nil {
+		return "", err
+	}
+	sum := fnv.New64a()
+	for i := range all {
+		s := &all[i]
+		if id == "" || s.ID == id {
+			verdict, _ := json.Marshal(p.verdicts.known(s.ID)) // of plain fields
+			fmt.Fprintln(sum, s.ID, s.Head.Hash, s.Head.Seq, s.State, string(verdict))
+		}
+	}
+	return fmt.Sprintf("%x", sum.Sum64()), nil
+}

@@ -1,0 +1,259 @@
+// Package page is the operator's page: what agents did, what was refused, and what may run, as HTML and as
+// JSON, over the records of a provenance.Reader. It changes nothing, and takes all text in a record
+// for hostile.
+package page
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+//go:embed templates static
+var assets embed.FS
+
+// Options are what a page shows.
+type Options struct {
+	Records provenance.Reader
+	Place   string // of the records, for an empty page
+	State   string // directory of stored trees, for what models were shown
+
+	// Command returns what a command of skillsd prints with --json.
+	Command func(ctx context.Context, words ...string) ([]byte, error)
+
+	Now func() time.Time // nil is time.Now
+}
+
+// Page serves the screens. It is safe for concurrent use.
+type Page struct {
+	Options
+	access access
+	pages  func() (*template.Template, error)
+
+	lists    lists
+	folds    folds
+	verdicts verdicts
+	machine  machine
+	streams  chan struct{} // one element for each live connection
+}
+
+// maxStreams is how many live connections there may be.
+const maxStreams = 16
+
+// New returns a page that answers at a host and port. Its first link is in [Page.Link].
+//
+// Errors: the error of the system's random source.
+func New(o Options, addr string) (*Page, error) {
+	p := &Page{Options: o, streams: make(chan struct{}, maxStreams)}
+	if p.Now == nil {
+		p.Now = time.Now
+	}
+	if err := p.access.start(addr); err != nil {
+		return nil, err
+	}
+	p.pages = sync.OnceValues(func() (*template.Template, error) {
+		return template.New("").Funcs(template.FuncMap{
+			"parts": parts, "lines": blockParts, "commands": commands, "stamp": stamp, "size": size,
+			"short": short, "plural": report.Plural, "clock": clock, "nav": nav, "steps": stepsOf,
+			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
+			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
+			"bys":           func() []string { return []string{"code", "skill", "principal"} },
+			"verifyCommand": func(id string) string { return "`skillsd session verify " + id + "`" },
+			"replayCommand": func(id string) string { return "`skillsd session replay " + id + "`" },
+		}).ParseFS(assets, "templates/*.html")
+	})
+	return p, nil
+}
+
+// Close waits until nothing is computed in the background. Records may be closed then.
+func (p *Page) Close() { p.verdicts.close() }
+
+// Handler returns the handler of all routes.
+func (p *Page) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /static/{name}", p.static)
+	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET /login", p.loginForm)
+	mux.HandleFunc("POST /login", p.login)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/sessions", http.StatusSeeOther)
+	})
+	both := func(path, name string, data func(r *http.Request) (any, error)) {
+		mux.Handle("GET "+path, p.screen(name, data))
+		mux.Handle("GET "+path+".json", p.document(data))
+	}
+	both("/sessions", "sessions", p.sessions)
+	mux.Handle("GET /sessions/{id}", p.screen("session", p.session))
+	mux.Handle("GET /sessions/{id}/session.json", p.document(p.session))
+	mux.Handle("GET /sessions/{id}/replay", p.screen("replay", p.replay))
+	mux.HandleFunc("GET /sessions/{id}/replay.jsonl", p.replayLines)
+	mux.Handle("GET /sessions/{id}/events/{seq}", p.screen("event", p.event))
+	mux.HandleFunc("GET /sessions/{id}/events/{seq}/line.json", p.eventLine)
+	mux.HandleFunc("GET /sessions/{id}/outputs/{name}", p.output)
+	both("/refusals", "refusals", p.refusals)
+	both("/approvals", "approvals", p.approvals)
+	both("/allowed", "allowed", p.allowed)
+	both("/skills", "skills", p.skills)
+	both("/health", "health", p.health)
+	mux.HandleFunc("GET /live", p.live)
+	return p.access.guard(mux)
+}
+
+// view is what a template gets.
+type view struct {
+	Title, Nav string
+	Now        time.Time
+	Query      map[string]string // the filters as they were given
+	Data       any
+}
+
+// navRow is a link to a screen.
+type navRow struct {
+	Path, Title string
+	Here        bool
+}
+
+func nav(here string) []navRow {
+	rows := []navRow{{"/sessions", "Sessions", false}, {"/refusals", "Refusals", false},
+		{"/approvals", "Approvals", false}, {"/allowed", "What may run", false}, {"/skills", "Skills", false},
+		{"/health", "Health", false}}
+	for i := range rows {
+		rows[i].Here = rows[i].Path == "/"+here
+	}
+	return rows
+}
+
+// stepList is the steps of a block with the session that they are in.
+type stepList struct {
+	ID    string
+	Steps []Step
+}
+
+func stepsOf(id string, steps []Step) stepList { return stepList{id, steps} }
+
+// stateClass returns how a state of a session is painted.
+func stateClass(state provenance.State) string {
+	switch state {
+	case provenance.StateOpen:
+		return "good"
+	case provenance.StateEnded:
+		return "plain"
+	}
+	return "bad"
+}
+
+// missing is the error of what is not there; its text may be shown.
+type missing string
+
+func (m missing) Error() string { return string(m) }
+
+// screen answers with a template.
+func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http.Handler {
+	titles := map[string][2]string{
+		"sessions": {"Sessions", "sessions"}, "session": {"Session", "sessions"},
+		"event": {"Event", "sessions"}, "replay": {"What the model was shown", "sessions"},
+		"refusals": {"Refusals", "refusals"}, "approvals": {"Approvals", "approvals"},
+		"allowed": {"What may run", "allowed"}, "skills": {"Skills", "skills"},
+		"health": {"Health", "health"},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, err := data(r)
+		status := http.StatusOK
+		v := view{Title: titles[name][0], Nav: titles[name][1], Now: p.Now(), Query: map[string]string{},
+			Data: found}
+		for key, values := range r.URL.Query() {
+			v.Query[key] = values[0]
+		}
+		if err != nil {
+			status, v.Data = statusOf(err), err.Error()
+			p.render(w, status, "fault", v)
+			return
+		}
+		p.render(w, status, name, v)
+	})
+}
+
+func (p *Page) render(w http.ResponseWriter, status int, name string, v view) {
+	pages, err := p.pages()
+	var out bytes.Buffer
+	if err == nil {
+		err = pages.ExecuteTemplate(&out, name, v)
+	}
+	if err != nil {
+		http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes()) // a browser that left is no fault
+}
+
+// document answers with the JSON of what a screen shows.
+func (p *Page) document(data func(r *http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found, err := data(r)
+		status := http.StatusOK
+		if err != nil {
+			status, found = statusOf(err), map[string]string{"error": err.Error()}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		_ = out.Encode(found)
+	})
+}
+
+func statusOf(err error) int {
+	_, gone := errors.AsType[missing](err)
+	switch {
+	case gone, errors.Is(err, provenance.ErrNotFound), errors.Is(err, provenance.ErrInvalid):
+		return http.StatusNotFound
+	}
+	return http.StatusInternalServerError
+}
+
+// static answers with an embedded file.
+func (p *Page) static(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	text, err := assets.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	kinds := map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+	_, ending, _ := strings.Cut(name, ".")
+	w.Header().Set("Content-Type", kinds[ending])
+	w.Header().Set("Cache-Control", "no-cache")
+	_, _ = w.Write(text)
+}
+
+// limited writes at most left bytes, and remembers that there were more.
+type limited struct {
+	to   io.Writer
+	left int
+	over bool
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	l.over = l.over || n < len(b)
+	if _, err := l.to.Write(b[:n]); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -1,0 +1,473 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/page"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/filestore"
+)
+
+// site is a page over records in a directory.
+type site struct {
+	t    *testing.T
+	base string
+	link string
+	jar  []*http.Cookie
+}
+
+// open serves a page over the records in dir.
+func open(t *testing.T, dir string) *site {
+	t.Helper()
+	records, err := filestore.OpenReader(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(nil)
+	said := map[string]string{
+		"allow":  `[{"script":"a:scripts/<img src=x>.sh","state":"changed","detail":"it; ` + "`skillsd allow x`" + `"}]`,
+		"list":   `[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}]}]`,
+		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
+	}
+	p, err := page.New(page.Options{Records: records, Place: "/records",
+		Command: func(_ context.Context, words ...string) ([]byte, error) {
+			return []byte(said[words[0]]), nil
+		}}, server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Config.Handler = p.Handler()
+	server.Start()
+	t.Cleanup(func() {
+		server.Close()
+		p.Close()
+		records.Close()
+	})
+	return &site{t: t, base: server.URL, link: p.Link()}
+}
+
+// ask sends a request and returns the answer, whose body it reads. Redirects are not followed.
+func (s *site) ask(method, path string, header http.Header, form url.Values) (*http.Response, string) {
+	s.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.base+path, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for key, values := range header {
+		r.Header[key] = values
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if host := header.Get("Host"); host != "" {
+		r.Host = host
+	}
+	for _, cookie := range s.jar {
+		r.AddCookie(cookie)
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	answer, err := client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer, string(text)
+}
+
+// login opens the link, and reports whether that was accepted.
+func (s *site) login() bool {
+	s.t.Helper()
+	_, token, _ := strings.Cut(s.link, "#")
+	answer, _ := s.ask(http.MethodPost, "/login", nil, url.Values{"token": {token}})
+	if answer.StatusCode == http.StatusSeeOther {
+		s.jar = answer.Cookies()
+		return true
+	}
+	return false
+}
+
+// get returns the text of a path, which must be there.
+func (s *site) get(path string) string {
+	s.t.Helper()
+	answer, text := s.ask(http.MethodGet, path, nil, nil)
+	if answer.StatusCode != http.StatusOK {
+		s.t.Fatalf("GET %s = %d\n%s", path, answer.StatusCode, text)
+	}
+	return text
+}
+
+const hostile = "<script>document.title='pwned'</script><img src=x onerror=alert(1)>\"'`{{.}}" +
+	"\u202etxt.exe\u2066\x1b[31m\u200b[click](javascript:alert(1)) https://evil.example/ \xff &lt;b&gt;"
+
+// corpus records a session in which every text that others choose is text, and returns its id.
+func corpus(t *testing.T, dir, id, text string) {
+	t.Helper()
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = strings.ToValidUTF8(text, "\ufffd")
+	add := func(kind provenance.Kind, detail string, row, decision any, files ...provenance.File) {
+		t.Helper()
+		e := &provenance.Event{Session: id, Kind: kind, Principal: text, Client: text, Skill: text, Path: text,
+			Detail: detail, Files: files}
+		if row != nil {
+			e.Row, err = json.Marshal(row)
+		}
+		if decision != nil && err == nil {
+			e.Decision, err = json.Marshal(decision)
+		}
+		if err == nil {
+			err = store.Append(t.Context(), e)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	output := func(n int) string { return fmt.Sprintf("%s:run_skill_script:%d", id, n) }
+	request := func(n int) *cfharness.ScriptRequest {
+		return &cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: output(n)}
+	}
+	add(provenance.KindSessionStarted, text, &provenance.SessionInfo{ClientSession: text, Profile: text,
+		Mode: "enforce-explicit"}, nil)
+	add(provenance.KindSkillActivated, "model-tool", map[string]any{"name": text, "source": "model-tool"}, nil)
+	add(provenance.KindScriptRequested, "requested", request(1), nil)
+	asked := request(1)
+	asked.Args, asked.CWD, asked.Target = []string{text, text}, text, text
+	add(provenance.KindApprovalAsked, text, asked, nil)
+	add(provenance.KindScriptRequested, "requested", request(2), nil)
+	add(provenance.KindApprovalAnswered, cfharness.ApprovalAccepted, request(2), nil)
+	name := provenance.OutputName(output(2), "stdout")
+	file, err := store.Put(t.Context(), id, name, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit := 0
+	add(provenance.KindScriptExecuted, "exited", &cfharness.ScriptExecution{OutputID: output(2),
+		Status: "executed", Args: []string{text}, ExitCode: &exit,
+		Skillsd: &cfharness.RunExtension{Backend: text, Network: text, DurationMS: 12}}, nil, file)
+	add(provenance.KindScriptRequested, "requested", request(3), nil)
+	add(provenance.KindPolicyDenied, text, &cfharness.PolicyEvent{ObservationDenied: &cfharness.ObservationDenied{
+		Code: "script_not_allowlisted", Detail: text, Remedy: text}},
+		map[string]any{"decision": "denied", "skillsd": map[string]any{"code": text, "outputId": output(3),
+			"operator": "`skillsd allow " + text + "`"}})
+	add(provenance.KindDriftDetected, text, nil, nil)
+	add(provenance.KindSessionEnded, "ended", nil, nil)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// routes are the paths of all screens about a session.
+func routes(id string) []string {
+	return []string{"/sessions", "/sessions?denied=1&skill=a&principal=%3Cb%3E&state=ended",
+		"/sessions/" + id, "/sessions/" + id + "/replay", "/sessions/" + id + "/events/4", "/refusals",
+		"/refusals?by=skill&only=x", "/approvals", "/allowed", "/skills", "/health", "/sessions/nope"}
+}
+
+// TestAccess wants nothing shown but to the browser that opened the link, once.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	corpus(t, dir, "ses_a", "plain")
+	s := open(t, dir)
+	closed := append(routes("ses_a"), "/", "/sessions.json", "/sessions/ses_a/session.json", "/live",
+		"/sessions/ses_a/events/1/line.json", "/sessions/ses_a/replay.jsonl",
+		"/sessions/ses_a/outputs/ses_a_run_skill_script_2.stdout")
+	for _, path := range closed {
+		if answer, text := s.ask(http.MethodGet, path, nil, nil); answer.StatusCode != http.StatusUnauthorized ||
+			strings.Contains(text, "plain") {
+			t.Errorf("GET %s without a login = %d %q, want 401", path, answer.StatusCode, text)
+		}
+		bearer := http.Header{"Authorization": {"Bearer token"}, "Accept": {"text/html"}}
+		if answer, _ := s.ask(http.MethodGet, path, bearer, nil); answer.StatusCode != http.StatusSeeOther ||
+			answer.Header.Get("Location") != "/login" {
+			t.Errorf("GET %s of a browser without a login = %d, want the login", path, answer.StatusCode)
+		}
+	}
+	for _, token := range []string{"", "x", strings.Repeat("A", 43)} {
+		answer, _ := s.ask(http.MethodPost, "/login", nil, url.Values{"token": {token}})
+		if answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) > 0 {
+			t.Errorf("login with %q = %d, want 403", token, answer.StatusCode)
+		}
+	}
+	used := s.link
+	if !s.login() {
+		t.Fatal("the link does not open the page")
+	}
+	if c := s.jar[0]; !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" {
+		t.Errorf("the cookie is %v, want HttpOnly and SameSite=Strict", c)
+	}
+	for _, path := range closed {
+		if path == "/live" || path == "/" || path == "/sessions/nope" {
+			continue
+		}
+		s.get(path)
+	}
+	again := &site{t: t, base: s.base, link: used}
+	if again.login() {
+		t.Error("the link opens the page twice")
+	}
+	again.jar = []*http.Cookie{{Name: s.jar[0].Name, Value: "x"}}
+	if answer, _ := again.ask(http.MethodGet, "/sessions", nil, nil); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a made up cookie = %d, want 401", answer.StatusCode)
+	}
+}
+
+// TestForeignRequests wants refused what another site sends, or what comes under another name.
+func TestForeignRequests(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	if !s.login() {
+		t.Fatal("the link does not open the page")
+	}
+	host := strings.TrimPrefix(s.base, "http://")
+	_, port, _ := strings.Cut(host, ":")
+	for _, test := range []struct {
+		method string
+		header http.Header
+		want   int
+	}{
+		{"GET", http.Header{"Host": {"evil.example:" + port}}, http.StatusForbidden},
+		{"GET", http.Header{"Host": {"127.0.0.1"}}, http.StatusForbidden},
+		{"GET", http.Header{"Host": {"localhost:" + port}}, http.StatusOK},
+		{"GET", http.Header{"Origin": {"https://evil.example"}}, http.StatusForbidden},
+		{"GET", http.Header{"Origin": {"null"}}, http.StatusForbidden},
+		{"GET", http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden},
+		{"GET", http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}, http.StatusOK},
+		{"GET", http.Header{"Origin": {s.base}}, http.StatusOK},
+		{"GET", http.Header{"Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden},
+		{"GET", http.Header{"Sec-Fetch-Site": {"same-site"}}, http.StatusForbidden},
+		{"GET", http.Header{"Sec-Fetch-Site": {"same-origin"}}, http.StatusOK},
+		{"POST", nil, http.StatusMethodNotAllowed},
+		{"DELETE", nil, http.StatusMethodNotAllowed},
+	} {
+		answer, _ := s.ask(test.method, "/sessions", test.header, nil)
+		if answer.StatusCode != test.want {
+			t.Errorf("%s with %v = %d, want %d", test.method, test.header, answer.StatusCode, test.want)
+		}
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+			if got := answer.Header.Get(name); got != want {
+				t.Errorf("%s with %v: %s is %q, want %q", test.method, test.header, name, got, want)
+			}
+		}
+		csp := answer.Header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "require-trusted-types-for 'script'",
+			"frame-ancestors 'none'"} {
+			if !strings.Contains(csp, want) || strings.Contains(csp, "unsafe") {
+				t.Errorf("%s with %v: the policy is %q, want %s", test.method, test.header, csp, want)
+			}
+		}
+	}
+}
+
+// TestHostileText wants the same elements and attributes of a page whatever a record says.
+func TestHostileText(t *testing.T) {
+	t.Parallel()
+	plain, bad := t.TempDir(), t.TempDir()
+	corpus(t, plain, "ses_a", "plain")
+	corpus(t, bad, "ses_a", hostile)
+	s, evil := open(t, plain), open(t, bad)
+	if !s.login() || !evil.login() {
+		t.Fatal("the link does not open the page")
+	}
+	for _, path := range routes("ses_a")[:11] {
+		want, got := elements(t, s.get(path)), elements(t, evil.get(path))
+		// Characters that do not show get marks, and a command with one is not offered.
+		for _, list := range []*[]string{&want, &got} {
+			*list = slices.DeleteFunc(*list, func(e string) bool {
+				return e == "span class" || e == "button data-copy type" || e == "code"
+			})
+		}
+		if !slices.Equal(want, got) {
+			t.Errorf("%s has other elements for hostile text:\n%v\n%v", path, want, got)
+		}
+		text := evil.get(path)
+		for _, r := range "\u202e\u2066\x1b\u200b" {
+			if strings.ContainsRune(text, r) {
+				t.Errorf("%s contains %U", path, r)
+			}
+		}
+	}
+	if text := evil.get("/sessions/ses_a"); !strings.Contains(text, `<span class="mark">U&#43;202E</span>`) {
+		t.Errorf("the page of a session does not mark U+202E:\n%s", text)
+	}
+	answer, text := evil.ask(http.MethodGet, "/sessions/ses_a/outputs/ses_a_run_skill_script_2.stdout", nil, nil)
+	if answer.Header.Get("Content-Disposition") != `attachment; filename="output.txt"` ||
+		answer.Header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		!strings.Contains(answer.Header.Get("Content-Security-Policy"), "sandbox") ||
+		!strings.Contains(text, "<script>") {
+		t.Errorf("an output is answered with %v", answer.Header)
+	}
+}
+
+// elements returns the elements of a page with the names of their attributes, sorted.
+func elements(t *testing.T, text string) (list []string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range root.Descendants() {
+		if node.Type != html.ElementNode {
+			continue
+		}
+		names := []string{node.Data}
+		for _, a := range node.Attr {
+			names = append(names, a.Key)
+			if (a.Key == "href" || a.Key == "src") && !strings.HasPrefix(a.Val, "/") &&
+				!strings.HasPrefix(a.Val, "?") && !strings.HasPrefix(a.Val, "#") {
+				t.Errorf("<%s %s=%q> leads elsewhere", node.Data, a.Key, a.Val)
+			}
+			if strings.HasPrefix(a.Key, "on") || a.Key == "style" {
+				t.Errorf("<%s> has %s", node.Data, a.Key)
+			}
+		}
+		slices.Sort(names[1:])
+		list = append(list, strings.Join(names, " "))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestVerify wants a session verified in the background, and a changed byte found.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	corpus(t, dir, "ses_a", "plain")
+	corpus(t, dir, "ses_b", "plain")
+	name := dir + "/ses_b/" + provenance.ActivationsFile
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.Replace(string(text), "plain", "pl4in", 1))
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir)
+	s.login()
+	for id, want := range map[string]string{"ses_a": "verified", "ses_b": "differs"} {
+		var got page.Session
+		for got.Verdict == nil || got.Verdict.State == "checking" {
+			if err := json.Unmarshal([]byte(s.get("/sessions/"+id+"/session.json")), &got); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got.Verdict.State != want || got.Verdict.Head == 0 {
+			t.Errorf("%s: %+v, want %s", id, got.Verdict, want)
+		}
+	}
+	if text := s.get("/sessions/ses_b"); !strings.Contains(text, "skillsd session verify ses_b") {
+		t.Error("a record that differs is shown without the command that says more")
+	}
+}
+
+// TestGrouping wants one block for each call, whatever events it has.
+func TestGrouping(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	corpus(t, dir, "ses_a", "plain")
+	s := open(t, dir)
+	s.login()
+	var got page.Session
+	if err := json.Unmarshal([]byte(s.get("/sessions/ses_a/session.json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, b := range got.Blocks {
+		line := b.Kind + " " + b.Outcome + ":"
+		for _, step := range b.Steps {
+			line += fmt.Sprintf(" %d", step.Seq)
+		}
+		blocks = append(blocks, line)
+	}
+	want := []string{"session started: 1", "load shown, model-tool: 2", "run exited 0: 3 4 5 6 7",
+		"run refused: 8 9", "other file changed: 10", "session ended: 11"}
+	if !slices.Equal(blocks, want) {
+		t.Errorf("blocks are %q, want %q", blocks, want)
+	}
+}
+
+// TestPages wants a long record in pages, all of it once.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const events = 10_000
+	long(t, dir, "ses_long", events)
+	s := open(t, dir)
+	s.login()
+	seen := 0
+	for from, total := 0, 1; from < total; {
+		var got page.Session
+		text := s.get(fmt.Sprintf("/sessions/ses_long/session.json?from=%d", from))
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Blocks) == 0 || len(got.Blocks) > 200 || got.From != from {
+			t.Fatalf("from %d: %d blocks from %d", from, len(got.Blocks), got.From)
+		}
+		for _, b := range got.Blocks {
+			if seen++; b.First() != uint64(seen) {
+				t.Fatalf("block %d begins with event %d", seen, b.First())
+			}
+		}
+		from, total = from+len(got.Blocks), got.Total
+	}
+	if seen != events {
+		t.Errorf("the pages have %d events, want %d", seen, events)
+	}
+	if text := s.get("/sessions/ses_long?at=5001"); !strings.Contains(text, `id="e5001"`) {
+		t.Error("?at=5001 is not the page with event 5001")
+	}
+}
+
+// long records a session of many reads.
+func long(t *testing.T, dir, id string, events int) {
+	t.Helper()
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := json.Marshal(map[string]string{"status": "read"})
+	for i := range events {
+		e := &provenance.Event{Session: id, Kind: provenance.KindResourceRead, Principal: "local", Skill: "pdf",
+			Path: "reference.md", Detail: "read", Row: row}
+		if i == 0 {
+			e.Kind, e.Row = provenance.KindSessionStarted, []byte(`{"server":{"version":"1","protocol":"x"}}`)
+		}
+		if err == nil {
+			err = store.Append(t.Context(), e)
+		}
+	}
+	if err == nil {
+		err = store.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,166 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+func jsonIndent(out *bytes.Buffer, line []byte) error { return json.Indent(out, line, "", "  ") }
+
+const (
+	maxSessionsRead = 300 // whose records one screen reads
+	maxRows         = 200 // that one screen lists
+	defaultDays     = 7
+)
+
+// Call is a block with the session it is in.
+type Call struct {
+	Session   string `json:"session"`
+	Principal string `json:"principal"`
+	Client    string `json:"client,omitempty"`
+	Block
+}
+
+// Group counts what has something in common.
+type Group struct {
+	Name  string    `json:"name"`
+	Count int       `json:"count"`
+	Last  time.Time `json:"last"`
+	// Operator says how the operator can change the newest one.
+	Operator string `json:"operator,omitempty"`
+}
+
+// Refusals is what /refusals.json has.
+type Refusals struct {
+	Days    int     `json:"days"`
+	By      string  `json:"by"` // code, skill or principal
+	Groups  []Group `json:"groups"`
+	Calls   []Call  `json:"calls"` // newest first
+	Total   int     `json:"total"`
+	Partial bool    `json:"partial"` // older sessions of these days were not read
+}
+
+// Approvals is what /approvals.json has.
+type Approvals struct {
+	Days    int    `json:"days"`
+	Open    []Call `json:"open"`     // questions without an answer, of sessions that are open
+	Settled []Call `json:"answered"` // newest first
+	Total   int    `json:"total"`
+	Partial bool   `json:"partial"`
+}
+
+// calls returns the blocks of recent sessions that choose selects, newest first.
+func (p *Page) calls(
+	r *http.Request, needs func(*provenance.Session) bool, choose func(*provenance.Session, *Block) bool,
+) (list []Call, days int, partial bool, err error) {
+	days, _ = strconv.Atoi(r.URL.Query().Get("days"))
+	if days < 1 || days > 3650 {
+		days = defaultDays
+	}
+	ctx := r.Context()
+	since := p.Now().Add(-time.Duration(days) * day)
+	read := 0
+	for s, err := range p.Records.Sessions(ctx, since) {
+		if err != nil && s.ID == "" {
+			return nil, days, false, err
+		}
+		if !needs(&s) {
+			continue
+		}
+		if read++; read > maxSessionsRead {
+			partial = true
+			break
+		}
+		list = append(list, p.callsOf(ctx, &s, since, choose)...)
+	}
+	slices.SortStableFunc(list, func(a, b Call) int { return b.Start().Compare(a.Start()) })
+	return list, days, partial, ctx.Err()
+}
+
+func (p *Page) callsOf(
+	ctx context.Context, s *provenance.Session, since time.Time,
+	choose func(*provenance.Session, *Block) bool,
+) (list []Call) {
+	for _, b := range p.timeline(ctx, s).blocks {
+		if !b.Start().Before(since) && choose(s, b) {
+			list = append(list, Call{Session: s.ID, Principal: s.Principal, Client: s.Client, Block: *b})
+		}
+	}
+	return list
+}
+
+func (p *Page) refusals(r *http.Request) (any, error) {
+	list, days, partial, err := p.calls(r,
+		func(s *provenance.Session) bool { return s.Counts.Denials > 0 },
+		func(_ *provenance.Session, b *Block) bool { return b.Outcome == "refused" })
+	if err != nil {
+		return nil, err
+	}
+	by := r.URL.Query().Get("by")
+	key := func(c *Call) string { return c.Code }
+	switch by {
+	case "skill":
+		key = func(c *Call) string { return c.Skill }
+	case "principal":
+		key = func(c *Call) string { return c.Principal }
+	default:
+		by = "code"
+	}
+	out := &Refusals{Days: days, By: by, Groups: []Group{}, Calls: []Call{}, Total: len(list),
+		Partial: partial}
+	at := map[string]int{}
+	for i := range list {
+		c := &list[i]
+		name := key(c)
+		n, ok := at[name]
+		if !ok {
+			n = len(out.Groups)
+			at[name] = n
+			out.Groups = append(out.Groups, Group{Name: name, Last: c.Start(),
+				Operator: cmp.Or(c.Operator, c.Remedy)})
+		}
+		out.Groups[n].Count++
+	}
+	slices.SortStableFunc(out.Groups, func(a, b Group) int { return b.Count - a.Count })
+	if only := r.URL.Query().Get("only"); only != "" {
+		list = slices.DeleteFunc(list, func(c Call) bool { return key(&c) != only })
+	}
+	out.Calls = append(out.Calls, list[:min(len(list), maxRows)]...)
+	return out, nil
+}
+
+func (p *Page) approvals(r *http.Request) (any, error) {
+	asked := func(b *Block) bool {
+		return slices.ContainsFunc(b.Steps, func(s Step) bool {
+			return s.Kind == string(provenance.KindApprovalAsked) ||
+				s.Kind == string(provenance.KindApprovalAnswered)
+		})
+	}
+	open := map[string]bool{}
+	list, days, partial, err := p.calls(r,
+		func(s *provenance.Session) bool { return s.State != provenance.StateDamaged },
+		func(s *provenance.Session, b *Block) bool {
+			open[s.ID] = s.State == provenance.StateOpen
+			return asked(b)
+		})
+	if err != nil {
+		return nil, err
+	}
+	out := &Approvals{Days: days, Open: []Call{}, Settled: []Call{}, Total: len(list), Partial: partial}
+	for _, c := range list[:min(len(list), maxRows)] {
+		if c.Answer == "" && open[c.Session] {
+			out.Open = append(out.Open, c)
+			continue
+		}
+		out.Settled = append(out.Settled, c)
+	}
+	return out, nil
+}

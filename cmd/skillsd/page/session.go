@@ -1,0 +1,238 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+const (
+	pageOfBlocks = 200
+	preview      = 4 << 10  // of an output, in bytes
+	maxReplay    = 1 << 20  // of what a model was shown, in bytes
+	maxFolded    = 60_000   // events whose timelines are kept
+	maxRead      = 64 << 20 // of an output, in bytes
+)
+
+// Session is what /sessions/ID/session.json has.
+type Session struct {
+	Summary
+	Mode          string   `json:"cfcEnforcementMode,omitempty"`
+	ClientSession string   `json:"clientSession,omitempty"` // the client's own id, not verified
+	Profile       string   `json:"profile,omitempty"`
+	Children      []string `json:"children"`        // ids of sessions that name it as their parent
+	Fault         string   `json:"fault,omitempty"` // why the record could not be read to its end
+	Snapshots     []Step   `json:"snapshots"`
+	Total         int      `json:"total"` // blocks of the timeline
+	From          int      `json:"from"`  // of them, the number of the first one here, from 0
+	Blocks        []Block  `json:"blocks"`
+
+	Before, After, Last string `json:"-"` // queries of other pages
+}
+
+// Shown returns the number of the last block here.
+func (s *Session) Shown() int { return s.From + len(s.Blocks) }
+
+// folds keeps timelines as long as the heads of their sessions stay.
+type folds struct {
+	mu     sync.Mutex // held while a record is read
+	kept   map[string]*timeline
+	events uint64
+}
+
+// timeline returns the timeline of a session.
+func (p *Page) timeline(ctx context.Context, s *provenance.Session) *timeline {
+	f := &p.folds
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t := f.kept[s.ID]; t != nil && t.head.Hash == s.Head.Hash && t.fault == "" {
+		return t
+	}
+	t := group(p.Records.Events(ctx, provenance.Query{Session: s.ID}))
+	if f.kept == nil || f.events > maxFolded {
+		f.kept, f.events = map[string]*timeline{}, 0
+	}
+	f.kept[s.ID] = t
+	f.events += t.head.Seq
+	return t
+}
+
+// session returns one session with a page of its timeline.
+func (p *Page) session(r *http.Request) (any, error) {
+	ctx := r.Context()
+	s, err := p.find(ctx, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := p.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := p.timeline(ctx, s)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	verdict := p.verdicts.of(p.Records, s)
+	out := &Session{Summary: p.withSkills(ctx, []provenance.Session{*s})[0], Mode: t.info.Mode,
+		ClientSession: t.info.ClientSession, Profile: t.info.Profile, Fault: t.fault,
+		Children: append([]string{}, related(all, s.ID)...), Snapshots: append([]Step{}, t.snapshots...),
+		Total: len(t.blocks), Blocks: []Block{}}
+	out.Verdict, out.Head = &verdict, t.head
+	q := r.URL.Query()
+	from, _ := strconv.Atoi(q.Get("from"))
+	if seq, err := strconv.ParseUint(q.Get("at"), 10, 64); err == nil {
+		for i, b := range t.blocks {
+			if b.First() <= seq {
+				from = i - i%pageOfBlocks
+			}
+		}
+		q.Del("at")
+	}
+	out.From = min(max(from, 0), len(t.blocks))
+	end := min(out.From+pageOfBlocks, len(t.blocks))
+	for _, b := range t.blocks[out.From:end] {
+		shown := *b
+		shown.Outputs = append([]Output(nil), b.Outputs...)
+		for i := range shown.Outputs {
+			p.begin(ctx, s.ID, &shown.Outputs[i])
+		}
+		out.Blocks = append(out.Blocks, shown)
+	}
+	if out.From > 0 {
+		out.Before = with(q, "from", strconv.Itoa(max(0, out.From-pageOfBlocks)))
+	}
+	if end < len(t.blocks) {
+		out.After = with(q, "from", strconv.Itoa(end))
+		out.Last = with(q, "from", strconv.Itoa((len(t.blocks)-1)/pageOfBlocks*pageOfBlocks))
+	}
+	return out, nil
+}
+
+// begin reads the beginning of an output.
+func (p *Page) begin(ctx context.Context, id string, o *Output) {
+	file, err := p.Records.Stored(ctx, id, provenance.OutputsDir+"/"+o.Name)
+	if err != nil {
+		o.Gone = true
+		return
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, preview))
+	o.Gone, o.Text, o.More = err != nil, string(text), max(0, o.Bytes-int64(len(text)))
+}
+
+// Event is one event as it was recorded.
+type Event struct {
+	Session string
+	Event   *provenance.Event
+	Line    string
+	Pretty  string
+}
+
+// recorded returns the event that a request names.
+func (p *Page) recorded(r *http.Request) (*provenance.Event, error) {
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return nil, missing("an event has a number")
+	}
+	query := provenance.Query{Session: r.PathValue("id"), From: seq}
+	for e, err := range p.Records.Events(r.Context(), query) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Seq == seq {
+			return e, nil
+		}
+		break
+	}
+	return nil, missing("the session has no event of this number")
+}
+
+func (p *Page) event(r *http.Request) (any, error) {
+	e, err := p.recorded(r)
+	if err != nil {
+		return nil, err
+	}
+	line, err := provenance.EncodeLine(e)
+	if err != nil {
+		return nil, err
+	}
+	return &Event{Session: e.Session, Event: e, Line: string(line), Pretty: indent(line)}, nil
+}
+
+func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) {
+	e, err := p.recorded(r)
+	var line []byte
+	if err == nil {
+		line, err = provenance.EncodeLine(e)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(line)
+}
+
+// output answers with the whole of a kept output, which no browser shows.
+func (p *Page) output(w http.ResponseWriter, r *http.Request) {
+	file, err := p.Records.Stored(r.Context(), r.PathValue("id"),
+		provenance.OutputsDir+"/"+r.PathValue("name"))
+	if err != nil {
+		http.Error(w, "this output is not kept", statusOf(err))
+		return
+	}
+	defer file.Close()
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="output.txt"`)
+	_, _ = io.Copy(w, io.LimitReader(file, maxRead)) // a browser that left is no fault
+}
+
+// Replay is what a model was shown, in order.
+type Replay struct {
+	Session string
+	Text    string
+	Cut     bool
+	Missing string // what could not be found any more
+}
+
+func (p *Page) replay(r *http.Request) (any, error) {
+	s, err := p.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	to := &limited{to: &text, left: maxReplay}
+	out := &Replay{Session: s.ID}
+	if err := sessions.Replay(r.Context(), to, p.Records, s.ID, p.State, false); err != nil {
+		out.Missing = err.Error()
+	}
+	out.Text, out.Cut = text.String(), to.over
+	return out, nil
+}
+
+func (p *Page) replayLines(w http.ResponseWriter, r *http.Request) {
+	s, err := p.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/jsonl")
+	// What cannot be found any more is said in its line.
+	_ = sessions.Replay(r.Context(), w, p.Records, s.ID, p.State, true)
+}
+
+func indent(line []byte) string {
+	var out bytes.Buffer
+	if err := jsonIndent(&out, report.QuietJSON(line)); err != nil {
+		return string(line)
+	}
+	return out.String()
+}

@@ -1,0 +1,207 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+const (
+	pageOfSessions = 50
+	freshList      = time.Second // how old a list of sessions may be
+	day            = 24 * time.Hour
+)
+
+// Sessions is what /sessions.json has.
+type Sessions struct {
+	Counts   Counts    `json:"counts"`
+	Matching int       `json:"matching"` // sessions that the filters select
+	From     int       `json:"from"`     // of them, the number of the first one here, from 0
+	Sessions []Summary `json:"sessions"` // newest first
+	Place    string    `json:"place"`    // of the records on this machine
+
+	Earlier, Later string   `json:"-"` // queries of the pages before and after
+	States         []string `json:"-"`
+}
+
+// Counts are of the sessions that a client used in the last 24 hours.
+type Counts struct {
+	Open     int `json:"open"` // now, whenever they were used
+	Sessions int `json:"sessions"`
+	Runs     int `json:"runs"`
+	Denials  int `json:"denials"`
+	Faults   int `json:"faults"` // sessions that crashed or are damaged, of any time
+}
+
+// Summary is a session in a list.
+type Summary struct {
+	provenance.Session
+	Skills  []string `json:"skills"`
+	Verdict *Verdict `json:"verify,omitempty"` // absent until it was asked for
+}
+
+// lists keeps the list of sessions for a moment, and the skills of sessions as long as their heads stay.
+type lists struct {
+	mu     sync.Mutex // held while a list is read, so that several viewers cost as much as one
+	at     time.Time
+	all    []provenance.Session
+	recent map[string]bool // sessions written in the last 24 hours
+	skills map[string]loaded
+}
+
+type loaded struct {
+	head  string
+	names []string
+}
+
+// list returns all sessions, newest first, and which of them were used in the last day.
+//
+// Errors: the error of listing.
+func (p *Page) list(ctx context.Context) ([]provenance.Session, map[string]bool, error) {
+	l := &p.lists
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := p.Now()
+	if l.all != nil && now.Sub(l.at) < freshList && !now.Before(l.at) {
+		return l.all, l.recent, nil
+	}
+	all, err := provenance.ListSessions(ctx, p.Records)
+	if err != nil {
+		return nil, nil, err
+	}
+	recent := map[string]bool{}
+	for s, err := range p.Records.Sessions(ctx, now.Add(-day)) {
+		if err != nil && s.ID == "" {
+			return nil, nil, err
+		}
+		recent[s.ID] = true
+	}
+	if all == nil {
+		all = []provenance.Session{}
+	}
+	l.at, l.all, l.recent = now, all, recent
+	return all, recent, nil
+}
+
+// withSkills adds to sessions the skills they loaded.
+func (p *Page) withSkills(ctx context.Context, list []provenance.Session) []Summary {
+	l := &p.lists
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.skills) > 50_000 || l.skills == nil {
+		l.skills = map[string]loaded{}
+	}
+	rows := make([]Summary, len(list))
+	for i, s := range list {
+		known, ok := l.skills[s.ID]
+		if !ok || known.head != s.Head.Hash {
+			row := report.SessionRows(ctx, p.Records, list[i:i+1])[0]
+			known = loaded{s.Head.Hash, append([]string{}, row.Skills...)}
+			l.skills[s.ID] = known
+		}
+		rows[i] = Summary{Session: s, Skills: known.names, Verdict: p.verdicts.known(s.ID)}
+	}
+	return rows
+}
+
+// sessions returns the sessions that a request asks for.
+func (p *Page) sessions(r *http.Request) (any, error) {
+	all, recent, err := p.list(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := &Sessions{Sessions: []Summary{}, Place: p.Place,
+		States: []string{"open", "ended", "crashed", "damaged"}}
+	for _, s := range all {
+		switch s.State {
+		case provenance.StateOpen:
+			out.Counts.Open++
+		case provenance.StateCrashed, provenance.StateDamaged:
+			out.Counts.Faults++
+		}
+		if recent[s.ID] {
+			out.Counts.Sessions++
+			out.Counts.Runs += s.Counts.Runs
+			out.Counts.Denials += s.Counts.Denials
+		}
+	}
+	q := r.URL.Query()
+	has := func(text, part string) bool {
+		return part == "" || strings.Contains(strings.ToLower(text), strings.ToLower(part))
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(s provenance.Session) bool {
+		return !has(s.Principal, q.Get("principal")) || !has(s.Client, q.Get("client")) ||
+			q.Get("state") != "" && string(s.State) != q.Get("state") ||
+			q.Get("denied") != "" && s.Counts.Denials == 0
+	})
+	var rows []Summary
+	if skill := q.Get("skill"); skill != "" {
+		rows = slices.DeleteFunc(p.withSkills(r.Context(), chosen), func(s Summary) bool {
+			return !slices.ContainsFunc(s.Skills, func(name string) bool { return has(name, skill) })
+		})
+		out.Matching = len(rows)
+	} else {
+		out.Matching = len(chosen)
+	}
+	from, _ := strconv.Atoi(q.Get("from"))
+	out.From = min(max(from, 0), out.Matching)
+	end := min(out.From+pageOfSessions, out.Matching)
+	if rows == nil {
+		rows = p.withSkills(r.Context(), chosen[out.From:end])
+	} else {
+		rows = rows[out.From:end]
+	}
+	out.Sessions = append(out.Sessions, rows...)
+	if out.From > 0 {
+		out.Later = with(q, "from", strconv.Itoa(max(0, out.From-pageOfSessions)))
+	}
+	if end < out.Matching {
+		out.Earlier = with(q, "from", strconv.Itoa(end))
+	}
+	return out, nil
+}
+
+// with returns a query with one value changed.
+func with(q url.Values, key, value string) string {
+	next := url.Values{}
+	for k, v := range q {
+		if k != key {
+			next[k] = v
+		}
+	}
+	next.Set(key, value)
+	return "?" + next.Encode()
+}
+
+// find returns one session.
+//
+// Errors: missing.
+func (p *Page) find(ctx context.Context, id string) (*provenance.Session, error) {
+	all, _, err := p.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(s provenance.Session) bool { return s.ID == id })
+	if i < 0 {
+		return nil, missing("there is no session of this id; `skillsd session list` names those there are")
+	}
+	return &all[i], nil
+}
+
+// related returns the sessions that name another one as their parent, oldest first.
+func related(all []provenance.Session, id string) (ids []string) {
+	for _, s := range slices.Backward(all) {
+		if s.Parent == id {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,297 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// Block is one call in a timeline: all events about it, from the request to its outcome.
+type Block struct {
+	Kind    string `json:"kind"`    // run, load, read, refusal, session or other
+	Outcome string `json:"outcome"` // in words
+	Class   string `json:"-"`       // of the outcome: good, bad, ask or plain
+
+	Skill string `json:"skill,omitempty"`
+	Path  string `json:"path,omitempty"`
+	Steps []Step `json:"steps"` // its events, in order
+
+	Args       []string      `json:"args,omitempty"`
+	CWD        string        `json:"cwd,omitempty"`
+	StdinBytes int64         `json:"stdinBytes,omitempty"`
+	Target     string        `json:"target,omitempty"` // sandbox or host
+	Script     digest.Digest `json:"script,omitempty"` // of its bytes
+	Backend    string        `json:"backend,omitempty"`
+	Network    string        `json:"network,omitempty"`
+	DurationMS int64         `json:"durationMs,omitempty"`
+	Evidence   string        `json:"evidence,omitempty"` // that a user wants it
+	Answer     string        `json:"answer,omitempty"`   // of the user
+
+	Code     string   `json:"code,omitempty"` // of a refusal or an error
+	Detail   string   `json:"detail,omitempty"`
+	Remedy   string   `json:"remedy,omitempty"`   // that the model was given
+	Operator string   `json:"operator,omitempty"` // how the operator can change it
+	Note     string   `json:"note,omitempty"`
+	Outputs  []Output `json:"outputs,omitempty"`
+
+	want   string // the tree that a question was about
+	joined bool   // its events are in another block
+}
+
+// Step is one event of a block.
+type Step struct {
+	Seq  uint64    `json:"seq"`
+	Time time.Time `json:"time"`
+	What string    `json:"what"` // in words
+	Kind string    `json:"kind"`
+}
+
+// Output is a file that a run left.
+type Output struct {
+	Name     string `json:"name"` // of the file
+	Label    string `json:"label"`
+	Bytes    int64  `json:"bytes"`
+	Withheld bool   `json:"withheld,omitempty"` // from the model
+
+	Text string `json:"-"` // its beginning
+	More int64  `json:"-"`
+	Gone bool   `json:"-"`
+}
+
+// First returns the number of the first event.
+func (b Block) First() uint64 { return b.Steps[0].Seq }
+
+// Start returns when the first event was.
+func (b Block) Start() time.Time { return b.Steps[0].Time }
+
+// Waited returns how long it took from the first event to the last, in milliseconds.
+func (b Block) Waited() int64 {
+	return b.Steps[len(b.Steps)-1].Time.Sub(b.Steps[0].Time).Milliseconds()
+}
+
+// Bar returns the length of the bar of a duration, of 100: a millisecond is near 0, ten minutes are all.
+func (b Block) Bar() int {
+	length := 0
+	for ms := max(b.DurationMS, b.Waited()); ms > 0; ms = ms * 10 / 14 {
+		length += 3
+	}
+	return min(length, 100)
+}
+
+// timeline is a record grouped by call.
+type timeline struct {
+	blocks    []*Block
+	snapshots []Step // events that only say which files describe the moment
+	info      provenance.SessionInfo
+	head      provenance.Head
+	fault     string // why the record could not be read to its end
+}
+
+// group folds events into a timeline. A record that cannot be read to its end gives what comes before.
+func group(events iter.Seq2[*provenance.Event, error]) *timeline {
+	t := &timeline{}
+	byOutput, asked := map[string]*Block{}, []*Block{}
+	for e, err := range events {
+		if err != nil {
+			t.fault = err.Error()
+			break
+		}
+		t.head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
+		step := Step{Seq: e.Seq, Time: e.Time, What: label(e), Kind: string(e.Kind)}
+		if e.Kind == provenance.KindRegistrySnapshot {
+			step.What = e.Detail
+			t.snapshots = append(t.snapshots, step)
+			continue
+		}
+		if info, err := e.SessionInfo(); err == nil && info != nil && e.Seq == 1 {
+			t.info = *info
+		}
+		output := outputOf(e)
+		b := byOutput[output]
+		if b == nil {
+			b = &Block{Skill: e.Skill, Path: e.Path}
+			t.blocks = append(t.blocks, b)
+			if output != "" {
+				byOutput[output] = b
+			}
+		}
+		if e.Kind == provenance.KindApprovalAnswered {
+			open := slices.DeleteFunc(slices.Clone(asked), func(q *Block) bool {
+				return q == b || q.Skill != e.Skill || q.Path != e.Path || q.want != e.Want
+			})
+			switch len(open) {
+			case 0:
+			case 1:
+				// The client called again with the answer: both calls are one to a reader.
+				question := open[0]
+				question.Steps, b.joined = append(question.Steps, b.Steps...), true
+				b, byOutput[output] = question, question
+			default:
+				b.Note = "answers one of the questions"
+				for _, q := range open {
+					b.Note += fmt.Sprintf(" #%d", q.First())
+				}
+				b.Note += ", which are about the same script"
+			}
+			asked = slices.DeleteFunc(asked, func(q *Block) bool { return q == b })
+		}
+		b.Steps = append(b.Steps, step)
+		b.add(e)
+		if e.Kind == provenance.KindApprovalAsked {
+			asked = append(asked, b)
+		}
+	}
+	t.blocks = slices.DeleteFunc(t.blocks, func(b *Block) bool { return b.joined })
+	return t
+}
+
+// outputOf returns the output id that an event is about, empty for none.
+func outputOf(e *provenance.Event) string {
+	var row struct {
+		OutputID string `json:"outputId"`
+	}
+	switch e.Kind {
+	case provenance.KindScriptRequested, provenance.KindScriptExecuted, provenance.KindApprovalAsked,
+		provenance.KindApprovalAnswered:
+		_ = json.Unmarshal(e.Row, &row) // without one the event is a block of its own
+		return row.OutputID
+	case provenance.KindPolicyDenied:
+		if d := decisionOf(e); d.Skillsd != nil {
+			return d.Skillsd.OutputID
+		}
+	}
+	return ""
+}
+
+func decisionOf(e *provenance.Event) (d cfharness.PolicyDecision) {
+	if len(e.Decision) == 0 || json.Unmarshal(e.Decision, &d) != nil {
+		return cfharness.PolicyDecision{}
+	}
+	return d
+}
+
+// label says in words what an event is.
+func label(e *provenance.Event) string {
+	words := map[provenance.Kind]string{
+		provenance.KindSessionStarted: "started", provenance.KindSessionResumed: "resumed",
+		provenance.KindSessionEnded: "ended", provenance.KindSkillActivated: "loaded",
+		provenance.KindResourceRead: "read", provenance.KindScriptRequested: "requested",
+		provenance.KindScriptExecuted: "ran", provenance.KindPolicyWarned: "warned",
+		provenance.KindPolicyDenied: "refused", provenance.KindApprovalAsked: "user asked",
+		provenance.KindApprovalAnswered: "user answered", provenance.KindDriftDetected: "file changed",
+		provenance.KindOutputsRemoved: "outputs removed",
+	}
+	if word, ok := words[e.Kind]; ok {
+		return word
+	}
+	return string(e.Kind)
+}
+
+// add folds what an event says into its block.
+func (b *Block) add(e *provenance.Event) {
+	switch e.Kind {
+	case provenance.KindScriptRequested:
+		b.is("run", "no outcome yet", "ask")
+	case provenance.KindApprovalAsked:
+		b.is("run", "waits for the user", "ask")
+		b.want = e.Want
+		var row cfharness.ScriptRequest
+		if json.Unmarshal(e.Row, &row) == nil {
+			b.Args, b.CWD, b.Target, b.Script = row.Args, row.CWD, row.Target, row.Digest
+			if row.Stdin != nil {
+				b.StdinBytes = row.Stdin.Bytes
+			}
+		}
+	case provenance.KindApprovalAnswered:
+		b.is("run", "answered: "+e.Detail, "ask")
+		b.Answer = e.Detail
+	case provenance.KindScriptExecuted:
+		b.ran(e)
+	case provenance.KindPolicyDenied:
+		b.refused(e)
+	case provenance.KindSkillActivated:
+		b.is("load", cfharness.Summary(e), "good")
+		if e.ErrorCode() != "" {
+			b.Class, b.Code = "bad", e.ErrorCode()
+		}
+	case provenance.KindResourceRead:
+		b.is("read", cfharness.Summary(e), "good")
+		if e.ErrorCode() != "" {
+			b.Class, b.Code = "bad", e.ErrorCode()
+		}
+	case provenance.KindSessionStarted, provenance.KindSessionResumed, provenance.KindSessionEnded:
+		b.is("session", label(e), "plain")
+		b.Detail = e.Detail
+	case provenance.KindDriftDetected, provenance.KindPolicyWarned:
+		b.is("other", label(e), "ask")
+		b.Detail = cfharness.Summary(e)
+	default:
+		b.is("other", label(e), "plain")
+		b.Detail = e.Detail
+	}
+}
+
+func (b *Block) is(kind, outcome, class string) { b.Kind, b.Outcome, b.Class = kind, outcome, class }
+
+func (b *Block) refused(e *provenance.Event) {
+	if b.Kind == "" {
+		b.Kind = "refusal"
+	}
+	b.Outcome, b.Class = "refused", "bad"
+	var row cfharness.PolicyEvent
+	if json.Unmarshal(e.Row, &row) == nil && row.ObservationDenied != nil {
+		b.Remedy, b.Code, b.Detail = row.ObservationDenied.Remedy, row.ObservationDenied.Code,
+			row.ObservationDenied.Detail
+	}
+	d := decisionOf(e)
+	if b.Detail == "" {
+		b.Detail = e.Detail
+	}
+	if d.Skillsd != nil {
+		b.Operator = d.Skillsd.Operator
+		if d.Skillsd.Code != "" {
+			b.Code = d.Skillsd.Code
+		}
+	}
+}
+
+func (b *Block) ran(e *provenance.Event) {
+	b.is("run", cfharness.Summary(e), "good")
+	var row cfharness.ScriptExecution
+	if json.Unmarshal(e.Row, &row) != nil {
+		return
+	}
+	b.Args, b.CWD, b.Target, b.Script = row.Args, row.CWD, row.ExecutionTarget, row.ObservedDigest
+	if row.ExitCode == nil || *row.ExitCode != 0 {
+		b.Class = "bad"
+	}
+	if row.Error != nil {
+		b.Code, b.Detail = row.Error.Code, row.Error.Message
+	}
+	if d := decisionOf(e); d.Skillsd != nil {
+		b.Evidence = d.Skillsd.Evidence
+	}
+	withheld := map[string]bool{}
+	if x := row.Skillsd; x != nil {
+		b.Backend, b.Network, b.DurationMS = x.Backend, x.Network, x.DurationMS
+		withheld["stdout"], withheld["stderr"] = x.Stdout.Withheld != "", x.Stderr.Withheld != ""
+	}
+	prefix := provenance.OutputName(row.OutputID, "")
+	for _, f := range e.Files {
+		name, ok := strings.CutPrefix(f.Name, provenance.OutputsDir+"/")
+		if !ok {
+			continue
+		}
+		o := Output{Name: name, Label: strings.TrimPrefix(f.Name, prefix), Bytes: f.Size}
+		o.Withheld = withheld[o.Label]
+		b.Outputs = append(b.Outputs, o)
+	}
+}

@@ -1,0 +1,106 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// Verdict says whether a record was as it was written when it was last verified.
+type Verdict struct {
+	State   string   `json:"state"`             // checking, verified or differs
+	Head    uint64   `json:"head"`              // the number of the last event that was verified
+	Problem string   `json:"problem,omitempty"` // the first difference
+	Notes   []string `json:"notes,omitempty"`
+}
+
+// The states of a verdict.
+const (
+	checking = "checking"
+	verified = "verified"
+	differs  = "differs"
+)
+
+// verdicts verifies records in the background, one at a time, and keeps what it found by the head of each.
+type verdicts struct {
+	one  sync.Mutex // held while a record is verified
+	wait sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	found  map[string]Verdict
+	busy   map[string]bool
+	hashes map[string]string // of the head that a verdict is about
+}
+
+const maxVerdicts = 10_000
+
+// known returns the last verdict about a session, nil without one.
+func (v *verdicts) known(id string) *Verdict {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if found, ok := v.found[id]; ok {
+		return &found
+	}
+	return nil
+}
+
+// of returns the verdict about a session, and has its record verified if it changed since.
+func (v *verdicts) of(records provenance.Reader, s *provenance.Session) Verdict {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.found == nil || len(v.found) > maxVerdicts {
+		v.found, v.hashes = map[string]Verdict{}, map[string]string{}
+	}
+	if v.busy == nil {
+		v.busy = map[string]bool{}
+	}
+	found, ok := v.found[s.ID]
+	if !ok {
+		found = Verdict{State: checking}
+	}
+	if ok && v.hashes[s.ID] == s.Head.Hash || v.busy[s.ID] || v.closed {
+		return found
+	}
+	v.busy[s.ID] = true
+	v.wait.Go(func() { v.verify(records, s.ID, s.Head) })
+	return found
+}
+
+func (v *verdicts) verify(records provenance.Reader, id string, head provenance.Head) {
+	v.one.Lock()
+	defer v.one.Unlock()
+	v.mu.Lock()
+	closed := v.closed
+	v.mu.Unlock()
+	if closed {
+		return
+	}
+	// It serves later requests as well, so it does not end with the one that asked first.
+	found, err := records.Verify(context.Background(), id)
+	verdict := Verdict{State: differs, Head: head.Seq}
+	switch wrong, _ := errors.AsType[*provenance.VerifyError](err); {
+	case wrong != nil:
+		verdict.Problem = wrong.Error()
+	case err != nil:
+		verdict.Problem = "it cannot be verified: " + err.Error()
+	default:
+		verdict.State, verdict.Head = verified, found.Session.Head.Seq
+		verdict.Notes, head = report.VerifyNotes(found), found.Session.Head
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.found[id], v.hashes[id] = verdict, head.Hash
+	delete(v.busy, id)
+}
+
+// close waits for the verification under way and begins no other.
+func (v *verdicts) close() {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	v.wait.Wait()
+}

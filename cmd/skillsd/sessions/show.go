@@ -1,0 +1,213 @@
+// Package sessions does what the commands of `skillsd session` do with records once they are open: shows a
+// session, replays it, and verifies it.
+package sessions
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Show prints a session, or a part of it.
+//
+// Concurrency: one call at a time.
+type Show struct {
+	Output string // the output or handle whose kept streams are printed; empty for events
+	Since  string // the events from here on: a number, an age or a time; empty for all
+	Follow bool   // until the session ends
+	JSON   bool
+
+	To      io.Writer
+	Columns int    // of a terminal; 0 for no limit
+	Agent   string // the variable by which this is an agent's shell, to which withheld output is not printed
+}
+
+// Run prints the session.
+//
+// Errors: *exit.Error for what the caller asked for, that of reading, or that of writing.
+func (o *Show) Run(ctx context.Context, records provenance.Reader, id string) error {
+	if o.Output != "" {
+		return o.printOutput(ctx, records, id)
+	}
+	query, from, err := o.since(time.Now())
+	if err != nil {
+		return err
+	}
+	query.Session = id
+	out, events := o.To, records.Events(ctx, query)
+	if o.Follow {
+		events = records.Follow(ctx, query)
+	}
+	events = report.EventsFrom(events, from)
+	children, err := report.Children(ctx, records, id)
+	if err != nil {
+		return err
+	}
+	if !o.JSON {
+		return report.WriteTimeline(out, id, events, children, o.Columns)
+	}
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		line, err := provenance.EncodeLine(e)
+		if err == nil && len(children) > 0 {
+			line, err = withChildren(line, children)
+			children = nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(report.QuietJSON(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// since returns what --since selects: events from a number on, or from a time on.
+func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err error) {
+	if o.Since == "" {
+		return q, from, nil
+	}
+	if q.From, err = strconv.ParseUint(o.Since, 10, 64); err == nil {
+		return q, from, nil
+	}
+	if age, err := config.ParseAge(o.Since); err == nil {
+		return q, now.Add(-age), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime,
+		"2006-01-02 15:04", time.DateOnly} {
+		if from, err = time.ParseInLocation(layout, o.Since, time.Local); err == nil {
+			return q, from, nil
+		}
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		if at, err := time.Parse(layout, o.Since); err == nil {
+			return q, time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(),
+				at.Nanosecond(), time.Local), nil
+		}
+	}
+	return q, from, exit.Usagef("give the number of an event, an age such as 10m, or a time such "+
+		"as 15:04 or "+
+		"2006-01-02T15:04:05Z", "--since %q is neither a number, an age nor a time", o.Since)
+}
+
+// withChildren returns the line of an event with the ids of children as its last member.
+func withChildren(line []byte, children []string) ([]byte, error) {
+	ids, err := provenance.Encode(children)
+	return fmt.Appendf(bytes.TrimSuffix(line, []byte("}\n")), ",\"children\":%s}\n", ids), err
+}
+
+// printOutput prints kept streams: of a handle one, of an output id both.
+func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id string) error {
+	output, streams := o.Output, []string{"stdout", "stderr"}
+	for _, stream := range streams {
+		if name, ok := strings.CutSuffix(output, ":"+stream); ok {
+			output, streams = name, []string{stream}
+			break
+		}
+	}
+	if strings.Count(output, ":") == 1 {
+		output = id + ":" + output
+	}
+	found := false
+	for _, stream := range streams {
+		file, err := records.Stored(ctx, id, provenance.OutputName(output, stream))
+		switch {
+		case errors.Is(err, provenance.ErrInvalid):
+			return exit.Usagef("use an output id from `skillsd session show "+id+"`",
+				"%q is not an output id", o.Output)
+		case errors.Is(err, provenance.ErrNotFound):
+			continue
+		case err != nil:
+			return err
+		}
+		found = true
+		if o.Agent != "" {
+			withheld, err := report.Withheld(ctx, records, id, output, stream)
+			if err == nil && withheld {
+				err = exit.Errorf(exit.Failure, "ask the user to read it in a terminal of their own",
+					"%s was withheld from the model, so it is not printed in an agent's shell, as %s "+
+						"says this is",
+					stream, o.Agent)
+			}
+			if err != nil {
+				return errors.Join(err, file.Close())
+			}
+		}
+		err = report.CopyOutput(o.To, file, report.IsTerminal(o.To))
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return exit.Errorf(exit.Failure, "`skillsd session show "+id+"` names its outputs",
+			"session %s keeps no output %q", id, o.Output)
+	}
+	return nil
+}
+
+// Replay prints in order what the model was shown. The state directory has the trees of stored skills; an
+// empty one has none.
+//
+// Errors: one with exit.Problems if a text can no longer be found, that of reading, or that of writing.
+func Replay(
+	ctx context.Context, to io.Writer, records provenance.Reader, id, state string, asJSON bool,
+) error {
+	var stored *store.Store
+	// Opening a store creates it, which reading a session must not.
+	if _, err := os.Stat(filepath.Join(state, "trees")); state != "" && err == nil {
+		if stored, err = store.Open(state); err == nil {
+			defer stored.Close()
+		}
+	}
+	tree := func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
+		if stored == nil {
+			return nil, provenance.ErrNotFound
+		}
+		tree, err := stored.Tree(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		return tree.ReadFile, nil
+	}
+	out := bufio.NewWriter(to)
+	missing := 0
+	for shown, err := range report.Replay(ctx, records, id, tree) {
+		if err != nil {
+			return errors.Join(out.Flush(), err)
+		}
+		if shown.Missing != "" {
+			missing++
+		}
+		write := shown.WriteText
+		if asJSON {
+			write = shown.WriteJSON
+		}
+		if err := write(out); err != nil {
+			return err
+		}
+	}
+	if err := out.Flush(); err != nil || missing == 0 {
+		return err
+	}
+	return exit.Errorf(exit.Problems, "`skillsd session verify` says what differs from the record",
+		"%d of the texts shown can no longer be found by their digest", missing)
+}

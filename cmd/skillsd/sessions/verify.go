@@ -1,0 +1,154 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Verdict is what session verify --json prints.
+type Verdict struct {
+	ID       string   `json:"id"`
+	OK       bool     `json:"ok"`
+	Problem  *Problem `json:"problem,omitempty"` // the first difference
+	Events   int      `json:"events"`            // 0 with a problem, as are the counts below
+	Files    int      `json:"files"`
+	SignedBy string   `json:"signedBy,omitempty"` // the name of the key given that signed it
+	Notes    []string `json:"notes"`              // what is worth knowing without being a difference
+
+	// RegisterHead identifies the register of sessions up to its last line, as --head takes it; empty if it
+	// has no lines.
+	RegisterHead string `json:"registerHead,omitempty"`
+}
+
+// Problem is where a record differs from what it says of itself.
+type Problem struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	What string `json:"what"`
+}
+
+// ReadKeys reads the files of public keys.
+func ReadKeys(names []string) (keys []note.Verifier, err error) {
+	for _, name := range names {
+		text, err := fsys.ReadFile(name, serve.MaxKeyFile, nil)
+		if err != nil {
+			return nil, err
+		}
+		key, err := note.NewVerifier(strings.TrimSpace(string(text)))
+		if err != nil {
+			return nil, exit.Usagef("give the .pub file that `skillsd session keygen` wrote",
+				"%s does not contain a public key", name)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// Verify prints whether records are as they were written.
+type Verify struct {
+	Head string // that the register of sessions had; empty for any
+	All  bool   // each session; otherwise a fault of the register is the session's
+	JSON bool
+
+	To, Notes io.Writer
+}
+
+// Run prints a verdict about each session, and about the register.
+//
+// Errors: one with exit.Problems if something differs, that of reading, or that of writing.
+func (o *Verify) Run(
+	ctx context.Context, records provenance.Reader, ids []string, keys []note.Verifier,
+) error {
+	register, err := records.Register(ctx, keys...)
+	if err == nil && o.Head != "" {
+		if err = register.CheckHead(o.Head); errors.Is(err, provenance.ErrInvalid) {
+			return exit.Usagef("give N:HASH, as `skillsd session verify --all` printed it", "--head: %w", err)
+		}
+	}
+	wrong, _ := errors.AsType[*provenance.VerifyError](err)
+	switch {
+	case err != nil && wrong == nil:
+		return err
+	case register == nil:
+		register = &provenance.Register{}
+	}
+	var found error
+	verdicts := make([]Verdict, len(ids))
+	for i, id := range ids {
+		v := &verdicts[i]
+		*v = Verdict{ID: id, Notes: []string{}, RegisterHead: register.Head()}
+		line, err := v.verify(ctx, records, register, keys)
+		problem, _ := errors.AsType[*provenance.VerifyError](err)
+		if err != nil && problem == nil {
+			return err
+		}
+		if problem == nil && (id == provenance.RegisterFile || !o.All) {
+			problem = wrong
+		}
+		if v.OK = problem == nil; !v.OK {
+			*v = Verdict{ID: id, Notes: []string{}, RegisterHead: v.RegisterHead,
+				Problem: &Problem{problem.File, problem.Line, problem.What}}
+			line = problem.Error()
+			if found = (&exit.Error{Code: exit.Problems}); o.All {
+				line = id + ": " + line
+			}
+		}
+		if o.JSON {
+			continue
+		}
+		if _, err := fmt.Fprintln(o.To, report.Printable(line)); err != nil {
+			return err
+		}
+		for _, text := range v.Notes {
+			fmt.Fprintln(o.Notes, "note: "+report.Printable(text))
+		}
+	}
+	switch {
+	case o.JSON && o.All:
+		err = report.WriteJSON(o.To, verdicts)
+	case o.JSON:
+		err = report.WriteJSON(o.To, verdicts[0])
+	}
+	return errors.Join(err, found)
+}
+
+// verify verifies one session, or the register, and returns a line that says what was verified.
+//
+// Errors: *provenance.VerifyError, or the error of reading.
+func (v *Verdict) verify(
+	ctx context.Context, records provenance.Reader, register *provenance.Register, keys []note.Verifier,
+) (line string, err error) {
+	if v.ID == provenance.RegisterFile {
+		if register.Lines == 0 {
+			return "ok " + v.ID + ": no sessions are signed here", nil
+		}
+		return fmt.Sprintf("ok %s: %d lines, head %s", v.ID, register.Lines, v.RegisterHead), nil
+	}
+	found, err := records.Verify(ctx, v.ID, keys...)
+	if is := register.Sessions[v.ID]; errors.Is(err, provenance.ErrNotFound) && is != nil {
+		return "", &provenance.VerifyError{File: provenance.RegisterFile, Line: is.Line,
+			What: fmt.Sprintf("session %s is missing: it had %d events, and session gc did not delete it",
+				v.ID, is.Events)}
+	}
+	if err != nil {
+		return "", err
+	}
+	v.Events, v.Files, v.SignedBy, v.Notes = found.Events, found.Files, found.SignedBy,
+		report.VerifyNotes(found)
+	line = fmt.Sprintf("ok %s: %d events, %d files", v.ID, found.Events, found.Files)
+	if found.SignedBy != "" {
+		line += ", signed by " + found.SignedBy
+	}
+	return line, nil
+}
