@@ -45,8 +45,10 @@ var importRules = map[string][]string{
 	// Another program makes the sandbox, with native's helper in it and its supervision around it.
 	"sandbox/bwrap":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
 	"sandbox/runsc":  {"sandbox", "sandbox/native", "sandbox/native/pidone"},
-	"sandbox/egress": {"sandbox"},
-	"sandbox/host":   {"sandbox"},
+	"sandbox/egress": {"sandbox", "sandbox/egress/address"},
+	// Who fetches from hosts that strangers name follows the rules of the proxy.
+	"sandbox/egress/address": {},
+	"sandbox/host":           {"sandbox"},
 	// Packages are foreign archives, read under the rules of skills/source.
 	"sandbox/environment": {"skills/source", "skills/store"},
 	// Making one resolves in a sandbox, and fetches through its proxy.
@@ -66,14 +68,19 @@ var importRules = map[string][]string{
 	"skills/store":          {},
 	fsysPath:                {},
 	patternPath:             {},
-	"skills":                {"skills/frontmatter", "skills/script", "skills/signal", "skills/store", fsysPath},
-	"skills/policy":         {"skills"},
-	"skills/search":         {"skills"},
-	"skills/catalog":        {"skills"},
-	"skills/catalog/uses":   {},
-	"skills/watch":          {"skills"},
-	"skills/source":         {"skills", "skills/store"},
-	"skills/install":        {"skills", "skills/store", "skills/source"},
+	"skills/packed":         {},
+	"skills": {"skills/frontmatter", "skills/packed", "skills/script", "skills/signal", "skills/store",
+		fsysPath},
+	"skills/policy":           {"skills"},
+	"skills/search":           {"skills"},
+	"skills/catalog":          {"skills"},
+	"skills/catalog/uses":     {},
+	"skills/watch":            {"skills"},
+	"skills/source":           {"skills", "skills/store"},
+	"skills/source/web":       {"sandbox/egress/address"},
+	"skills/source/discovery": {"skills"},
+	"skills/install": {"skills", "skills/store", "skills/source",
+		"skills/source/discovery", "skills/source/web"},
 
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
@@ -103,16 +110,22 @@ var importRules = map[string][]string{
 	"cmd/skillsd/environments": {"skills", "skills/script/imports", "mcpserver/session/packages", "cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "sandbox", "sandbox/detect",
 		"sandbox/environment", "sandbox/environment/making", "sandbox/environment/rootfs", "sandbox/native", "skills/policy", "skills/script", "skills/store"},
 	"cmd/skillsd/exporters": {},
+	"cmd/skillsd/owners":    {"skills"},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},
 	"cmd/skillsd/doctor":    {"*"},
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "skills", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
+	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
+		"provenance", "skills/store"},
+	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/sessions", "provenance",
+		"provenance/cfharness"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                 {"*"},
 	"e2e/cfharness":       {},
 	"e2e/conformance":     {"*"},
 	"e2e/demo":            {"*"},
+	"e2e/floor":           {},
 	"e2e/screens":         {},
 }
 
@@ -163,7 +176,7 @@ func TestInits(t *testing.T) {
 }
 
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
-var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo"}
+var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo", "e2e/floor"}
 
 // farFrom lists what a package may not even reach through others.
 var farFrom = map[string][]string{

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -515,6 +517,8 @@ func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 	}
 }
 
+var bursts = flag.Int("bursts", 0, "how many bursts of 1,000 clients TestHTTPBurstOfSessions makes under each limit; 0 makes two small ones")
+
 // Under a low limit of descriptors, a burst of new sessions is answered: each call succeeds, or is answered
 // that the server is busy and when to call again. There are never more records open than the limit has room for,
 // those of sessions that are ending too.
@@ -522,60 +526,85 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
-	const clients, files = 250, 512
+	if *bursts == 0 {
+		burstsOfSessions(t, 512, 250, 2)
+		return
+	}
+	for _, files := range []int{512, 1024, 4096, 20_000} {
+		t.Run(strconv.Itoa(files), func(t *testing.T) { burstsOfSessions(t, files, 1000, *bursts) })
+	}
+}
+
+func burstsOfSessions(t *testing.T, files, clients, bursts int) {
 	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", stateDir(t), "--log-format", "json",
 		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
 		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
 	s := &site{process: p, client: &http.Client{Timeout: patience}}
 	s.url = "http://" + s.addr() + "/mcp"
-	served, most := 0, mostRecords(t, p.cmd.Process.Pid)
-	for range 2 {
-		answers := make(chan string, clients)
+	most := mostRecords(t, p.cmd.Process.Pid)
+	for burst := range bursts {
+		answers := make(chan map[string]int, clients)
 		for client := range clients {
-			go func() {
-				body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"demo"},` +
-					`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"},` +
-					`"io.modelcontextprotocol/clientCapabilities":{}}}}`
-				response, err := (&caller{site: s, token: fmt.Sprintf("p%d-token", client%4)}).do(context.Background(), "POST", body, "Mcp-Protocol-Version", "2026-07-28",
-					"Mcp-Method", "tools/call", "Mcp-Name", "load_skill")
-				if err != nil {
-					answers <- err.Error()
-					return
-				}
-				defer response.Body.Close()
-				data, err := io.ReadAll(response.Body)
-				switch {
-				case err != nil:
-					answers <- err.Error()
-				case response.StatusCode == 503 && response.Header.Get("Retry-After") != "", bytes.Contains(data, []byte("server_busy")):
-					answers <- "busy"
-				case response.StatusCode == 200 && bytes.Contains(data, []byte("Activation: ")):
-					answers <- "served"
-				default:
-					answers <- response.Status + " " + string(data)
-				}
-			}()
+			go func() { answers <- (&caller{site: s, token: fmt.Sprintf("p%d-token", client%4)}).visit() }()
 		}
+		all := map[string]int{}
 		for range clients {
-			switch a := <-answers; a {
-			case "busy":
-			case "served":
-				served++
-			default:
-				t.Errorf("answer = %.600s", a)
+			for answer, n := range <-answers {
+				all[answer] += n
 			}
 		}
+		t.Logf("burst %d: %d calls were served, %d were answered that the server is busy", burst+1, all["served"], all["busy"])
+		if all["served"] == 0 {
+			t.Error("no call was served")
+		}
+		delete(all, "served")
+		delete(all, "busy")
+		for answer, n := range all {
+			t.Errorf("%d answers = %.600s", n, answer)
+		}
 	}
-	t.Logf("%d of %d calls were served, %d records were open at most", served, 2*clients, most())
-	if served == 0 {
-		t.Error("no call was served")
-	}
-	if n := most(); n > files/8 {
-		t.Errorf("%d records were open at once, at most %d may be under a limit of %d descriptors", n, files/8, files)
+	if n, room := most(), max(files/8, 1); n > room {
+		t.Errorf("%d records were open at once, at most %d may be under a limit of %d descriptors", n, room, files)
 	}
 	if log := p.stderr.String(); strings.Contains(log, "too many open files") {
 		t.Errorf("the server ran out of descriptors:\n%.2000s", log)
 	}
+}
+
+var busyFor = regexp.MustCompile(`server_busy.*call again in \d+ second`)
+
+// visit is a new session with one load and three reads, until it is answered that the server is busy. It returns
+// how many calls were served and busy, and what else was answered.
+func (c *caller) visit() map[string]int {
+	answers, calls := map[string]int{}, []string{"load_skill", "read_skill_resource", "read_skill_resource", "read_skill_resource"}
+	args := `{"name":"demo"}`
+	for _, tool := range calls {
+		body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}}}`, tool, args, modernMeta)
+		response, err := c.do(context.Background(), "POST", body, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
+		var data []byte
+		if err == nil {
+			data, err = io.ReadAll(response.Body)
+			_ = response.Body.Close()
+		}
+		_, after, loaded := strings.Cut(string(data), "Activation: ")
+		switch {
+		case err != nil:
+			answers[err.Error()]++
+			return answers
+		case response.StatusCode == 503 && response.Header.Get("Retry-After") != "", busyFor.Match(data):
+			answers["busy"]++
+			return answers
+		case response.StatusCode != 200 || tool == "load_skill" && !loaded || bytes.Contains(data, []byte(`"isError":true`)):
+			answers[response.Status+" "+string(data)]++
+			return answers
+		}
+		answers["served"]++
+		if loaded {
+			handle, _, _ := strings.Cut(after, " ")
+			args = fmt.Sprintf(`{"skill":"demo","path":"SKILL.md","activation":%q}`, handle)
+		}
+	}
+	return answers
 }
 
 // mostRecords looks at what a process has open until most is called, which returns how many records there were at

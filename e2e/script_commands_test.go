@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -22,6 +24,7 @@ import (
 //	fits COLUMNS FILE [PATTERN]   no line of FILE is wider, except those that match PATTERN
 //	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
 //	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
+//	web DIR                       serves DIR over http, and sets WEB to its URL
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and writes into FILE what the terminal received
 //	typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]
@@ -31,9 +34,18 @@ import (
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"index": scriptIndex, "rootfs": scriptRootfs,
+		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb,
 		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
+}
+
+func scriptWeb(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: web DIR")
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
+	ts.Setenv("WEB", server.URL)
+	ts.Defer(server.Close)
 }
 
 func scriptExits(ts *testscript.TestScript, neg bool, args []string) {

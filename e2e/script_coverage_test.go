@@ -66,7 +66,7 @@ type commandHelp struct {
 var (
 	helpCommands = regexp.MustCompile(`(?m)^Commands:\n((?:  .*\n)+)`)
 	helpCommand  = regexp.MustCompile(`(?m)^  (\S+)`)
-	helpFlag     = regexp.MustCompile(`(?m)^ {2,6}(?:-\w, )?--([a-z-]+)`)
+	helpFlag     = regexp.MustCompile(`(?m)^ {2,6}(?:-\w, )?--([a-z0-9-]+)`)
 )
 
 // helpTree asks skillsd for its commands, by their names, and the flags of each.

@@ -1,0 +1,526 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/storetest"
+)
+
+var goalSkills = flag.Int("goal-skills", 0, "how many skills BenchmarkGoals also lists, such as 92558; 0 leaves it out")
+
+// BenchmarkGoals prints a table of what users wait for and what a server holds, each row with the least that
+// the machine can do for it and with what it should be. Contenders of a row take turns, so that what else the
+// machine does falls on all of them alike.
+//
+// The floor of servers is the command e2e/floor, that of runs is plain bubblewrap, that of durable denials is
+// how often this disk syncs a file.
+func BenchmarkGoals(b *testing.B) {
+	g := &goals{B: b, floor: filepath.Join(b.TempDir(), "floor"), trees: map[int]string{}}
+	build := exec.Command("go", "build", "-o", g.floor, "./floor")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	g.table = tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for b.Loop() {
+		g.row("WHAT", "FLOOR", "HERE", "RATIO", "GOAL")
+		g.starts()
+		g.runs()
+		g.loads()
+		g.http()
+		g.memory()
+		g.lists()
+		g.extension()
+		g.denials()
+	}
+	if err := g.table.Flush(); err != nil {
+		b.Error(err)
+	}
+}
+
+type goals struct {
+	*testing.B
+	floor string
+	trees map[int]string // by the number of skills
+	table *tabwriter.Writer
+}
+
+func (g *goals) row(what, floor, here, ratio, goal string) {
+	fmt.Fprintf(g.table, "%s\t%s\t%s\t%s\t%s\n", what, floor, here, ratio, goal)
+}
+
+// compare is the row of two medians.
+func (g *goals) compare(what string, floor, here []time.Duration, goal string) {
+	f, h := median(floor), median(here)
+	g.row(what, f.String(), h.String(), fmt.Sprintf("%.2f", float64(h)/float64(f)), goal)
+}
+
+func median(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)/2].Round(time.Microsecond)
+}
+
+// tree returns a directory of that many skills of four files.
+func (g *goals) tree(n int) string {
+	if g.trees[n] != "" {
+		return g.trees[n]
+	}
+	root := g.TempDir()
+	for i := range n {
+		name := fmt.Sprintf("skill-%05d", i)
+		for file, text := range map[string]string{
+			"SKILL.md": "---\nname: " + name + "\ndescription: One of many skills, with some words on when it is of use.\n---\n" +
+				strings.Repeat("Do this first, then that, and look at what came of it.\n", 70),
+			"references/guide.md": "A guide of " + name + ".\n", "assets/data.csv": "a,b\n1,2\n", "scripts/run.sh": "#!/bin/sh\n",
+		} {
+			path := filepath.Join(root, name, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				g.Fatal(err)
+			}
+		}
+	}
+	g.trees[n] = root
+	return root
+}
+
+// state returns a new state directory. Stored trees in it are read-only, so it is removed by hand.
+func (g *goals) state() string {
+	dir, err := os.MkdirTemp("", "skillsd-goals-")
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() {
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chmod(path, 0o700) })
+		_ = os.RemoveAll(dir)
+	})
+	return dir
+}
+
+func (g *goals) floorServer(n int, flags ...string) *exec.Cmd {
+	return exec.Command(g.floor, append([]string{"--tree", g.tree(n)}, flags...)...)
+}
+
+func (g *goals) server(n int, state string, flags ...string) *exec.Cmd {
+	return exec.Command(binary, append([]string{"serve", "--state", state, "--log-level", "error", "--skills-root", "builtin=" + g.tree(n)}, flags...)...)
+}
+
+// goalClient is a client on stdio that waits for each answer.
+type goalClient struct {
+	g   *goals
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	id  int
+}
+
+// begin starts a server and has it answer initialize and tools/list, as clients do at once.
+func (g *goals) begin(cmd *exec.Cmd) *goalClient {
+	g.Helper()
+	c := &goalClient{g: g, cmd: cmd}
+	in, err := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(err, errOut); err != nil {
+		g.Fatal(err)
+	}
+	c.in, c.out = in, bufio.NewReaderSize(out, 1<<20)
+	if err := cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`)
+	fmt.Fprintln(c.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	c.ask("tools/list", `{}`)
+	return c
+}
+
+// ask returns how long the answer took.
+func (c *goalClient) ask(method, params string) time.Duration {
+	c.g.Helper()
+	c.id++
+	begin, id := time.Now(), fmt.Appendf(nil, `"id":%d,`, c.id)
+	fmt.Fprintf(c.in, `{"jsonrpc":"2.0",%s"method":%q,"params":%s}`+"\n", id, method, params)
+	for {
+		line, err := c.out.ReadBytes('\n')
+		if err != nil {
+			c.g.Fatalf("%s: %v", method, err)
+		}
+		if !bytes.Contains(line, id) {
+			continue // a notification
+		}
+		took := time.Since(begin)
+		var a answer
+		if err := json.Unmarshal(line, &a); err != nil || a.Error != nil || bytes.Contains(line, []byte(`"isError":true`)) {
+			c.g.Fatalf("%s = %.200s, %v", method, line, err)
+		}
+		return took
+	}
+}
+
+func (c *goalClient) load(i int, force bool) time.Duration {
+	c.g.Helper()
+	return c.ask("tools/call", fmt.Sprintf(`{"name":"load_skill","arguments":{"name":"skill-%05d","force":%v}}`, i, force))
+}
+
+func (c *goalClient) end() {
+	c.in.Close()
+	_ = c.cmd.Wait()
+}
+
+// starts times from exec to the second answer.
+func (g *goals) starts() {
+	for _, size := range []struct {
+		n, turns      int
+		first, second string
+	}{{10, 21, "1.3", "1.3"}, {1_000, 15, "2.5", "1.8"}, {10_000, 7, "4.5", "3"}} {
+		var floor, first, second []time.Duration
+		timed := func(cmd *exec.Cmd) time.Duration {
+			begin := time.Now()
+			c := g.begin(cmd)
+			took := time.Since(begin)
+			c.end()
+			return took
+		}
+		kept := g.state()
+		timed(g.server(size.n, kept))
+		for range size.turns {
+			floor = append(floor, timed(g.floorServer(size.n)))
+			first = append(first, timed(g.server(size.n, g.state())))
+			second = append(second, timed(g.server(size.n, kept)))
+		}
+		what := fmt.Sprintf("start with %d skills", size.n)
+		g.compare(what, slices.Clone(floor), first, size.first)
+		g.compare(what+", again", floor, second, size.second)
+	}
+}
+
+// runs calls a script that only prints, as a client that does something between its calls: of a server with one
+// skill, and of one that holds ten thousand more.
+func (g *goals) runs() {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		g.row("run_skill_script", "-", "-", "-", "no bubblewrap here")
+		return
+	}
+	flags := append(crowdTree(g.B), "--state", g.state(), "--log-level", "error")
+	small := g.begin(exec.Command(binary, append([]string{"serve"}, flags...)...))
+	defer small.end()
+	large := g.begin(exec.Command(binary, append([]string{"serve", "--skills-root", g.tree(10_000)}, flags...)...))
+	defer large.end()
+	run := func(c *goalClient) time.Duration {
+		return c.ask("tools/call", `{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh"}}`)
+	}
+	bare := func() time.Duration {
+		begin := time.Now()
+		if out, err := exec.Command(bwrap, "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
+			"--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "/bin/bash", "-c", "echo ran-ok").CombinedOutput(); err != nil {
+			g.Fatalf("bwrap: %v\n%s", err, out)
+		}
+		return time.Since(begin)
+	}
+	for _, c := range []*goalClient{small, large} {
+		c.ask("tools/call", `{"name":"load_skill","arguments":{"name":"demo"}}`)
+		for range 3 {
+			run(c)
+		}
+	}
+	var floor, one, many []time.Duration
+	think := func() { <-time.After(50 * time.Millisecond) }
+	for range 60 {
+		think()
+		floor = append(floor, bare())
+		think()
+		one = append(one, run(small))
+		think()
+		many = append(many, run(large))
+	}
+	g.compare("run_skill_script", slices.Clone(floor), one, "1.15")
+	g.compare("run_skill_script, 10,000 skills held", floor, many, "1.15")
+}
+
+// loads times the first load of a session and those that follow.
+func (g *goals) loads() {
+	var bare, first []time.Duration
+	state := g.state()
+	for range 15 {
+		f, c := g.begin(g.floorServer(10)), g.begin(g.server(10, state))
+		settle()
+		bare, first = append(bare, f.load(1, false)), append(first, c.load(1, false))
+		f.end()
+		c.end()
+	}
+	g.compare("first load of a session", bare, first, "5.6-8")
+	f, c := g.begin(g.floorServer(10)), g.begin(g.server(10, g.state()))
+	defer f.end()
+	defer c.end()
+	var floor, here, forced []time.Duration
+	for i := range 3_000 {
+		floor, here = append(floor, f.load(i%10, false)), append(here, c.load(i%10, false))
+		forced = append(forced, c.load(i%10, true))
+	}
+	g.compare("load again", slices.Clone(floor), here, "2.2")
+	g.compare("load again, whole text", floor, forced, "2.2")
+}
+
+// settle waits for what a server does behind its first answers, as the thought of a model does.
+func settle() { <-time.After(time.Second) }
+
+// listens starts a server over HTTP, and returns its address.
+func (g *goals) listens(cmd *exec.Cmd, line *regexp.Regexp) string {
+	g.Helper()
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		g.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		if found := line.FindStringSubmatch(lines.Text()); found != nil {
+			go io.Copy(io.Discard, log)
+			return "http://" + found[1] + "/mcp"
+		}
+	}
+	g.Fatalf("%s does not listen: %v", cmd, lines.Err())
+	return ""
+}
+
+// http has 64 clients load skills, and compares what the servers computed for them.
+func (g *goals) http() {
+	const clients, loads = 64, 40
+	f, c := g.floorServer(50, "--http"), g.server(50, g.state(), "--http", "127.0.0.1:0", "--insecure-no-auth", "--rate-limit", "0",
+		"--log-level", "info", "--log-format", "json")
+	contenders := []struct {
+		cmd *exec.Cmd
+		url string
+		cpu []time.Duration
+	}{{cmd: f, url: g.listens(f, regexp.MustCompile(`listening on (\S+)`))}, {cmd: c, url: g.listens(c, listening)}}
+	for range 4 {
+		for i := range contenders {
+			c := &contenders[i]
+			var all sync.WaitGroup
+			var opened [clients]*httpCrowd
+			each := func(do func(client int)) {
+				for i := range clients {
+					all.Go(func() { do(i) })
+				}
+				all.Wait()
+			}
+			each(func(i int) { opened[i] = g.open(c.url) })
+			load := func(client, skill int) {
+				text := opened[client].call(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"load_skill","arguments":{"name":"skill-%05d","force":true}}}`, skill))
+				if !strings.Contains(text, "Do this first") {
+					g.Errorf("load = %.200s", text)
+				}
+			}
+			each(func(i int) { load(i, 0) })
+			before := g.cpu(c.cmd.Process.Pid)
+			each(func(i int) {
+				for n := range loads {
+					load(i, n%50)
+				}
+			})
+			c.cpu = append(c.cpu, (g.cpu(c.cmd.Process.Pid)-before)/(clients*loads))
+		}
+	}
+	g.compare("CPU of a load over HTTP, 64 clients, whole text", contenders[0].cpu, contenders[1].cpu, "4")
+}
+
+func (g *goals) open(url string) *httpCrowd {
+	c := &httpCrowd{url: url}
+	response, err := c.post(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
+	if err != nil {
+		g.Error(err)
+		return c
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+		g.Errorf("%s: %v", response.Status, err)
+	}
+	c.session = response.Header.Get("Mcp-Session-Id")
+	return c
+}
+
+// cpu returns what a process has computed so far.
+func (g *goals) cpu(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		g.Fatal(err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var ticks time.Duration
+	for _, field := range fields[11:13] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			g.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * 10 * time.Millisecond
+}
+
+// memory tells what a server holds after a load of ten thousand skills, and what its session adds to the disk.
+func (g *goals) memory() {
+	state := g.state()
+	var sizes []int64
+	for turn := range 2 {
+		c := g.begin(g.server(10_000, state))
+		c.load(7, false)
+		c.load(8, false)
+		for range 5 {
+			settle()
+		}
+		if turn == 1 {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+			if err != nil {
+				g.Fatal(err)
+			}
+			_, rss, _ := strings.Cut(string(text), "VmRSS:")
+			kib, err := strconv.Atoi(strings.Fields(rss)[0])
+			if err != nil {
+				g.Fatal(err)
+			}
+			g.row("memory after a load, 10,000 skills", "-", fmt.Sprintf("%d MiB", kib>>10), "", "100 MiB")
+		}
+		c.end()
+		var size int64
+		err := filepath.WalkDir(filepath.Join(state, "sessions"), func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				info, err := d.Info()
+				if err != nil {
+					return err
+				}
+				size += info.Size()
+			}
+			return err
+		})
+		if err != nil {
+			g.Fatal(err)
+		}
+		sizes = append(sizes, size)
+	}
+	g.row("a session of it on disk", "-", fmt.Sprintf("%d KB", (sizes[1]-sizes[0])/1000), "", "100 KB")
+}
+
+// lists times skillsd list with nothing remembered, and again.
+func (g *goals) lists() {
+	sizes := []struct {
+		n           int
+		first, next string
+	}{{10_000, "1.3s", "500ms"}, {*goalSkills, "10s at 92,558", "4s at 92,558"}}
+	for _, size := range sizes {
+		if size.n == 0 {
+			continue
+		}
+		var first, next []time.Duration
+		for range 3 {
+			state := g.state()
+			for _, took := range []*[]time.Duration{&first, &next} {
+				cmd := exec.Command(binary, "list", "--state", state, "--skills-root", g.tree(size.n))
+				begin := time.Now()
+				if out, err := cmd.Output(); err != nil || bytes.Count(out, []byte("\n")) < size.n {
+					g.Fatalf("list: %v, %d bytes", err, len(out))
+				}
+				*took = append(*took, time.Since(begin))
+			}
+		}
+		what := fmt.Sprintf("list of %d", size.n)
+		g.row(what, "-", median(first).String(), "", size.first)
+		g.row(what+", again", "-", median(next).String(), "", size.next)
+	}
+}
+
+// extension compares the first page of skills/list, and an entry.
+func (g *goals) extension() {
+	f, c := g.begin(g.floorServer(1_000, "--extension")), g.begin(g.server(1_000, g.state()))
+	defer f.end()
+	defer c.end()
+	for _, m := range []struct{ method, params, goal string }{
+		{"skills/list", `{}`, "2"}, {"skills/get", `{"uri":"skill://skill-00500/SKILL.md"}`, "1.5"},
+	} {
+		var floor, here []time.Duration
+		c.ask(m.method, m.params)
+		for range 1_000 {
+			floor, here = append(floor, f.ask(m.method, m.params)), append(here, c.ask(m.method, m.params))
+		}
+		g.compare(m.method, floor, here, m.goal)
+	}
+}
+
+// denials records refusals, which wait for stable storage.
+func (g *goals) denials() {
+	const n = 2_000
+	file, err := os.Create(filepath.Join(g.TempDir(), "synced"))
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer file.Close()
+	begin := time.Now()
+	for range n {
+		if _, err := file.WriteString("a line\n"); err != nil {
+			g.Fatal(err)
+		}
+		if err := file.Sync(); err != nil {
+			g.Fatal(err)
+		}
+	}
+	syncs := fmt.Sprintf("%.0f/s", n/time.Since(begin).Seconds())
+	for _, writers := range []int{1, 64} {
+		store, err := filestore.Open(g.TempDir(), nil)
+		if err != nil {
+			g.Fatal(err)
+		}
+		ctx := context.Background()
+		if err := store.Append(ctx, storetest.Event("s", provenance.KindSessionStarted, 0)); err != nil {
+			g.Fatal(err)
+		}
+		denial := storetest.Event("s", provenance.KindPolicyDenied, 1)
+		var left atomic.Int64
+		left.Store(n * int64(min(writers, 8)))
+		begin, all := time.Now(), sync.WaitGroup{}
+		for range writers {
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					e := *denial
+					if err := store.Append(ctx, &e); err != nil {
+						g.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		rate := float64(n*min(writers, 8)) / time.Since(begin).Seconds()
+		if err := store.Close(); err != nil {
+			g.Error(err)
+		}
+		goal := map[int]string{1: "700/s", 64: "10800/s"}[writers]
+		g.row(fmt.Sprintf("durable denials, writers: %d", writers), syncs, fmt.Sprintf("%.0f/s", rate), "", goal)
+	}
+}
