@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"os"
@@ -28,39 +29,50 @@ func stateOf(info fs.FileInfo) state {
 // walk compares the members that are chosen with their state, two at a time, and hashes those that look
 // different. It reports whether a state is new.
 func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed bool, err error) {
-	const workers = 2
+	const (
+		workers = 2
+		share   = 128 // of members that a worker takes: neither waits for the other at the end
+	)
 	var work sync.WaitGroup
+	var next atomic.Int64
 	var fresh atomic.Bool
 	var failures [workers]error
 	for w := range workers {
 		work.Go(func() {
-			part := t.members[len(t.members)*w/workers : len(t.members)*(w+1)/workers]
-			for i := range part {
-				m := &part[i]
-				if !chosen(m) || t.untouched(m) {
-					continue
-				}
-				if failures[w] = ctx.Err(); failures[w] != nil {
+			for failures[w] == nil {
+				from := int(next.Add(share)) - share
+				if from >= len(t.members) {
 					return
 				}
-				now, err := t.hash(m)
-				if failures[w] = err; err != nil {
-					return // with its old state, so that the next look finds the same
-				}
-				if time.Since(time.Unix(0, now.ctime)) > settling {
-					m.seen = now
-					fresh.Store(true)
-				}
+				failures[w] = t.compare(ctx, t.members[from:min(from+share, len(t.members))], chosen, &fresh)
 			}
 		})
 	}
 	work.Wait()
-	for _, err := range failures {
+	return fresh.Load(), cmp.Or(failures[:]...)
+}
+
+// compare is walk for some of the members.
+func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) bool,
+	fresh *atomic.Bool) error {
+	for i := range part {
+		m := &part[i]
+		if !chosen(m) || t.untouched(m) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		now, err := t.hash(m)
 		if err != nil {
-			return false, err
+			return err // with its old state, so that the next look finds the same
+		}
+		if time.Since(time.Unix(0, now.ctime)) > settling {
+			m.seen = now
+			fresh.Store(true)
 		}
 	}
-	return fresh.Load(), nil
+	return nil
 }
 
 // untouched reports whether a member looks as it did when it was hashed. The times of a directory change with

@@ -1,7 +1,6 @@
 package environment
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -149,10 +148,11 @@ func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tre
 	} else if err != nil {
 		return nil, err
 	}
-	if err := t.parse(data); err != nil {
+	got, err := t.parse(data)
+	if err != nil {
 		return nil, t.changed(".", err.Error())
 	}
-	if got := t.Manifest().Digest(); got != manifest {
+	if got != manifest {
 		return nil, t.changed(".", "its list of files has the digest "+got.String())
 	}
 	return t.first(ctx)
@@ -340,46 +340,49 @@ func (t *Tree) marks() []byte {
 	return b.Bytes()
 }
 
-// parse reads marks. States of another boot are not believed: a crash may have lost what was written.
-func (t *Tree) parse(data []byte) error {
+// parse reads marks, and returns the digest of the manifest whose lines they have. States of another boot are
+// not believed: a crash may have lost what was written. A first run waits for it, so that it makes no copies.
+func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	bad := errors.New("its marks cannot be read")
-	in := bufio.NewScanner(bytes.NewReader(data))
-	in.Buffer(nil, maxText)
-	if !in.Scan() || in.Text() != marksVersion || !in.Scan() {
-		return bad
+	version, rest, _ := strings.Cut(string(data), "\n")
+	boot, rest, _ := strings.Cut(rest, "\n")
+	if version != marksVersion {
+		return "", bad
 	}
-	believed := in.Text() != "" && in.Text() == fsys.BootID()
-	for in.Scan() {
-		fields := strings.SplitN(in.Text(), " ", 6)
-		if len(fields) != 6 {
-			return bad
-		}
+	believed := boot != "" && boot == fsys.BootID()
+	t.members = make([]member, 0, strings.Count(rest, "\n"))
+	manifest := make([]byte, 0, len(rest))
+	for rest != "" {
+		var line, field string
 		var m member
 		var n [5]uint64
+		line, rest, _ = strings.Cut(rest, "\n")
 		for i := range n {
-			v, err := strconv.ParseUint(fields[i], 16, 64)
-			if err != nil {
-				return bad
+			var err error
+			field, line, _ = strings.Cut(line, " ")
+			if n[i], err = strconv.ParseUint(field, 16, 64); err != nil {
+				return "", bad
 			}
-			n[i] = v
 		}
 		if believed {
 			m.seen = state{uint32(n[0]), n[1], int64(n[2]), int64(n[3]), int64(n[4])}
 		}
-		line, derived := strings.CutPrefix(fields[5], "+")
-		m.derived = derived
+		line, m.derived = strings.CutPrefix(line, "+")
 		if !m.line(line) {
-			return bad
+			return "", bad
+		}
+		if m.Kind != directory && !m.derived {
+			manifest = append(append(manifest, line...), '\n')
 		}
 		m.Size = int64(n[2])
 		t.members = append(t.members, m)
 	}
 	sorted := slices.IsSortedFunc(t.members[min(1, len(t.members)):],
 		func(x, y member) int { return byPath(x.Entry, y.Entry) })
-	if in.Err() != nil || len(t.members) == 0 || t.members[0].Path != "." || !sorted {
-		return bad
+	if len(t.members) == 0 || t.members[0].Path != "." || !sorted {
+		return "", bad
 	}
-	return nil
+	return digest.FromBytes(manifest), nil
 }
 
 // line reads a member's line. No target has a character that would be escaped, and no path a line break. What
@@ -397,7 +400,7 @@ func (m *member) line(line string) bool {
 	case Link:
 		m.Target = value
 	case File, Exec:
-		m.Digest = digest.NewDigestFromEncoded(digest.SHA256, value)
+		m.Digest = digest.Digest(digest.SHA256.String() + ":" + value)
 	default:
 		return false
 	}
