@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,21 +28,24 @@ func canMakeRoot(t *testing.T) bool {
 	return err == nil && exec.Command("ldd", "/usr/bin/python3", "/usr/bin/bash").Run() == nil
 }
 
-// scriptRootfs is the command `rootfs`: "rootfs make DIR [pip]" makes a root file system of programs of this machine,
-// and "rootfs image DIR LAYOUT [evil]" an OCI image of it, of several layers.
+// scriptRootfs is the command `rootfs`: "rootfs make DIR [pip|npm]" makes a root file system of programs of this
+// machine, and "rootfs image DIR LAYOUT [evil]" an OCI image of it, of several layers.
 func scriptRootfs(ts *testscript.TestScript, neg bool, args []string) {
 	switch {
 	case !neg && len(args) >= 2 && args[0] == "make":
-		ts.Check(makeRoot(ts.MkAbs(args[1]), len(args) > 2))
+		ts.Check(makeRoot(ts.MkAbs(args[1]), args[2:]))
 	case !neg && len(args) >= 3 && args[0] == "image":
 		ts.Check(makeImage(ts.MkAbs(args[1]), ts.MkAbs(args[2]), len(args) > 3))
 	default:
-		ts.Fatalf("usage: rootfs make DIR [pip], rootfs image DIR LAYOUT [evil]")
+		ts.Fatalf("usage: rootfs make DIR [pip|npm], rootfs image DIR LAYOUT [evil]")
 	}
 }
 
-// makeRoot makes a root file system of bash, a few programs and Python with its standard library.
-func makeRoot(dir string, pip bool) error {
+// npmDir has npm where Node's own packages put it.
+const npmDir = "/usr/lib/node_modules/npm"
+
+// makeRoot makes a root file system of bash, a few programs and Python with its standard library, with managers of packages.
+func makeRoot(dir string, managers []string) error {
 	out, err := exec.Command("/usr/bin/python3", "-S", "-c", "import os; print(os.path.dirname(os.__file__))").Output()
 	if err != nil {
 		return err
@@ -49,7 +53,11 @@ func makeRoot(dir string, pip bool) error {
 	lib := strings.TrimSpace(string(out))
 	files := []string{"/usr/bin/bash", "/usr/bin/cat", "/usr/bin/python3"}
 	roots := []string{lib}
-	if pip {
+	if slices.Contains(managers, "npm") {
+		files = append(files, "/usr/bin/node")
+		roots = append(roots, npmDir)
+	}
+	if slices.Contains(managers, "pip") {
 		found, err := exec.Command("/usr/bin/python3", "-c", "import os, pip; print(os.path.dirname(pip.__file__))").Output()
 		if err != nil {
 			return err
