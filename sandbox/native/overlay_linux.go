@@ -172,6 +172,12 @@ func attached(do func() error, mounts ...*os.File) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: no other goroutine may get this thread
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not end, and what it sees is what /proc/self says of the process.
+			defer runtime.UnlockOSThread()
+			result <- attached(do, mounts...)
+			return
+		}
 		err := unix.Unshare(unix.CLONE_NEWNS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
