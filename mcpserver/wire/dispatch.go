@@ -86,6 +86,11 @@ func (d *Dispatcher) guard(
 
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	raw := m.raw
+	if d.lookup(m.method) != nil && !protocolOf(m.params).Modern {
+		// All that mcp-go says to a request of the older revisions is that it does not know the method: what
+		// it checks before are the envelope, which parse has checked, and what the newer revision adds.
+		return d.own(ctx, m)
+	}
 	if _, ok := d.Overrides[m.method]; ok {
 		// Under its own name the library would answer it.
 		raw = rewritten(m, alias(m.method))

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -114,4 +115,38 @@ func TestErrorText(t *testing.T) {
 	if got := err.Error(); got != "json-rpc -32602: unknown skill" {
 		t.Errorf("Error() = %q", got)
 	}
+}
+
+// mcp-go is not asked about a method of the tables in the older revisions. It must have nothing to say but
+// that it does not know the method, whatever a message looks like.
+func FuzzUnasked(f *testing.F) {
+	for _, params := range []string{
+		``, `,"params":null`, `,"params":{}`, `,"params":5`, `,"params":{"_meta":null}`, `,"params":{"_meta":5}`,
+		`,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-06-18"}}`,
+		`,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"1999-01-01"}}`,
+		`,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":["2026-07-28"]}}`,
+		`,"params":{"_meta":{"io.modelcontextprotocol\u002fprotocolVersion":"2026-07-28"}}`,
+		`,"params":{"\u005fmeta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`,
+		`,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01"}}`,
+		`,"params":{` + modernMeta + `}`, `,"params":{"uri":[],"cursor":{},"_meta":{"progressToken":{}}}`,
+	} {
+		for _, method := range []string{"skills/list", "resources/list", "resources\u002flist"} {
+			f.Add(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s"%s}`, method, params))
+		}
+	}
+	d := fixture(testServer())
+	f.Fuzz(func(t *testing.T, text string) {
+		m, failure := parse([]byte(text))
+		if failure != nil || m.kind != request || d.lookup(m.method) == nil || protocolOf(m.params).Modern {
+			return
+		}
+		raw := m.raw
+		if d.Overrides[m.method] != nil {
+			raw = rewritten(m, alias(m.method))
+		}
+		reply, ok := d.Server.HandleMessage(t.Context(), raw).(mcp.JSONRPCError)
+		if !ok || reply.Error.Code != mcp.METHOD_NOT_FOUND {
+			t.Errorf("mcp-go says %v to %s", reply, text)
+		}
+	})
 }

@@ -221,9 +221,30 @@ func (ex *exchange) run(opening bool) {
 	}
 }
 
-// ask gives the request to mcp-go's transport and returns the answer, nothing if mcp-go
-// answered with something else than a message or not at all.
+// usual reports whether the request is one of the older revisions in a session, whose headers mcp-go's
+// transport would accept: all that it would do is to give the message on, and to encode the answer for the
+// recorder.
+func (ex *exchange) usual() bool {
+	version := ex.r.Header.Get(mcp.HeaderProtocolVersion)
+	return ex.protocol != nil && ex.msg.method != "" && ex.msg.method != string(mcp.MethodInitialize) &&
+		(version == "" || mcp.IsValidProtocolVersion(version))
+}
+
+// ask returns the answer to the request, nothing if there is none or rec has it.
 func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
+	if !ex.usual() {
+		return ex.askLibrary(ctx, rec)
+	}
+	result, failure := ex.h.dispatcher.respond(ctx, ex.msg)
+	if ctx.Err() != nil {
+		return nil, nil // nobody waits for the answer
+	}
+	return result, failure
+}
+
+// askLibrary gives the request to mcp-go's transport and returns the answer, nothing if mcp-go
+// answered with something else than a message or not at all.
+func (ex *exchange) askLibrary(ctx context.Context, rec *recorder) (any, *Error) {
 	d, raw, header := ex.h.dispatcher, ex.msg.raw, ex.r.Header
 	_, override := d.Overrides[ex.msg.method]
 	if override {

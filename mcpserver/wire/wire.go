@@ -6,8 +6,9 @@
 // Every message goes to mcp-go first, and only its answer -32601 (all checks of protocol version, headers and
 // _meta have passed, the method is unknown) is replaced by an answer from [Methods]. A method in the override
 // table is sent under an alias name, so that it takes the same way. Whatever else mcp-go answers is passed on
-// with its code, so validation is the library's by construction, in the revision 2026-07-28 and in the older
-// ones alike.
+// with its code, so validation is the library's by construction. Where mcp-go checks nothing that this
+// package has not checked, it is left out: a method of the tables in the older revisions is answered at once,
+// and a request in one of their sessions passes by its transport. Tests hold both to what mcp-go says.
 //
 // Request ids travel byte for byte. A message is either unambiguous or refused:
 // a repeated envelope key, or one that differs from its name in case only, is
