@@ -33,7 +33,7 @@ type Options struct {
 	In       io.Reader // of stdio
 	Out, Err io.Writer // of stdio, and of the log
 	Version  string    // of the server
-	// GCPercent is how often garbage is collected once the skills are read, as [debug.SetGCPercent] takes it;
+	// GCPercent is how often garbage is collected after the first answers, as [debug.SetGCPercent] takes it;
 	// 0: as before.
 	GCPercent int
 	// FindSession returns the whole id of a session that name means.

@@ -159,11 +159,12 @@ const restAfter = 100 * time.Millisecond
 // session that the operator named is missing, it returns an error before it answers any client.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
+	collectOften := o.collectRarely()
 	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
 	if loaded {
-		if err := report.LookupError(exit.Usage, "--skill: ", o.load(ctx, server)); err != nil {
+		if err := report.LookupError(exit.Usage, "--skill: ", server.Load(ctx)); err != nil {
 			return err
 		}
 		if err := o.resume(ctx, server); err != nil {
@@ -174,7 +175,8 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	var group sync.WaitGroup
 	group.Go(func() {
 		if !loaded {
-			if err := o.load(background, server); err != nil {
+			if err := server.Load(background); err != nil {
+				collectOften()
 				if background.Err() == nil {
 					logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
 				}
@@ -188,6 +190,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		case <-time.After(restAfter):
 		case <-background.Done():
 		}
+		collectOften()
 		// However short the server lived: who could have changed its skills is said.
 		warnOfOthers(ctx, registry.Snapshot(), logger)
 		if background.Err() != nil {
@@ -238,14 +241,17 @@ func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.L
 	}
 }
 
-// load reads the skills. From then on garbage is collected as often as elsewhere.
-func (o *Options) load(ctx context.Context, server *mcpserver.Server) error {
-	const often = 192 << 20 // bytes of memory from which the garbage is collected more often in any case
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(often))
-	if o.GCPercent != 0 {
-		defer debug.SetGCPercent(o.GCPercent)
+// collectRarely keeps garbage from being collected as often as elsewhere until the first answers are out, and
+// returns what ends that.
+func (o *Options) collectRarely() (end func()) {
+	const often = 192 << 20 // bytes of memory from which it is collected more often in any case
+	limit := debug.SetMemoryLimit(often)
+	return func() {
+		if o.GCPercent != 0 {
+			debug.SetGCPercent(o.GCPercent)
+		}
+		debug.SetMemoryLimit(limit)
 	}
-	return server.Load(ctx)
 }
 
 // resume makes the session the process's own, before anything is answered.
