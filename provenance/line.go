@@ -50,8 +50,8 @@ func EncodeLine(e *Event) ([]byte, error) {
 	if e.Seq == 0 || !isHash(e.Prev) {
 		return nil, fmt.Errorf("event of kind %q: %w: seq or prev", e.Kind, ErrInvalid)
 	}
-	for _, field := range []*string{&e.Parent, &e.Principal, &e.Client, &e.Skill, &e.Path, &e.Want, &e.Got,
-		&e.Detail} {
+	for _, field := range []*string{&e.Parent, &e.Principal, &e.Client, &e.Turn, &e.Call, &e.Skill, &e.Path,
+		&e.Want, &e.Got, &e.Detail} {
 		*field = strings.ToValidUTF8(*field, "\uFFFD")
 	}
 	unhashed := *e
@@ -142,6 +142,7 @@ func readLine(line []byte) *Event {
 	e.Parent = r.text(`,"parent":`, false)
 	e.Principal = r.text(`,"principal":`, true)
 	e.Client = r.text(`,"client":`, false)
+	e.Turn, e.Call = r.text(`,"turn":`, false), r.text(`,"call":`, false)
 	e.Skill, e.Path = r.text(`,"skill":`, false), r.text(`,"path":`, false)
 	e.Want, e.Got = r.text(`,"want":`, false), r.text(`,"got":`, false)
 	e.Detail = r.text(`,"detail":`, true)

@@ -52,6 +52,16 @@ func TestEncodeLine(t *testing.T) {
 	if e.Hash != hex.EncodeToString(sum[:]) {
 		t.Errorf("Hash = %q", e.Hash)
 	}
+	e = full()
+	e.Turn, e.Call = "t", "run_skill_script:1"
+	line, err = provenance.EncodeLine(e)
+	if want := `"client":"c 1","turn":"t","call":"run_skill_script:1","skill"`; err != nil ||
+		!strings.Contains(string(line), want) {
+		t.Errorf("EncodeLine = %s, %v, want %s in it", line, err, want)
+	}
+	if got, err := provenance.DecodeLine(line[:len(line)-1]); err != nil || got.Turn != e.Turn || got.Call != e.Call {
+		t.Errorf("DecodeLine = %+v, %v", got, err)
+	}
 	small := &provenance.Event{Seq: 1, Kind: "install.added", Session: "s", Prev: provenance.FirstPrev, Time: time.Unix(0, 0)}
 	line, err = provenance.EncodeLine(small)
 	const begin = `{"seq":1,"time":"1970-01-01T00:00:00.000Z","kind":"install.added","session":"s","principal":"","detail":"","prev":"0`

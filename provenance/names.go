@@ -90,6 +90,20 @@ func CheckFileName(name string) error {
 	return nil
 }
 
+// CheckArtifactName reports whether a session can have a file of this name, besides its lock.
+//
+// Errors: ErrInvalid.
+func CheckArtifactName(name string) error {
+	switch name {
+	case SessionFile, EventsFile, HeadNoteFile:
+		return nil
+	}
+	if IsView(name) || IsShown(name) {
+		return nil
+	}
+	return CheckFileName(name)
+}
+
 // ViewNames returns the names of the views of a session, without session.json.
 func ViewNames() []string {
 	return []string{ActivationsFile, ResourceReadsFile, ScriptExecutionsFile, PolicyTraceFile}

@@ -36,20 +36,26 @@ import (
 // An event never contains file contents, outputs or secrets. An Event must not be changed while
 // it is being appended.
 type Event struct {
-	Seq       uint64          `json:"seq"`  // from 1, without gaps
-	Time      time.Time       `json:"time"` // UTC, milliseconds
-	Kind      Kind            `json:"kind"`
-	Session   string          `json:"session"`
-	Parent    string          `json:"parent,omitempty"` // the session this one continues or belongs to
-	Principal string          `json:"principal"`
-	Client    string          `json:"client,omitempty"` // name and version the client gave
-	Skill     string          `json:"skill,omitempty"`  // skill path
-	Path      string          `json:"path,omitempty"`   // file of the skill
-	Want      string          `json:"want,omitempty"`   // digest expected, on drift
-	Got       string          `json:"got,omitempty"`    // digest found, on drift
-	Detail    string          `json:"detail"`
-	Row       json.RawMessage `json:"row,omitempty"`      // the row of the view this event makes
-	Decision  json.RawMessage `json:"decision,omitempty"` // the policy-trace.json row decided with it
+	Seq       uint64    `json:"seq"`  // from 1, without gaps
+	Time      time.Time `json:"time"` // UTC, milliseconds
+	Kind      Kind      `json:"kind"`
+	Session   string    `json:"session"`
+	Parent    string    `json:"parent,omitempty"` // the session this one continues or belongs to
+	Principal string    `json:"principal"`
+	Client    string    `json:"client,omitempty"` // name and version the client gave
+	// Turn names the turn of the writer, in a store that several processes write to (see Writer.Take).
+	Turn string `json:"turn,omitempty"`
+	// Call is the same in all events of one call, and in those of the question to the user that it ended
+	// with, of the answer, and of the call that came with the answer. It is unique in its session.
+	Call string `json:"call,omitempty"`
+
+	Skill    string          `json:"skill,omitempty"` // skill path
+	Path     string          `json:"path,omitempty"`  // file of the skill
+	Want     string          `json:"want,omitempty"`  // digest expected, on drift
+	Got      string          `json:"got,omitempty"`   // digest found, on drift
+	Detail   string          `json:"detail"`
+	Row      json.RawMessage `json:"row,omitempty"`      // the row of the view this event makes
+	Decision json.RawMessage `json:"decision,omitempty"` // the policy-trace.json row decided with it
 	// Invocation is the row of cfcInvocationContexts in policy-trace.json that was made with it.
 	Invocation json.RawMessage `json:"invocation,omitempty"`
 	Files      []File          `json:"files,omitempty"` // files of the session that belong to it

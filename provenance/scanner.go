@@ -2,10 +2,14 @@ package provenance
 
 import (
 	"bufio"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+
+	"github.com/opencontainers/go-digest"
 )
 
 // ErrTorn is a last line without its newline: the process that wrote it was killed before it finished the
@@ -98,6 +102,37 @@ func (s *Scanner) readLine() ([]byte, error) {
 			return nil, fmt.Errorf("%w: line over %d bytes", ErrCorrupt, MaxLine)
 		default:
 			return line, nil
+		}
+	}
+}
+
+// DropDigests removes from a set of sha256 digests those that appear in the bytes of a record, whatever they
+// mean there.
+//
+// Errors: the errors of r and of ctx.
+func DropDigests(ctx context.Context, r io.Reader, digests map[digest.Digest]bool) error {
+	const digits = 2 * sha256.Size
+	in := bufio.NewReaderSize(r, 64<<10)
+	var run []byte // hexadecimal digits, at most one more than a digest has
+	for {
+		c, err := in.ReadByte()
+		if err == nil && (c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+			if len(run) <= digits {
+				run = append(run, c)
+			}
+			continue
+		}
+		if len(run) == digits {
+			delete(digests, digest.NewDigestFromEncoded(digest.SHA256, string(run)))
+		}
+		run = run[:0]
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case c == '\n' && ctx.Err() != nil:
+			return ctx.Err()
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -172,6 +173,35 @@ func (e *Event) status() (string, error) {
 	}
 	return row.Status, json.Unmarshal(e.Row, &row)
 }
+
+// Extend gives e the place after the last event added, and the time now if it has none, adds it, and returns
+// its line. After an error the Tally is as before, and e has no place.
+//
+// Errors: as Add and EncodeLine; ErrNotFound for a session.resumed of a session without events, whose record was
+// deleted: another would not have what the session did before.
+func (t *Tally) Extend(e *Event, now func() time.Time) (line []byte, err error) {
+	if e.Time.IsZero() {
+		e.Time = now()
+	}
+	e.Time = Stamp(e.Time).Time
+	e.Seq, e.Prev = t.Next()
+	line, err = EncodeLine(e)
+	switch {
+	case err != nil:
+	case e.Seq == 1 && e.Kind == KindSessionResumed:
+		err = fmt.Errorf("session %s: %w", e.Session, ErrNotFound)
+	default:
+		err = t.Add(e)
+	}
+	if err != nil {
+		e.Unplace()
+		return nil, err
+	}
+	return line, nil
+}
+
+// Unplace takes from an event what a store gave it.
+func (e *Event) Unplace() { e.Seq, e.Prev, e.Hash, e.Turn = 0, "", "", "" }
 
 // Next returns the seq and prev that the next event must have.
 func (t *Tally) Next() (seq uint64, prev string) {

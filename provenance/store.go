@@ -24,6 +24,18 @@ type Store interface {
 
 // Writer records sessions. It only appends; one session has one writer at a time.
 type Writer interface {
+	// Take begins this writer's turn at a session: it reads the record up to its end, and later appends follow
+	// what was read. The turn ends with Release, Close, a session.ended, or once another writer takes the
+	// session, if the store allows that while the turn lasts. Append and Put begin a turn themselves if there
+	// has been none; after one that was lost, only Take begins another.
+	//
+	// Errors: ErrHeld if another writer has the session and the store does not let it be taken; as Append.
+	Take(ctx context.Context, session string) error
+
+	// Release ends this writer's turn, so that another writer can have the session. It does nothing if there
+	// is none.
+	Release(session string)
+
 	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the
 	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
 	// effect once the event is handed over. session.ended brings the views up to date.
@@ -31,7 +43,8 @@ type Writer interface {
 	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is one),
 	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
 	// ErrNotFound for a session.resumed of a session without events, such as one that was deleted,
-	// ErrClosed, or the error of ctx. After an error the event is not part of the record.
+	// ErrLost if another writer has taken the session, ErrClosed, or the error of ctx. After an error the event
+	// is not part of the record, unless it is ErrUnavailable and the Store says otherwise.
 	Append(ctx context.Context, e *Event) error
 
 	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
@@ -283,6 +296,8 @@ var (
 	ErrTaken = errors.New("session id is taken")
 	// ErrHeld means that a process has a session open.
 	ErrHeld = errors.New("a process has the session open")
+	// ErrLost means that the turn at a session is over, because another writer has taken the session.
+	ErrLost = errors.New("another writer has taken the session")
 	// ErrRegistered means that the register of sessions names a session, and that there is no key to sign in
 	// it that the session was deleted.
 	ErrRegistered = errors.New("the signed register of sessions names it, and no key was given to sign " +

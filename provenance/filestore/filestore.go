@@ -171,6 +171,24 @@ func Open(dir string, opts *Options) (*Store, error) {
 	return st, nil
 }
 
+// Take implements provenance.Writer: a turn is the lock of the session, which cannot be lost. A session that
+// another store is about to release is waited for.
+func (st *Store) Take(ctx context.Context, session string) error {
+	if !provenance.ValidSessionID(session) {
+		return fmt.Errorf("take %.60q: %w: session id", session, provenance.ErrInvalid)
+	}
+	_, err := st.open(ctx, session)
+	return err
+}
+
+// Release implements provenance.Writer. It brings the views up to date.
+func (st *Store) Release(session string) {
+	if s := st.held(session); s != nil {
+		st.release(s)
+		<-s.released
+	}
+}
+
 // Append implements provenance.Writer.
 func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	if err := e.Validate(); err != nil {

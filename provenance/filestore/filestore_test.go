@@ -25,6 +25,13 @@ func TestStoreHurried(t *testing.T) {
 	})
 }
 
+func TestTurns(t *testing.T) {
+	storetest.RunTurns(t, func(t *testing.T) (a, b provenance.Store) {
+		dir, opts := t.TempDir(), &filestore.Options{LockWait: time.Millisecond}
+		return open(t, dir, opts), open(t, dir, opts)
+	})
+}
+
 func open(t *testing.T, dir string, opts *filestore.Options) *filestore.Store {
 	t.Helper()
 	st, err := filestore.Open(dir, opts)

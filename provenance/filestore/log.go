@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -45,20 +44,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	var noted []*provenance.Event
 	tally := l.tally
 	for i, e := range events {
-		if e.Time.IsZero() {
-			e.Time = l.now()
-		}
-		e.Time = provenance.Stamp(e.Time).Time
-		e.Seq, e.Prev = tally.Next()
-		line, err := provenance.EncodeLine(e)
-		switch {
-		case err != nil:
-		case e.Seq == 1 && e.Kind == provenance.KindSessionResumed:
-			// Its record was deleted: another would not have what the session did before.
-			err = fmt.Errorf("session %s: %w", e.Session, provenance.ErrNotFound)
-		default:
-			err = tally.Add(e)
-		}
+		line, err := tally.Extend(e, l.now)
 		// An event that is refused leaves no gap: the next one follows the last that was accepted.
 		if errs[i] = err; err == nil {
 			lines = append(lines, line...)
@@ -80,7 +66,7 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 			errs[i] = unavailable("append event", failed)
 		}
 		if errs[i] != nil {
-			e.Seq, e.Prev, e.Hash = 0, "", ""
+			e.Unplace()
 		}
 	}
 	return errs
@@ -177,11 +163,12 @@ type fold struct {
 	cfharness.Heads
 }
 
-// Add folds the next event. After an error the fold is as before, because Heads accepts every event that a
+// Extend is that of the Tally. After an error the fold is as before, because Heads accepts every event that a
 // Tally accepts.
-func (f *fold) Add(e *provenance.Event) error {
-	if err := f.Tally.Add(e); err != nil {
-		return err
+func (f *fold) Extend(e *provenance.Event, now func() time.Time) ([]byte, error) {
+	line, err := f.Tally.Extend(e, now)
+	if err == nil {
+		err = f.Heads.Add(e)
 	}
-	return f.Heads.Add(e)
+	return line, err
 }

@@ -1,10 +1,8 @@
 package filestore
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,7 +131,7 @@ func (r *reader) Artifact(ctx context.Context, id, name string) (io.ReadCloser, 
 // Stored implements provenance.Reader.
 func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, error) {
 	name = provenance.CleanFileName(name)
-	if err := checkName(name); err != nil {
+	if err := provenance.CheckArtifactName(name); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
 	limit := int64(math.MaxInt64)
@@ -156,20 +154,6 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	}{io.LimitReader(f, limit), f}, nil
 }
 
-// checkName reports whether a session can have a file of this name, besides its lock.
-//
-// Errors: provenance.ErrInvalid.
-func checkName(name string) error {
-	switch name {
-	case provenance.SessionFile, provenance.EventsFile, provenance.HeadNoteFile:
-		return nil
-	}
-	if provenance.IsView(name) || provenance.IsShown(name) {
-		return nil
-	}
-	return provenance.CheckFileName(name)
-}
-
 // Files implements provenance.Reader. It leaves out files that cannot be the session's.
 func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
@@ -187,7 +171,7 @@ func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 			}
 			for _, en := range entries {
 				name := path.Join(parent, en.Name())
-				if !en.Type().IsRegular() || name == provenance.EventsFile || checkName(name) != nil {
+				if !en.Type().IsRegular() || name == provenance.EventsFile || provenance.CheckArtifactName(name) != nil {
 					continue
 				}
 				if !yield(name, nil) {
@@ -251,8 +235,6 @@ func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	return io.NopCloser(&buf), nil
 }
 
-const digestDigits = 2 * sha256.Size
-
 // DropNamed implements provenance.Reader. It searches the bytes of the records, whatever they mean.
 func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
 	if r.root == nil {
@@ -291,27 +273,5 @@ func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Di
 		return err
 	}
 	defer file.Close()
-	in := bufio.NewReaderSize(file, 64<<10)
-	var run []byte // hexadecimal digits, at most one more than a digest has
-	for {
-		c, err := in.ReadByte()
-		if err == nil && (c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
-			if len(run) <= digestDigits {
-				run = append(run, c)
-			}
-			continue
-		}
-		if len(run) == digestDigits {
-			delete(digests, digest.NewDigestFromEncoded(digest.SHA256, string(run)))
-		}
-		run = run[:0]
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return cause(err)
-		case c == '\n' && ctx.Err() != nil:
-			return ctx.Err()
-		}
-	}
+	return cause(provenance.DropDigests(ctx, file, digests))
 }

@@ -25,6 +25,13 @@ var errReleased = errors.New("session was released")
 // errReplaced means that the directory of a session was removed, and possibly made again.
 var errReplaced = errors.New("the session directory was removed or replaced")
 
+// heldError is the ErrHeld of a session that another process, or another store of this one, writes.
+type heldError struct{}
+
+func (heldError) Error() string { return "another process holds it" }
+
+func (heldError) Unwrap() error { return provenance.ErrHeld }
+
 // maxBatch bounds how many events share one write.
 const maxBatch = 512
 
@@ -111,7 +118,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	held, err := lock.TryLockContext(ctx, 10*time.Millisecond)
 	if !held {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("another process holds it")
+			err = heldError{}
 		}
 		return nil, unavailable("lock session", err)
 	}
