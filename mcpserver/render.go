@@ -398,7 +398,7 @@ func whyNotRunnable(
 	run.Call.Method = ToolRun
 	return func(script string) string {
 		run.Path = script
-		if denial := ses.Runnable(sk, run); denial != nil {
+		if denial := ses.Runnable(ctx, sk, run); denial != nil {
 			return denial.Code.Brief()
 		}
 		return ""

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -46,12 +47,16 @@ func TestQuestionIsRecorded(t *testing.T) {
 	}
 	var asked, answered cfharness.ScriptRequest
 	index := b.Current().activated("demo").index
+	calls := map[string]int{}
 	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if text := string(encode(e)); strings.Contains(text, secret) || strings.Contains(text, digest.FromString("x "+secret).Encoded()) {
 			t.Errorf("the secret stands in %s", text)
+		}
+		if e.Call != "" {
+			calls[e.Call]++
 		}
 		switch e.Kind {
 		case provenance.KindApprovalAsked:
@@ -71,5 +76,9 @@ func TestQuestionIsRecorded(t *testing.T) {
 	}
 	if answered.OutputID == "" || answered.OutputID == asked.OutputID || slices.Contains(answered.Args, "all") {
 		t.Errorf("answered: %+v", answered)
+	}
+	// Requested, asked, requested, answered, denied.
+	if want := (map[string]int{strings.TrimPrefix(asked.OutputID, b.Current().ID()+":"): 5}); !maps.Equal(calls, want) {
+		t.Errorf("events of calls: %v, want %v", calls, want)
 	}
 }

@@ -62,17 +62,17 @@ func TestApprovalStateIsAuthentic(t *testing.T) {
 	want := approval.State{Session: b.Current().ID()}
 	for i := range raw {
 		raw[i] ^= 1
-		if _, err := b.approver.Open(base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
+		if _, err := b.approver.Open(t.Context(), base64.RawURLEncoding.EncodeToString(raw), want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Fatalf("byte %d changed: %v", i, err)
 		}
 		raw[i] ^= 1
 	}
 	for _, token := range []string{"", "A", strings.Repeat("A", 40), strings.Repeat("A", 1<<20)} {
-		if _, err := b.approver.Open(token, want, time.Now()); !errors.Is(err, approval.ErrForged) {
+		if _, err := b.approver.Open(t.Context(), token, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 			t.Errorf("%.20q: %v", token, err)
 		}
 	}
-	if _, err := New(b.cfg).approver.Open(q.State, want, time.Now()); !errors.Is(err, approval.ErrForged) {
+	if _, err := New(b.cfg).approver.Open(t.Context(), q.State, want, time.Now()); !errors.Is(err, approval.ErrForged) {
 		t.Errorf("another process: %v", err)
 	}
 }

@@ -20,10 +20,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-const (
-	// AskLife is how long a user has to answer.
-	AskLife = 5 * time.Minute
-)
+// AskLife is how long a user has to answer.
+const AskLife = 5 * time.Minute
 
 // Question is what a user must be asked before a script may run. It is an error of
 // [Session.RunScript], which is called again with the answer.
@@ -50,7 +48,7 @@ func (s *Session) asked(r *run, f *scriptFile) approval.State {
 	call := encode([]any{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
 		r.call.Workspace.Path})
 	return approval.State{Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
-		Call: s.approver.Digest(call), Principal: r.call.Principal.Name, Session: s.id}
+		Call: s.approver.Digest(call), ID: r.id, Principal: r.call.Principal.Name, Session: s.id}
 }
 
 // approval returns what an approval of the script for the rest of the session would cover.
@@ -62,7 +60,9 @@ func (f *scriptFile) approval() approval.Key {
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
 	state := s.asked(r, f)
-	if !s.approver.Begin(&state, until, s.cfg.Now()) {
+	if asked, err := s.approver.Begin(ctx, &state, until, s.cfg.Now()); err != nil {
+		return recordError(err)
+	} else if !asked {
 		return r.denial(askedAlready, f.skill.Path, f.path)
 	}
 	row := cfharness.ScriptRequest{
@@ -72,12 +72,12 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	if r.in.Stdin != nil {
 		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
 	}
-	err := s.append(ctx, &provenance.Event{
+	err := s.append(ctx, &provenance.Event{Call: r.id,
 		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
 	if err != nil {
-		s.approver.Withdraw(&state)
+		s.approver.Withdraw(context.WithoutCancel(ctx), &state, s.cfg.Now())
 		return err
 	}
 	s.mu.Lock()
@@ -92,7 +92,10 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 // approves the run.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	age, failure := s.approver.Open(answer.State, s.asked(r, f), s.cfg.Now())
+	age, failure := s.approver.Open(ctx, answer.State, s.asked(r, f), s.cfg.Now())
+	if errors.Is(failure, approval.ErrUnknown) {
+		return recordError(failure)
+	}
 	form := s.question(r, f, needs)
 	switch {
 	case failure != nil:
@@ -103,8 +106,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	}
 	accepted := failure == nil && answer.Action == "accept"
 	byItself := !accepted && failure == nil && ctx.Err() == nil && age < approval.Least &&
-		len(answer.Content) == 0 &&
-		!answer.Typed
+		len(answer.Content) == 0 && !answer.Typed
 	detail := policy.Clip(answer.Action)
 	switch {
 	case byItself:
@@ -114,8 +116,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case accepted && answer.Remember:
 		detail = cfharness.ApprovalRemembered
 	}
-	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Skill: f.skill.Path,
-		Path: f.path, Want: f.index.TreeDigest.String(), Detail: detail, Row: r.row()})
+	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: detail, Row: r.row()})
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,10 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case !accepted:
 		// The cancellation of a call withdraws its question: that is not a refusal by the user.
 		if ctx.Err() == nil {
-			s.approver.Refused(r.call.Principal.Name, f.approval(), s.cfg.Now())
+			err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
+		}
+		if err != nil {
+			return recordError(err)
 		}
 		row := userSilent
 		if answer.Action == "decline" {
@@ -158,8 +163,8 @@ func (r *request) unasked(row refusal, needs *policy.ApprovalRequired) *policy.D
 }
 
 // tired reports whether a call must not ask the user about a script any more.
-func (s *Session) tired(call Call, f *scriptFile) bool {
-	return s.approver.Tired(call.Principal.Name, f.approval(), s.cfg.Now())
+func (s *Session) tired(ctx context.Context, call Call, f *scriptFile) bool {
+	return s.approver.Tired(ctx, call.Principal.Name, f.approval(), s.cfg.Now())
 }
 
 // question returns what the user reads: facts of the server, and what the model chose in quotes.
@@ -250,14 +255,14 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 // now, or nil: the rules are asked with the same facts, and neither a question to the user nor the
 // record is made. Whether its files have changed on disk since, or an interpreter or the sandbox is
 // missing, only a run finds out. in.Skill is not used.
-func (s *Session) Runnable(sk *skills.Skill, in RunRequest) *policy.Denial {
+func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
 	f := s.loaded(sk, in.Path)
 	_, err := s.decide(s.newRequest(in.Call, policy.SideEffect), f.skill, s.runFacts(&in, f))
 	if err == nil {
 		return nil
 	}
 	_, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if asks && f.file != nil && in.CanAsk && !s.tired(in.Call, f) {
+	if asks && f.file != nil && in.CanAsk && !s.tired(ctx, in.Call, f) {
 		return nil
 	}
 	return policy.DenialOf(err)

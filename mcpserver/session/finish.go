@@ -204,7 +204,7 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 	if r.tree != nil && r.tree.Digest != x.TreeDigest {
 		x.TreeDigest, x.LoadedTree = r.tree.Digest, x.TreeDigest
 	}
-	x.Writes = listed(o.Writes)
+	x.Writes = snapshot.Writes(o.Writes)
 	x.WritesUnlisted = len(o.Writes) - len(x.Writes)
 	if r.grant.Target == policy.TargetHost {
 		x.Network, x.HostCWD = "host", r.secrets.Text(r.cmd.hostCwd)
@@ -235,30 +235,6 @@ func (r *run) describe(name string, s *Stream, recounted bool) cfharness.StreamS
 		sum.URI = ArtifactBase + provenance.OutputName(r.output, name)
 	}
 	return sum
-}
-
-// maxWrites is how many changes to a workspace a record lists.
-const maxWrites = 500
-
-// listed returns the changes that a record has room for, in their order. If there are too many, refused
-// changes are preferred to applied ones, as in the answer.
-func listed(writes []sandbox.Write) (list []cfharness.WorkspaceWrite) {
-	room := maxWrites // for applied ones
-	for _, w := range writes {
-		if w.Refused != "" {
-			room--
-		}
-	}
-	for _, w := range writes {
-		if w.Refused == "" {
-			room--
-		}
-		if len(list) < maxWrites && (w.Refused != "" || room >= 0) {
-			list = append(list, cfharness.WorkspaceWrite{
-				Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
-		}
-	}
-	return list
 }
 
 // runOutput returns the reference's output object of a run, as far as it came.

@@ -53,6 +53,7 @@ func (s *Session) begun(ctx context.Context) error {
 
 // record is append for an event that belongs to a call.
 func (s *Session) record(ctx context.Context, r *request, e *provenance.Event) error {
+	e.Call = r.id
 	if err := s.append(ctx, e); err != nil {
 		return err
 	}
@@ -165,6 +166,7 @@ type request struct {
 	summary cfharness.ToolInputSummary
 	slot    json.RawMessage // the binding that counted: the call's own, else the one of the process
 	output  string          // output id; empty when the call has none
+	id      string          // of a run, in all its events; that of the question whose answer came with it
 
 	// Of the script of a run, if the files of its skill have changed; zero else.
 	runtime string

@@ -201,12 +201,14 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		r.summary.CWD = new(policy.Clip(in.Cwd))
 	}
 	r.output = s.outputID(in.Call)
+	if r.id = strings.TrimPrefix(r.output, s.id+":"); in.Answer != nil {
+		r.id = cmp.Or(s.approver.IDOf(in.Answer.State, s.id), r.id)
+	}
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Skill: policy.Clip(in.Skill),
-		Path:   policy.Clip(in.Path),
-		Detail: "requested", Row: r.row()}
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(in.Skill),
+		Path: policy.Clip(in.Path), Detail: "requested", Row: r.row()}
 	if s.clientNames(in.Call) {
 		// This is the only record of the directory that the client named.
 		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
@@ -284,7 +286,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 		once.Remember, needs = false, &once
 	}
 	switch {
-	case s.tired(r.call, f):
+	case s.tired(ctx, r.call, f):
 		err = r.denial(declinedOften, f.skill.Path, f.path)
 	case r.in.Answer != nil:
 		err = s.answered(ctx, r, f, needs)

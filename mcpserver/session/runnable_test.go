@@ -49,7 +49,7 @@ func TestRunnable(t *testing.T) {
 			before := b.events()
 			r := RunRequest{Call: call, Skill: "demo", Path: script, Timeout: time.Second, CanAsk: test.canAsk}
 			got := ""
-			if denial := ses.Runnable(loaded.Skill, r); denial != nil {
+			if denial := ses.Runnable(t.Context(), loaded.Skill, r); denial != nil {
 				got = string(denial.Code)
 			}
 			if got != test.code {

@@ -301,11 +301,9 @@ func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
 	return c.capabilities, nil
 }
 
-const (
-	// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
-	// must not wait for a program of the host that does not answer.
-	capabilitiesPatience = 2 * time.Second
-)
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts must
+// not wait for a program of the host that does not answer.
+const capabilitiesPatience = 2 * time.Second
 
 // pretty formats JSON as in the files of a session.
 func pretty(raw json.RawMessage) []byte {

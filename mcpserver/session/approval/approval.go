@@ -8,13 +8,15 @@
 package approval
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"sync"
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -36,9 +38,6 @@ const (
 
 	// MaxPending is how many questions about a script are open at a time.
 	MaxPending = 3
-
-	// maxCounted bounds the scripts of principals whose refusals and questions are counted.
-	maxCounted = 10_000
 )
 
 // Key is what an approval for the rest of a session covers: one script of one tree, with any arguments.
@@ -54,6 +53,7 @@ type State struct {
 	Path      string        `json:"path"`
 	Tree      digest.Digest `json:"tree"`
 	Call      digest.Digest `json:"call"` // of arguments, directory, input and time; see [Approver.Digest]
+	ID        string        `json:"id"`   // of the call, in events; see provenance.Event
 	Principal string        `json:"principal"`
 	Session   string        `json:"session"`
 	Asked     int64         `json:"asked"`   // Unix milliseconds
@@ -61,38 +61,32 @@ type State struct {
 	Nonce     string        `json:"nonce"`
 }
 
-func (s *State) script() script { return script{s.Principal, Key{s.Skill, s.Path, s.Tree}} }
-
-// script is what refusals and questions are counted for: they outlast a session, which a model can open
-// anew.
-type script struct {
-	principal string
-	Key
+// script returns what finds a script of a principal in a ledger.
+func (k Key) script(principal string) Script {
+	raw, err := json.Marshal([]any{principal, k})
+	if err != nil {
+		panic("approval: key does not marshal: " + err.Error())
+	}
+	return sha256.Sum256(raw)
 }
+
+func (s *State) script() Script { return Key{s.Skill, s.Path, s.Tree}.script(s.Principal) }
 
 // Approver makes and checks the tokens of questions. It is safe for concurrent use.
 type Approver struct {
-	key [sha256.Size]byte
-
-	mu       sync.Mutex
-	used     map[string]time.Time // nonces of answers, until they expire
-	declined map[script]refusals
-	pending  map[script]map[string]time.Time // nonces of questions without an answer, until they expire
-}
-
-// refusals counts how often one principal declined one script, and has the time of the last refusal.
-type refusals struct {
-	n    int
-	last time.Time
+	key    []byte
+	ledger Ledger
 }
 
 // New returns an Approver whose tokens no other one accepts.
 func New() *Approver {
-	a := &Approver{used: map[string]time.Time{}, declined: map[script]refusals{},
-		pending: map[script]map[string]time.Time{}}
-	rand.Read(a.key[:])
-	return a
+	key := make([]byte, sha256.Size)
+	rand.Read(key)
+	return NewShared(key, NewMemory())
 }
+
+// NewShared returns an Approver that has its tokens in common with those of the same key and ledger.
+func NewShared(key []byte, ledger Ledger) *Approver { return &Approver{key, ledger} }
 
 // Digest returns the keyed digest of a call. It is recorded, where a plain digest would confirm a guess.
 func (a *Approver) Digest(call []byte) digest.Digest {
@@ -100,42 +94,33 @@ func (a *Approver) Digest(call []byte) digest.Digest {
 }
 
 func (a *Approver) mac(raw []byte) []byte {
-	mac := hmac.New(sha256.New, a.key[:])
+	mac := hmac.New(sha256.New, a.key)
 	mac.Write(raw)
 	return mac.Sum(nil)
 }
 
 // Begin notes a question that is asked until a time, and completes its state. It reports false if as many
 // about the script are open as may be.
-func (a *Approver) Begin(state *State, until, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.pending) >= maxCounted {
-		clear(a.pending)
-	}
-	open := a.pending[state.script()]
-	if open == nil {
-		open = make(map[string]time.Time)
-		a.pending[state.script()] = open
-	}
-	for nonce, until := range open {
-		if now.After(until) {
-			delete(open, nonce)
-		}
-	}
-	if len(open) >= MaxPending {
-		return false
-	}
+//
+// Errors: ErrUnknown.
+func (a *Approver) Begin(ctx context.Context, state *State, until, now time.Time) (asked bool, err error) {
 	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
-	open[state.Nonce] = until
-	return true
+	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
+		maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
+		if asked = len(of.Open) < MaxPending; asked {
+			of.Open[state.Nonce] = until
+		}
+	})
+	return asked && err == nil, unknown(err)
 }
 
-// Withdraw forgets a question that was not asked.
-func (a *Approver) Withdraw(state *State) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.pending[state.script()], state.Nonce)
+// Withdraw forgets a question that was not asked. One that cannot be forgotten expires.
+func (a *Approver) Withdraw(ctx context.Context, state *State, now time.Time) {
+	_ = a.answered(ctx, state, now)
+}
+
+func (a *Approver) answered(ctx context.Context, state *State, now time.Time) error {
+	return a.ledger.Change(ctx, state.script(), now, func(of *Asked) { delete(of.Open, state.Nonce) })
 }
 
 // Seal returns the token of a question.
@@ -157,37 +142,63 @@ var (
 	ErrEdited   = errors.New("it changes a text of the question")
 )
 
+// ErrUnknown means that a ledger could not be read or changed, so that nothing may be asked or approved.
+var ErrUnknown = errors.New("what was asked and answered before is not known at the moment")
+
+func unknown(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return err
+}
+
+// state returns what a token was made for.
+//
+// Errors: ErrForged.
+func (a *Approver) state(token string) (got State, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], a.mac(raw[sha256.Size:])) ||
+		json.Unmarshal(raw[sha256.Size:], &got) != nil {
+		return State{}, ErrForged
+	}
+	return got, nil
+}
+
+// IDOf returns the id of the call that a question of a session was asked about, or "" for a token that was not
+// made for the session.
+func (a *Approver) IDOf(token, session string) string {
+	got, err := a.state(token)
+	if err != nil || got.Session != session {
+		return ""
+	}
+	return got.ID
+}
+
 // Open checks a token against the state of the call it comes with and uses it up, whatever the answer is. It
 // returns how long ago the question was asked.
 //
-// Errors: ErrForged, ErrReplayed, ErrExpired, ErrForeign.
-func (a *Approver) Open(token string, want State, now time.Time) (age time.Duration, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], a.mac(raw[sha256.Size:])) {
-		return 0, ErrForged
-	}
-	var got State
-	if err := json.Unmarshal(raw[sha256.Size:], &got); err != nil {
-		return 0, ErrForged
+// Errors: ErrForged, ErrReplayed, ErrExpired, ErrForeign, ErrUnknown.
+func (a *Approver) Open(
+	ctx context.Context, token string, want State, now time.Time,
+) (age time.Duration, err error) {
+	got, err := a.state(token)
+	if err != nil {
+		return 0, err
 	}
 	expires := time.Unix(got.Expires, 0)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for nonce, until := range a.used {
-		if now.After(until) {
-			delete(a.used, nonce)
-		}
-	}
-	if _, replayed := a.used[got.Nonce]; replayed {
-		return 0, ErrReplayed
-	}
 	if !now.Before(expires) {
 		return 0, ErrExpired
 	}
 	// Used up before it is compared: a token is not good for a second guess at the call.
-	a.used[got.Nonce] = expires
-	for _, open := range a.pending {
-		delete(open, got.Nonce)
+	first, err := a.ledger.Use(ctx, got.Nonce, expires, now)
+	if err != nil {
+		return 0, unknown(err)
+	}
+	if !first {
+		return 0, ErrReplayed
+	}
+	if err := a.answered(ctx, &got, now); err != nil {
+		return 0, unknown(err)
 	}
 	want.Asked, want.Expires, want.Nonce = got.Asked, got.Expires, got.Nonce
 	if got != want {
@@ -197,25 +208,22 @@ func (a *Approver) Open(token string, want State, now time.Time) (age time.Durat
 }
 
 // Refused counts a refusal of a script by the user of a principal.
-func (a *Approver) Refused(principal string, key Key, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.declined) >= maxCounted {
-		clear(a.declined)
-	}
-	k := script{principal, key}
-	a.declined[k] = refusals{n: a.declined[k].n + 1, last: now}
+//
+// Errors: ErrUnknown.
+func (a *Approver) Refused(ctx context.Context, principal string, key Key, now time.Time) error {
+	return unknown(a.ledger.Change(ctx, key.script(principal), now, func(of *Asked) {
+		of.Declined, of.Last = of.Declined+1, now
+	}))
 }
 
-// Tired reports whether the user of a principal has declined a script too often to be asked now.
-func (a *Approver) Tired(principal string, key Key, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	k := script{principal, key}
-	was := a.declined[k]
-	if now.Sub(was.last) > Pause {
-		delete(a.declined, k)
-		return false
-	}
-	return was.n >= MaxDeclined
+// Tired reports whether the user of a principal has declined a script too often to be asked now. If that is
+// not known, it reports false, and Begin fails.
+func (a *Approver) Tired(ctx context.Context, principal string, key Key, now time.Time) (tired bool) {
+	err := a.ledger.Change(ctx, key.script(principal), now, func(of *Asked) {
+		if now.Sub(of.Last) > Pause {
+			of.Declined = 0
+		}
+		tired = of.Declined >= MaxDeclined
+	})
+	return tired && err == nil
 }

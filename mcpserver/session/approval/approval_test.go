@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func state() State {
 // ask returns the token of a question about a state.
 func ask(t testing.TB, a *Approver, s State) string {
 	t.Helper()
-	if !a.Begin(&s, now.Add(time.Minute), now) {
+	if asked, err := a.Begin(t.Context(), &s, now.Add(time.Minute), now); !asked || err != nil {
 		t.Fatal("not asked")
 	}
 	return a.Seal(&s)
@@ -27,19 +28,19 @@ func ask(t testing.TB, a *Approver, s State) string {
 func TestOpen(t *testing.T) {
 	a := New()
 	token := ask(t, a, state())
-	if _, err := New().Open(token, state(), now); !errors.Is(err, ErrForged) {
+	if _, err := New().Open(t.Context(), token, state(), now); !errors.Is(err, ErrForged) {
 		t.Errorf("at another server: %v", err)
 	}
-	if _, err := a.Open(token[:len(token)-4]+"AAAA", state(), now); !errors.Is(err, ErrForged) {
+	if _, err := a.Open(t.Context(), token[:len(token)-4]+"AAAA", state(), now); !errors.Is(err, ErrForged) {
 		t.Errorf("changed: %v", err)
 	}
-	if _, err := a.Open(token, state(), now.Add(time.Minute)); !errors.Is(err, ErrExpired) {
+	if _, err := a.Open(t.Context(), token, state(), now.Add(time.Minute)); !errors.Is(err, ErrExpired) {
 		t.Errorf("late: %v", err)
 	}
-	if _, err := a.Open(token, state(), now); err != nil {
+	if _, err := a.Open(t.Context(), token, state(), now); err != nil {
 		t.Errorf("in time: %v", err)
 	}
-	if _, err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
+	if _, err := a.Open(t.Context(), token, state(), now); !errors.Is(err, ErrReplayed) {
 		t.Errorf("again: %v", err)
 	}
 }
@@ -57,12 +58,86 @@ func TestOpenForAnotherCall(t *testing.T) {
 		a := New()
 		token, want := ask(t, a, state()), state()
 		change(&want)
-		if _, err := a.Open(token, want, now); !errors.Is(err, ErrForeign) {
+		if _, err := a.Open(t.Context(), token, want, now); !errors.Is(err, ErrForeign) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := a.Open(token, state(), now); !errors.Is(err, ErrReplayed) {
+		if _, err := a.Open(t.Context(), token, state(), now); !errors.Is(err, ErrReplayed) {
 			t.Errorf("%s, then its own call: %v", name, err)
 		}
+	}
+}
+
+// Approvers of one key and ledger are one: what one asked, another opens, once, and each counts the refusals
+// and open questions of both. If the ledger fails, nothing is asked or approved.
+func TestShared(t *testing.T) {
+	ledger := &failing{Ledger: NewMemory()}
+	a, b := NewShared([]byte("key"), ledger), NewShared([]byte("key"), ledger)
+	token := ask(t, a, state())
+	if _, err := b.Open(t.Context(), token, state(), now); err != nil {
+		t.Errorf("Open at another = %v", err)
+	}
+	if _, err := a.Open(t.Context(), token, state(), now); !errors.Is(err, ErrReplayed) {
+		t.Errorf("Open at both = %v", err)
+	}
+	for i := range MaxPending {
+		ask(t, []*Approver{a, b}[i%2], state())
+	}
+	s, key := state(), Key{"s", "p", "sha256:1"}
+	if asked, err := a.Begin(t.Context(), &s, now.Add(time.Minute), now); asked || err != nil {
+		t.Errorf("Begin of one too many = %v, %v", asked, err)
+	}
+	for i := range MaxDeclined {
+		if err := []*Approver{a, b}[i%2].Refused(t.Context(), "alice", key, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !a.Tired(t.Context(), "alice", key, now) || !b.Tired(t.Context(), "alice", key, now) {
+		t.Error("refusals are not counted together")
+	}
+	other := state()
+	other.Path = "other"
+	token = ask(t, a, other)
+	ledger.err = errors.New("down")
+	if _, err := a.Open(t.Context(), token, other, now); !errors.Is(err, ErrUnknown) {
+		t.Errorf("Open without a ledger = %v", err)
+	}
+	if asked, err := a.Begin(t.Context(), &other, now.Add(time.Minute), now); asked || !errors.Is(err, ErrUnknown) {
+		t.Errorf("Begin without a ledger = %v, %v", asked, err)
+	}
+}
+
+// failing is a ledger whose methods return err if there is one.
+type failing struct {
+	Ledger
+	err error
+}
+
+func (f *failing) Use(ctx context.Context, nonce string, until, now time.Time) (bool, error) {
+	if f.err != nil {
+		return false, f.err
+	}
+	return f.Ledger.Use(ctx, nonce, until, now)
+}
+
+func (f *failing) Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Ledger.Change(ctx, of, now, change)
+}
+
+// The call of a question is known by its token, to the session that asked only.
+func TestIDOf(t *testing.T) {
+	a, s := New(), state()
+	s.ID = "run_skill_script:1"
+	token := ask(t, a, s)
+	for session, want := range map[string]string{"ses": s.ID, "other": ""} {
+		if got := a.IDOf(token, session); got != want {
+			t.Errorf("IDOf in session %s = %q, want %q", session, got, want)
+		}
+	}
+	if got := New().IDOf(token, "ses"); got != "" {
+		t.Errorf("IDOf at another server = %q", got)
 	}
 }
 
@@ -73,17 +148,21 @@ func TestBegin(t *testing.T) {
 		ask(t, a, state())
 	}
 	s := state()
-	if a.Begin(&s, now.Add(time.Minute), now) {
+	begin := func(until, at time.Time) bool {
+		asked, err := a.Begin(t.Context(), &s, until, at)
+		return asked && err == nil
+	}
+	if begin(now.Add(time.Minute), now) {
 		t.Error("one too many is asked")
 	}
 	other := state()
 	other.Path = "other"
 	ask(t, a, other)
-	if !a.Begin(&s, now.Add(time.Hour), now.Add(2*time.Minute)) {
+	if !begin(now.Add(time.Hour), now.Add(2*time.Minute)) {
 		t.Error("not asked although the others have expired")
 	}
-	a.Withdraw(&s)
-	if !a.Begin(&s, now.Add(time.Hour), now.Add(2*time.Minute)) {
+	a.Withdraw(t.Context(), &s, now)
+	if !begin(now.Add(time.Hour), now.Add(2*time.Minute)) {
 		t.Error("not asked although one was withdrawn")
 	}
 }
@@ -91,16 +170,18 @@ func TestBegin(t *testing.T) {
 func TestTired(t *testing.T) {
 	a, key := New(), Key{"s", "p", "sha256:1"}
 	for range MaxDeclined {
-		if a.Tired("alice", key, now) {
+		if a.Tired(t.Context(), "alice", key, now) {
 			t.Error("tired too early")
 		}
-		a.Refused("alice", key, now)
+		if err := a.Refused(t.Context(), "alice", key, now); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if !a.Tired("alice", key, now) || a.Tired("bob", key, now) ||
-		a.Tired("alice", Key{"s", "p", "sha256:2"}, now) {
+	if !a.Tired(t.Context(), "alice", key, now) || a.Tired(t.Context(), "bob", key, now) ||
+		a.Tired(t.Context(), "alice", Key{"s", "p", "sha256:2"}, now) {
 		t.Error("not counted by principal and script")
 	}
-	if a.Tired("alice", key, now.Add(Pause+1)) {
+	if a.Tired(t.Context(), "alice", key, now.Add(Pause+1)) {
 		t.Error("tired for good")
 	}
 }
@@ -112,7 +193,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(ask(f, a, s))
 	f.Add(strings.Repeat("A", 43))
 	f.Fuzz(func(t *testing.T, token string) {
-		if _, err := New().Open(token, s, now); !errors.Is(err, ErrForged) {
+		if _, err := New().Open(t.Context(), token, s, now); !errors.Is(err, ErrForged) {
 			t.Errorf("Open(%q) = %v", token, err)
 		}
 	})

@@ -292,3 +292,27 @@ func Limits(l sandbox.Limits) cfharness.RunLimits {
 		CPUMS:       l.CPU.Milliseconds(), Files: l.Files, ScratchBytes: l.Scratch, Inodes: l.Inodes,
 	}
 }
+
+// maxWrites is how many changes to a workspace a record lists.
+const maxWrites = 500
+
+// Writes returns the changes that a record has room for, in their order. If there are too many, refused
+// changes are preferred to applied ones, as in the answer.
+func Writes(writes []sandbox.Write) (list []cfharness.WorkspaceWrite) {
+	room := maxWrites // for applied ones
+	for _, w := range writes {
+		if w.Refused != "" {
+			room--
+		}
+	}
+	for _, w := range writes {
+		if w.Refused == "" {
+			room--
+		}
+		if len(list) < maxWrites && (w.Refused != "" || room >= 0) {
+			list = append(list, cfharness.WorkspaceWrite{
+				Path: w.Path, Op: w.Op, Bytes: w.Size, Digest: digest.Digest(w.Digest), Refused: w.Refused})
+		}
+	}
+	return list
+}

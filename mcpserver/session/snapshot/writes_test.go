@@ -1,4 +1,4 @@
-package session
+package snapshot
 
 import (
 	"fmt"
@@ -25,10 +25,10 @@ func TestListedWrites(t *testing.T) {
 	}
 	want = append(want[:maxWrites:maxWrites], want[2*maxWrites-1])
 	want = slices.Delete(want, maxWrites-2, maxWrites-1)
-	if diff := cmp.Diff(want, listed(all)); diff != "" {
+	if diff := cmp.Diff(want, Writes(all)); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	if got := listed(all[:maxWrites]); len(got) != maxWrites {
+	if got := Writes(all[:maxWrites]); len(got) != maxWrites {
 		t.Errorf("of %d changes %d are listed", maxWrites, len(got))
 	}
 }

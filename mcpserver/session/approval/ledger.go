@@ -1,0 +1,77 @@
+package approval
+
+import (
+	"context"
+	"crypto/sha256"
+	"maps"
+	"sync"
+	"time"
+)
+
+// Script is a hash of a principal and a [Key]. Refusals and questions are counted for it: they outlast a
+// session, which a model can open anew.
+type Script [sha256.Size]byte
+
+// Asked is what a user of a principal was asked and refused about a script.
+type Asked struct {
+	Declined int                  `json:"declined,omitempty"`
+	Last     time.Time            `json:"last,omitzero"`  // refusal
+	Open     map[string]time.Time `json:"open,omitempty"` // when questions without an answer expire, by nonce
+}
+
+// Ledger is what approvers with one key have in common. It is safe for concurrent use. An error means that
+// nothing may be asked or approved.
+type Ledger interface {
+	// Use notes until a time that a nonce is used, and reports whether it was not used before. A nonce that is
+	// used later than that can be reported as either.
+	Use(ctx context.Context, nonce string, until, now time.Time) (first bool, err error)
+
+	// Change calls change with what is known of a script, whose Open is never nil, and keeps what it makes of
+	// it for Pause at least. It may call it again, if somebody else changed the same.
+	Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error
+}
+
+// maxCounted bounds the scripts of principals whose refusals and questions are counted.
+const maxCounted = 10_000
+
+// memory is the Ledger of one process.
+type memory struct {
+	mu    sync.Mutex
+	used  map[string]time.Time // until when
+	asked map[Script]*Asked
+}
+
+// NewMemory returns a Ledger that is empty when the process starts, and has no errors.
+func NewMemory() Ledger {
+	return &memory{used: map[string]time.Time{}, asked: map[Script]*Asked{}}
+}
+
+// Use implements Ledger.
+func (m *memory) Use(_ context.Context, nonce string, until, now time.Time) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.used, func(_ string, until time.Time) bool { return now.After(until) })
+	_, used := m.used[nonce]
+	m.used[nonce] = until
+	return !used, nil
+}
+
+// Change implements Ledger. If too many scripts are counted, it forgets those that nobody declined within
+// Pause and no question is open about; if there are too many of the others, all.
+func (m *memory) Change(_ context.Context, of Script, now time.Time, change func(*Asked)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asked[of] == nil {
+		if len(m.asked) >= maxCounted {
+			maps.DeleteFunc(m.asked, func(_ Script, a *Asked) bool {
+				return now.Sub(a.Last) > Pause && len(a.Open) == 0
+			})
+		}
+		if len(m.asked) >= maxCounted {
+			clear(m.asked)
+		}
+		m.asked[of] = &Asked{Open: map[string]time.Time{}}
+	}
+	change(m.asked[of])
+	return nil
+}
