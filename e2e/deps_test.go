@@ -79,8 +79,9 @@ var importRules = map[string][]string{
 	"skills/source":           {"skills", "skills/store"},
 	"skills/source/web":       {"sandbox/egress/address"},
 	"skills/source/discovery": {"skills"},
+	"skills/source/oci":       {"skills/source", "skills/source/discovery", "skills/source/web"},
 	"skills/install": {"skills", "skills/store", "skills/source",
-		"skills/source/discovery", "skills/source/web"},
+		"skills/source/discovery", "skills/source/oci", "skills/source/web"},
 
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
@@ -143,6 +144,7 @@ var initAllocations = map[string]int{
 	"github.com/prometheus/procfs":             1_000,
 	"github.com/opencontainers/go-digest":      900,
 	"google.golang.org/grpc":                   600,
+	"oras.land/oras-go/v2/registry":            2_000, // compiles the expressions of names
 }
 
 // TestInits finds packages that do much before main: expressions and tables are made when they are first used.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/text/width"
@@ -25,6 +28,7 @@ import (
 //	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
 //	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
 //	web DIR                       serves DIR over http, and sets WEB to its URL
+//	registry                      starts a registry of images, and sets REGISTRY to its host and port
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and writes into FILE what the terminal received
 //	typed AHEAD ANSWER COLUMNS FILE PROGRAM [ARG...]
@@ -34,7 +38,7 @@ import (
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb,
+		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb, "registry": scriptRegistry,
 		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
 }
@@ -45,6 +49,15 @@ func scriptWeb(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	server := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
 	ts.Setenv("WEB", server.URL)
+	ts.Defer(server.Close)
+}
+
+func scriptRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: registry")
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	ts.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))
 	ts.Defer(server.Close)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -107,7 +109,11 @@ func installFailure(err error) error {
 		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
 	case errors.Is(err, install.ErrNoGit):
 		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
-	case isFetch && fetch.Web:
+	case isFetch && fetch.Kind == install.KindOCI && !oci.Denied(err):
+		fail.Hint = exit.SystemHint(err)
+	case isFetch && fetch.Kind == install.KindOCI:
+		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
+	case isFetch && fetch.Kind != install.KindGit:
 		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
 	case isFetch:
 		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
@@ -143,6 +149,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 		State:    state,
 		Git:      install.Git{Path: git, Env: a.gitEnv()},
 		Proxy:    a.proxy,
+		Login:    a.registryLogin(),
 		Progress: line.Count,
 		Waiting: func() {
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
@@ -187,6 +194,19 @@ func (a *app) proxy(at *url.URL) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: at})
 }
 
+// registryLogin returns the logins of Docker's configuration.
+func (a *app) registryLogin() oci.Login {
+	dir, ok := a.Env("DOCKER_CONFIG")
+	if !ok || dir == "" {
+		home, _ := a.Env("HOME")
+		if home == "" {
+			home, _ = a.Env("USERPROFILE")
+		}
+		dir = filepath.Join(home, ".docker")
+	}
+	return oci.DockerLogin(filepath.Join(dir, "config.json"))
+}
+
 // installOptions are the flags of install.
 type installOptions struct {
 	app          *app
@@ -200,16 +220,18 @@ func newInstallCmd(a *app) *cobra.Command {
 	opts := &installOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "install SOURCE",
-		Short: "Install skills from git, an archive, a web server or a directory",
+		Short: "Install skills from git, an archive, a web server, a registry or a directory",
 		Long: "Install the skill of a source, or with --all every skill of it, below the state\n" +
 			"directory, from where `skillsd serve` serves it. SOURCE is a git URL (https:// or\n" +
 			"ssh://), the https:// URL of a .tar.gz, .tgz, .tar or .zip archive, or of the index of\n" +
-			"the skills that a site publishes, a zip archive or a directory. The skills are checked\n" +
-			"and reported; nothing of them is run, and no script may run before it is allowed: see\n" +
-			"`skillsd allow`. A failure leaves nothing behind.\n\n" +
+			"the skills that a site publishes, a reference to a registry of images (oci://), a zip\n" +
+			"archive or a directory. The skills are checked and reported; nothing of them is run,\n" +
+			"and no script may run before it is allowed: see `skillsd allow`. A failure leaves\n" +
+			"nothing behind.\n\n" +
 			"  skillsd install https://github.com/anthropics/skills --subdir skills/pdf\n" +
 			"  skillsd install https://example.com/notes-1.2.tar.gz --sha256 9f86d081...\n" +
 			"  skillsd install https://example.com/.well-known/agent-skills/index.json --all\n" +
+			"  skillsd install oci://ghcr.io/example/notes:1.2\n" +
 			"  skillsd install ./my-skills --all --tier user\n\n" +
 			"A skill is named by its directory in the source; --name chooses another name.\n" +
 			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +

@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/oci"
+	"github.com/skillsd/skillsd/skills/source/web"
 )
 
 // newPublishCmds returns the commands that make skills ready to be installed from elsewhere.
@@ -45,7 +49,82 @@ func newPublishCmds(a *app) []*cobra.Command {
 	}
 	index.Flags().StringVar(&site, "site", ".", "`DIR` of the files of the web site")
 	index.Flags().BoolVar(&indexJSON, "json", false, "print JSON")
-	return []*cobra.Command{pack, index}
+	push := false
+	publish := &cobra.Command{
+		Use:   "publish DIR oci://REGISTRY/REPOSITORY[:TAG]",
+		Short: "Publish skills in a registry of container images",
+		Long: "Push the skill in DIR, packed as by `skillsd pack`, to a registry and give it the tag; or\n" +
+			"all skills below DIR and a collection of them, which has the tag. The same files always\n" +
+			"have the same digest. The login is that of `docker login`.\n\n" +
+			"  skillsd publish ./notes oci://ghcr.io/example/notes:1.2\n" +
+			"  skillsd install oci://ghcr.io/example/notes:1.2",
+		Args:        cobra.ExactArgs(2),
+		Annotations: map[string]string{withoutConfig: "true"},
+		RunE: runE(func(ctx context.Context, args []string) error {
+			return a.push(ctx, args[0], args[1], push)
+		}),
+	}
+	publish.Flags().BoolVar(&push, "json", false, "print JSON")
+	return []*cobra.Command{pack, index, publish}
+}
+
+// published is what `skillsd publish --json` prints.
+type published struct {
+	Reference string                `json:"reference"` // with the tag
+	Digest    digest.Digest         `json:"digest"`    // that the tag has now
+	Skills    []*discovery.Artifact `json:"skills"`    // file is the reference of each, by its digest
+}
+
+// push publishes skills in a registry.
+func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
+	repository, tag, err := oci.Parse(to)
+	if err != nil {
+		return exit.Usagef("give a reference such as oci://host/skill:1.0", "%q %v", to, err)
+	}
+	list, err := discovery.Scan(ctx, dir)
+	if err != nil {
+		return unpublished(dir, err)
+	}
+	made := published{Reference: repository + ":" + tag}
+	var packs []*oci.Packed
+	for _, sk := range list {
+		data, artifact, err := discovery.Pack(ctx, sk)
+		if err != nil {
+			return unpublished(dir, err)
+		}
+		for _, other := range made.Skills {
+			if other.Name == artifact.Name {
+				return unpublished(dir, fmt.Errorf("%s is the name of two skills", artifact.Name))
+			}
+		}
+		made.Skills = append(made.Skills, artifact)
+		packs = append(packs, &oci.Packed{Artifact: artifact, Data: data, Description: sk.Description(),
+			Version: sk.Frontmatter.Version})
+	}
+	home, err := oci.Home(repository)
+	if err != nil {
+		return err
+	}
+	client := (&web.Client{Home: home, Proxy: a.proxy}).HTTP()
+	defer client.CloseIdleConnections()
+	registry, err := oci.Open(repository, client, a.registryLogin())
+	if err == nil {
+		made.Digest, err = registry.Publish(ctx, packs, tag)
+	}
+	if err != nil {
+		return installFailure(&install.FetchError{Source: repository, Err: err, Kind: install.KindOCI})
+	}
+	for _, one := range made.Skills {
+		one.File = repository + "@" + one.Digest.String()
+	}
+	if asJSON {
+		return report.WriteJSON(a.out, made)
+	}
+	for _, one := range made.Skills {
+		a.printf("%s  %s\n", one.Name, one.Digest)
+	}
+	a.notef("published %s as %s: %s", report.Plural(len(packs), "skill"), made.Reference, made.Digest)
+	return nil
 }
 
 // pack writes the archive of one skill.

@@ -138,6 +138,7 @@ func outputs() []output {
 		{command: "install", typ: reflect.TypeFor[report.Installation]()},
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
 		{command: "pack", typ: reflect.TypeFor[discovery.Artifact]()},
+		{command: "publish", typ: reflect.TypeFor[published]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[report.Found]()},
 		{command: "search --evaluate", typ: reflect.TypeFor[search.Evaluation]()},

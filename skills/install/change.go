@@ -48,9 +48,14 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 
 // updateFrom fetches one source and makes its skills ready.
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
-	if len(entries) == 1 && p.unchanged(ctx, entries[0], access) {
-		e := entries[0]
-		p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
+	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
+		same := p.unchanged(ctx, e, access)
+		if same {
+			p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
+		}
+		return same
+	})
+	if len(entries) == 0 {
 		return nil
 	}
 	from, err := p.fetch(ctx, part, access)

@@ -57,7 +57,7 @@ func (p *Plan) index(ctx context.Context, from string, access Access) (
 	}
 	found, err := discovery.Parse(text.Bytes(), home)
 	if err != nil {
-		return nil, nil, &FetchError{from, err, true}
+		return nil, nil, &FetchError{from, err, KindIndex}
 	}
 	if p.indexes == nil {
 		p.indexes = map[string]*discovery.Index{}
@@ -87,79 +87,97 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 		}
 		wanted = []*discovery.Entry{e}
 	}
-	switch {
-	case len(wanted) > 1 && !access.all:
-		several := &SeveralError{}
-		for _, e := range wanted {
-			several.Paths = append(several.Paths, e.Name)
-		}
-		return root, several
-	case len(wanted) > maxIndexFiles:
-		return root, refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
-			len(wanted), maxIndexFiles)
+	names := make([]string, len(wanted))
+	for n, e := range wanted {
+		names[n] = e.Name
 	}
-	name := "index-" + rand.Text()
-	dir := p.dir + "/" + name
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir+"/files", 0o700); err != nil {
+	if err := several(names, access); err != nil {
 		return root, err
 	}
-	if err := p.artifacts(ctx, f, client, wanted, dir); err != nil {
-		return root, err
+	parts := make([]part, len(wanted))
+	for n, e := range wanted {
+		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, dir string) error {
+			return p.artifact(ctx, client, e, dir)
+		}}
 	}
 	if len(wanted) == 1 {
-		if reason := f.failed[wanted[0].Name]; reason != nil {
-			return root, reason
-		}
 		f.origin.Digest = wanted[0].Digest
 	}
-	return f.directoryRoot(p.path(name + "/files"))
+	return p.fetchParts(ctx, f, parts)
 }
 
-// artifacts fetches entries of an index below dir. An entry that fails is in f.failed.
-func (p *Plan) artifacts(
-	ctx context.Context, f *fetched, client *web.Client, wanted []*discovery.Entry, dir string,
-) error {
+// part is a skill of an index or of a collection.
+type part struct {
+	name   string
+	digest digest.Digest                               // that the lock file keeps
+	get    func(ctx context.Context, dir string) error // writes its files into dir/NAME
+}
+
+// fetchParts fetches skills that lie side by side. What is wrong with one of several is in f.failed.
+func (p *Plan) fetchParts(ctx context.Context, f *fetched, wanted []part) (root skills.Root, err error) {
+	name := "parts-" + rand.Text()
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+		return root, err
+	}
 	f.failed, f.digests = map[string]error{}, map[string]digest.Digest{}
 	var mu sync.Mutex
 	left, done := int64(maxArtifacts), 0
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(maxFetches)
-	for n, e := range wanted {
+	for _, one := range wanted {
 		group.Go(func() error {
-			err := p.artifact(within, client, e, dir, n)
+			err := one.get(within, dir)
 			if within.Err() != nil {
 				return within.Err()
 			}
-			took := size(p.i.path(dir + "/files/" + e.Name))
+			into := dir + "/" + one.name
+			took := size(p.i.path(into))
 			if err != nil {
-				err = errors.Join(err, p.i.root.RemoveAll(dir+"/files/"+e.Name))
+				err = errors.Join(err, p.i.root.RemoveAll(into))
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if f.digests[e.Name] = e.Digest; err != nil {
-				f.failed[e.Name] = err
+			if f.digests[one.name] = one.digest; err != nil {
+				f.failed[one.name] = err
 			}
 			if left -= took; left < 0 {
 				return refuse("name skills of it with --subdir",
-					"the skills of the index have more than %d bytes", int64(maxArtifacts))
+					"the skills of the source have more than %d bytes", int64(maxArtifacts))
 			}
 			done++
 			p.i.progress("skills fetched", done, len(wanted))
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return root, err
+	}
+	if len(wanted) == 1 && f.failed[wanted[0].name] != nil {
+		return root, f.failed[wanted[0].name]
+	}
+	return f.directoryRoot(p.path(name))
+}
+
+// several returns the error of a source with several skills if one was expected, or of one with too many.
+func several(names []string, access Access) error {
+	switch {
+	case len(names) > 1 && !access.all:
+		return &SeveralError{Paths: names}
+	case len(names) > maxIndexFiles:
+		return refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
+			len(names), maxIndexFiles)
+	}
+	return nil
 }
 
 // artifact fetches the files of one entry into their directory.
-func (p *Plan) artifact(
-	ctx context.Context, client *web.Client, e *discovery.Entry, dir string, n int,
-) error {
+func (p *Plan) artifact(ctx context.Context, client *web.Client, e *discovery.Entry, dir string) error {
 	if e.Problem != "" {
 		return fmt.Errorf("the entry in the index %s", e.Problem)
 	}
-	packed, into := fmt.Sprintf("%s/artifact-%d", dir, n), dir+"/files/"+e.Name
+	packed, into := p.dir+"/packed-"+rand.Text(), dir+"/"+e.Name
 	got, err := p.download(ctx, client, e.At, packed, maxArtifact)
 	if err != nil {
 		return err
@@ -240,17 +258,22 @@ func (p *Plan) unzip(name, into string) error {
 	})
 }
 
-// unchanged reports whether the index of a server still has the version of a skill that is installed.
+// unchanged reports whether a source that says the digests of what it has still has the version of a skill
+// that is installed, without fetching it.
 func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
-	if e.Origin.Kind != KindIndex {
-		return false
+	switch e.Origin.Kind {
+	case KindIndex:
+		index, _, err := p.index(ctx, e.Origin.Source, access)
+		if err != nil {
+			return false // the fetch says why
+		}
+		there := index.Find(e.Origin.Path)
+		return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+	case KindOCI:
+		now, err := p.resolveTag(ctx, e.Origin, access)
+		return err == nil && now == e.Origin.Digest
 	}
-	index, _, err := p.index(ctx, e.Origin.Source, access)
-	if err != nil {
-		return false // the fetch says why
-	}
-	there := index.Find(e.Origin.Path)
-	return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+	return false
 }
 
 // isIndexURL returns the URL of the index that a source names.

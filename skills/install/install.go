@@ -1,6 +1,7 @@
-// Package install brings skills from elsewhere into a directory that is served, and keeps a lock file
-// of what is there: a git repository, an archive, of this machine or of a web server, or a directory
-// becomes one staged tree, its skills are checked, stored by digest and put in place together.
+// Package install brings skills from elsewhere into a directory that is served, and keeps a lock file of
+// what is there: a git repository, an archive, of this machine or of a web server, an artifact of a
+// registry or a directory becomes one staged tree, its skills are checked, stored by digest and put in
+// place together.
 //
 // It guarantees that
 //
@@ -9,8 +10,8 @@
 //     credentials and configuration, over one named protocol, never file: or ext:; the files come from
 //     its objects, so attributes of the repository change no byte. Zip archives follow the rules of
 //     package source, directories the rules of package skills: no links out, no devices, limits on
-//     every read. What a web server sends follows the rules of package web, and a tar archive those of
-//     package source;
+//     every read. What a web server or a registry sends follows the rules of packages web and oci, and a
+//     tar archive those of package source;
 //   - a skill is installed only if it loads, and with exactly the bytes that were hashed;
 //   - a command makes all of its changes or none. A command that fails leaves the skills, the store and
 //     the lock file as they were; the next command undoes one that a crash interrupted;
@@ -51,6 +52,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -73,6 +75,8 @@ type Config struct {
 	Git Git
 	// Proxy returns the proxy for a URL, nil for none; may be nil. It is for what comes from web servers.
 	Proxy func(*url.URL) (*url.URL, error)
+	// Login has the logins for registries; may be nil.
+	Login oci.Login
 	// Waiting is called once if another command is at work; may be nil.
 	Waiting func()
 	// Progress is called while a command works, with what it does and how far it is; may be nil. One

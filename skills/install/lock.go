@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/source/web"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -31,6 +32,7 @@ const (
 	KindDirectory Kind = "directory"
 	KindURL       Kind = "url"   // an archive of a web server
 	KindIndex     Kind = "index" // the skills that a web server publishes
+	KindOCI       Kind = "oci"   // an artifact, an image or a collection of a registry
 )
 
 // Origin is where an installed skill came from.
@@ -38,10 +40,11 @@ type Origin struct {
 	Kind Kind `json:"kind" yaml:"kind"`
 	// a URL without credentials, or an absolute path
 	Source string `json:"source" yaml:"source"`
-	// as requested: of git, empty for the default branch; of a URL the digest that it must have
+	// as requested: of git, empty for the default branch; of a URL the digest that it must have; of a
+	// registry a tag or a digest
 	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
 	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
-	// of the bytes that a web server sent, before they were unpacked
+	// of the bytes that a web server sent, before they were unpacked, or of the manifest of a registry
 	Digest digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
 	// the part of the source that was looked in
 	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
@@ -293,12 +296,20 @@ func (o Origin) check() error {
 		if o.Digest.Validate() != nil {
 			return errors.New("digest: is missing")
 		}
+	case KindOCI:
+		if !oci.Valid(o.Source, o.Ref) {
+			return errors.New("source: is not a repository of a registry, or ref is not a tag or a digest")
+		}
+		pinned := digest.Digest(o.Ref).Validate() == nil
+		if o.Digest.Validate() != nil || o.Commit != "" || pinned && o.Ref != o.Digest.String() {
+			return errors.New("digest: is missing, or not the one in ref, or there is a commit")
+		}
 	case KindZip, KindDirectory:
 		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" || o.Digest != "" {
 			return errors.New("source: is not an absolute path, or has a ref, a commit or a digest")
 		}
 	default:
-		return errors.New("kind: is not git, zip, directory, url or index")
+		return errors.New("kind: is not git, zip, directory, url, index or oci")
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type Plan struct {
 	dir     string // of its work, relative to the state directory; empty when it ended
 
 	indexes map[string]*discovery.Index // by their URLs
+	tags    map[Origin]digest.Digest    // what tags of registries name, by Source and Ref
 
 	mu     sync.Mutex
 	stored []digest.Digest // trees that were not in the store before

@@ -18,6 +18,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -64,6 +65,8 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 		root, err = p.fetchURL(ctx, f, access)
 	case KindIndex:
 		root, err = p.fetchIndex(ctx, f, access)
+	case KindOCI:
+		root, err = p.fetchOCI(ctx, f, access)
 	case KindDirectory:
 		f.base = filepath.Base(origin.Source)
 		root, err = f.directoryRoot(origin.Source)
@@ -104,7 +107,7 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
 		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
 	if err != nil {
-		return root, &FetchError{Source: f.origin.Source, Err: err}
+		return root, &FetchError{f.origin.Source, err, KindGit}
 	}
 	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
 	into, err := p.i.root.OpenRoot(dir + "/files")
@@ -135,8 +138,7 @@ func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 		return skills.Root{}, noDirectory(f.origin.Path)
 	}
 	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
-	written := f.origin.Kind == KindGit || f.origin.Kind == KindURL || f.origin.Kind == KindIndex
-	if written || f.origin.Path == "." {
+	if f.origin.Kind != KindDirectory || f.origin.Path == "." {
 		return root, part.Close()
 	}
 	f.close = part.Close
@@ -238,6 +240,9 @@ func (f *fetched) name(c candidate) (string, error) {
 
 // resolve finds out what kind of source was given.
 func resolve(given, ref string, insecure bool) (Origin, error) {
+	if strings.HasPrefix(strings.ToLower(given), oci.Scheme) {
+		return resolveOCI(given, ref)
+	}
 	if index, ok := isIndexURL(given); ok {
 		return resolveIndex(index, ref, insecure)
 	}
@@ -263,8 +268,8 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	info, err := os.Stat(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Origin{}, refuse("give a directory, a zip archive, or a URL such as "+
-			"https://host/owner/repository or https://host/skills.tar.gz", "there is no %q", given)
+		return Origin{}, refuse("give a directory, a zip archive, or a URL such as https://host/owner/"+
+			"repository, https://host/skills.tar.gz or oci://host/skill:1.0", "there is no %q", given)
 	case err != nil:
 		return Origin{}, err
 	case info.IsDir():

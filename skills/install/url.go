@@ -97,7 +97,7 @@ var ErrNoGit = errors.New("git is not on PATH")
 type FetchError struct {
 	Source string // a URL without credentials
 	Err    error
-	Web    bool // it is a file of a web server, not git's
+	Kind   Kind
 }
 
 func (e *FetchError) Error() string { return "fetch " + e.Source + ": " + e.Err.Error() }

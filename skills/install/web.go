@@ -148,7 +148,7 @@ func fetchError(at *url.URL, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &FetchError{shownURL(at), err, true}
+	return &FetchError{shownURL(at), err, KindURL}
 }
 
 // untar extracts an archive that was fetched.

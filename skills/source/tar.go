@@ -30,7 +30,23 @@ const (
 // If it fails, the directory holds a part of the archive, and is to be removed.
 //
 // Errors: *ArchiveError; errors of r and of the directory.
-func Untar(r io.Reader, size int64, into *os.Root) error {
+func Untar(r io.Reader, size int64, into *os.Root) error { return extract(r, size, into, nil) }
+
+// Layer is what a layer of an image says besides its files.
+type Layer struct {
+	Gone   []string // files and directories of the layers below that it removes
+	Opaque []string // directories whose content in the layers below it removes
+	Left   []string // what no skill can have, and was left out: devices, hard links, links that lead out
+}
+
+// UntarLayer extracts a layer of an image as Untar does an archive. An image may be a whole system, so what
+// Untar refuses because it is not a file is left out instead.
+func UntarLayer(r io.Reader, size int64, into *os.Root) (*Layer, error) {
+	layer := &Layer{}
+	return layer, extract(r, size, into, layer)
+}
+
+func extract(r io.Reader, size int64, into *os.Root, layer *Layer) error {
 	in := bufio.NewReader(r)
 	var plain io.Reader = in
 	if mark, _ := in.Peek(2); len(mark) == 2 && mark[0] == 0x1f && mark[1] == 0x8b {
@@ -42,7 +58,7 @@ func Untar(r io.Reader, size int64, into *os.Root) error {
 	}
 	const headers = maxEntries * 4 << 10 // of names and attributes
 	u := &untar{into: into, known: names{}, left: min(maxExtracted, freeSize+size*maxRatio),
-		links: map[string]string{}}
+		links: map[string]string{}, layer: layer}
 	// The archive ends with zeros, which may be many.
 	whole := &io.LimitedReader{R: plain, N: maxExtracted + headers}
 	tail := &zeros{r: whole}
@@ -100,6 +116,7 @@ type untar struct {
 	left  int64 // how many bytes of files may come still
 	links map[string]string
 	order []string // of links
+	layer *Layer   // nil: it is no layer
 }
 
 // entry extracts one entry.
@@ -115,13 +132,21 @@ func (u *untar) entry(h *tar.Header, content io.Reader) error {
 	if err := CheckName(name); err != nil {
 		return badTar(h.Name, "is refused: %v", err)
 	}
+	if u.layer != nil && u.layer.whiteout(name) {
+		return nil
+	}
+	isFile := !dir && (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeSymlink)
+	if u.layer != nil && !dir && (!isFile || h.Typeflag == tar.TypeSymlink && leadsOut(name, h.Linkname)) {
+		u.layer.Left = append(u.layer.Left, name)
+		return nil
+	}
 	if problem := u.known.add(name, dir); problem != "" {
 		return badTar(h.Name, "%s", problem)
 	}
 	switch {
 	case dir && h.Typeflag == tar.TypeDir:
 		return u.into.MkdirAll(name, 0o700)
-	case dir || h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink:
+	case !isFile:
 		return badTar(h.Name, "is neither a regular file nor a directory")
 	case h.Typeflag == tar.TypeSymlink:
 		return u.link(name, h.Linkname)
@@ -154,13 +179,30 @@ func (u *untar) entry(h *tar.Header, content io.Reader) error {
 
 // link remembers a link whose text does not lead out. Where it leads in fact is checked when it is followed.
 func (u *untar) link(name, target string) error {
-	to := path.Join(path.Dir(name), target)
-	if target == "" || len(target) > maxLink || path.IsAbs(target) || strings.ContainsAny(target, "\\\x00") ||
-		to == ".." || strings.HasPrefix(to, "../") {
+	if leadsOut(name, target) {
 		return badTar(name, "is a link that leads out of the archive")
 	}
 	u.links[name], u.order = target, append(u.order, name)
 	return u.into.MkdirAll(path.Dir(name), 0o700)
+}
+
+func leadsOut(name, target string) bool {
+	to := path.Join(path.Dir(name), target)
+	return target == "" || len(target) > maxLink || path.IsAbs(target) ||
+		strings.ContainsAny(target, "\\\x00") || to == ".." || strings.HasPrefix(to, "../")
+}
+
+// whiteout notes what an entry removes from the layers below, and reports whether it does that.
+func (l *Layer) whiteout(name string) bool {
+	dir, base := path.Split(name)
+	gone, ok := strings.CutPrefix(base, ".wh.")
+	switch {
+	case base == ".wh..wh..opq":
+		l.Opaque = append(l.Opaque, path.Clean(dir))
+	case ok && fs.ValidPath(dir+gone):
+		l.Gone = append(l.Gone, dir+gone)
+	}
+	return ok
 }
 
 // onlyZeros reads to the end of an archive, which also compares the checksum of gzip. Another program might

@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/skills/source"
 )
@@ -141,6 +144,36 @@ func TestHostileTar(t *testing.T) {
 	sum[len(sum)-5] ^= 1
 	if _, err := untar(t, sum); err == nil || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("a wrong checksum of gzip: %v", err)
+	}
+}
+
+// A layer leaves out what no skill can have, and says what it removes; it is held to the same rules otherwise.
+func TestUntarLayer(t *testing.T) {
+	t.Parallel()
+	layer := func(members ...member) (*source.Layer, []string, error) {
+		dir := t.TempDir()
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		archive := tarPack(t, members...)
+		got, err := source.UntarLayer(bytes.NewReader(archive), int64(len(archive)), root)
+		names, _ := fs.Glob(root.FS(), "*")
+		return got, names, err
+	}
+	got, names, err := layer(tarFile("a", ""), tarOf(tar.TypeLink, "b", "a"), tarOf(tar.TypeChar, "c", ""),
+		tarOf(tar.TypeSymlink, "d", "/etc"), tarOf(tar.TypeSymlink, "e", "../../x"), tarFile("x/.wh.y", ""),
+		tarFile("x/.wh..wh..opq", ""), tarFile(".wh...", ""), tarFile(".wh.", ""))
+	want := &source.Layer{Gone: []string{"x/y"}, Opaque: []string{"x"}, Left: []string{"b", "c", "d", "e"}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("names %q, error %v\n%s", names, err, diff)
+	}
+	for name, members := range map[string][]member{"up": {tarFile("../x", "")}, "case": {tarFile("a", ""), tarFile("A", "")},
+		"whiteout up": {tarFile("../.wh.x", "")}} {
+		if _, _, err := layer(members...); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
 	}
 }
 

@@ -89,13 +89,14 @@ func Check(at *url.URL, insecure bool) error {
 		return errors.New("has a query or a fragment")
 	case at.Scheme != "https" && at.Scheme != "http":
 		return fmt.Errorf("has the protocol %.20q; only https is used", at.Scheme)
-	case at.Scheme == "http" && !insecure && !isHere(at.Hostname()):
+	case at.Scheme == "http" && !insecure && !IsHere(at.Hostname()):
 		return errors.New("is of plain http, which anyone on the network can change")
 	}
 	return nil
 }
 
-func isHere(host string) bool {
+// IsHere reports whether a host is this machine by its name or number.
+func IsHere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
@@ -115,6 +116,14 @@ type File struct {
 	Type   string // its media type as the server says, without parameters; may be empty
 }
 
+// HTTP returns a client whose requests follow the rules of the package, for what is more than a file. An
+// answer may be as long as its server likes: the caller bounds what it reads. The caller closes its idle
+// connections.
+func (c *Client) HTTP() *http.Client {
+	redirect := func(req *http.Request, via []*http.Request) error { return c.redirect(req, len(via)) }
+	return &http.Client{Transport: c.transport(), CheckRedirect: redirect}
+}
+
 // Fetch writes the file at a URL to w, at most limit bytes. What was written when it fails is not the file.
 //
 // Errors: *StatusError; errors of ctx, of w and of the network.
@@ -122,31 +131,17 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	if err := c.follow(at); err != nil {
 		return nil, fmt.Errorf("%s %w", shown(at), err)
 	}
-	ctx, end := context.WithTimeout(ctx, maxTime)
-	defer end()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	quiet := cmp.Or(c.quiet, maxQuiet)
-	timer := time.AfterFunc(quiet, func() { cancel(fmt.Errorf("nothing came for %s", quiet)) })
-	defer timer.Stop()
-	client := &http.Client{Transport: c.transport()}
-	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		return c.redirect(req, len(via))
-	}
+	client := c.HTTP()
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("User-Agent", "skillsd")
 	// What is fetched has a digest of its bytes, so no server may pack them on the way.
 	req.Header.Set("Accept-Encoding", "identity")
 	c.authorize(req)
 	answer, err := client.Do(req)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
 		return nil, plain(at, err)
 	}
 	defer answer.Body.Close()
@@ -160,15 +155,8 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 		return nil, fmt.Errorf("%s has more than %d bytes", final, limit)
 	}
 	sum := sha256.New()
-	moved := readFunc(func(p []byte) (int, error) {
-		n, err := answer.Body.Read(p)
-		timer.Reset(quiet)
-		return n, err
-	})
-	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(moved, limit+1))
-	switch cause := context.Cause(ctx); {
-	case err != nil && cause != nil:
-		return nil, plain(at, cause)
+	n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(answer.Body, limit+1))
+	switch {
 	case err != nil:
 		return nil, plain(at, err)
 	case n > limit:
@@ -178,14 +166,13 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	return &File{fmt.Sprintf("sha256:%x", sum.Sum(nil)), n, strings.ToLower(strings.TrimSpace(kind))}, nil
 }
 
-type readFunc func(p []byte) (int, error)
-
-func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-// authorize sends the token to the host that it is for, and to no other.
+// authorize sends the token, or what a caller of HTTP authorized itself with, to the host that it is for
+// and to no other.
 func (c *Client) authorize(req *http.Request) {
-	req.Header.Del("Authorization")
-	if c.Token != "" && SameHost(c.Home, req.URL) {
+	switch {
+	case !SameHost(c.Home, req.URL):
+		req.Header.Del("Authorization")
+	case c.Token != "":
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 }
@@ -215,35 +202,22 @@ func (c *Client) redirect(req *http.Request, done int) error {
 	return nil
 }
 
-// transport returns a transport that dials only whom the rules of the package allow.
-func (c *Client) transport() http.RoundTripper {
+// transport makes the requests of one source. It dials only whom the rules of the package allow.
+type transport struct {
+	client               *Client
+	home, other, proxied *http.Transport
+}
+
+func (c *Client) transport() *transport {
 	t := &http.Transport{}
 	if c.Transport != nil {
 		t = c.Transport.Clone()
 	}
-	t.MaxResponseHeaderBytes, t.DisableCompression = maxHeader, true
+	t.MaxResponseHeaderBytes, t.DisableCompression, t.Proxy = maxHeader, true, nil
 	t.TLSHandshakeTimeout, t.ForceAttemptHTTP2 = 30*time.Second, true
-	return roundTrip(func(req *http.Request) (*http.Response, error) {
-		var proxy *url.URL
-		var err error
-		if c.Proxy != nil {
-			proxy, err = c.Proxy(req.URL)
-		}
-		if err != nil {
-			return nil, err
-		}
-		home := SameHost(c.Home, req.URL)
-		if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !home {
-			if err := allowed(addr, false); err != nil {
-				return nil, err
-			}
-		}
+	t.MaxIdleConnsPerHost, t.IdleConnTimeout = 8, 30*time.Second
+	direct := func(home bool) *http.Transport {
 		own := t.Clone()
-		own.DisableKeepAlives = true
-		if own.Proxy = nil; proxy != nil {
-			own.Proxy = http.ProxyURL(proxy)
-			return own.RoundTrip(req)
-		}
 		// The address is checked when it is dialled: a name may lead elsewhere a moment later.
 		dialer := &net.Dialer{Timeout: 30 * time.Second,
 			Control: func(_, to string, _ syscall.RawConn) error {
@@ -254,8 +228,97 @@ func (c *Client) transport() http.RoundTripper {
 				return allowed(at.Addr(), home)
 			}}
 		own.DialContext = dialer.DialContext
-		return own.RoundTrip(req)
-	})
+		return own
+	}
+	proxied := t.Clone()
+	if c.Proxy != nil {
+		proxied.Proxy = func(req *http.Request) (*url.URL, error) { return c.Proxy(req.URL) }
+	}
+	return &transport{c, direct(true), direct(false), proxied}
+}
+
+// CloseIdleConnections makes http.Client.CloseIdleConnections work.
+func (t *transport) CloseIdleConnections() {
+	for _, one := range []*http.Transport{t.home, t.other, t.proxied} {
+		one.CloseIdleConnections()
+	}
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := t.client
+	if err := c.follow(req.URL); err != nil {
+		return nil, fmt.Errorf("%s %w", shown(req.URL), err)
+	}
+	home := SameHost(c.Home, req.URL)
+	if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !home {
+		if err := allowed(addr, false); err != nil {
+			return nil, err
+		}
+	}
+	to := t.other
+	if home {
+		to = t.home
+	}
+	if c.Proxy != nil {
+		if proxy, err := c.Proxy(req.URL); err != nil {
+			return nil, err
+		} else if proxy != nil {
+			to = t.proxied
+		}
+	}
+	return c.watch(to, req)
+}
+
+// watch makes a request that ends when nothing was sent or received for a while, or after a long time.
+func (c *Client) watch(to *http.Transport, req *http.Request) (*http.Response, error) {
+	within, end := context.WithTimeout(req.Context(), maxTime)
+	ctx, cancel := context.WithCancelCause(within)
+	quiet := cmp.Or(c.quiet, maxQuiet)
+	timer := time.AfterFunc(quiet, func() { cancel(fmt.Errorf("nothing came for %s", quiet)) })
+	moved := func(body io.ReadCloser, done func()) io.ReadCloser {
+		return &watched{body, func() { timer.Reset(quiet) }, done, func() error { return context.Cause(ctx) }}
+	}
+	stop := func() {
+		timer.Stop()
+		cancel(nil)
+		end()
+	}
+	req = req.Clone(ctx)
+	req.Header.Set("User-Agent", "skillsd")
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = moved(req.Body, func() {})
+	}
+	answer, err := to.RoundTrip(req)
+	if err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
+		stop()
+		return nil, err
+	}
+	answer.Body = moved(answer.Body, stop)
+	return answer, nil
+}
+
+// watched is a body that says when bytes of it move.
+type watched struct {
+	io.ReadCloser
+	moved, done func()
+	cause       func() error
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if n > 0 {
+		w.moved()
+	}
+	if err != nil && err != io.EOF {
+		err = cmp.Or(w.cause(), err)
+	}
+	return n, err
+}
+
+func (w *watched) Close() error {
+	defer w.done()
+	return w.ReadCloser.Close()
 }
 
 // allowed returns why an address is not dialled. home says that it is of the host that the user named.
@@ -273,10 +336,6 @@ func allowed(addr netip.Addr, home bool) error {
 	}
 	return err
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // plain takes the URL with its query, which may be a secret of the server, from an error.
 func plain(at *url.URL, err error) error {

@@ -1,0 +1,142 @@
+package install
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/oci"
+)
+
+// resolveOCI returns the origin of a reference to a registry.
+func resolveOCI(given, ref string) (Origin, error) {
+	if ref != "" {
+		return Origin{}, refuse("name the tag or the digest in it: oci://host/skill:1.0",
+			"--ref goes with a git URL only")
+	}
+	repository, name, err := oci.Parse(oci.Scheme + given[len(oci.Scheme):])
+	if err != nil {
+		return Origin{}, refuse("give a reference such as oci://host/skill:1.0", "%q %v", clip(given), err)
+	}
+	return Origin{Kind: KindOCI, Source: repository, Ref: name}, nil
+}
+
+// repository opens the repository of an origin; done ends its connections.
+func (p *Plan) repository(from Origin, access Access) (_ *oci.Repository, done func(), err error) {
+	home, err := oci.Home(from.Source)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Insecure is for URLs that say http: a registry elsewhere is asked over https only.
+	access.Insecure = false
+	client := p.client(home, access).HTTP()
+	opened, err := oci.Open(from.Source, client, p.i.cfg.Login)
+	return opened, client.CloseIdleConnections, err
+}
+
+// resolveTag returns the digest that a reference has now. A registry is asked once for each plan.
+func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (digest.Digest, error) {
+	key := Origin{Source: from.Source, Ref: from.Ref}
+	if known := p.tags[key]; known != "" {
+		return known, nil
+	}
+	repository, done, err := p.repository(from, access)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	now, err := repository.Resolve(ctx, from.Ref)
+	if err == nil {
+		if p.tags == nil {
+			p.tags = map[Origin]digest.Digest{}
+		}
+		p.tags[key] = now
+	}
+	return now, err
+}
+
+// fetchOCI fetches what a reference of a registry names, at the digest of the origin if it has one.
+func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+	p.i.progress("fetching from the registry", 0, 0)
+	repository, done, err := p.repository(f.origin, access)
+	if err != nil {
+		return root, err
+	}
+	defer done()
+	failed := func(err error) error {
+		_, archive := errors.AsType[*source.ArchiveError](err)
+		_, refused := errors.AsType[*SourceError](err)
+		if archive || refused || errors.Is(err, context.Canceled) {
+			return err
+		}
+		return &FetchError{f.origin.Source, err, KindOCI}
+	}
+	found, err := repository.Find(ctx, cmp.Or(f.origin.Digest.String(), f.origin.Ref))
+	if err != nil {
+		return root, failed(err)
+	}
+	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
+	if one := found.Skills[0]; one.Name == "" {
+		name := "oci-" + rand.Text()
+		dir := p.dir + "/" + name
+		f.close = func() error { return p.i.root.RemoveAll(dir) }
+		notes, err := p.extract(ctx, repository, one, dir, maxDownload)
+		if err != nil {
+			return root, failed(err)
+		}
+		f.notes = append(f.notes, notes...)
+		return f.directoryRoot(p.path(name))
+	}
+	wanted := found.Skills
+	if f.origin.Path != "." {
+		one := found.Find(f.origin.Path)
+		if one == nil {
+			return root, refuse("look at it, and name a skill of it with --subdir",
+				"the collection has no skill %q", clip(f.origin.Path))
+		}
+		wanted = []*oci.Skill{one}
+	}
+	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
+	for n, one := range wanted {
+		names[n] = one.Name
+		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, dir string) error {
+			_, err := p.extract(ctx, repository, one, dir+"/"+one.Name, maxArtifact)
+			return err
+		}}
+	}
+	if err := several(names, access); err != nil {
+		return root, err
+	}
+	if root, err = p.fetchParts(ctx, f, parts); err != nil {
+		err = failed(err)
+	}
+	return root, err
+}
+
+// extract writes the files of a skill of a registry into a new directory.
+func (p *Plan) extract(
+	ctx context.Context, from *oci.Repository, one *oci.Skill, dir string, most int64,
+) (notes []string, err error) {
+	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	into, err := p.i.root.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, into.Close()) }()
+	return from.Extract(ctx, one, into, most)
+}
+
+// Registry returns the host of a source that is a registry.
+func (e *FetchError) Registry() string {
+	host, _, _ := strings.Cut(strings.TrimPrefix(e.Source, oci.Scheme), "/")
+	return host
+}
