@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -167,7 +168,7 @@ func newPageCmd(a *app) *cobra.Command {
 			}
 			defer records.Close()
 			state, _ := a.StateDir() // without one, stored trees cannot be found
-			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
+			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state, AskLife: session.AskLife,
 				Command: a.printed}, listen, func(link string) { a.printf("%s\n", link) })
 		}),
 	}

@@ -47,6 +47,7 @@ func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, e
 type Allowed struct {
 	At      time.Time `json:"at"`
 	Entries []Entry   `json:"entries"`
+	Paging
 }
 
 // Entry is an entry of the allowlist.
@@ -62,6 +63,7 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 	out := &Allowed{Entries: []Entry{}}
 	at, err := p.ask(r.Context(), &out.Entries, "allow", "--list", "--json")
 	out.At = at
+	out.Entries, out.Paging = pageOf(r.URL.Query(), out.Entries, maxRows)
 	return out, err
 }
 
@@ -69,6 +71,7 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 type Skills struct {
 	At     time.Time `json:"at"`
 	Skills []Skill   `json:"skills"`
+	Paging
 }
 
 // Skill is a skill with why it is, or is not, served.
@@ -104,6 +107,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 	out := &Skills{Skills: []Skill{}}
 	at, err := p.ask(r.Context(), &out.Skills, "list", "--json")
 	out.At = at
+	out.Skills, out.Paging = pageOf(r.URL.Query(), out.Skills, maxRows)
 	return out, err
 }
 
@@ -111,6 +115,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 type Health struct {
 	At     time.Time `json:"at"`
 	Checks []Check   `json:"checks"`
+	Paging
 }
 
 // Check is one line of the doctor.
@@ -127,5 +132,6 @@ func (p *Page) health(r *http.Request) (any, error) {
 	out.At = at
 	rank := map[string]int{"fail": 0, "warn": 1, "ok": 2}
 	slices.SortStableFunc(out.Checks, func(a, b Check) int { return rank[a.Verdict] - rank[b.Verdict] })
+	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)
 	return out, err
 }

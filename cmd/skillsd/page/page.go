@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -31,6 +30,8 @@ type Options struct {
 
 	// Command returns what a command of skillsd prints with --json.
 	Command func(ctx context.Context, words ...string) ([]byte, error)
+
+	AskLife time.Duration // for which a user may answer a question
 
 	Now func() time.Time // nil is time.Now
 }
@@ -64,13 +65,13 @@ func New(o Options, addr string) (*Page, error) {
 	}
 	p.pages = sync.OnceValues(func() (*template.Template, error) {
 		return template.New("").Funcs(template.FuncMap{
-			"parts": parts, "lines": blockParts, "commands": commands, "stamp": stamp, "size": size,
-			"short": short, "plural": report.Plural, "clock": clock, "nav": nav, "steps": stepsOf,
+			"parts": parts, "lines": blockParts, "advice": advice, "stamp": stamp, "size": size,
+			"short": short, "plural": plural, "clock": clock, "nav": nav,
 			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
 			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
 			"bys":           func() []string { return []string{"code", "skill", "principal"} },
-			"verifyCommand": func(id string) string { return "`skillsd session verify " + id + "`" },
-			"replayCommand": func(id string) string { return "`skillsd session replay " + id + "`" },
+			"verifyCommand": func(id string) string { return "skillsd session verify " + id },
+			"replayCommand": func(id string) string { return "skillsd session replay " + id },
 		}).ParseFS(assets, "templates/*.html")
 	})
 	return p, nil
@@ -135,14 +136,6 @@ func nav(here string) []navRow {
 	}
 	return rows
 }
-
-// stepList is the steps of a block with the session that they are in.
-type stepList struct {
-	ID    string
-	Steps []Step
-}
-
-func stepsOf(id string, steps []Step) stepList { return stepList{id, steps} }
 
 // stateClass returns how a state of a session is painted.
 func stateClass(state provenance.State) string {

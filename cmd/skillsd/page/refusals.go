@@ -43,9 +43,10 @@ type Refusals struct {
 	Days    int     `json:"days"`
 	By      string  `json:"by"` // code, skill or principal
 	Groups  []Group `json:"groups"`
-	Calls   []Call  `json:"calls"` // newest first
-	Total   int     `json:"total"`
+	Calls   []Call  `json:"calls"`   // newest first; with only=NAME those of one group
+	Total   int     `json:"total"`   // refusals of all groups
 	Partial bool    `json:"partial"` // older sessions of these days were not read
+	Paging
 }
 
 // Approvals is what /approvals.json has.
@@ -53,8 +54,8 @@ type Approvals struct {
 	Days    int    `json:"days"`
 	Open    []Call `json:"open"`     // questions without an answer, of sessions that are open
 	Settled []Call `json:"answered"` // newest first
-	Total   int    `json:"total"`
 	Partial bool   `json:"partial"`
+	Paging         // of those that are not open
 }
 
 // calls returns the blocks of recent sessions that choose selects, newest first.
@@ -133,34 +134,32 @@ func (p *Page) refusals(r *http.Request) (any, error) {
 	if only := r.URL.Query().Get("only"); only != "" {
 		list = slices.DeleteFunc(list, func(c Call) bool { return key(&c) != only })
 	}
-	out.Calls = append(out.Calls, list[:min(len(list), maxRows)]...)
+	list, out.Paging = pageOf(r.URL.Query(), list, maxRows)
+	out.Calls = append(out.Calls, list...)
+	out.Groups = out.Groups[:min(len(out.Groups), maxRows)]
 	return out, nil
 }
 
 func (p *Page) approvals(r *http.Request) (any, error) {
-	asked := func(b *Block) bool {
-		return slices.ContainsFunc(b.Steps, func(s Step) bool {
-			return s.Kind == string(provenance.KindApprovalAsked) ||
-				s.Kind == string(provenance.KindApprovalAnswered)
-		})
-	}
 	open := map[string]bool{}
 	list, days, partial, err := p.calls(r,
 		func(s *provenance.Session) bool { return s.State != provenance.StateDamaged },
 		func(s *provenance.Session, b *Block) bool {
 			open[s.ID] = s.State == provenance.StateOpen
-			return asked(b)
+			return b.asked()
 		})
 	if err != nil {
 		return nil, err
 	}
-	out := &Approvals{Days: days, Open: []Call{}, Settled: []Call{}, Total: len(list), Partial: partial}
-	for _, c := range list[:min(len(list), maxRows)] {
-		if c.Answer == "" && open[c.Session] {
+	out := &Approvals{Days: days, Open: []Call{}, Settled: []Call{}, Partial: partial}
+	list = slices.DeleteFunc(list, func(c Call) bool {
+		waits := open[c.Session] && c.open(p.Now(), p.AskLife)
+		if waits && len(out.Open) < maxRows {
 			out.Open = append(out.Open, c)
-			continue
 		}
-		out.Settled = append(out.Settled, c)
-	}
+		return waits
+	})
+	list, out.Paging = pageOf(r.URL.Query(), list, maxRows)
+	out.Settled = append(out.Settled, list...)
 	return out, nil
 }

@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	pageOfBlocks = 200
-	preview      = 4 << 10  // of an output, in bytes
-	maxReplay    = 1 << 20  // of what a model was shown, in bytes
-	maxFolded    = 60_000   // events whose timelines are kept
-	maxRead      = 64 << 20 // of an output, in bytes
+	preview   = 4 << 10  // of an output, in bytes
+	maxReplay = 1 << 20  // of what a model was shown, in bytes
+	maxFolded = 60_000   // events whose timelines are kept
+	maxRead   = 64 << 20 // of an output, in bytes
 )
 
 // Session is what /sessions/ID/session.json has.
@@ -30,15 +29,9 @@ type Session struct {
 	Children      []string `json:"children"`        // ids of sessions that name it as their parent
 	Fault         string   `json:"fault,omitempty"` // why the record could not be read to its end
 	Snapshots     []Step   `json:"snapshots"`
-	Total         int      `json:"total"` // blocks of the timeline
-	From          int      `json:"from"`  // of them, the number of the first one here, from 0
-	Blocks        []Block  `json:"blocks"`
-
-	Before, After, Last string `json:"-"` // queries of other pages
+	Paging
+	Blocks []Block `json:"blocks"`
 }
-
-// Shown returns the number of the last block here.
-func (s *Session) Shown() int { return s.From + len(s.Blocks) }
 
 // folds keeps timelines as long as the heads of their sessions stay.
 type folds struct {
@@ -83,34 +76,26 @@ func (p *Page) session(r *http.Request) (any, error) {
 	out := &Session{Summary: p.withSkills(ctx, []provenance.Session{*s})[0], Mode: t.info.Mode,
 		ClientSession: t.info.ClientSession, Profile: t.info.Profile, Fault: t.fault,
 		Children: append([]string{}, related(all, s.ID)...), Snapshots: append([]Step{}, t.snapshots...),
-		Total: len(t.blocks), Blocks: []Block{}}
+		Blocks: []Block{}}
 	out.Verdict, out.Head = &verdict, t.head
 	q := r.URL.Query()
-	from, _ := strconv.Atoi(q.Get("from"))
 	if seq, err := strconv.ParseUint(q.Get("at"), 10, 64); err == nil {
 		for i, b := range t.blocks {
 			if b.First() <= seq {
-				from = i - i%pageOfBlocks
+				q.Set("from", strconv.Itoa(i-i%maxRows))
 			}
 		}
 		q.Del("at")
 	}
-	out.From = min(max(from, 0), len(t.blocks))
-	end := min(out.From+pageOfBlocks, len(t.blocks))
-	for _, b := range t.blocks[out.From:end] {
+	blocks, paging := pageOf(q, t.blocks, maxRows)
+	out.Paging = paging
+	for _, b := range blocks {
 		shown := *b
 		shown.Outputs = append([]Output(nil), b.Outputs...)
 		for i := range shown.Outputs {
 			p.begin(ctx, s.ID, &shown.Outputs[i])
 		}
 		out.Blocks = append(out.Blocks, shown)
-	}
-	if out.From > 0 {
-		out.Before = with(q, "from", strconv.Itoa(max(0, out.From-pageOfBlocks)))
-	}
-	if end < len(t.blocks) {
-		out.After = with(q, "from", strconv.Itoa(end))
-		out.Last = with(q, "from", strconv.Itoa((len(t.blocks)-1)/pageOfBlocks*pageOfBlocks))
 	}
 	return out, nil
 }

@@ -23,18 +23,41 @@ const (
 // Sessions is what /sessions.json has.
 type Sessions struct {
 	Counts   Counts    `json:"counts"`
-	Matching int       `json:"matching"` // sessions that the filters select
-	From     int       `json:"from"`     // of them, the number of the first one here, from 0
 	Sessions []Summary `json:"sessions"` // newest first
 	Place    string    `json:"place"`    // of the records on this machine
+	Paging             // of the sessions that the filters select
 
-	Earlier, Later string   `json:"-"` // queries of the pages before and after
-	States         []string `json:"-"`
+	States []string `json:"-"`
+}
+
+// Paging says which rows of a list are here.
+type Paging struct {
+	Of   int `json:"of"`   // rows of the list
+	From int `json:"from"` // the number of the first row here, from 0
+	To   int `json:"to"`   // the number after that of the last row here
+
+	Before, After, Last string `json:"-"` // queries of other pages, empty without one
+}
+
+// pageOf returns the rows of a list that a query asks for, at most size.
+func pageOf[T any](q url.Values, list []T, size int) ([]T, Paging) {
+	from, _ := strconv.Atoi(q.Get("from"))
+	p := Paging{Of: len(list), From: min(max(from, 0), len(list))}
+	p.To = min(p.From+size, p.Of)
+	if p.From > 0 {
+		p.Before = with(q, "from", strconv.Itoa(max(0, p.From-size)))
+	}
+	if p.To < p.Of {
+		p.After = with(q, "from", strconv.Itoa(p.To))
+		p.Last = with(q, "from", strconv.Itoa((p.Of-1)/size*size))
+	}
+	return list[p.From:p.To], p
 }
 
 // Counts are of the sessions that a client used in the last 24 hours.
 type Counts struct {
-	Open     int `json:"open"` // now, whenever they were used
+	Open     int `json:"open"`   // now, whenever they were used
+	Asking   int `json:"asking"` // questions that users may still answer
 	Sessions int `json:"sessions"`
 	Runs     int `json:"runs"`
 	Denials  int `json:"denials"`
@@ -120,10 +143,15 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	}
 	out := &Sessions{Sessions: []Summary{}, Place: p.Place,
 		States: []string{"open", "ended", "crashed", "damaged"}}
-	for _, s := range all {
+	for i, s := range all {
 		switch s.State {
 		case provenance.StateOpen:
 			out.Counts.Open++
+			for _, b := range p.timeline(r.Context(), &all[i]).blocks {
+				if b.open(p.Now(), p.AskLife) {
+					out.Counts.Asking++
+				}
+			}
 		case provenance.StateCrashed, provenance.StateDamaged:
 			out.Counts.Faults++
 		}
@@ -142,30 +170,20 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 			q.Get("state") != "" && string(s.State) != q.Get("state") ||
 			q.Get("denied") != "" && s.Counts.Denials == 0
 	})
-	var rows []Summary
 	if skill := q.Get("skill"); skill != "" {
-		rows = slices.DeleteFunc(p.withSkills(r.Context(), chosen), func(s Summary) bool {
-			return !slices.ContainsFunc(s.Skills, func(name string) bool { return has(name, skill) })
-		})
-		out.Matching = len(rows)
-	} else {
-		out.Matching = len(chosen)
+		loads := map[string]bool{}
+		for _, row := range p.withSkills(r.Context(), chosen) {
+			loads[row.ID] = slices.ContainsFunc(row.Skills, func(name string) bool { return has(name, skill) })
+		}
+		chosen = slices.DeleteFunc(chosen, func(s provenance.Session) bool { return !loads[s.ID] })
 	}
-	from, _ := strconv.Atoi(q.Get("from"))
-	out.From = min(max(from, 0), out.Matching)
-	end := min(out.From+pageOfSessions, out.Matching)
-	if rows == nil {
-		rows = p.withSkills(r.Context(), chosen[out.From:end])
-	} else {
-		rows = rows[out.From:end]
+	chosen, out.Paging = pageOf(q, chosen, pageOfSessions)
+	for i := range chosen {
+		if chosen[i].State != provenance.StateOpen { // those would be verified again and again
+			p.verdicts.of(p.Records, &chosen[i])
+		}
 	}
-	out.Sessions = append(out.Sessions, rows...)
-	if out.From > 0 {
-		out.Later = with(q, "from", strconv.Itoa(max(0, out.From-pageOfSessions)))
-	}
-	if end < out.Matching {
-		out.Earlier = with(q, "from", strconv.Itoa(end))
-	}
+	out.Sessions = append(out.Sessions, p.withSkills(r.Context(), chosen)...)
 	return out, nil
 }
 

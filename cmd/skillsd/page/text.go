@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -70,13 +71,28 @@ func split(text string, most int, keep string) []part {
 
 var command = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("`(skillsd [^`]+)`") })
 
-// commands returns the commands in a text of ours, for copying. One with a character that does not show is
-// not among them.
-func commands(text string) (list []string) {
-	for _, found := range command().FindAllStringSubmatch(text, 3) {
-		if p := parts(found[1]); len(p) == 1 && p[0].Mark == "" {
-			list = append(list, found[1])
+// segment is a part of a text of ours: a command of skillsd, ready for copying, or what is between commands.
+type segment struct {
+	Command string
+	Parts   []part
+}
+
+// advice returns a text of ours that may have commands between backquotes. One with a character that does
+// not show is not offered for copying.
+func advice(text string) (list []segment) {
+	for text != "" {
+		at := command().FindStringSubmatchIndex(text)
+		if at == nil || len(list) > 8 {
+			return append(list, segment{Parts: parts(text)})
 		}
+		name := text[at[2]:at[3]]
+		if p := parts(name); len(p) != 1 || p[0].Mark != "" {
+			return append(list, segment{Parts: parts(text)})
+		}
+		if at[0] > 0 {
+			list = append(list, segment{Parts: parts(text[:at[0]])})
+		}
+		list, text = append(list, segment{Command: name}), text[at[1]:]
 	}
 	return list
 }
@@ -86,6 +102,24 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z
 
 // clock returns a time for a reader without scripts.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// plural returns a number with its noun.
+func plural(n any, noun string) string {
+	count, _ := strconv.Atoi(fmt.Sprint(n)) // of an int or a uint64
+	return report.Plural(count, noun)
+}
+
+// took returns a duration in milliseconds for a reader.
+func took(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(ms, 10) + " ms"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
 
 // size returns a number of bytes for a reader.
 func size(n int64) string {
@@ -101,11 +135,14 @@ func size(n int64) string {
 // short returns what distinguishes an id or a digest for a reader.
 func short(id any) string {
 	text := fmt.Sprint(id)
-	if hex, ok := strings.CutPrefix(text, "sha256:"); ok {
-		return hex[:min(len(hex), 12)]
+	if sum, ok := strings.CutPrefix(text, "sha256:"); ok {
+		return sum[:min(len(sum), 12)]
 	}
 	if strings.HasPrefix(text, "ses_") && len(text) > 16 {
 		return "…" + text[len(text)-12:]
+	}
+	if _, err := hex.DecodeString(text); err == nil && len(text) == 64 {
+		return text[:12]
 	}
 	if r := []rune(text); len(r) > 24 {
 		return string(r[:24]) + "…"

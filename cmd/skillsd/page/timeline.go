@@ -42,6 +42,8 @@ type Block struct {
 	Note     string   `json:"note,omitempty"`
 	Outputs  []Output `json:"outputs,omitempty"`
 
+	In string `json:"-"` // the session
+
 	want   string // the tree that a question was about
 	joined bool   // its events are in another block
 }
@@ -77,14 +79,54 @@ func (b Block) Waited() int64 {
 	return b.Steps[len(b.Steps)-1].Time.Sub(b.Steps[0].Time).Milliseconds()
 }
 
-// Bar returns the length of the bar of a duration, of 100: a millisecond is near 0, ten minutes are all.
-func (b Block) Bar() int {
+// Bars are how long a run waited, for a user or for a slot, and how long it ran, of 100.
+type Bars struct{ Wait, Run int }
+
+// Bars returns the bars of a run, nil without one. A millisecond is near 0, ten minutes are all.
+func (b Block) Bars() *Bars {
+	all := max(b.DurationMS, b.Waited())
+	if b.Kind != "run" || b.Outcome == waits || all == 0 || b.Backend == "" && !b.asked() {
+		return nil
+	}
 	length := 0
-	for ms := max(b.DurationMS, b.Waited()); ms > 0; ms = ms * 10 / 14 {
+	for ms := all; ms > 0; ms = ms * 10 / 14 {
 		length += 3
 	}
-	return min(length, 100)
+	length = min(length, 100)
+	run := int(int64(length) * b.DurationMS / all)
+	return &Bars{length - run, run}
 }
+
+// Took says how long a run waited for a user, and how long it ran.
+func (b Block) Took() string {
+	var list []string
+	if wait := b.Waited() - b.DurationMS; b.asked() && b.Outcome != waits && wait > 0 {
+		list = append(list, "waited "+took(wait))
+	}
+	if b.Backend != "" {
+		list = append(list, "ran "+took(b.DurationMS))
+	}
+	return strings.Join(list, ", ")
+}
+
+// asked reports whether a user was asked about it.
+func (b *Block) asked() bool {
+	return slices.ContainsFunc(b.Steps, func(s Step) bool {
+		return s.Kind == string(provenance.KindApprovalAsked) || s.Kind == string(provenance.KindApprovalAnswered)
+	})
+}
+
+// open reports whether a user may still answer its question.
+func (b *Block) open(now time.Time, life time.Duration) bool {
+	if b.Outcome != waits {
+		return false
+	}
+	last := b.Steps[len(b.Steps)-1].Time
+	return now.Before(last.Add(life))
+}
+
+// waits is the outcome of a call whose user was asked.
+const waits = "waits for the user"
 
 // timeline is a record grouped by call.
 type timeline struct {
@@ -117,7 +159,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 		output := outputOf(e)
 		b := byOutput[output]
 		if b == nil {
-			b = &Block{Skill: e.Skill, Path: e.Path}
+			b = &Block{Skill: e.Skill, Path: e.Path, In: e.Session}
 			t.blocks = append(t.blocks, b)
 			if output != "" {
 				byOutput[output] = b
@@ -201,7 +243,7 @@ func (b *Block) add(e *provenance.Event) {
 	case provenance.KindScriptRequested:
 		b.is("run", "no outcome yet", "ask")
 	case provenance.KindApprovalAsked:
-		b.is("run", "waits for the user", "ask")
+		b.is("run", waits, "ask")
 		b.want = e.Want
 		var row cfharness.ScriptRequest
 		if json.Unmarshal(e.Row, &row) == nil {
@@ -229,7 +271,9 @@ func (b *Block) add(e *provenance.Event) {
 		}
 	case provenance.KindSessionStarted, provenance.KindSessionResumed, provenance.KindSessionEnded:
 		b.is("session", label(e), "plain")
-		b.Detail = e.Detail
+		if e.Detail != b.Outcome {
+			b.Detail = e.Detail
+		}
 	case provenance.KindDriftDetected, provenance.KindPolicyWarned:
 		b.is("other", label(e), "ask")
 		b.Detail = cfharness.Summary(e)

@@ -11,7 +11,7 @@ import (
 
 // Verdict says whether a record was as it was written when it was last verified.
 type Verdict struct {
-	State   string   `json:"state"`             // checking, verified or differs
+	State   string   `json:"state"`             // being verified, verified or differs
 	Head    uint64   `json:"head"`              // the number of the last event that was verified
 	Problem string   `json:"problem,omitempty"` // the first difference
 	Notes   []string `json:"notes,omitempty"`
@@ -19,7 +19,7 @@ type Verdict struct {
 
 // The states of a verdict.
 const (
-	checking = "checking"
+	checking = "being verified"
 	verified = "verified"
 	differs  = "differs"
 )
@@ -44,6 +44,9 @@ func (v *verdicts) known(id string) *Verdict {
 	defer v.mu.Unlock()
 	if found, ok := v.found[id]; ok {
 		return &found
+	}
+	if v.busy[id] {
+		return &Verdict{State: checking}
 	}
 	return nil
 }
