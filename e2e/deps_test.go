@@ -123,6 +123,7 @@ var importRules = map[string][]string{
 		"provenance/cfharness"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                 {"*"},
+	"e2e/browser":         {},
 	"e2e/cfharness":       {},
 	"e2e/conformance":     {"*"},
 	"e2e/demo":            {"*"},
