@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
@@ -40,8 +41,8 @@ func newSchemaCmd(a *app) *cobra.Command {
 		Short: "Print the JSON Schema of a file of a record, an object in results, or a --json",
 		Long: "Print the JSON Schema (2020-12) of one of the files of a session's record, of the objects " +
 			"in results, of a denial, of the _meta that a caller may send, or of what a command " +
-			"prints with " +
-			"--json: `skillsd schema list-json`. Without a name the names are listed.",
+			"prints with --json, or of the JSON of a screen of `skillsd page`: `skillsd schema " +
+			"list-json`. Without a name the names are listed.",
 		Args:        cobra.MaximumNArgs(1),
 		ValidArgs:   schemaNames(),
 		Annotations: map[string]string{withoutConfig: "true"},
@@ -122,6 +123,7 @@ type output struct {
 	typ     reflect.Type
 	record  string // the schema of a record that it is made of, instead of typ
 	lines   bool   // one value a line
+	page    string // where the operator's page answers with it; empty for what a command prints
 }
 
 func outputs() []output {
@@ -138,6 +140,13 @@ func outputs() []output {
 		{command: "install", typ: reflect.TypeFor[report.Installation]()},
 		{command: "list", typ: reflect.TypeFor[[]report.SkillRow]()},
 		{command: "pack", typ: reflect.TypeFor[discovery.Artifact]()},
+		{command: "page allowed", typ: reflect.TypeFor[page.Allowed](), page: "/allowed.json"},
+		{command: "page approvals", typ: reflect.TypeFor[page.Approvals](), page: "/approvals.json"},
+		{command: "page health", typ: reflect.TypeFor[page.Health](), page: "/health.json"},
+		{command: "page refusals", typ: reflect.TypeFor[page.Refusals](), page: "/refusals.json"},
+		{command: "page session", typ: reflect.TypeFor[page.Session](), page: "/sessions/{id}/session.json"},
+		{command: "page sessions", typ: reflect.TypeFor[page.Sessions](), page: "/sessions.json"},
+		{command: "page skills", typ: reflect.TypeFor[page.Skills](), page: "/skills.json"},
 		{command: "publish", typ: reflect.TypeFor[published]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},
 		{command: "search", typ: reflect.TypeFor[report.Found]()},
@@ -198,6 +207,9 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	neverNull(s)
 	s.Schema, s.Title = dialect,
 		"What skillsd "+o.command+" --json prints"
+	if o.page != "" {
+		s.Title = "What skillsd page answers at " + o.page
+	}
 	if o.lines {
 		s.Title = "A line of what skillsd " + o.command + " --json prints"
 	}
