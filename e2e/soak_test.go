@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,9 @@ var (
 // soaked is a server under the clients of TestSoak.
 type soaked struct {
 	*site
-	args []string
+	args    []string
+	metrics string       // where the server has its metrics
+	samples []soakSample // of a long run
 	// restart is held to end the server and start it again, and read-held during each call.
 	restart sync.RWMutex
 
@@ -37,9 +40,9 @@ type soaked struct {
 }
 
 // TestSoak has 64 clients of 8 principals load, read and run over both eras of HTTP, while some of them leave in
-// the middle of calls, skills change, and the server is reloaded and, in a long run, started again. No answer may
-// be a failure, each answered call is in the record of its conversation, and each record verifies. A long run,
-// `make soak`, says how memory, descriptors and disk develop.
+// the middle of calls, skills change, and the server is reloaded and, in a long run, killed and started again. No
+// answer may be a failure, each answered call is in the record of its conversation, and each record verifies. In a
+// long run, `make soak`, memory, descriptors, goroutines and records are no more at its end than in its middle.
 func TestSoak(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc/PID/status")
@@ -87,6 +90,9 @@ func TestSoak(t *testing.T) {
 	if s.answered.Load() == 0 {
 		t.Error("no call was answered")
 	}
+	if *soak >= 20*time.Minute { // sooner the sessions and records are not as many as they may be
+		s.judge()
+	}
 	s.countGoroutines()
 }
 
@@ -94,9 +100,9 @@ func TestSoak(t *testing.T) {
 // deletes the oldest records when it starts.
 func (s *soaked) serve(t *testing.T, state string) {
 	p := start(t, exec.Command("bash", append([]string{"-c", `ulimit -n 2048; exec "$0" "$@"`, binary, "serve", "--state", state,
-		"--log-format", "json", "--http", "127.0.0.1:0", "--records", "total=128MiB"}, s.args...)...))
+		"--log-format", "json", "--http", "127.0.0.1:0", "--records", "total=128MiB", "--metrics", "127.0.0.1:0"}, s.args...)...))
 	s.site = &site{process: p, state: state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}, Timeout: patience}}
-	s.url = "http://" + s.addr() + "/mcp"
+	s.url, s.metrics = "http://"+s.addr()+"/mcp", s.logged(metricsAddr)
 }
 
 // continued finds the id of the record that a conversation goes on in after its own has ended with a server.
@@ -229,41 +235,88 @@ func (s *soaked) disturb(ctx context.Context, root string) {
 	}
 }
 
+// A soakSample is what the server holds at a moment.
+type soakSample struct {
+	at         time.Duration
+	rss, disk  float64 // MiB
+	handles    float64
+	goroutines float64
+}
+
 // watch says every minute what the server holds.
 func (s *soaked) watch(ctx context.Context) {
 	for start := time.Now(); ctx.Err() == nil; {
 		s.restart.RLock()
 		h := holdingsOf(s.t, s.cmd.Process.Pid)
+		_, page := scrape(s.t, "GET", s.metrics, "/metrics", s.metrics)
+		goroutines := float64(series(s.t, page, "go_goroutines"))
 		s.restart.RUnlock()
 		disk, err := exec.Command("du", "-sm", filepath.Join(s.state, "sessions")).Output()
-		if err != nil {
-			s.t.Logf("du: %v", err)
+		if err != nil && len(disk) == 0 { // a session was deleted meanwhile
+			s.t.Errorf("du: %v", err)
 		}
 		mib, _, _ := strings.Cut(string(disk), "\t")
-		fmt.Fprintf(os.Stderr, "soak: %v: %v, %s MiB of records, %d calls\n", time.Since(start).Round(time.Second), h, mib, s.answered.Load())
+		size, _ := strconv.ParseFloat(mib, 64)
+		now := soakSample{time.Since(start), float64(h.rss) / (1 << 20), size, float64(h.handles), goroutines}
+		s.samples = append(s.samples, now)
+		fmt.Fprintf(os.Stderr, "soak: %v: %v, %.0f goroutines, %s MiB of records, %d calls\n",
+			now.at.Round(time.Second), h, goroutines, mib, s.answered.Load())
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Minute):
+		case <-time.After(*soak / 60):
 		}
 	}
 }
 
-// again ends the server after half the time and starts it.
+// judge compares what the server holds at the end with what it held in the middle, when it had as many
+// sessions and records as it may have. All that time it was the same process.
+func (s *soaked) judge() {
+	mean := func(from, to float64, of func(soakSample) float64) float64 {
+		sum, n := 0.0, 0.0
+		for _, x := range s.samples {
+			if part := float64(x.at) / float64(*soak); part >= from && part < to {
+				sum, n = sum+of(x), n+1
+			}
+		}
+		return sum / n
+	}
+	for _, m := range []struct {
+		name  string
+		of    func(soakSample) float64
+		slack float64
+	}{
+		{"MiB of memory", func(x soakSample) float64 { return x.rss }, 8},
+		{"MiB of records", func(x soakSample) float64 { return x.disk }, 32},
+		{"descriptors", func(x soakSample) float64 { return x.handles }, 64},
+		{"goroutines", func(x soakSample) float64 { return x.goroutines }, 64},
+	} {
+		middle, end := mean(0.55, 0.7, m.of), mean(0.85, 1.1, m.of)
+		s.t.Logf("%s: %.0f in the middle, %.0f at the end", m.name, middle, end)
+		if !(end <= middle*1.15+m.slack) {
+			s.t.Errorf("%s grew from %.0f to %.0f", m.name, middle, end)
+		}
+	}
+}
+
+// again ends the server twice in the first third of the time, and starts it: it is killed, and later asked to
+// end.
 func (s *soaked) again(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(*soak / 2):
+	for _, end := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(*soak / 6):
+		}
+		s.restart.Lock()
+		if err := s.cmd.Process.Signal(end); err != nil {
+			s.t.Error(err)
+		}
+		go io.Copy(io.Discard, s.out)
+		if err := s.cmd.Wait(); err != nil && end != syscall.SIGKILL {
+			s.t.Errorf("the server ended with %v", err)
+		}
+		s.client.CloseIdleConnections()
+		s.serve(s.t, s.state)
+		s.restart.Unlock()
 	}
-	s.restart.Lock()
-	defer s.restart.Unlock()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Error(err)
-	}
-	go io.Copy(io.Discard, s.out)
-	if err := s.cmd.Wait(); err != nil {
-		s.t.Errorf("the server ended with %v", err)
-	}
-	s.client.CloseIdleConnections()
-	s.serve(s.t, s.state)
 }
