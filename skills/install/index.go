@@ -94,27 +94,36 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 	if err := several(names, access); err != nil {
 		return root, err
 	}
-	parts := make([]part, len(wanted))
-	for n, e := range wanted {
-		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, dir string) error {
-			return p.artifact(ctx, client, e, dir)
-		}}
-	}
 	if len(wanted) == 1 {
 		f.origin.Digest = wanted[0].Digest
 	}
-	return p.fetchParts(ctx, f, parts)
+	return p.fetchParts(ctx, f, p.parts(client, wanted), maxArtifacts)
+}
+
+// parts returns entries of an index as what fetchParts fetches.
+func (p *Plan) parts(client *web.Client, wanted []*discovery.Entry) []part {
+	parts := make([]part, len(wanted))
+	for n, e := range wanted {
+		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, packed, into string) error {
+			return p.artifact(ctx, client, e, packed, into)
+		}}
+	}
+	return parts
 }
 
 // part is a skill of an index or of a collection.
 type part struct {
 	name   string
-	digest digest.Digest                               // that the lock file keeps
-	get    func(ctx context.Context, dir string) error // writes its files into dir/NAME
+	digest digest.Digest // that the lock file keeps
+	// get writes its files into a new directory. What it fetches before that may be a file at packed.
+	get func(ctx context.Context, packed, into string) error
 }
 
-// fetchParts fetches skills that lie side by side. What is wrong with one of several is in f.failed.
-func (p *Plan) fetchParts(ctx context.Context, f *fetched, wanted []part) (root skills.Root, err error) {
+// fetchParts fetches skills that lie side by side: at most most bytes, also of parts that fail. What is wrong
+// with one of several is in f.failed, and nothing of it is left.
+func (p *Plan) fetchParts(
+	ctx context.Context, f *fetched, wanted []part, most int64,
+) (root skills.Root, err error) {
 	name := "parts-" + rand.Text()
 	dir := p.dir + "/" + name
 	f.close = func() error { return p.i.root.RemoveAll(dir) }
@@ -123,19 +132,19 @@ func (p *Plan) fetchParts(ctx context.Context, f *fetched, wanted []part) (root 
 	}
 	f.failed, f.digests = map[string]error{}, map[string]digest.Digest{}
 	var mu sync.Mutex
-	left, done := int64(maxArtifacts), 0
+	left, done := most, 0
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(maxFetches)
 	for _, one := range wanted {
 		group.Go(func() error {
-			err := one.get(within, dir)
+			packed, into := p.dir+"/packed-"+rand.Text(), dir+"/"+one.name
+			err := one.get(within, packed, into)
 			if within.Err() != nil {
 				return within.Err()
 			}
-			into := dir + "/" + one.name
-			took := size(p.i.path(into))
-			if err != nil {
-				err = errors.Join(err, p.i.root.RemoveAll(into))
+			took := size(p.i.path(packed)) + size(p.i.path(into))
+			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
+				err = errors.Join(err, gone, p.i.root.RemoveAll(into))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -144,7 +153,7 @@ func (p *Plan) fetchParts(ctx context.Context, f *fetched, wanted []part) (root 
 			}
 			if left -= took; left < 0 {
 				return refuse("name skills of it with --subdir",
-					"the skills of the source have more than %d bytes", int64(maxArtifacts))
+					"the skills of the source have more than %d bytes", most)
 			}
 			done++
 			p.i.progress("skills fetched", done, len(wanted))
@@ -172,12 +181,13 @@ func several(names []string, access Access) error {
 	return nil
 }
 
-// artifact fetches the files of one entry into their directory.
-func (p *Plan) artifact(ctx context.Context, client *web.Client, e *discovery.Entry, dir string) error {
+// artifact fetches one entry as a file, and makes its files in a directory.
+func (p *Plan) artifact(
+	ctx context.Context, client *web.Client, e *discovery.Entry, packed, into string,
+) error {
 	if e.Problem != "" {
 		return fmt.Errorf("the entry in the index %s", e.Problem)
 	}
-	packed, into := p.dir+"/packed-"+rand.Text(), dir+"/"+e.Name
 	got, err := p.download(ctx, client, e.At, packed, maxArtifact)
 	if err != nil {
 		return err
@@ -214,7 +224,7 @@ func (p *Plan) artifact(ctx context.Context, client *web.Client, e *discovery.En
 	if _, err := p.i.root.Stat(into + "/SKILL.md"); err != nil {
 		return errors.New("the archive has no SKILL.md at its root")
 	}
-	return p.i.root.Remove(packed)
+	return nil
 }
 
 // unzip extracts a zip archive that was fetched.

@@ -166,6 +166,39 @@ func TestHugeIndex(t *testing.T) {
 	}
 }
 
+// What a server sends in the place of a skill takes no room, and counts.
+func TestForgedArtifacts(t *testing.T) {
+	s, m := newServer(t), newMachine(t)
+	good := s.publish("good", discovery.TypeSkill, "/good.md", []byte(skillText("good")))
+	var forged []*discovery.Entry
+	for n := range 8 {
+		e := s.publish(fmt.Sprintf("s-%d", n), discovery.TypeArchive, "/forged", make([]byte, 1<<20))
+		e.Digest = digest.FromString("other")
+		forged = append(forged, e)
+	}
+	i, source := m.open(), s.putIndex(append(forged, good)...)
+	p, err := i.Add(t.Context(), Request{Source: source, All: true, KeepGoing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	index, client, err := p.index(t.Context(), source, Access{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, parts := &fetched{origin: Origin{Path: "."}}, p.parts(client, index.Skills)
+	if _, err := p.fetchParts(t.Context(), f, parts, 10<<20); err != nil || len(f.failed) != 8 {
+		t.Errorf("error = %v, failed %v", err, f.failed)
+	}
+	if left := size(i.path(p.dir)); left > 2000 {
+		t.Errorf("%d bytes are left", left)
+	}
+	if _, err := p.fetchParts(t.Context(), f, parts, 5<<20); err == nil ||
+		!strings.Contains(err.Error(), "more than 5242880 bytes") {
+		t.Errorf("error = %v", err)
+	}
+}
+
 // A server that fails in the middle leaves nothing behind.
 func TestIndexServerDown(t *testing.T) {
 	s, m := newServer(t), newMachine(t)

@@ -106,15 +106,15 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
 	for n, one := range wanted {
 		names[n] = one.Name
-		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, dir string) error {
-			_, err := p.extract(ctx, repository, one, dir+"/"+one.Name, maxArtifact)
+		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, _, into string) error {
+			_, err := p.extract(ctx, repository, one, into, maxArtifact)
 			return err
 		}}
 	}
 	if err := several(names, access); err != nil {
 		return root, err
 	}
-	if root, err = p.fetchParts(ctx, f, parts); err != nil {
+	if root, err = p.fetchParts(ctx, f, parts, maxArtifacts); err != nil {
 		err = failed(err)
 	}
 	return root, err
