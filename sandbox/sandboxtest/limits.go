@@ -104,7 +104,7 @@ func testMemory(t *testing.T, f *fixture) {
 			if how == "mappings" && f.has(OwnKernel) {
 				t.Skip("missing capability: a kernel that keeps mappings as the host's does")
 			}
-			cmd := f.command(t, "memory.py", how)
+			cmd := f.command(t, "memory.py", how, strconv.Itoa(int(Scaled(40*time.Second).Seconds())))
 			cmd.Limits.Memory = 256 << 20
 			if how == "pipes" || how == "watches" { // the kernel bounds them, but not as low
 				cmd.Limits.Memory = 64 << 20
