@@ -125,9 +125,10 @@ func (c *Cache) load() [][]byte {
 	return nil
 }
 
-// read returns the bytes of the file, none if it cannot be read.
+// read returns the bytes of the file, none if it cannot be read, or somebody else can write it: what it says
+// is shown to whoever allows a script.
 func (c *Cache) read() []byte {
-	data, _ := fsys.ReadFile(c.file, maxCacheFile, nil)
+	data, _ := fsys.ReadFile(c.file, maxCacheFile, fsys.Exposed)
 	return data
 }
 

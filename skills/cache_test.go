@@ -291,6 +291,30 @@ func TestCacheDamaged(t *testing.T) {
 	}
 }
 
+// A file that others can write is no cache, whatever it says, and is replaced.
+func TestCacheOfOthers(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("missing capability: modes of files")
+	}
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	if _, err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	again, cache := scanCached(t, dir, file)
+	if !cache.empty() {
+		t.Error("what others could write is believed")
+	}
+	written, err := cache.Save(again)
+	if info, serr := os.Stat(file); err != nil || serr != nil || !written || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file was not replaced: %v, %v", err, serr)
+	}
+}
+
 // Skills without an index keep what the file holds of them.
 func TestCacheSavePartly(t *testing.T) {
 	t.Parallel()
