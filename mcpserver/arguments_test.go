@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 )
@@ -106,4 +110,40 @@ func FuzzLoneSurrogate(f *testing.F) {
 			t.Errorf("hasLoneSurrogate(%s) = %v, decoding gives %q", raw, got, s)
 		}
 	})
+}
+
+// The schemas of tools are written out, so they are compared with what their arguments are decoded into.
+func TestSchemas(t *testing.T) {
+	inferred := func(schema *jsonschema.Schema, err error) *jsonschema.Schema {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema
+	}
+	for _, tt := range []struct {
+		tool mcp.Tool
+		want *jsonschema.Schema
+	}{
+		{loadTool("", `a "name"`), inferred(jsonschema.For[LoadArgs](nil))}, {readTool(), inferred(jsonschema.For[ReadArgs](nil))},
+		{searchTool(), inferred(jsonschema.For[SearchArgs](nil))}, {runTool(true, true), inferred(jsonschema.For[RunArgs](nil))},
+	} {
+		var got jsonschema.Schema
+		if err := json.Unmarshal(tt.tool.RawInputSchema, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.Required, tt.want.Required) || len(got.Properties) != len(tt.want.Properties) {
+			t.Errorf("%s = %s", tt.tool.Name, tt.tool.RawInputSchema)
+		}
+		for name, want := range tt.want.Properties {
+			property := got.Properties[name]
+			if property == nil || property.Description == "" {
+				t.Errorf("%s does not describe %s", tt.tool.Name, name)
+				continue
+			}
+			if of := property.Type; of != want.Type && !slices.Equal([]string{"null", of}, want.Types) ||
+				(of == "array") != (property.Items != nil && property.Items.Type == want.Items.Type) {
+				t.Errorf("%s: %s is of type %s", tt.tool.Name, name, of)
+			}
+		}
+	}
 }

@@ -153,13 +153,14 @@ func New(cfg Config) *Server {
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
 	)
+	// The library calls them; listTools describes them.
 	s.mcp.AddTools(
-		server.ServerTool{Tool: loadTool("", ""), Handler: s.tool(s.load)},
-		server.ServerTool{Tool: readTool(), Handler: s.tool(s.read)},
-		server.ServerTool{Tool: searchTool(), Handler: s.tool(s.search)},
+		server.ServerTool{Tool: mcp.Tool{Name: ToolLoad}, Handler: s.tool(s.load)},
+		server.ServerTool{Tool: mcp.Tool{Name: ToolRead}, Handler: s.tool(s.read)},
+		server.ServerTool{Tool: mcp.Tool{Name: ToolSearch}, Handler: s.tool(s.search)},
 	)
 	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(runTool(false, false), s.tasks.Tool(s.tool(s.run)))
+		s.mcp.AddTool(mcp.Tool{Name: ToolRun}, s.tasks.Tool(s.tool(s.run)))
 	}
 	return s
 }

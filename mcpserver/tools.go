@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/skills/policy"
@@ -87,28 +88,29 @@ func (s *Server) runTool() mcp.Tool {
 // loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
 // check it refuse a name that is nearly right, which else is answered with the names that are like it.
 func loadTool(description, name string) mcp.Tool {
-	schema := schemaFor[LoadArgs](map[string]string{
-		"name":      name,
-		"file_path": "Return this file of the skill instead of its instructions",
-		"force":     "Send the instructions again although this session already has them",
-		"activation": "Activation handle of an earlier load_skill, to add the skill to the same session; " +
-			"good for 24 hours",
-	})
+	schema := schemaOf(
+		property{name: "name", of: typeString, description: name, required: true},
+		property{name: "file_path", of: typeString,
+			description: "Return this file of the skill instead of its instructions"},
+		property{name: "force", of: typeBool,
+			description: "Send the instructions again although this session already has them"},
+		property{name: "activation", of: typeString, description: "Activation handle of an earlier " +
+			"load_skill, to add the skill to the same session; good for 24 hours"})
 	tool := newTool(ToolLoad, "Load skill", description, schema, true, false, false)
 	alwaysLoad(&tool) // the catalogue is of use only where the model sees it
 	return tool
 }
 
 func readTool() mcp.Tool {
-	schema := schemaFor[ReadArgs](map[string]string{
-		"skill":      "Path or unique name of the skill",
-		"path":       "Path of the file, relative to the skill, as load_skill lists it",
-		"maxBytes":   "Most bytes to return (default 64000)",
-		"offset":     "Byte to start at, as the end of a cut text names it",
-		"activation": "Activation handle of load_skill",
-	})
-	bound(schema, "maxBytes", 0, MaxReadBytes)
-	schema.Properties["offset"].Minimum = new(float64)
+	schema := schemaOf(
+		property{name: "skill", of: typeString, description: "Path or unique name of the skill", required: true},
+		property{name: "path", of: typeString,
+			description: "Path of the file, relative to the skill, as load_skill lists it", required: true},
+		property{name: "maxBytes", of: typeInteger, description: "Most bytes to return (default 64000)",
+			least: new(0), most: MaxReadBytes},
+		property{name: "offset", of: typeInteger,
+			description: "Byte to start at, as the end of a cut text names it", least: new(0)},
+		property{name: "activation", of: typeString, description: "Activation handle of load_skill"})
 	const description = "Read one file of a skill (references, templates, assets, scripts), or list a " +
 		"directory of it. Use the paths that load_skill lists. Text comes back as it is; a text that was " +
 		"cut names the offset to continue with; a picture (PNG, JPEG, GIF, WebP) is shown; of another " +
@@ -117,10 +119,11 @@ func readTool() mcp.Tool {
 }
 
 func searchTool() mcp.Tool {
-	schema := schemaFor[SearchArgs](map[string]string{
-		"query":  "2 to 6 keywords: what the skill is for, file types, names of products",
-		"cursor": "Where to continue, as the end of the page before it says",
-	})
+	schema := schemaOf(
+		property{name: "query", of: typeString,
+			description: "2 to 6 keywords: what the skill is for, file types, names of products", required: true},
+		property{name: "cursor", of: typeString,
+			description: "Where to continue, as the end of the page before it says"})
 	const description = "Find skills by words of their names, descriptions and tags, best match first. " +
 		"Use it when the list in load_skill does not show every skill in full. Send keywords that a " +
 		"description would have, not the user's sentence; if none of the hits fits, try other " +
@@ -130,16 +133,21 @@ func searchTool() mcp.Tool {
 }
 
 func runTool(network, files bool) mcp.Tool {
-	schema := schemaFor[RunArgs](map[string]string{
-		"skill":      "Path or unique name of a loaded skill",
-		"path":       "Path of the script, relative to the skill, below scripts/",
-		"args":       "Arguments of the script, passed as they are, without a shell",
-		"cwd":        "Working directory below /workspace, /skill, /out or /tmp",
-		"timeoutMs":  "Milliseconds until the script and all it started are killed (default 60000)",
-		"stdin":      "Text for the script's standard input, at most 1 MiB",
-		"activation": "Activation handle of load_skill",
-	})
-	bound(schema, "timeoutMs", 1, MaxTimeoutMs)
+	schema := schemaOf(
+		property{name: "skill", of: typeString,
+			description: "Path or unique name of a loaded skill", required: true},
+		property{name: "path", of: typeString,
+			description: "Path of the script, relative to the skill, below scripts/", required: true},
+		property{name: "args", of: typeStrings,
+			description: "Arguments of the script, passed as they are, without a shell"},
+		property{name: "cwd", of: typeString,
+			description: "Working directory below /workspace, /skill, /out or /tmp"},
+		property{name: "timeoutMs", of: typeInteger,
+			description: "Milliseconds until the script and all it started are killed (default 60000)",
+			least:       new(1), most: MaxTimeoutMs},
+		property{name: "stdin", of: typeString,
+			description: "Text for the script's standard input, at most 1 MiB"},
+		property{name: "activation", of: typeString, description: "Activation handle of load_skill"})
 	reach := "there is no network"
 	if network {
 		reach = "it reaches only what the operator granted"
@@ -159,38 +167,53 @@ func runTool(network, files bool) mcp.Tool {
 
 // newTool states all three hints: clients assume the worst of a missing one.
 func newTool(
-	name, title, description string, schema *jsonschema.Schema, readOnly, destructive, openWorld bool,
+	name, title, description string, schema json.RawMessage, readOnly, destructive, openWorld bool,
 ) mcp.Tool {
-	raw, err := json.Marshal(schema)
-	if err != nil {
-		panic(fmt.Sprintf("mcpserver: schema of %s: %v", name, err))
-	}
 	return mcp.Tool{
-		Name: name, Title: title, Description: description, RawInputSchema: raw,
+		Name: name, Title: title, Description: description, RawInputSchema: schema,
 		Annotations: mcp.ToolAnnotation{
 			Title: title, ReadOnlyHint: &readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld,
 		},
 	}
 }
 
-// schemaFor infers the schema of an argument struct and describes its properties. Unknown fields are left
-// to the handlers, which refuse them with a remedy.
-func schemaFor[T any](descriptions map[string]string) *jsonschema.Schema {
-	schema, err := jsonschema.For[T](nil)
-	if err != nil {
-		panic(fmt.Sprintf("mcpserver: %v", err))
-	}
-	schema.AdditionalProperties = nil
-	for name, property := range schema.Properties {
-		property.Description = descriptions[name]
-		// A pointer or slice only says "may be absent" here; null is not a value of any argument.
-		if len(property.Types) == 2 && property.Types[0] == "null" {
-			property.Type, property.Types = property.Types[1], nil
-		}
-	}
-	return schema
+// property is an argument of a tool. Null is not a value of any.
+type property struct {
+	name, of, description string
+	required              bool
+	least                 *int // nil: not bounded
+	most                  int  // 0: not bounded
 }
 
-func bound(schema *jsonschema.Schema, property string, least, most float64) {
-	schema.Properties[property].Minimum, schema.Properties[property].Maximum = &least, &most
+// Types of arguments, in JSON.
+const (
+	typeString  = `"string"`
+	typeStrings = `"array","items":{"type":"string"}`
+	typeBool    = `"boolean"`
+	typeInteger = `"integer"`
+)
+
+// schemaOf returns the schema of a tool's arguments. To infer it from the struct that they are decoded into,
+// and to encode what was inferred, would take longer than the rest of the list of tools; a test compares the
+// two. Unknown fields are left to the handlers, which refuse them with a remedy.
+func schemaOf(properties ...property) json.RawMessage {
+	raw, required := []byte(`{"type":"object","properties":{`), []string{}
+	for i, p := range properties {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		description, _ := json.Marshal(p.description) // a text always marshals
+		raw = fmt.Appendf(raw, `%q:{"type":%s,"description":%s`, p.name, p.of, description)
+		if p.least != nil {
+			raw = fmt.Appendf(raw, `,"minimum":%d`, *p.least)
+		}
+		if p.most != 0 {
+			raw = fmt.Appendf(raw, `,"maximum":%d`, p.most)
+		}
+		raw = append(raw, '}')
+		if p.required {
+			required = append(required, strconv.Quote(p.name))
+		}
+	}
+	return fmt.Appendf(raw, `},"required":[%s]}`, strings.Join(required, ","))
 }
