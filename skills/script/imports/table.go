@@ -1,11 +1,14 @@
 package imports
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // A language is how its packages are named.
 type language struct {
 	// known are the packages of modules: the first is offered, the others are right if the skill names them.
-	known map[string][]string
+	known func() map[string][]string
 }
 
 // python and node are tables of names that were looked at one by one; one that is not certain is not here.
@@ -63,12 +66,14 @@ undici=undici picocolors=picocolors fast-glob=fast-glob jszip=jszip archiver=arc
 turndown=turndown vite=vite vitest=vitest jest=jest`)}
 )
 
-// table reads MODULE=PACKAGE,OTHER.
-func table(text string) map[string][]string {
-	known := map[string][]string{}
-	for word := range strings.FieldsSeq(text) {
-		module, packages, _ := strings.Cut(word, "=")
-		known[module] = strings.Split(packages, ",")
-	}
-	return known
+// table returns what reads MODULE=PACKAGE,OTHER when it is first called.
+func table(text string) func() map[string][]string {
+	return sync.OnceValue(func() map[string][]string {
+		known := map[string][]string{}
+		for word := range strings.FieldsSeq(text) {
+			module, packages, _ := strings.Cut(word, "=")
+			known[module] = strings.Split(packages, ",")
+		}
+		return known
+	})
 }

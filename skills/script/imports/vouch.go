@@ -239,7 +239,7 @@ func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 	for i, module := range modules {
 		needs[i].Module = module
 		// What the table knows is never another package, whatever a skill says.
-		names := lang.known[module.Name]
+		names := lang.known()[module.Name]
 		if len(names) == 0 {
 			names = []string{module.Name}
 		} else {
