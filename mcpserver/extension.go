@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -54,16 +54,35 @@ type listSkillsResult struct {
 }
 
 // MarshalJSON returns the result with its entries as they were marshalled.
-func (r *listSkillsResult) MarshalJSON() ([]byte, error) {
+func (r *listSkillsResult) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
+
+// AppendJSON implements [wire.Appender].
+func (r *listSkillsResult) AppendJSON(line []byte) ([]byte, error) {
 	rest, err := json.Marshal(r.PaginatedResult)
 	if err != nil {
 		return nil, err
 	}
-	raw := slices.Concat([]byte(`{"skills":[`), bytes.Join(r.Skills, []byte(",")), []byte("]"))
-	if len(rest) > len("{}") {
-		raw = append(raw, ',')
+	return appendBefore(line, rest, `"skills":[`, r.Skills, "]"), nil
+}
+
+// appendBefore appends the JSON object rest with another member before its own, which is made of parts with
+// commas between them.
+func appendBefore(line, rest []byte, begin string, parts [][]byte, end string) []byte {
+	size := len(begin) + len(end) + len(rest) + len(parts) + 1
+	for _, part := range parts {
+		size += len(part)
 	}
-	return append(raw, rest[1:]...), nil
+	line = append(append(slices.Grow(line, size+wire.AfterResult), '{'), begin...)
+	for i, part := range parts {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = append(line, part...)
+	}
+	if line = append(line, end...); len(rest) > len("{}") {
+		line = append(line, ',')
+	}
+	return append(line, rest[1:]...)
 }
 
 // listSkills is skills/list: the entry of every skill that the extension allows and that does not
@@ -138,7 +157,19 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 // getSkillResult is the result of skills/get.
 type getSkillResult struct {
 	mcp.CacheableResult
-	Skill json.RawMessage `json:"skill"`
+	Skill []byte // made by encoding/json
+}
+
+// MarshalJSON returns the result with the entry as it was marshalled.
+func (r *getSkillResult) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
+
+// AppendJSON implements [wire.Appender].
+func (r *getSkillResult) AppendJSON(line []byte) ([]byte, error) {
+	rest, err := json.Marshal(r.CacheableResult)
+	if err != nil {
+		return nil, err
+	}
+	return appendBefore(line, rest, `"skill":`, [][]byte{r.Skill}, ""), nil
 }
 
 // getSkill is skills/get: the entry of any skill that is served, listed or not. If it is not, the _meta of

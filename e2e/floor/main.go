@@ -28,7 +28,7 @@ import (
 
 // pageSize is how many skills a page of skills/list has, as in skillsd; budget is how many bytes of the
 // catalogue a client is shown.
-const pageSize, budget = 50, 16_000
+const pageSize, budget = 100, 16_000
 
 // skill is an entry of skills/list.
 type skill struct {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,10 +87,12 @@ func (d *Dispatcher) guard(
 
 func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
 	raw := m.raw
-	if d.lookup(m.method) != nil && !protocolOf(m.params).Modern {
+	if d.lookup(m.method) != nil {
 		// All that mcp-go says to a request of the older revisions is that it does not know the method: what
 		// it checks before are the envelope, which parse has checked, and what the newer revision adds.
-		return d.own(ctx, m)
+		if said := protocolOf(m.params); !said.Modern {
+			return d.own(ctx, m, said)
+		}
 	}
 	if _, ok := d.Overrides[m.method]; ok {
 		// Under its own name the library would answer it.
@@ -125,7 +128,7 @@ func (d *Dispatcher) replace(ctx context.Context, m *message, failure *Error) (a
 		}
 	case mcp.METHOD_NOT_FOUND:
 		if d.lookup(m.method) != nil {
-			return d.own(ctx, m)
+			return d.own(ctx, m, protocolOf(m.params))
 		}
 	case mcp.INTERNAL_ERROR:
 		if s := callSessionOf(ctx); s != nil {
@@ -164,10 +167,9 @@ func rewritten(m *message, method string) []byte {
 	return append(out, '}')
 }
 
-// own runs a method of the tables. mcp-go has accepted the request, so its declared version alone decides
-// the revision.
-func (d *Dispatcher) own(ctx context.Context, m *message) (any, *Error) {
-	info := protocolOf(m.params)
+// own runs a method of the tables. mcp-go has accepted the request or would, so its declared version alone
+// decides the revision.
+func (d *Dispatcher) own(ctx context.Context, m *message, info *server.RequestProtocolInfo) (any, *Error) {
 	r := &Request{Method: m.method, Params: m.params, Modern: info.Modern}
 	result, err := d.lookup(m.method)(server.WithRequestProtocolInfo(ctx, info), r)
 	if err != nil {
@@ -246,18 +248,24 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 	if failure != nil {
 		return d.refusal(m.id, failure)
 	}
-	var made []byte
+	var line, made []byte
 	var err error
-	if own, ok := result.(json.Marshaler); ok {
+	switch own := result.(type) {
+	case Appender:
+		line, err = own.AppendJSON(begin(m.id, "result"))
+	case json.Marshaler:
 		// Given to encoding/json, what it makes would be checked and copied once more.
 		made, err = own.MarshalJSON()
 	}
-	if made == nil || bytes.IndexByte(made, '\n') >= 0 {
+	if line == nil && (made == nil || bytes.IndexByte(made, '\n') >= 0) {
 		made, err = json.Marshal(result)
 	}
 	if err != nil {
 		d.logPrivate(ctx, m, "marshal result: "+err.Error())
 		return d.refusal(m.id, internalError())
+	}
+	if line != nil {
+		return append(line, '}')
 	}
 	return envelope(m.id, "result", made)
 }
@@ -277,11 +285,13 @@ func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
 
 // envelope returns a message with a result or an error, and with room for the newline.
 func envelope(id json.RawMessage, key string, value []byte) []byte {
+	return append(append(slices.Grow(begin(id, key), len(value)+AfterResult), value...), '}')
+}
+
+// begin returns a message up to its result or error.
+func begin(id json.RawMessage, key string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	line := make([]byte, 0, len(id)+len(value)+48)
-	line = append(append(line, `{"jsonrpc":"2.0","id":`...), id...)
-	line = append(append(line, `,"`+key+`":`...), value...)
-	return append(line, '}')
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"%s":`, id, key)
 }

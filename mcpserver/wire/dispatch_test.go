@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,12 +19,25 @@ func testDispatcher(log io.Writer) *Dispatcher {
 	d.Methods["skills/unmarshalable"] = func(context.Context, *Request) (any, error) { return make(chan int), nil }
 	d.Methods["skills/plain"] = func(context.Context, *Request) (any, error) { return map[string]int{"a": 1}, nil }
 	d.Methods["skills/panic"] = func(context.Context, *Request) (any, error) { panic("/home/secret") }
+	d.Methods["skills/appended"] = func(_ context.Context, r *Request) (any, error) { return appended(r.Params), nil }
 	d.Methods["skills/badData"] = func(context.Context, *Request) (any, error) {
 		return nil, &Error{Code: 1, Message: "m", Data: func() {}}
 	}
 	d.CacheTTL, d.Logger = 0, slog.New(slog.NewTextHandler(log, nil))
 	return d
 }
+
+// appended is a result that appends itself, or fails if it is empty.
+type appended []byte
+
+func (a appended) AppendJSON(line []byte) ([]byte, error) {
+	if len(a) == 0 {
+		return nil, errors.New("nothing to append")
+	}
+	return append(line, a...), nil
+}
+
+func (a appended) MarshalJSON() ([]byte, error) { return a.AppendJSON(nil) }
 
 func TestDispatch(t *testing.T) {
 	tests := []struct{ name, in, want, log string }{
@@ -37,6 +51,8 @@ func TestDispatch(t *testing.T) {
 		{"error data that does not marshal", `{"jsonrpc":"2.0","id":1,"method":"skills/badData"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "unsupported type"},
 		{"private error", `{"jsonrpc":"2.0","id":1,"method":"skills/leak"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
 		{"panic", `{"jsonrpc":"2.0","id":1,"method":"skills/panic"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "/home/secret"},
+		{"result that appends itself", `{"jsonrpc":"2.0","id":"a","method":"skills/appended","params":{"b":1}}`, `{"jsonrpc":"2.0","id":"a","result":{"b":1}}`, ""},
+		{"result that does not append itself", `{"jsonrpc":"2.0","id":1,"method":"skills/appended"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal error"}}`, "nothing to append"},
 		{"long method", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 300) + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found"}}`, ""},
 		{"alias from outside", `{"jsonrpc":"2.0","id":1,"method":"` + alias("resources/list") + `"}`, `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method ` + alias("resources/list") + ` not found"}}`, ""},
 	}

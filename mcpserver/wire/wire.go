@@ -46,6 +46,15 @@ const CodeBusy = 1429
 // goes to the log alone.
 type Method func(ctx context.Context, r *Request) (any, error)
 
+// Appender is a result that marshals itself behind the beginning of an answer, so that a large one is not
+// copied. What it appends is JSON without a newline; it grows the line by its own size and AfterResult.
+type Appender interface {
+	AppendJSON(line []byte) ([]byte, error)
+}
+
+// AfterResult is how many bytes follow a result in its line.
+const AfterResult = len("}\n")
+
 // Methods maps method names to their implementations. It must not change while it is being served.
 type Methods map[string]Method
 
