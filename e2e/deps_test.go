@@ -22,6 +22,9 @@ import (
 const (
 	modulePath = "github.com/skillsd/skillsd"
 	mcpGoPath  = "github.com/mark3labs/mcp-go"
+	natsPath   = "github.com/nats-io/nats.go"
+	// natsServerPath is for tests: it would make the binary half as large again, and start a timer in each.
+	natsServerPath = "github.com/nats-io/nats-server"
 )
 
 // importRules says which of our packages a package may import. "*" stands for every one. What is
@@ -33,10 +36,13 @@ var importRules = map[string][]string{
 	"provenance/cfharness": {"provenance", "provenance/compact"},
 	"provenance/intoto":    {"provenance", "provenance/cfharness"},
 	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact"},
-	"provenance/telemetry": {"provenance", "provenance/cfharness"},
-	"provenance/storetest": {"provenance", "provenance/cfharness"},
-	"provenance/schema":    {"provenance", "provenance/cfharness"},
-	"provenance/redact":    {"provenance"},
+	// It verifies a session as a filestore does.
+	"provenance/jetstream":             {"provenance", "provenance/cfharness", "provenance/filestore"},
+	"provenance/jetstream/clustertest": {},
+	"provenance/telemetry":             {"provenance", "provenance/cfharness"},
+	"provenance/storetest":             {"provenance", "provenance/cfharness"},
+	"provenance/schema":                {"provenance", "provenance/cfharness"},
+	"provenance/redact":                {"provenance"},
 
 	"sandbox":               {},
 	"sandbox/staged":        {"sandbox"},
@@ -181,8 +187,15 @@ func TestInits(t *testing.T) {
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
 var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo", "e2e/floor"}
 
+// natsUsers are the only packages that may import NATS themselves, tests included.
+var natsUsers = map[string][]string{
+	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest"},
+	natsServerPath: {"provenance/jetstream/clustertest"},
+}
+
 // farFrom lists what a package may not even reach through others.
 var farFrom = map[string][]string{
+	"cmd/skillsd":       {natsServerPath},
 	"mcpserver/session": {mcpGoPath, "net/http"},
 	"skills":            {mcpGoPath, "net/http", "os/exec"},
 	"skills/policy":     {mcpGoPath, "net/http", "os/exec"},
@@ -203,7 +216,8 @@ var cmdOnlyExceptions = map[string][]string{
 	// Only tests import it; the variable turns "cannot isolate here" from a skip into a failure.
 	"sandbox/sandboxtest/need.go": {"os.Getenv"},
 	// Only tests import it; it starts its own program once more, to be killed.
-	"sandbox/sandboxtest/killed_linux.go": {"os.Args", "os.Environ", "os.Getenv"},
+	"sandbox/sandboxtest/killed_linux.go":             {"os.Args", "os.Environ", "os.Getenv"},
+	"provenance/jetstream/clustertest/clustertest.go": {"os.Environ", "os.Getenv"},
 }
 
 // goPackage is the part of `go list -json` that the rules look at.
@@ -252,6 +266,11 @@ func importProblems(p *goPackage) []string {
 	for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 		if below(imp, mcpGoPath) && !slices.Contains(mcpGoUsers, rel) {
 			problems = append(problems, fmt.Sprintf("%s imports %s; only %q may", rel, imp, mcpGoUsers))
+		}
+		for name, users := range natsUsers {
+			if below(imp, name) && !slices.Contains(users, rel) {
+				problems = append(problems, fmt.Sprintf("%s imports %s; only %q may", rel, imp, users))
+			}
 		}
 	}
 	for _, dep := range p.Deps {

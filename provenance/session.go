@@ -177,8 +177,8 @@ func (e *Event) status() (string, error) {
 // Extend gives e the place after the last event added, and the time now if it has none, adds it, and returns
 // its line. After an error the Tally is as before, and e has no place.
 //
-// Errors: as Add and EncodeLine; ErrNotFound for a session.resumed of a session without events, whose record was
-// deleted: another would not have what the session did before.
+// Errors: as Add and EncodeLine; ErrNotFound for a session.resumed of a session without events, whose record
+// was deleted: another would not have what the session did before.
 func (t *Tally) Extend(e *Event, now func() time.Time) (line []byte, err error) {
 	if e.Time.IsZero() {
 		e.Time = now()

@@ -24,10 +24,10 @@ type Store interface {
 
 // Writer records sessions. It only appends; one session has one writer at a time.
 type Writer interface {
-	// Take begins this writer's turn at a session: it reads the record up to its end, and later appends follow
-	// what was read. The turn ends with Release, Close, a session.ended, or once another writer takes the
-	// session, if the store allows that while the turn lasts. Append and Put begin a turn themselves if there
-	// has been none; after one that was lost, only Take begins another.
+	// Take begins this writer's turn at a session: it reads the record up to its end, and later appends
+	// follow what was read. The turn ends with Release, Close, a session.ended, or once another writer takes
+	// the session, if the store allows that while the turn lasts. Append and Put begin a turn themselves if
+	// there has been none; after one that was lost, only Take begins another.
 	//
 	// Errors: ErrHeld if another writer has the session and the store does not let it be taken; as Append.
 	Take(ctx context.Context, session string) error
@@ -41,10 +41,10 @@ type Writer interface {
 	// effect once the event is handed over. session.ended brings the views up to date.
 	//
 	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is one),
-	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken,
-	// ErrNotFound for a session.resumed of a session without events, such as one that was deleted,
-	// ErrLost if another writer has taken the session, ErrClosed, or the error of ctx. After an error the event
-	// is not part of the record, unless it is ErrUnavailable and the Store says otherwise.
+	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken, ErrNotFound
+	// for a session.resumed of a session without events, such as one that was deleted, ErrLost if another
+	// writer has taken the session, ErrClosed, or the error of ctx. After an error the event is not part of
+	// the record, unless it is ErrUnavailable and the Store says otherwise.
 	Append(ctx context.Context, e *Event) error
 
 	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in

@@ -301,8 +301,8 @@ func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
 	return c.capabilities, nil
 }
 
-// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts must
-// not wait for a program of the host that does not answer.
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
+// must not wait for a program of the host that does not answer.
 const capabilitiesPatience = 2 * time.Second
 
 // pretty formats JSON as in the files of a session.

@@ -171,7 +171,8 @@ func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 			}
 			for _, en := range entries {
 				name := path.Join(parent, en.Name())
-				if !en.Type().IsRegular() || name == provenance.EventsFile || provenance.CheckArtifactName(name) != nil {
+				if !en.Type().IsRegular() || name == provenance.EventsFile ||
+					provenance.CheckArtifactName(name) != nil {
 					continue
 				}
 				if !yield(name, nil) {

@@ -164,8 +164,8 @@ func (a *Approver) state(token string) (got State, err error) {
 	return got, nil
 }
 
-// IDOf returns the id of the call that a question of a session was asked about, or "" for a token that was not
-// made for the session.
+// IDOf returns the id of the call that a question of a session was asked about, or "" for a token that was
+// not made for the session.
 func (a *Approver) IDOf(token, session string) string {
 	got, err := a.state(token)
 	if err != nil || got.Session != session {

@@ -22,8 +22,8 @@ type Asked struct {
 // Ledger is what approvers with one key have in common. It is safe for concurrent use. An error means that
 // nothing may be asked or approved.
 type Ledger interface {
-	// Use notes until a time that a nonce is used, and reports whether it was not used before. A nonce that is
-	// used later than that can be reported as either.
+	// Use notes until a time that a nonce is used, and reports whether it was not used before. A nonce that
+	// is used later than that can be reported as either.
 	Use(ctx context.Context, nonce string, until, now time.Time) (first bool, err error)
 
 	// Change calls change with what is known of a script, whose Open is never nil, and keeps what it makes of

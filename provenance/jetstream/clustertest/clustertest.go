@@ -1,0 +1,193 @@
+// Package clustertest runs the servers of a NATS cluster for tests, in the process of the test or, so that
+// they can be killed, in processes of their own. It is the only user of nats-server, which no program links.
+package clustertest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// nodeVariable names the server that a process is to be.
+const nodeVariable = "SKILLSD_CLUSTERTEST_NODE"
+
+// patience bounds the wait for a server.
+const patience = 30 * time.Second
+
+// Main is called first by TestMain: in a process that a Cluster started, it is a server, and does not return.
+func Main() {
+	words := strings.Split(os.Getenv(nodeVariable), " ")
+	if len(words) != 3 {
+		return
+	}
+	i, err := strconv.Atoi(words[0])
+	if err != nil {
+		panic(err)
+	}
+	if _, err := run(words[1], strings.Split(words[2], ","), i); err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+// Cluster is servers on loopback that write every message to the disk before they acknowledge it.
+type Cluster struct {
+	t       testing.TB
+	dir     string
+	addrs   []string // of clients, then of servers
+	apart   bool     // each server has a process
+	servers []*server.Server
+	started []*exec.Cmd
+}
+
+// Start starts n servers in the process of the test, and stops them at its end.
+func Start(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c := made(t, n, false)
+	c.run()
+	return c
+}
+
+// StartApart is Start with a process for each server. TestMain must call [Main].
+func StartApart(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c := made(t, n, true)
+	c.run()
+	return c
+}
+
+// made returns n servers that do not run, with addresses of their own.
+func made(t testing.TB, n int, apart bool) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, dir: t.TempDir(), apart: apart, servers: make([]*server.Server, n),
+		started: make([]*exec.Cmd, n)}
+	for range 2 * n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // all at once, so that they differ
+		c.addrs = append(c.addrs, l.Addr().String())
+	}
+	for i := range n {
+		t.Cleanup(func() { c.Stop(i) })
+	}
+	return c
+}
+
+func (c *Cluster) run() {
+	for i := range c.servers {
+		c.Restart(i)
+	}
+}
+
+// Restart starts a server that was stopped.
+func (c *Cluster) Restart(i int) {
+	c.t.Helper()
+	if c.servers[i] != nil || c.started[i] != nil {
+		return
+	}
+	if !c.apart {
+		s, err := run(c.dir, c.addrs, i)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.servers[i] = s
+		return
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(),
+		fmt.Sprintf("%s=%d %s %s", nodeVariable, i, c.dir, strings.Join(c.addrs, ",")))
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.started[i] = cmd
+}
+
+// Stop stops a server: one with a process of its own is killed, another one hands over what it leads.
+func (c *Cluster) Stop(i int) {
+	if s := c.servers[i]; s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		c.servers[i] = nil
+	}
+	if cmd := c.started[i]; cmd != nil {
+		_ = cmd.Process.Kill() // it has ended if that fails
+		_ = cmd.Wait()
+		c.started[i] = nil
+	}
+}
+
+// URL returns the addresses of the servers.
+func (c *Cluster) URL() string {
+	var urls []string
+	for _, addr := range c.addrs[:len(c.servers)] {
+		urls = append(urls, "nats://"+addr)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Connect returns a connection that finds another server if its own is gone.
+func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(50 * time.Millisecond),
+		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond)}, opts...)
+	conn, err := nats.Connect(c.URL(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	for end := time.Now().Add(patience); !conn.IsConnected(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no server of the cluster answers")
+		}
+	}
+	return conn
+}
+
+// run starts server i in this process.
+func run(dir string, addrs []string, i int) (*server.Server, error) {
+	host := func(addr string) (string, int) {
+		host, port, _ := net.SplitHostPort(addr)
+		n, _ := strconv.Atoi(port)
+		return host, n
+	}
+	n := len(addrs) / 2
+	opts := &server.Options{ServerName: fmt.Sprintf("n%d", i), NoSigs: true, NoLog: true, JetStream: true,
+		StoreDir: filepath.Join(dir, strconv.Itoa(i)), SyncAlways: true,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 4 << 30}
+	opts.Host, opts.Port = host(addrs[i])
+	if n > 1 {
+		opts.Cluster.Name = "skillsd-test"
+		opts.Cluster.Host, opts.Cluster.Port = host(addrs[n+i])
+		for j := range n {
+			if j != i {
+				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: addrs[n+j]})
+			}
+		}
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	go s.Start()
+	if !s.ReadyForConnections(patience) {
+		return nil, fmt.Errorf("server %d is not ready", i)
+	}
+	return s, nil
+}

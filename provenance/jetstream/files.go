@@ -1,0 +1,265 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+const (
+	// chunk is how many bytes of a file a message has.
+	chunk = 256 << 10
+
+	// maxKnown is how many digests a store remembers to be in the cluster.
+	maxKnown = 10_000
+)
+
+// headerChunks is in each message of a file how many there are.
+const headerChunks = "Chunks"
+
+func (c *cluster) chunkOf(d digest.Digest, n int) string {
+	return c.subject("blob", d.Encoded(), strconv.Itoa(n))
+}
+
+// putBlob makes the cluster have some bytes. Those that it has are not sent again.
+func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) error {
+	st.mu.Lock()
+	_, known := st.known[sum]
+	st.mu.Unlock()
+	if known {
+		return nil
+	}
+	n := max(1, (len(data)+chunk-1)/chunk)
+	_, err := st.last(ctx, st.blobs, st.chunkOf(sum, n-1)) // which was written last
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
+	}
+	for i := 0; i < n && err != nil; i++ {
+		m := &nats.Msg{Subject: st.chunkOf(sum, i), Data: data[i*chunk : min(len(data), (i+1)*chunk)],
+			Header: nats.Header{headerChunks: {strconv.Itoa(n)}}}
+		if err := st.put(ctx, m); err != nil {
+			return err
+		}
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if len(st.known) >= maxKnown {
+		clear(st.known)
+	}
+	st.known[sum] = time.Now()
+	return nil
+}
+
+// blob returns the bytes of a digest. It reads again if a part is missing, or if they are others: the leader
+// of a stream that was just elected may not have all of it.
+//
+// Errors: provenance.ErrUnavailable.
+func (c *cluster) blob(ctx context.Context, sum digest.Digest) ([]byte, error) {
+	for begin := time.Now(); ; time.Sleep(pause) {
+		var data bytes.Buffer
+		n := 1
+		var err error
+		for i := 0; i < n && err == nil; i++ {
+			var m *jetstream.RawStreamMsg
+			if m, err = c.last(ctx, c.blobs, c.chunkOf(sum, i)); err == nil {
+				data.Write(m.Data)
+				n, err = strconv.Atoi(m.Header.Get(headerChunks))
+			}
+		}
+		if err == nil && digest.FromBytes(data.Bytes()) == sum {
+			return data.Bytes(), nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if time.Since(begin) > c.opts.Patience {
+			return nil, fmt.Errorf("%w: bytes of %s are missing or others", provenance.ErrUnavailable, sum)
+		}
+	}
+}
+
+// fileOf returns the subject that says which bytes a file of a session has.
+func (c *cluster) fileOf(session, name string) string {
+	return c.subject(append([]string{"file", session}, strings.Split(name, "/")...)...)
+}
+
+// file returns the bytes of a file.
+//
+// Errors: provenance.ErrNotFound, those of blob.
+func (r *reader) file(ctx context.Context, session, name string) ([]byte, error) {
+	m, err := r.last(ctx, r.blobs, r.fileOf(session, name))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = provenance.ErrNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f provenance.File
+	if err := json.Unmarshal(m.Data, &f); err != nil || f.Digest.Validate() != nil {
+		return nil, fmt.Errorf("%w: what the cluster says of it", provenance.ErrCorrupt)
+	}
+	return r.blob(ctx, f.Digest)
+}
+
+// names returns the names of the files that a session keeps.
+func (r *reader) names(ctx context.Context, session string) ([]string, error) {
+	base := r.subject("file", session) + "."
+	names, err := r.subjects(ctx, r.blobs, base+">")
+	for i, name := range names {
+		names[i] = strings.NewReplacer(".", "/", "~", ".").Replace(strings.TrimPrefix(name, base))
+	}
+	return names, err
+}
+
+// size returns how many bytes a session takes, with those that others have too.
+func (r *reader) size(ctx context.Context, of found) (int64, error) {
+	size := of.state.Bytes
+	for m, err := range r.messages(ctx, r.blobs, r.subject("file", of.id)+".>") {
+		if err != nil {
+			return 0, fmt.Errorf("measure session %s: %w", of.id, err)
+		}
+		var f provenance.File
+		if json.Unmarshal(m.Data, &f) == nil {
+			size += f.Size
+		}
+	}
+	return size, nil
+}
+
+// Put implements provenance.Writer.
+func (st *Store) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
+	name = provenance.CleanFileName(name)
+	if err := provenance.CheckFileName(name); err != nil {
+		return provenance.File{}, fmt.Errorf("put: %w", err)
+	}
+	if strings.HasPrefix(name, provenance.OutputsDir+"/") {
+		if err := st.replaceable(ctx, session, name); err != nil {
+			return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
+		}
+	}
+	return st.keep(ctx, session, name, digest.FromBytes(data), data)
+}
+
+// replaceable reports whether a Put can write an output. What an event names is evidence.
+func (st *Store) replaceable(ctx context.Context, session, name string) error {
+	_, err := st.last(ctx, st.blobs, st.fileOf(session, name))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for e, err := range st.Events(ctx, provenance.Query{Session: session}) {
+		if errors.Is(err, provenance.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(e.Files, func(f provenance.File) bool { return f.Name == name }) {
+			return fmt.Errorf("%w: an event names this output", provenance.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// keep writes a file, its bytes first.
+func (st *Store) keep(
+	ctx context.Context, session, name string, sum digest.Digest, data []byte,
+) (provenance.File, error) {
+	f := provenance.File{Name: name, Size: int64(len(data)), Digest: sum}
+	err := ctx.Err()
+	st.mu.Lock()
+	closed := st.closed
+	st.mu.Unlock()
+	switch {
+	case closed:
+		err = provenance.ErrClosed
+	case !provenance.ValidSessionID(session):
+		err = fmt.Errorf("%w: session id", provenance.ErrInvalid)
+	}
+	if err == nil {
+		err = st.putBlob(ctx, sum, data)
+	}
+	if err == nil {
+		var encoded []byte
+		if encoded, err = provenance.Encode(f); err == nil {
+			err = st.put(ctx, &nats.Msg{Subject: st.fileOf(session, name), Data: encoded})
+		}
+	}
+	if err != nil {
+		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// PutShared implements provenance.Writer. The content is written once for all sessions of the process.
+func (st *Store) PutShared(
+	ctx context.Context, session, name string, s *provenance.Shared,
+) (provenance.File, error) {
+	name = provenance.CleanFileName(name)
+	if err := provenance.CheckFileName(name); err != nil {
+		return provenance.File{}, fmt.Errorf("put: %w", err)
+	}
+	s.Lock()
+	defer s.Unlock()
+	data, made := s.Kept.([]byte)
+	if !made {
+		var content bytes.Buffer
+		now := func(at time.Time) error {
+			content.WriteString(provenance.FormatTime(at))
+			return nil
+		}
+		if err := s.Write(&content, now); err != nil {
+			return provenance.File{}, err
+		}
+		data = content.Bytes()
+		s.Kept = data
+	}
+	return st.keep(ctx, session, name, digest.FromBytes(data), data)
+}
+
+// Keep implements provenance.Writer.
+func (st *Store) Keep(ctx context.Context, session string, data []byte) (digest.Digest, error) {
+	sum := digest.FromBytes(data)
+	_, err := st.keep(ctx, session, provenance.ShownName(sum), sum, data)
+	if err != nil {
+		return "", err
+	}
+	return sum, nil
+}
+
+// Claim implements provenance.Writer.
+func (st *Store) Claim(ctx context.Context, session string) error {
+	if !provenance.ValidSessionID(session) {
+		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)
+	}
+	_, err := st.last(ctx, st.events, st.subjectOf(session))
+	switch {
+	case err == nil:
+		err = provenance.ErrTaken
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		err = st.create(ctx, st.subject("claim", session))
+	}
+	if err != nil {
+		return fmt.Errorf("claim %s: %w", session, err)
+	}
+	return nil
+}
+
+// Reserve implements provenance.Writer. Servers of the cluster do not reserve room.
+func (st *Store) Reserve(context.Context, string, int64) (release func(), err error) {
+	return func() {}, nil
+}

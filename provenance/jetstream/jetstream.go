@@ -1,0 +1,320 @@
+// Package jetstream keeps the provenance of sessions in three streams of a NATS JetStream cluster, so that
+// several processes serve the same sessions and a lost machine loses nothing.
+//
+// The record of a session is the messages of one subject. A message is a batch of lines, as they are in an
+// events.jsonl, and is published with the sequence number of the one before it: the cluster refuses it if
+// another writer was faster. A header has the state of the session after the batch, so that the next writer
+// reads one message; whoever reads events reads the lines and checks their chain.
+//
+// # Turns
+//
+// [Store.Take] takes a session from any other writer. That one notices at its next event: it is not recorded,
+// and the error is provenance.ErrLost. Turns are named in events and messages, so equal bytes of two writers
+// are never taken for each other.
+//
+// # Durability
+//
+// An acknowledged event is on most servers of the cluster, and on their disks if the servers have
+// "sync_interval: always", without which a power failure can lose it. An append waits for an election, for
+// [Options.Patience] at most. Then its error is provenance.ErrUnavailable, and whether the events become part
+// of the record is open: an event that is appended again in the same turn is recorded once in either case.
+//
+// Reads are answered by the leaders of the streams. Bytes of files are compared with their digests.
+//
+// # Limits
+//
+// Nothing bounds the outputs and texts of a session but the limits of the streams, nothing is signed, and
+// there is no register of sessions. Bytes that several sessions kept are deleted by none of them. Whoever may
+// publish to the streams can make a consistent record of something else.
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+var _ provenance.Store = (*Store)(nil)
+
+// Options adjust a Store. The zero value and nil have the defaults.
+type Options struct {
+	// Prefix begins the names of streams and subjects; "" is "skillsd". Stores with different prefixes have
+	// nothing in common.
+	Prefix string
+	// Replicas is of how many servers each has all records; zero is 3.
+	Replicas int
+	// Node begins the names of turns, if a [Store] has a node of its own; "" is random.
+	Node string
+	// Patience is how long an operation waits for the cluster; zero is 15 s, which is longer than an
+	// election.
+	Patience time.Duration
+	// Now is the clock for events without a time; nil is time.Now.
+	Now func() time.Time
+}
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	c.Prefix, c.Replicas = cmp.Or(c.Prefix, "skillsd"), cmp.Or(c.Replicas, 3)
+	c.Patience = cmp.Or(c.Patience, 15*time.Second)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+const (
+	// attempt bounds one request to the cluster, and pause is between two.
+	attempt = 2 * time.Second
+	pause   = 20 * time.Millisecond
+
+	// deaf is how long nothing must have been answered before the connection is given up: a client stays
+	// connected to a server that is cut off from the others.
+	deaf = 4 * time.Second
+)
+
+// Store is a provenance.Store in a cluster. It is safe for concurrent use.
+type Store struct {
+	reader
+	name  string // of this store, without a dot; begins the names of its turns
+	alive *nats.Subscription
+
+	mu     sync.Mutex
+	closed bool
+	turns  map[string]*turn
+	took   int                         // turns that this store had
+	known  map[digest.Digest]time.Time // when this store saw that the cluster has the bytes
+}
+
+// cluster is a connection to the streams.
+type cluster struct {
+	opts   Options
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	events jetstream.Stream
+	blobs  jetstream.Stream
+
+	answered, moved atomic.Int64 // when the cluster last answered, and the connection was last given up
+}
+
+// Open returns the Store of a cluster, whose streams it makes if they do not exist. The connection is the
+// caller's, and must stay open until Close.
+//
+// Errors: the error of making the streams, provenance.ErrInvalid for streams that do not keep what a Store
+// promises.
+func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
+	c, err := connect(ctx, conn, opts.withDefaults(), true)
+	if err != nil {
+		return nil, err
+	}
+	node := strings.NewReplacer(".", "_", "*", "_", ">", "_", " ", "_").Replace(c.opts.Node)
+	st := &Store{reader: reader{cluster: c}, name: cmp.Or(node, "node") + "-" + rand.Text()[:10],
+		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{}}
+	st.reader.own = st.holds
+	st.alive, err = conn.Subscribe(c.subject("holds", st.name), func(m *nats.Msg) {
+		answer := []byte("0")
+		if st.holds(string(m.Data)) {
+			answer = []byte("1")
+		}
+		_ = m.Respond(answer) // who asks asks again
+	})
+	if err == nil {
+		err = conn.FlushWithContext(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
+	}
+	return st, nil
+}
+
+// OpenReader returns a Reader of the sessions in a cluster. It makes no streams. The connection is the
+// caller's.
+//
+// Errors: the error of finding the streams.
+func OpenReader(ctx context.Context, conn *nats.Conn, opts *Options) (provenance.Reader, error) {
+	c, err := connect(ctx, conn, opts.withDefaults(), false)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{cluster: c, own: func(string) bool { return false }}, nil
+}
+
+func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*cluster, error) {
+	c := &cluster{opts: opts, conn: conn}
+	if !provenance.ValidSessionID(opts.Prefix) || strings.Contains(opts.Prefix, ".") {
+		return nil, fmt.Errorf("open records: %w: prefix %.60q", provenance.ErrInvalid, opts.Prefix)
+	}
+	var err error
+	if c.js, err = jetstream.New(conn); err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
+	}
+	for _, of := range []struct {
+		stream *jetstream.Stream
+		config jetstream.StreamConfig
+	}{
+		{&c.events, jetstream.StreamConfig{Name: opts.Prefix + "-events",
+			Subjects: []string{c.subject("ev", "*")}}},
+		{&c.blobs, jetstream.StreamConfig{Name: opts.Prefix + "-files", MaxMsgsPerSubject: 1,
+			Subjects: []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("claim", "*")}}},
+	} {
+		of.config.Replicas, of.config.Storage = opts.Replicas, jetstream.FileStorage
+		of.config.DenyDelete, of.config.Discard = true, jetstream.DiscardNew
+		if of.config.MaxMsgsPerSubject > 0 {
+			of.config.Discard = jetstream.DiscardOld // the earlier message of the subject
+		}
+		if *of.stream, err = c.stream(ctx, of.config, create); err != nil {
+			return nil, fmt.Errorf("open records: stream %s: %w", of.config.Name, err)
+		}
+	}
+	return c, nil
+}
+
+// stream returns a stream, which it makes if it may.
+func (c *cluster) stream(
+	ctx context.Context, want jetstream.StreamConfig, create bool,
+) (stream jetstream.Stream, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		stream, err = c.js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) && create {
+			stream, err = c.js.CreateStream(ctx, want)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// With direct reads any replica answers, and one that lags answers wrongly.
+	most := cmp.Or(want.MaxMsgsPerSubject, -1)
+	switch has := stream.CachedInfo().Config; {
+	case has.AllowDirect, has.MirrorDirect:
+		return nil, fmt.Errorf("%w: it allows direct reads", provenance.ErrInvalid)
+	case has.Replicas < want.Replicas:
+		return nil, fmt.Errorf("%w: it has %d replicas, not %d", provenance.ErrInvalid, has.Replicas,
+			want.Replicas)
+	case has.Retention != jetstream.LimitsPolicy, has.MaxAge != 0, has.MaxMsgsPerSubject != most,
+		has.Storage != jetstream.FileStorage, has.Discard != want.Discard:
+		return nil, fmt.Errorf("%w: it does not keep what it has acknowledged", provenance.ErrInvalid)
+	}
+	return stream, nil
+}
+
+// subject returns a subject of the prefix. A dot ends a part of a subject, so those of ids and names are
+// replaced by a character that these cannot have.
+func (c *cluster) subject(parts ...string) string {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], ".", "~")
+	}
+	return c.opts.Prefix + "." + strings.Join(parts, ".")
+}
+
+func (c *cluster) subjectOf(session string) string { return c.subject("ev", session) }
+
+// ask calls do until it succeeds or its error is final: jetstream.ErrMsgNotFound, jetstream.ErrStreamNotFound
+// or provenance.ErrTaken.
+//
+// Errors: these, provenance.ErrUnavailable, or the error of ctx.
+func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) error {
+	for begin := time.Now(); ; time.Sleep(pause) {
+		try, cancel := context.WithTimeout(ctx, attempt)
+		err := do(try)
+		cancel()
+		switch {
+		case err == nil, errors.Is(err, jetstream.ErrMsgNotFound),
+			errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, provenance.ErrTaken):
+			c.answered.Store(time.Now().UnixNano())
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case refused(err), c.conn.IsClosed(), time.Since(begin) > c.opts.Patience:
+			return fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
+		}
+		c.nudge(begin)
+	}
+}
+
+// refused reports whether the cluster has said that it will not do what it was asked to, as opposed to not
+// now.
+func refused(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.Code == 400 && !wrongLast(err)
+}
+
+// wrongLast reports whether another message came first, which may be one of the same writer that is still on
+// its way.
+func wrongLast(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// nudge gives up the connection if the cluster has answered nothing for long, to find another server.
+func (c *cluster) nudge(begin time.Time) {
+	long := time.Now().Add(-deaf).UnixNano()
+	moved := c.moved.Load()
+	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
+		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {
+		_ = c.conn.ForceReconnect() // a connection that is closed is noticed by who asks
+	}
+}
+
+// last returns the last message of a subject, as its leader has it.
+//
+// Errors: as ask.
+func (c *cluster) last(
+	ctx context.Context, s jetstream.Stream, subject string,
+) (m *jetstream.RawStreamMsg, err error) {
+	err = c.ask(ctx, func(ctx context.Context) (err error) {
+		m, err = s.GetLastMsgForSubject(ctx, subject)
+		return err
+	})
+	return m, err
+}
+
+// put publishes a message that may be published twice.
+//
+// Errors: as ask.
+func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
+	return c.ask(ctx, func(ctx context.Context) error {
+		_, err := c.js.PublishMsg(ctx, m)
+		return err
+	})
+}
+
+// create publishes the first message of a subject of the files.
+//
+// Errors: as ask; provenance.ErrTaken if another one came first.
+func (c *cluster) create(ctx context.Context, subject string) error {
+	token := rand.Text()
+	return c.ask(ctx, func(ctx context.Context) error {
+		m := &nats.Msg{Subject: subject, Data: []byte(token)}
+		_, err := c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(0))
+		if err == nil || !wrongLast(err) {
+			return err
+		}
+		// It may be this one, whose answer was lost.
+		first, err := c.blobs.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return errors.New("the first message is not there yet")
+		}
+		if err == nil && string(first.Data) != token {
+			return provenance.ErrTaken
+		}
+		return err
+	})
+}

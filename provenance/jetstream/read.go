@@ -1,0 +1,534 @@
+package jetstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/filestore"
+)
+
+// reader reads the sessions of a cluster. It implements provenance.Reader.
+type reader struct {
+	*cluster
+	own func(session string) bool // reports whether this process has the session
+}
+
+// Close implements provenance.Reader. The connection stays open.
+func (r *reader) Close() error { return nil }
+
+// messages yields the messages of subjects, in order, up to those that there are when it starts.
+func (c *cluster) messages(
+	ctx context.Context, s jetstream.Stream, subject string,
+) iter.Seq2[*jetstream.RawStreamMsg, error] {
+	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
+		end, err := c.last(ctx, s, subject)
+		for next := uint64(1); err == nil && next <= end.Sequence; {
+			var m *jetstream.RawStreamMsg
+			err = c.ask(ctx, func(ctx context.Context) (err error) {
+				m, err = s.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
+				return err
+			})
+			if err == nil {
+				if !yield(m, nil) {
+					return
+				}
+				next = m.Sequence + 1
+			}
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			yield(nil, err)
+		}
+	}
+}
+
+// record returns the lines of a session.
+//
+// Errors: provenance.ErrNotFound, those of Read.
+func (r *reader) record(ctx context.Context, session string) (io.Reader, error) {
+	if !provenance.ValidSessionID(session) {
+		return nil, fmt.Errorf("session %.60q: %w", session, provenance.ErrNotFound)
+	}
+	next, stop := iter.Pull2(r.messages(ctx, r.events, r.subjectOf(session)))
+	first, err, ok := next()
+	if err != nil || !ok {
+		stop()
+		return nil, cmp.Or(err, fmt.Errorf("session %s: %w", session, provenance.ErrNotFound))
+	}
+	lines := &lineReader{next: next, stop: stop, cluster: r.cluster, ctx: ctx}
+	return lines, lines.take(first)
+}
+
+// lineReader reads the lines of the messages of a record, one message at a time.
+type lineReader struct {
+	*cluster
+	ctx  context.Context
+	next func() (*jetstream.RawStreamMsg, error, bool)
+	stop func()
+	rest []byte
+}
+
+func (l *lineReader) take(m *jetstream.RawStreamMsg) (err error) {
+	l.rest = m.Data
+	if sum := m.Header.Get(headerBlob); sum != "" {
+		l.rest, err = l.blob(l.ctx, digest.Digest(sum))
+	}
+	return err
+}
+
+// Read implements io.Reader.
+func (l *lineReader) Read(p []byte) (int, error) {
+	for len(l.rest) == 0 {
+		m, err, ok := l.next()
+		switch {
+		case !ok:
+			return 0, io.EOF
+		case err == nil:
+			err = l.take(m)
+		}
+		if err != nil {
+			l.stop()
+			return 0, err
+		}
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
+
+// Close frees what an iteration that was left early holds.
+func (l *lineReader) Close() error {
+	l.stop()
+	return nil
+}
+
+// Events implements provenance.Reader.
+func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		for e, err := range r.scan(ctx, q.Session) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if q.Matches(e) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields all events of a session.
+func (r *reader) scan(ctx context.Context, session string) iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		lines, err := r.record(ctx, session)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer lines.(io.Closer).Close()
+		sc := provenance.NewScanner(lines)
+		for e, err := range sc.All() {
+			if err == nil && e.Session != session {
+				err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
+			}
+			if err != nil {
+				err = fmt.Errorf("session %s: %s:%d: %w", session, provenance.EventsFile, sc.Line, err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// followEvery is how often a session that is followed is looked at without word of a new event.
+const followEvery = time.Second
+
+// Follow implements provenance.Reader.
+func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		// What is published on the subject may not be recorded: it is only a reason to look.
+		news := make(chan struct{}, 1)
+		if provenance.ValidSessionID(q.Session) {
+			sub, err := r.conn.Subscribe(r.subjectOf(q.Session), func(*nats.Msg) {
+				select {
+				case news <- struct{}{}:
+				default:
+				}
+			})
+			if err == nil {
+				defer func() { _ = sub.Unsubscribe() }() // a connection that is closed has none
+			}
+		}
+		for from := uint64(1); ; {
+			m, err := r.last(ctx, r.events, r.subjectOf(q.Session))
+			// This is asked before the read, so that the last events of a writer are read.
+			live := err == nil && r.isHeld(ctx, m, q.Session)
+			ended := false
+			for e, err := range r.scan(ctx, q.Session) {
+				if err != nil {
+					if ctx.Err() == nil {
+						yield(nil, err)
+					}
+					return
+				}
+				if e.Seq < from {
+					continue
+				}
+				from, ended = e.Seq+1, e.Kind == provenance.KindSessionEnded
+				if q.Matches(e) && !yield(e, nil) {
+					return
+				}
+			}
+			if ended || !live {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-news:
+			case <-time.After(followEvery):
+			}
+		}
+	}
+}
+
+// isHeld reports whether a process has the session whose last message is m. One that does not answer in time
+// is taken for one that has.
+func (r *reader) isHeld(ctx context.Context, m *jetstream.RawStreamMsg, session string) bool {
+	if r.own(session) {
+		return true
+	}
+	name, _, _ := strings.Cut(m.Header.Get(headerWriter), ".")
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	answer, err := r.conn.RequestWithContext(ctx, r.subject("holds", name), []byte(session))
+	if err != nil {
+		return !errors.Is(err, nats.ErrNoResponders)
+	}
+	return string(answer.Data) == "1"
+}
+
+// found is a session and when its record was last written.
+type found struct {
+	id    string
+	last  *jetstream.RawStreamMsg
+	state state
+	err   error
+}
+
+// sessions returns the sessions whose record was written after since, the one written last first.
+func (r *reader) sessions(ctx context.Context, since time.Time) ([]found, error) {
+	subjects, err := r.subjects(ctx, r.events, r.subject("ev", "*"))
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	var all []found
+	for _, subject := range subjects {
+		m, err := r.last(ctx, r.events, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it was deleted in between
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list sessions: %w", err)
+		}
+		if !m.Time.After(since) {
+			continue
+		}
+		f := found{id: strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", "."), last: m}
+		f.state, f.err = stateOf(m)
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(b.last.Time.Compare(a.last.Time), strings.Compare(b.id, a.id))
+	})
+	return all, nil
+}
+
+// subjects returns the subjects of a stream that match a filter.
+func (c *cluster) subjects(ctx context.Context, s jetstream.Stream, filter string) ([]string, error) {
+	var names []string
+	err := c.ask(ctx, func(ctx context.Context) error {
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err == nil {
+			names = slices.Sorted(maps.Keys(info.State.Subjects))
+		}
+		return err
+	})
+	return names, err
+}
+
+// Sessions implements provenance.Reader.
+func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
+	return func(yield func(provenance.Session, error) bool) {
+		all, err := r.sessions(ctx, since)
+		if err != nil {
+			yield(provenance.Session{}, err)
+			return
+		}
+		for _, f := range all {
+			s := f.state.Session
+			switch {
+			case f.err != nil:
+				s = provenance.Session{ID: f.id, State: provenance.StateDamaged,
+					CreatedAt: provenance.Stamp(f.last.Time)}
+			case s.State == provenance.StateOpen && !r.isHeld(ctx, f.last, f.id):
+				s.State = provenance.StateCrashed
+			}
+			if err := ctx.Err(); err != nil {
+				yield(provenance.Session{}, err)
+				return
+			}
+			if !yield(s, f.err) {
+				return
+			}
+		}
+	}
+}
+
+// Artifact implements provenance.Reader. The views are made from the events.
+func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadCloser, error) {
+	name = provenance.CleanFileName(name)
+	if err := provenance.CheckArtifactName(name); err != nil {
+		return nil, fmt.Errorf("open artifact: %w", err)
+	}
+	var made bytes.Buffer
+	var err error
+	switch {
+	case !provenance.ValidSessionID(session):
+		err = provenance.ErrNotFound
+	case name == provenance.EventsFile:
+		var lines io.Reader
+		if lines, err = r.record(ctx, session); err == nil {
+			return lines.(io.ReadCloser), nil
+		}
+	case name == provenance.SessionFile:
+		var tally provenance.Tally
+		for e, failed := range r.scan(ctx, session) {
+			if err = failed; err == nil {
+				err = tally.Add(e)
+			}
+		}
+		if err == nil {
+			var data []byte
+			data, err = provenance.EncodePretty(tally.Session)
+			made.Write(data)
+		}
+	case provenance.IsView(name):
+		err = cfharness.WriteView(&made, name, func() iter.Seq2[*provenance.Event, error] {
+			return r.scan(ctx, session)
+		})
+	default:
+		var data []byte
+		data, err = r.file(ctx, session, name)
+		made.Write(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s of session %s: %w", name, session, err)
+	}
+	return io.NopCloser(&made), nil
+}
+
+// Stored implements provenance.Reader: nothing is written later than the record.
+func (r *reader) Stored(ctx context.Context, session, name string) (io.ReadCloser, error) {
+	return r.Artifact(ctx, session, name)
+}
+
+// Files implements provenance.Reader.
+func (r *reader) Files(ctx context.Context, session string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var heads cfharness.Heads
+		for e, err := range r.scan(ctx, session) {
+			if err == nil {
+				err = heads.Add(e)
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+		}
+		names := []string{provenance.SessionFile}
+		for _, view := range provenance.ViewNames() {
+			if heads.Rows(view) > 0 {
+				names = append(names, view)
+			}
+		}
+		kept, err := r.names(ctx, session)
+		if err != nil {
+			yield("", fmt.Errorf("list files of session %s: %w", session, err))
+			return
+		}
+		names = append(names, kept...)
+		rank := func(name string) int {
+			dir, _, _ := strings.Cut(name, "/")
+			return slices.Index([]string{provenance.OutputsDir, provenance.ShownDir}, dir)
+		}
+		slices.SortFunc(names, func(a, b string) int {
+			return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
+		})
+		for _, name := range names {
+			if !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Verify implements provenance.Reader. It copies the session into a directory, so that it is verified as any
+// other; nothing in it can be stale.
+func (r *reader) Verify(
+	ctx context.Context, session string, keys ...note.Verifier,
+) (report *provenance.Report, err error) {
+	dir, err := os.MkdirTemp("", "skillsd-verify-")
+	if err != nil {
+		return nil, fmt.Errorf("verify session %s: %w", session, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := r.copyTo(ctx, dir, session); err != nil {
+		return nil, err
+	}
+	files, err := filestore.OpenReader(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	return files.Verify(ctx, session, keys...)
+}
+
+// copyTo writes the files of a session as a filestore has them.
+func (r *reader) copyTo(ctx context.Context, dir, session string) error {
+	names := []string{provenance.EventsFile}
+	for name, err := range r.Files(ctx, session) {
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	for _, name := range names {
+		from, err := r.Stored(ctx, session, name)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(dir, session, filepath.FromSlash(name))
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+		var to *os.File
+		if err == nil {
+			to, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		}
+		if err == nil {
+			_, err = io.Copy(to, from)
+			err = errors.Join(err, to.Close())
+		}
+		if err := errors.Join(err, from.Close()); err != nil {
+			return fmt.Errorf("copy %s of session %s: %w", name, session, err)
+		}
+	}
+	return nil
+}
+
+// Register implements provenance.Reader: there is none.
+func (r *reader) Register(context.Context, ...note.Verifier) (*provenance.Register, error) {
+	return &provenance.Register{}, nil
+}
+
+// Missing implements provenance.Reader.
+func (r *reader) Missing(context.Context, ...note.Verifier) (map[string]*provenance.Registered, error) {
+	return nil, nil
+}
+
+// DropNamed implements provenance.Reader.
+func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
+	subjects, err := r.subjects(ctx, r.events, r.subject("ev", "*"))
+	for _, subject := range subjects {
+		if err != nil || len(digests) == 0 {
+			break
+		}
+		var lines io.Reader
+		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
+		if lines, err = r.record(ctx, id); err == nil {
+			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.(io.Closer).Close())
+		} else if errors.Is(err, provenance.ErrNotFound) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("search sessions: %w", err)
+	}
+	return nil
+}
+
+// Collect implements provenance.Reader.
+func (r *reader) Collect(
+	ctx context.Context, opts provenance.CollectOptions,
+) (gone []provenance.Collected, err error) {
+	all, err := r.sessions(ctx, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	called := func(f found) time.Time {
+		if f.state.Called.IsZero() {
+			return f.last.Time
+		}
+		return f.state.Called
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return called(b).Compare(called(a)) })
+	var total int64
+	for i, f := range all {
+		size, err := r.size(ctx, f)
+		if err != nil {
+			return gone, err
+		}
+		total += size
+		if i < opts.Keep || !f.last.Time.Before(opts.Before) && (opts.Total == 0 || total <= opts.Total) {
+			continue
+		}
+		c := provenance.Collected{ID: f.id, Written: f.last.Time, Bytes: size}
+		switch {
+		case opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id), r.isHeld(ctx, f.last, f.id):
+			c.Err = provenance.ErrHeld
+		case !opts.DryRun:
+			c.Err = r.delete(ctx, f.id)
+		}
+		if c.Err != nil {
+			c.Bytes = 0
+		}
+		gone = append(gone, c)
+	}
+	return gone, nil
+}
+
+// delete deletes a session, its record first.
+func (r *reader) delete(ctx context.Context, session string) error {
+	for _, of := range []struct {
+		stream  jetstream.Stream
+		subject string
+	}{
+		{r.events, r.subjectOf(session)}, {r.blobs, r.subject("file", session) + ".>"},
+		{r.blobs, r.subject("claim", session)},
+	} {
+		err := r.ask(ctx, func(ctx context.Context) error {
+			return of.stream.Purge(ctx, jetstream.WithPurgeSubject(of.subject))
+		})
+		if err != nil {
+			return fmt.Errorf("delete session %s: %w", session, err)
+		}
+	}
+	return nil
+}
