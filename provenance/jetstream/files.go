@@ -22,6 +22,11 @@ const (
 	// chunk is how many bytes of a file a message has.
 	chunk = 256 << 10
 
+	// fresh is how long bytes that were written are not written again, and kept is how long they are not
+	// deleted although nothing names them. Whoever is about to name them has the time in between.
+	fresh = time.Hour
+	kept  = 24 * time.Hour
+
 	// maxKnown is how many digests a store remembers to be in the cluster.
 	maxKnown = 10_000
 )
@@ -33,20 +38,25 @@ func (c *cluster) chunkOf(d digest.Digest, n int) string {
 	return c.subject("blob", d.Encoded(), strconv.Itoa(n))
 }
 
-// putBlob makes the cluster have some bytes. Those that it has are not sent again.
+// putBlob makes the cluster have some bytes, and keep them until they are named.
 func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) error {
 	st.mu.Lock()
-	_, known := st.known[sum]
+	until := st.known[sum]
 	st.mu.Unlock()
-	if known {
+	now := st.opts.Now()
+	if now.Before(until) {
 		return nil
 	}
 	n := max(1, (len(data)+chunk-1)/chunk)
-	_, err := st.last(ctx, st.blobs, st.chunkOf(sum, n-1)) // which was written last
+	last, err := st.last(ctx, st.blobs, st.chunkOf(sum, n-1)) // which was written last
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
-	for i := 0; i < n && err != nil; i++ {
+	has := err == nil && now.Before(last.Time.Add(fresh))
+	if until = now.Add(fresh); has {
+		until = last.Time.Add(fresh)
+	}
+	for i := 0; i < n && !has; i++ {
 		m := &nats.Msg{Subject: st.chunkOf(sum, i), Data: data[i*chunk : min(len(data), (i+1)*chunk)],
 			Header: nats.Header{headerChunks: {strconv.Itoa(n)}}}
 		if err := st.put(ctx, m); err != nil {
@@ -58,7 +68,7 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	if len(st.known) >= maxKnown {
 		clear(st.known)
 	}
-	st.known[sum] = time.Now()
+	st.known[sum] = until
 	return nil
 }
 
@@ -194,15 +204,72 @@ func (st *Store) keep(
 		err = st.putBlob(ctx, sum, data)
 	}
 	if err == nil {
-		var encoded []byte
-		if encoded, err = provenance.Encode(f); err == nil {
-			err = st.put(ctx, &nats.Msg{Subject: st.fileOf(session, name), Data: encoded})
-		}
+		err = st.setFile(ctx, st.fileOf(session, name), f)
 	}
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
 	return f, nil
+}
+
+// setFile publishes which bytes belong to a subject.
+func (c *cluster) setFile(ctx context.Context, subject string, f provenance.File) error {
+	encoded, err := provenance.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.put(ctx, &nats.Msg{Subject: subject, Data: encoded})
+}
+
+// sweep deletes the bytes that no session names and that nobody has written for long.
+func (c *cluster) sweep(ctx context.Context) error {
+	named := map[string]bool{}
+	for _, subject := range []string{c.subject("file", ">"), c.subject("long", ">")} {
+		for m, err := range c.messages(ctx, c.blobs, subject) {
+			var f provenance.File
+			if err == nil {
+				err = json.Unmarshal(m.Data, &f)
+			}
+			if err != nil {
+				return fmt.Errorf("collect files: %w", err)
+			}
+			named[f.Digest.Encoded()] = true
+		}
+	}
+	base := c.subject("blob", "")
+	first, err := c.subjects(ctx, c.blobs, base+"*.0")
+	for _, subject := range first {
+		sum := strings.TrimSuffix(strings.TrimPrefix(subject, base), ".0")
+		if err == nil && !named[sum] {
+			err = c.forget(ctx, base+sum)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("collect files: %w", err)
+	}
+	return nil
+}
+
+// forget deletes the chunks below a subject, unless one was written lately. Those that are written again in
+// the meantime have higher numbers, and stay.
+func (c *cluster) forget(ctx context.Context, base string) error {
+	m, err := c.last(ctx, c.blobs, base+".0")
+	if err != nil {
+		return err
+	}
+	if n, _ := strconv.Atoi(m.Header.Get(headerChunks)); n > 1 {
+		m, err = c.last(ctx, c.blobs, base+"."+strconv.Itoa(n-1))
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // somebody is about to write it
+	}
+	if err != nil || c.opts.Now().Before(m.Time.Add(kept)) {
+		return err
+	}
+	return c.ask(ctx, func(ctx context.Context) error {
+		return c.blobs.Purge(ctx, jetstream.WithPurgeSubject(base+".*"),
+			jetstream.WithPurgeSequence(m.Sequence+1))
+	})
 }
 
 // PutShared implements provenance.Writer. The content is written once for all sessions of the process.

@@ -24,8 +24,9 @@
 // # Limits
 //
 // Nothing bounds the outputs and texts of a session but the limits of the streams, nothing is signed, and
-// there is no register of sessions. Bytes that several sessions kept are deleted by none of them. Whoever may
-// publish to the streams can make a consistent record of something else.
+// there is no register of sessions. Bytes that no session names any more are deleted by the first Collect
+// that comes a day after they were written and deletes a session. Whoever may publish to the streams can make
+// a consistent record of something else.
 package jetstream
 
 import (
@@ -98,7 +99,7 @@ type Store struct {
 	closed bool
 	turns  map[string]*turn
 	took   int                         // turns that this store had
-	known  map[digest.Digest]time.Time // when this store saw that the cluster has the bytes
+	known  map[digest.Digest]time.Time // until when the cluster is known to keep the bytes
 }
 
 // cluster is a connection to the streams.
@@ -134,7 +135,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 		_ = m.Respond(answer) // who asks asks again
 	})
 	if err == nil {
-		err = conn.FlushWithContext(ctx)
+		err = c.ask(ctx, conn.FlushWithContext)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
@@ -170,7 +171,8 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 		{&c.events, jetstream.StreamConfig{Name: opts.Prefix + "-events",
 			Subjects: []string{c.subject("ev", "*")}}},
 		{&c.blobs, jetstream.StreamConfig{Name: opts.Prefix + "-files", MaxMsgsPerSubject: 1,
-			Subjects: []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("claim", "*")}}},
+			Subjects: []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("long", ">"),
+				c.subject("claim", "*")}}},
 	} {
 		of.config.Replicas, of.config.Storage = opts.Replicas, jetstream.FileStorage
 		of.config.DenyDelete, of.config.Discard = true, jetstream.DiscardNew

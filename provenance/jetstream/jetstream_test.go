@@ -1,13 +1,14 @@
 package jetstream_test
 
 import (
-	"context"
+	"bytes"
 	"crypto/rand"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsstream "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/jetstream"
@@ -22,9 +23,7 @@ func TestMain(m *testing.M) {
 
 func open(t *testing.T, conn *nats.Conn, opts *jetstream.Options) *jetstream.Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	st, err := jetstream.Open(ctx, conn, opts)
+	st, err := jetstream.Open(t.Context(), conn, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,4 +49,70 @@ func TestStore(t *testing.T) {
 			return open(t, one, opts), open(t, other, opts)
 		})
 	})
+}
+
+// Bytes are deleted with the last session that names them, but not while somebody may be about to name them.
+// An event that is longer than a message is recorded as any other.
+func TestFilesCollected(t *testing.T) {
+	conn := clustertest.Start(t, 1).Connect(t)
+	now := time.Now()
+	opts := &jetstream.Options{Replicas: 1, Now: func() time.Time { return now }}
+	st := open(t, conn, opts)
+	defer st.Close()
+	long := bytes.Repeat([]byte("x"), 600<<10)
+	for _, id := range []string{"a", "b", "c.d"} {
+		e := storetest.Event(id, provenance.KindSessionStarted, 1)
+		e.Detail = string(long) + id
+		if err := st.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		for _, data := range [][]byte{[]byte("shared"), append([]byte(id), long...)} {
+			if _, err := st.Keep(t.Context(), id, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		storetest.Append(t, st, id, provenance.KindSessionEnded)
+	}
+	// files returns how many bytes the stream of files has.
+	files := func() uint64 {
+		t.Helper()
+		js, err := natsstream.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := js.Stream(t.Context(), "skillsd-files")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().State.Bytes
+	}
+	collect := func(keep int) {
+		t.Helper()
+		gone, err := st.Collect(t.Context(), provenance.CollectOptions{Before: now.Add(time.Hour), Keep: keep})
+		if err != nil || len(gone) != 1 || gone[0].Err != nil {
+			t.Fatalf("Collect = %+v, %v", gone, err)
+		}
+	}
+	three := files()
+	collect(2)
+	if n := files(); n < three-1<<10 {
+		t.Errorf("of %d bytes that were just written %d are left", three, n)
+	}
+	now = now.Add(48 * time.Hour)
+	if _, err := st.Keep(t.Context(), "b", []byte("written again")); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Append(t, st, "e", provenance.KindSessionStarted, provenance.KindSessionEnded)
+	collect(2)
+	if n := files(); n < three/3-1<<10 || n > three/3+64<<10 {
+		t.Errorf("of %d bytes of three sessions %d are left for one", three, n)
+	}
+	for s, err := range st.Sessions(t.Context(), time.Time{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Verify(t.Context(), s.ID); err != nil {
+			t.Errorf("Verify(%s) = %v", s.ID, err)
+		}
+	}
 }

@@ -511,7 +511,10 @@ func (r *reader) Collect(
 		}
 		gone = append(gone, c)
 	}
-	return gone, nil
+	if opts.DryRun || len(gone) == 0 {
+		return gone, nil
+	}
+	return gone, r.sweep(ctx)
 }
 
 // delete deletes a session, its record first.
@@ -521,7 +524,7 @@ func (r *reader) delete(ctx context.Context, session string) error {
 		subject string
 	}{
 		{r.events, r.subjectOf(session)}, {r.blobs, r.subject("file", session) + ".>"},
-		{r.blobs, r.subject("claim", session)},
+		{r.blobs, r.subject("long", session) + ".*"}, {r.blobs, r.subject("claim", session)},
 	} {
 		err := r.ask(ctx, func(ctx context.Context) error {
 			return of.stream.Purge(ctx, jetstream.WithPurgeSubject(of.subject))

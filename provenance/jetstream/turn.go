@@ -363,7 +363,12 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		headerWriter: {t.writer}, headerBatch: {strconv.Itoa(b.number)}, headerState: {string(encoded)}}}
 	if len(lines) > maxBytes {
 		sum := digest.FromBytes(lines)
-		if err := t.store.putBlob(ctx, sum, lines); err != nil {
+		err := t.store.putBlob(ctx, sum, lines)
+		if err == nil {
+			err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
+				provenance.File{Size: int64(len(lines)), Digest: sum})
+		}
+		if err != nil {
 			return unavailable(err)
 		}
 		m.Header.Set(headerBlob, sum.String())
