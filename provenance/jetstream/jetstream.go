@@ -155,13 +155,18 @@ func OpenReader(ctx context.Context, conn *nats.Conn, opts *Options) (provenance
 	return &reader{cluster: c, own: func(string) bool { return false }}, nil
 }
 
-func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*cluster, error) {
-	c := &cluster{opts: opts, conn: conn}
+// newCluster returns the connection, without streams.
+func newCluster(conn *nats.Conn, opts Options) (*cluster, error) {
 	if !provenance.ValidSessionID(opts.Prefix) || strings.Contains(opts.Prefix, ".") {
-		return nil, fmt.Errorf("open records: %w: prefix %.60q", provenance.ErrInvalid, opts.Prefix)
+		return nil, fmt.Errorf("%w: prefix %.60q", provenance.ErrInvalid, opts.Prefix)
 	}
-	var err error
-	if c.js, err = jetstream.New(conn); err != nil {
+	js, err := jetstream.New(conn)
+	return &cluster{opts: opts, conn: conn, js: js}, err
+}
+
+func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*cluster, error) {
+	c, err := newCluster(conn, opts)
+	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
 	for _, of := range []struct {
@@ -174,11 +179,6 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 			Subjects: []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("long", ">"),
 				c.subject("claim", "*")}}},
 	} {
-		of.config.Replicas, of.config.Storage = opts.Replicas, jetstream.FileStorage
-		of.config.DenyDelete, of.config.Discard = true, jetstream.DiscardNew
-		if of.config.MaxMsgsPerSubject > 0 {
-			of.config.Discard = jetstream.DiscardOld // the earlier message of the subject
-		}
 		if *of.stream, err = c.stream(ctx, of.config, create); err != nil {
 			return nil, fmt.Errorf("open records: stream %s: %w", of.config.Name, err)
 		}
@@ -190,6 +190,11 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 func (c *cluster) stream(
 	ctx context.Context, want jetstream.StreamConfig, create bool,
 ) (stream jetstream.Stream, err error) {
+	want.Replicas, want.Storage = c.opts.Replicas, jetstream.FileStorage
+	want.DenyDelete, want.Discard = true, jetstream.DiscardNew
+	if want.MaxMsgsPerSubject > 0 {
+		want.Discard = jetstream.DiscardOld // the earlier message of the subject
+	}
 	err = c.ask(ctx, func(ctx context.Context) error {
 		stream, err = c.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && create {
@@ -208,6 +213,8 @@ func (c *cluster) stream(
 	case has.Replicas < want.Replicas:
 		return nil, fmt.Errorf("%w: it has %d replicas, not %d", provenance.ErrInvalid, has.Replicas,
 			want.Replicas)
+	case want.AllowMsgTTL && !has.AllowMsgTTL:
+		return nil, fmt.Errorf("%w: its messages cannot expire", provenance.ErrInvalid)
 	case has.Retention != jetstream.LimitsPolicy, has.MaxAge != 0, has.MaxMsgsPerSubject != most,
 		has.Storage != jetstream.FileStorage, has.Discard != want.Discard:
 		return nil, fmt.Errorf("%w: it does not keep what it has acknowledged", provenance.ErrInvalid)

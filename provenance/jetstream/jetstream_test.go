@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -114,5 +115,64 @@ func TestFilesCollected(t *testing.T) {
 		if _, err := st.Verify(t.Context(), s.ID); err != nil {
 			t.Errorf("Verify(%s) = %v", s.ID, err)
 		}
+	}
+}
+
+// A cell has the value of whoever changed it last, until its time is over; no change is lost.
+func TestCells(t *testing.T) {
+	const workers, each = 8, 10
+	cluster := clustertest.Start(t, 3)
+	var cells [2]*jetstream.Cells
+	for i := range cells {
+		var err error
+		if cells[i], err = jetstream.OpenCells(t.Context(), cluster.Connect(t), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	value := func(key string) (value string) {
+		t.Helper()
+		err := cells[1].Change(t.Context(), key, time.Hour, func(was []byte) []byte {
+			value = string(was)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for range each {
+				err := cells[w%2].Change(t.Context(), "count", time.Hour, func(was []byte) []byte {
+					return append(bytes.Clone(was), '.')
+				})
+				if err != nil {
+					t.Errorf("Change = %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(value("count")); n != workers*each {
+		t.Errorf("%d changes are left, want %d", n, workers*each)
+	}
+	err := cells[0].Change(t.Context(), "short", time.Second, func([]byte) []byte { return []byte("x") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); value("short") != ""; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a value outlives its time")
+		}
+	}
+	err = cells[1].Change(t.Context(), "short", time.Hour, func(was []byte) []byte {
+		if was != nil {
+			t.Errorf("the value is %q after its time", was)
+		}
+		return []byte("y")
+	})
+	if err != nil || value("short") != "y" {
+		t.Errorf("Change after the time of a value = %v, %q", err, value("short"))
 	}
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/provenance/jetstream"
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -70,24 +75,59 @@ func TestOpenForAnotherCall(t *testing.T) {
 // Approvers of one key and ledger are one: what one asked, another opens, once, and each counts the refusals
 // and open questions of both. If the ledger fails, nothing is asked or approved.
 func TestShared(t *testing.T) {
-	ledger := &failing{Ledger: NewMemory()}
-	a, b := NewShared([]byte("key"), ledger), NewShared([]byte("key"), ledger)
+	memory := NewMemory()
+	t.Run("memory", func(t *testing.T) { testShared(t, memory, memory) })
+	t.Run("cluster", func(t *testing.T) {
+		cluster := clustertest.Start(t, 3)
+		cells := func() Ledger {
+			c, err := jetstream.OpenCells(t.Context(), cluster.Connect(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return NewLedger(c)
+		}
+		testShared(t, cells(), cells())
+	})
+}
+
+func testShared(t *testing.T, ofA, ofB Ledger) {
+	failing := &failing{Ledger: ofA}
+	a, b := NewShared([]byte("key"), failing), NewShared([]byte("key"), ofB)
+	both := []*Approver{a, b}
+	// Many answer with the same token at once: one of them counts.
 	token := ask(t, a, state())
-	if _, err := b.Open(t.Context(), token, state(), now); err != nil {
-		t.Errorf("Open at another = %v", err)
+	var opened atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			switch _, err := both[i%2].Open(t.Context(), token, state(), now); {
+			case err == nil:
+				opened.Add(1)
+			case !errors.Is(err, ErrReplayed):
+				t.Errorf("Open = %v", err)
+			}
+		})
 	}
-	if _, err := a.Open(t.Context(), token, state(), now); !errors.Is(err, ErrReplayed) {
-		t.Errorf("Open at both = %v", err)
+	wg.Wait()
+	if n := opened.Load(); n != 1 {
+		t.Errorf("a token was opened %d times", n)
 	}
 	for i := range MaxPending {
-		ask(t, []*Approver{a, b}[i%2], state())
+		ask(t, both[i%2], state())
 	}
 	s, key := state(), Key{"s", "p", "sha256:1"}
-	if asked, err := a.Begin(t.Context(), &s, now.Add(time.Minute), now); asked || err != nil {
-		t.Errorf("Begin of one too many = %v, %v", asked, err)
+	for _, of := range both {
+		if asked, err := of.Begin(t.Context(), &s, now.Add(time.Minute), now); asked || err != nil {
+			t.Errorf("Begin of one too many = %v, %v", asked, err)
+		}
 	}
 	for i := range MaxDeclined {
-		if err := []*Approver{a, b}[i%2].Refused(t.Context(), "alice", key, now); err != nil {
+		for _, of := range both {
+			if of.Tired(t.Context(), "alice", key, now) {
+				t.Errorf("tired after %d refusals", i)
+			}
+		}
+		if err := both[i%2].Refused(t.Context(), "alice", key, now); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +137,7 @@ func TestShared(t *testing.T) {
 	other := state()
 	other.Path = "other"
 	token = ask(t, a, other)
-	ledger.err = errors.New("down")
+	failing.err = errors.New("down")
 	if _, err := a.Open(t.Context(), token, other, now); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Open without a ledger = %v", err)
 	}

@@ -3,6 +3,9 @@ package approval
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -74,4 +77,54 @@ func (m *memory) Change(_ context.Context, of Script, now time.Time, change func
 	}
 	change(m.asked[of])
 	return nil
+}
+
+// Cells are values that processes have in common, each for a time: Change calls change with the value of a
+// key, nil for none, and makes what it returns the value, unless that is nil. It calls it again if somebody
+// else changed the value meanwhile.
+type Cells interface {
+	Change(ctx context.Context, key string, life time.Duration, change func(value []byte) []byte) error
+}
+
+// NewLedger returns a Ledger of all processes that have some cells in common.
+func NewLedger(cells Cells) Ledger { return shared{cells} }
+
+type shared struct{ cells Cells }
+
+// Use implements Ledger.
+func (s shared) Use(ctx context.Context, nonce string, until, now time.Time) (first bool, err error) {
+	err = s.cells.Change(ctx, "nonce "+nonce, until.Sub(now), func(value []byte) []byte {
+		if first = value == nil; first {
+			return []byte("used")
+		}
+		return nil
+	})
+	return first && err == nil, err
+}
+
+// Change implements Ledger.
+func (s shared) Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error {
+	var wrong error
+	key := "script " + hex.EncodeToString(of[:])
+	err := s.cells.Change(ctx, key, Pause+time.Minute, func(was []byte) []byte {
+		asked := Asked{}
+		if was != nil {
+			if wrong = json.Unmarshal(was, &asked); wrong != nil {
+				return nil
+			}
+		}
+		if asked.Open == nil {
+			asked.Open = map[string]time.Time{}
+		}
+		change(&asked)
+		made, err := json.Marshal(asked)
+		if wrong = err; err != nil || string(made) == string(was) || was == nil && string(made) == "{}" {
+			return nil
+		}
+		return made
+	})
+	if err == nil && wrong != nil {
+		err = fmt.Errorf("what was asked about a script cannot be read: %w", wrong)
+	}
+	return err
 }

@@ -1,0 +1,109 @@
+package jetstream
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// Cells are small values that processes have in common, each for a time. A value that was changed is seen by
+// everybody at once. It is safe for concurrent use.
+type Cells struct {
+	*cluster
+	state jetstream.Stream
+}
+
+// OpenCells returns the Cells of a cluster, whose stream it makes if it does not exist. The connection is the
+// caller's.
+//
+// Errors: as Open.
+func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, error) {
+	c, err := newCluster(conn, opts.withDefaults())
+	cells := &Cells{cluster: c}
+	if err == nil {
+		cells.state, err = c.stream(ctx, jetstream.StreamConfig{Name: c.opts.Prefix + "-state",
+			Subjects: []string{c.subject("st", "*")}, MaxMsgsPerSubject: 1, AllowMsgTTL: true}, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open cells: %w", err)
+	}
+	return cells, nil
+}
+
+// headerToken tells the change of one caller from that of another.
+const headerToken = "Token"
+
+// Change calls change with the value of a key, nil for none, and makes what it returns the value, for a time
+// of at least a second; nil leaves the value as it is. If somebody else changes it meanwhile, change is
+// called again with the later value. Keys are not shown to the cluster.
+//
+// Errors: provenance.ErrUnavailable, after which the change may have been made or not, or the error of ctx.
+func (c *Cells) Change(
+	ctx context.Context, key string, life time.Duration, change func(value []byte) []byte,
+) error {
+	sum := sha256.Sum256([]byte(key))
+	subject := c.subject("st", hex.EncodeToString(sum[:]))
+	for {
+		var value []byte
+		var seq uint64
+		m, err := c.last(ctx, c.state, subject)
+		switch {
+		case err == nil:
+			value, seq = m.Data, m.Sequence
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return fmt.Errorf("change a cell: %w", err)
+		}
+		next := change(value)
+		if next == nil {
+			return nil
+		}
+		made, err := c.swap(ctx, &nats.Msg{Subject: subject, Data: next,
+			Header: nats.Header{headerToken: {rand.Text()}}}, seq, max(life, time.Second))
+		if err != nil {
+			return fmt.Errorf("change a cell: %w", err)
+		}
+		if made {
+			return nil
+		}
+	}
+}
+
+// swap publishes a message if seq is the number of the last one of its subject, and reports whether it did.
+// As for records, only what the leader of the stream has decides about an answer that was lost or refused.
+func (c *Cells) swap(
+	ctx context.Context, m *nats.Msg, seq uint64, life time.Duration,
+) (made bool, err error) {
+	for begin := time.Now(); ; time.Sleep(pause) {
+		try, cancel := context.WithTimeout(ctx, attempt)
+		_, err := c.js.PublishMsg(try, m, jetstream.WithExpectLastSequencePerSubject(seq),
+			jetstream.WithMsgTTL(life))
+		cancel()
+		if err == nil {
+			c.answered.Store(time.Now().UnixNano())
+			return true, nil
+		}
+		try, cancel = context.WithTimeout(ctx, attempt)
+		got, failed := c.state.GetLastMsgForSubject(try, m.Subject)
+		cancel()
+		switch {
+		case failed == nil && got.Header.Get(headerToken) == m.Header.Get(headerToken):
+			return true, nil
+		case failed == nil && got.Sequence > seq, errors.Is(failed, jetstream.ErrMsgNotFound) && seq > 0:
+			return false, nil // another value, or the end of its time
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case refused(err), c.conn.IsClosed(), time.Since(begin) > c.opts.Patience:
+			return false, fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
+		}
+		c.nudge(begin)
+	}
+}
