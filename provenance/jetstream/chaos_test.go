@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"sync"
@@ -108,7 +109,7 @@ func TestAcknowledgementLost(t *testing.T) {
 	for _, e := range lost {
 		wantRecord(t, other, e.Session, "first", "lost")
 	}
-	if err := errors.Join(other.Take(t.Context(), "taken"), other.Append(t.Context(), event("taken", "other"))); err != nil {
+	if err := other.Append(t.Context(), event("taken", "other")); err != nil {
 		t.Fatal(err)
 	}
 	dialer.set(false)
@@ -128,34 +129,51 @@ func TestAcknowledgementLost(t *testing.T) {
 	wantRecord(t, other, "taken", "first", "lost", "other")
 }
 
-// Servers are killed while many write. What was acknowledged is in the record once, and no append fails.
-func TestServersKilled(t *testing.T) {
-	const writers, sessions = 16, 4
-	cluster := clustertest.StartApart(t, 3)
-	conn := cluster.Connect(t)
-	st := open(t, conn, nil)
-	defer st.Close()
-	js, err := natsstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// until waits for a state of the cluster.
-	until := func(what string, reached func(ctx context.Context) bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			ok := reached(ctx)
-			cancel()
-			if ok {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("not within a minute: %s", what)
-			}
+// rounds is how often what happens to servers does.
+var rounds = flag.Int("rounds", 1, "how often servers are killed and cut off")
+
+// traffic is what many write while something happens to servers.
+type traffic struct {
+	*testing.T
+	cluster *clustertest.Cluster
+	conn    *nats.Conn
+	store   *jetstream.Store
+	leader  int // of the events, as whole found it
+
+	writing sync.WaitGroup
+	stop    chan struct{}
+	count   atomic.Int64
+
+	mu           sync.Mutex
+	acknowledged map[string]string // hashes of events
+}
+
+const trafficWriters, trafficSessions = 16, 4
+
+// until waits for a state of the cluster.
+func (x *traffic) until(what string, reached func(ctx context.Context) bool) {
+	x.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(x.Context(), time.Second)
+		ok := reached(ctx)
+		cancel()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			x.Fatalf("not within a minute: %s", what)
 		}
 	}
-	leader := 0
-	whole := func(ctx context.Context) bool {
+}
+
+// whole waits until all servers have all of the streams.
+func (x *traffic) whole() {
+	x.Helper()
+	js, err := natsstream.New(x.conn)
+	if err != nil {
+		x.Fatal(err)
+	}
+	x.until("three replicas", func(ctx context.Context) bool {
 		for _, name := range []string{"skillsd-files", "skillsd-events"} {
 			stream, err := js.Stream(ctx, name)
 			if err != nil || stream.CachedInfo().Cluster == nil {
@@ -167,76 +185,132 @@ func TestServersKilled(t *testing.T) {
 					return false
 				}
 			}
-			if n, _ := fmt.Sscanf(info.Leader, "n%d", &leader); n != 1 || len(info.Replicas) != 2 {
+			if n, _ := fmt.Sscanf(info.Leader, "n%d", &x.leader); n != 1 || len(info.Replicas) != 2 {
 				return false
 			}
 		}
 		return true
-	}
-	var mu sync.Mutex
-	var count atomic.Int64
-	acknowledged := map[string]string{}
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for w := range writers {
-		wg.Go(func() {
+	})
+}
+
+// begin lets many write to a store of a connection.
+func (x *traffic) begin() {
+	x.stop, x.acknowledged = make(chan struct{}), map[string]string{}
+	for w := range trafficWriters {
+		x.writing.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case <-stop:
+				case <-x.stop:
 					return
 				default:
 				}
-				e := event(fmt.Sprint("s", w%sessions), fmt.Sprint(w, " ", i))
-				if err := st.Append(t.Context(), e); err != nil {
-					t.Errorf("Append = %v", err)
+				e := event(fmt.Sprint("s", w%trafficSessions), fmt.Sprint(w, " ", i))
+				if err := x.store.Append(x.Context(), e); err != nil {
+					x.Errorf("Append = %v", err)
 					return
 				}
-				mu.Lock()
-				acknowledged[e.ID()] = e.Hash
-				mu.Unlock()
-				count.Add(1)
+				x.mu.Lock()
+				x.acknowledged[e.ID()] = e.Hash
+				x.mu.Unlock()
+				x.count.Add(1)
 			}
 		})
 	}
-	goesOn := func() {
-		t.Helper()
-		before := count.Load()
-		until("appends", func(context.Context) bool { return count.Load() > before+2*writers })
-	}
-	until("three replicas", whole)
-	goesOn()
-	for _, victims := range [][]int{{0}, {1}, {0, 1}} { // after the leader
-		until("three replicas", whole)
-		for _, n := range victims {
-			cluster.Stop((leader + n) % 3)
-		}
-		if len(victims) == 1 {
-			goesOn()
-		}
-		for i := range 3 {
-			cluster.Restart(i)
-		}
-		goesOn()
-	}
-	close(stop)
-	wg.Wait()
+}
+
+// goesOn waits until every writer can have written once more.
+func (x *traffic) goesOn() {
+	x.Helper()
+	before := x.count.Load()
+	x.until("appends", func(context.Context) bool { return x.count.Load() > before+2*trafficWriters })
+}
+
+// end wants what was acknowledged in the record, once, and nothing else.
+func (x *traffic) end() {
+	x.Helper()
+	close(x.stop)
+	x.writing.Wait()
 	total := 0
-	for i := range sessions {
-		found, err := st.Verify(t.Context(), fmt.Sprint("s", i))
+	for i := range trafficSessions {
+		found, err := x.store.Verify(x.Context(), fmt.Sprint("s", i))
 		if err != nil {
-			t.Fatal(err)
+			x.Fatal(err)
 		}
 		total += found.Events
-		for e, err := range st.Events(t.Context(), provenance.Query{Session: found.Session.ID}) {
+		for e, err := range x.store.Events(x.Context(), provenance.Query{Session: found.Session.ID}) {
 			if err != nil {
-				t.Fatal(err)
+				x.Fatal(err)
 			}
-			if acknowledged[e.ID()] != e.Hash {
-				t.Errorf("event %s was not acknowledged so", e.ID())
+			if x.acknowledged[e.ID()] != e.Hash {
+				x.Errorf("event %s was not acknowledged so", e.ID())
 			}
 		}
 	}
-	if total != len(acknowledged) || int64(total) != count.Load() {
-		t.Errorf("%d events are recorded, %d were acknowledged", total, count.Load())
+	if total != len(x.acknowledged) || int64(total) != x.count.Load() {
+		x.Errorf("%d events are recorded, %d were acknowledged", total, x.count.Load())
+	}
+	x.Logf("%d events", total)
+}
+
+// Servers are killed while many write: the leader, a follower, two of three. No append fails.
+func TestServersKilled(t *testing.T) {
+	t.Parallel()
+	cluster := clustertest.StartApart(t, 3)
+	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}
+	x.store = open(t, x.conn, nil)
+	defer x.store.Close()
+	x.whole()
+	x.begin()
+	for range *rounds {
+		for _, victims := range [][]int{{0}, {1}, {0, 1}} { // after the leader
+			x.whole()
+			for _, n := range victims {
+				cluster.Stop((x.leader + n) % 3)
+			}
+			if len(victims) == 1 {
+				x.goesOn()
+			}
+			for i := range 3 {
+				cluster.Restart(i)
+			}
+			x.goesOn()
+		}
+	}
+	x.end()
+}
+
+// The leader, to which the writers are connected, is cut off from the other servers. Writers go on at those,
+// nobody takes another's place for good, and what the leader had not passed on is not acknowledged.
+func TestLeaderCutOff(t *testing.T) {
+	t.Parallel()
+	cluster := clustertest.Start(t, 3)
+	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}
+	x.store = open(t, x.conn, nil)
+	x.whole()
+	if err := x.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range *rounds {
+		x.conn = cluster.ConnectTo(t, x.leader)
+		x.store = open(t, x.conn, nil)
+		x.count.Store(0)
+		x.begin()
+		x.goesOn()
+		cut := x.leader
+		cluster.Cut(cut)
+		x.goesOn()
+		cluster.Heal(cut)
+		x.goesOn()
+		x.whole()
+		x.goesOn()
+		x.end()
+		_, err := x.store.Collect(t.Context(), provenance.CollectOptions{Before: time.Now().Add(time.Hour),
+			Release: func(_ context.Context, session string) bool {
+				x.store.Release(session)
+				return true
+			}})
+		if err := errors.Join(err, x.store.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

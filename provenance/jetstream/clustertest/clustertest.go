@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +36,9 @@ func Main() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := run(words[1], strings.Split(words[2], ","), i); err != nil {
+	addrs := strings.Split(words[2], ",")
+	n := len(addrs) / 3
+	if _, err := run(words[1], addrs[:2*n], addrs[2*n:], i); err != nil {
 		panic(err)
 	}
 	select {}
@@ -44,8 +48,9 @@ func Main() {
 type Cluster struct {
 	t       testing.TB
 	dir     string
-	addrs   []string // of clients, then of servers
-	apart   bool     // each server has a process
+	addrs   []string  // of clients, then of servers
+	routes  [][]*link // by which server i reaches server j
+	apart   bool      // each server has a process
 	servers []*server.Server
 	started []*exec.Cmd
 }
@@ -80,9 +85,111 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 		c.addrs = append(c.addrs, l.Addr().String())
 	}
 	for i := range n {
+		c.routes = append(c.routes, make([]*link, n))
+		for j := range n {
+			c.routes[i][j] = newLink(t, c.addrs[n+j])
+		}
 		t.Cleanup(func() { c.Stop(i) })
 	}
 	return c
+}
+
+// Cut cuts a server off from the others, but not from clients: nothing arrives, and nobody is told.
+func (c *Cluster) Cut(i int) { c.links(i, (*link).cut) }
+
+// Heal ends a Cut.
+func (c *Cluster) Heal(i int) { c.links(i, (*link).heal) }
+
+func (c *Cluster) links(i int, do func(*link)) {
+	for j := range c.routes {
+		do(c.routes[i][j])
+		do(c.routes[j][i])
+	}
+}
+
+// link passes on what comes to an address of its own, unless it is cut.
+type link struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	whole chan struct{} // closed while it is
+	conns []net.Conn
+}
+
+func newLink(t testing.TB, to string) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{Listener: listener, to: to, whole: make(chan struct{})}
+	close(l.whole)
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", l.to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			l.mu.Lock()
+			l.conns = append(l.conns, from, to)
+			l.mu.Unlock()
+			go l.pass(to, from)
+			go l.pass(from, to)
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		l.heal()
+	})
+	return l
+}
+
+func (l *link) pass(to, from net.Conn) {
+	defer to.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		l.mu.Lock()
+		whole := l.whole
+		l.mu.Unlock()
+		<-whole
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.whole:
+		l.whole = make(chan struct{})
+	default: // it is cut already
+	}
+}
+
+func (l *link) heal() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.whole:
+	default:
+		close(l.whole)
+	}
+	for _, conn := range l.conns {
+		conn.Close() // what did not arrive is lost
+	}
+	l.conns = nil
 }
 
 func (c *Cluster) run() {
@@ -98,7 +205,7 @@ func (c *Cluster) Restart(i int) {
 		return
 	}
 	if !c.apart {
-		s, err := run(c.dir, c.addrs, i)
+		s, err := run(c.dir, c.addrs, c.routesOf(i), i)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -111,11 +218,19 @@ func (c *Cluster) Restart(i int) {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(),
-		fmt.Sprintf("%s=%d %s %s", nodeVariable, i, c.dir, strings.Join(c.addrs, ",")))
+		fmt.Sprintf("%s=%d %s %s", nodeVariable, i, c.dir,
+			strings.Join(slices.Concat(c.addrs, c.routesOf(i)), ",")))
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
 	c.started[i] = cmd
+}
+
+func (c *Cluster) routesOf(i int) (addrs []string) {
+	for _, l := range c.routes[i] {
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs
 }
 
 // Stop stops a server: one with a process of its own is killed, another one hands over what it leads.
@@ -132,22 +247,23 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// URL returns the addresses of the servers.
-func (c *Cluster) URL() string {
-	var urls []string
-	for _, addr := range c.addrs[:len(c.servers)] {
-		urls = append(urls, "nats://"+addr)
-	}
-	return strings.Join(urls, ",")
-}
-
 // Connect returns a connection that finds another server if its own is gone.
 func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+	return c.ConnectTo(t, 0, opts...)
+}
+
+// ConnectTo is Connect to server i first.
+func (c *Cluster) ConnectTo(t testing.TB, i int, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	var urls []string
+	for j := range c.servers {
+		urls = append(urls, "nats://"+c.addrs[(i+j)%len(c.servers)])
+	}
+	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.DontRandomize(),
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond)}, opts...)
-	conn, err := nats.Connect(c.URL(), opts...)
+	conn, err := nats.Connect(strings.Join(urls, ","), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +276,8 @@ func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	return conn
 }
 
-// run starts server i in this process.
-func run(dir string, addrs []string, i int) (*server.Server, error) {
+// run starts server i in this process; routes are the addresses at which it finds the others.
+func run(dir string, addrs, routes []string, i int) (*server.Server, error) {
 	host := func(addr string) (string, int) {
 		host, port, _ := net.SplitHostPort(addr)
 		n, _ := strconv.Atoi(port)
@@ -173,11 +289,12 @@ func run(dir string, addrs []string, i int) (*server.Server, error) {
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 4 << 30}
 	opts.Host, opts.Port = host(addrs[i])
 	if n > 1 {
-		opts.Cluster.Name = "skillsd-test"
+		// Without advertisements nobody knows another way to a server than its route.
+		opts.Cluster.Name, opts.Cluster.NoAdvertise = "skillsd-test", true
 		opts.Cluster.Host, opts.Cluster.Port = host(addrs[n+i])
 		for j := range n {
 			if j != i {
-				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: addrs[n+j]})
+				opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats", Host: routes[j]})
 			}
 		}
 	}
