@@ -3,6 +3,7 @@ package page_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -409,6 +410,58 @@ func TestGrouping(t *testing.T) {
 	want := []string{"session started: 1", "load shown, model-tool: 2", "run exited 0: 3 4 5 6 7",
 		"run refused: 8 9", "other file changed: 10", "session ended: 11"}
 	if !slices.Equal(blocks, want) {
+		t.Errorf("blocks are %q, want %q", blocks, want)
+	}
+}
+
+// TestGroupingByCall asks twice about one script and answers the second question first: calls say which answer
+// belongs to which.
+func TestGroupingByCall(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(kind provenance.Kind, call string, output int) {
+		t.Helper()
+		e := &provenance.Event{Session: "ses_a", Kind: kind, Principal: "local", Skill: "demo", Path: "scripts/a.sh",
+			Call: call, Detail: "requested"}
+		if output > 0 {
+			e.Row, err = json.Marshal(&cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest,
+				OutputID: fmt.Sprintf("ses_a:run_skill_script:%d", output)})
+		}
+		if err := errors.Join(err, store.Append(t.Context(), e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(provenance.KindSessionStarted, "", 0)
+	for n, call := range []string{"first", "second"} {
+		add(provenance.KindScriptRequested, call, n+1)
+		add(provenance.KindApprovalAsked, call, n+1)
+	}
+	for n, call := range []string{"second", "first"} {
+		add(provenance.KindScriptRequested, call, n+3)
+		add(provenance.KindApprovalAnswered, call, n+3)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir)
+	s.login()
+	var got page.Session
+	if err := json.Unmarshal([]byte(s.get("/sessions/ses_a/session.json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, b := range got.Blocks {
+		line := b.Note
+		for _, step := range b.Steps {
+			line += fmt.Sprintf(" %d", step.Seq)
+		}
+		blocks = append(blocks, line)
+	}
+	if want := []string{" 1", " 2 3 8 9", " 4 5 6 7"}; !slices.Equal(blocks, want) {
 		t.Errorf("blocks are %q, want %q", blocks, want)
 	}
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -156,7 +157,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 		if info, err := e.SessionInfo(); err == nil && info != nil && e.Seq == 1 {
 			t.info = *info
 		}
-		output := outputOf(e)
+		output := cmp.Or(e.Call, outputOf(e)) // records of earlier servers have no calls
 		b := byOutput[output]
 		if b == nil {
 			b = &Block{Skill: e.Skill, Path: e.Path, In: e.Session}
@@ -167,7 +168,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 		}
 		if e.Kind == provenance.KindApprovalAnswered {
 			open := slices.DeleteFunc(slices.Clone(asked), func(q *Block) bool {
-				return q == b || q.Skill != e.Skill || q.Path != e.Path || q.want != e.Want
+				return e.Call != "" || q == b || q.Skill != e.Skill || q.Path != e.Path || q.want != e.Want
 			})
 			switch len(open) {
 			case 0:
