@@ -86,6 +86,8 @@ var importRules = map[string][]string{
 	"skills/source/web":       {"sandbox/egress/address"},
 	"skills/source/discovery": {"skills"},
 	"skills/source/oci":       {"skills/source", "skills/source/discovery", "skills/source/web"},
+	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
+		"skills/source/oci", "skills/source/web"},
 	"skills/install": {"skills", "skills/store", "skills/source",
 		"skills/source/discovery", "skills/source/oci", "skills/source/web"},
 

@@ -13,10 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/skillsd/skillsd/skills"
 )
@@ -217,7 +214,7 @@ func TestUserConfiguration(t *testing.T) {
 	}
 }
 
-func TestSources(t *testing.T) {
+func TestResolve(t *testing.T) {
 	for source, want := range map[string]string{
 		"https://example.com/a/b":                          "",
 		"ssh://git@example.com/a/b":                        "",
@@ -262,37 +259,5 @@ func TestSources(t *testing.T) {
 	}
 	if isURL("-oProxyCommand=x@host:a") || isURL("C:/skills") || isURL("./a:b") {
 		t.Error("a path is taken for a URL")
-	}
-}
-
-// TestGitFailAtEachStep fails an install from git at every step: nothing of it is left.
-func TestGitFailAtEachStep(t *testing.T) {
-	r := newRepo(t)
-	r.commit(map[string]string{"a/SKILL.md": skillText("a"), "b/SKILL.md": skillText("b")})
-	m := newMachine(t).withGit(r)
-	before := tree(t, m.state)
-	delete(before, workDir)
-	for failing := int64(1); ; failing++ {
-		i := m.open()
-		var steps atomic.Int64 // skills are stored side by side
-		i.step = func(string) error {
-			if steps.Add(1) == failing {
-				return errStep
-			}
-			return nil
-		}
-		err := apply(t.Context(), i, Request{Source: r.url, All: true})
-		i.Close()
-		if steps.Load() < failing {
-			if err != nil || failing < 6 {
-				t.Errorf("after %d steps: %v", steps.Load(), err)
-			}
-			return
-		}
-		after := tree(t, m.state)
-		delete(after, workDir)
-		if diff := cmp.Diff(before, after); !errors.Is(err, errStep) || diff != "" {
-			t.Fatalf("step %d: error = %v, left (-before +after):\n%s", failing, err, diff)
-		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -196,34 +195,6 @@ func TestForgedArtifacts(t *testing.T) {
 	if _, err := p.fetchParts(t.Context(), f, parts, 5<<20); err == nil ||
 		!strings.Contains(err.Error(), "more than 5242880 bytes") {
 		t.Errorf("error = %v", err)
-	}
-}
-
-// A server that fails in the middle leaves nothing behind.
-func TestIndexServerDown(t *testing.T) {
-	s, m := newServer(t), newMachine(t)
-	var entries []*discovery.Entry
-	for n := range 20 {
-		name := fmt.Sprintf("s-%d", n)
-		entries = append(entries, s.publish(name, discovery.TypeSkill, "/"+name, []byte(skillText(name))))
-	}
-	source := s.putIndex(entries...)
-	handler, asked := s.Config.Handler, 0
-	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		asked++
-		down := asked > 10
-		s.mu.Unlock()
-		if down {
-			panic(http.ErrAbortHandler)
-		}
-		handler.ServeHTTP(w, r)
-	})
-	i := m.open()
-	before := tree(t, m.state)
-	err := apply(t.Context(), i, Request{Source: source, All: true})
-	if err == nil || len(tree(t, m.state)) != len(before) || len(i.Lock().Skills) > 0 {
-		t.Errorf("error = %v, left %v", err, tree(t, m.state))
 	}
 }
 

@@ -176,36 +176,6 @@ func TestInstallURLPinned(t *testing.T) {
 	}
 }
 
-// TestWebFailAtEachStep fails an install of an archive at every step: nothing of it is left.
-func TestWebFailAtEachStep(t *testing.T) {
-	s, m := newServer(t), newMachine(t)
-	s.put("/a.tgz", tarball(t, map[string]string{"SKILL.md": skillText("a")}))
-	before := tree(t, m.state)
-	delete(before, workDir)
-	for failing := 1; ; failing++ {
-		i, steps := m.open(), 0
-		i.step = func(string) error {
-			if steps++; steps == failing {
-				return errStep
-			}
-			return nil
-		}
-		err := apply(t.Context(), i, Request{Source: s.URL + "/a.tgz"})
-		i.Close()
-		if steps < failing {
-			if err != nil || failing < 6 {
-				t.Errorf("after %d steps: %v", steps, err)
-			}
-			return
-		}
-		after := tree(t, m.state)
-		delete(after, workDir)
-		if len(after) != len(before) || !errors.Is(err, errStep) {
-			t.Fatalf("step %d: error = %v, left %v", failing, err, after)
-		}
-	}
-}
-
 func TestWebHostile(t *testing.T) {
 	s, m := newServer(t), newMachine(t)
 	s.put("/up.tar.gz", tarball(t, map[string]string{"SKILL.md": skillText("a"), "../x": "y"}))

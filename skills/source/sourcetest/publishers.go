@@ -1,0 +1,437 @@
+package sourcetest
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/oci"
+	"github.com/skillsd/skillsd/skills/source/web"
+)
+
+// Server is a server of this machine whose connections can be broken.
+type Server struct {
+	*httptest.Server
+	mu      sync.Mutex
+	answers int               // whole ones that are left before it breaks; negative: without end
+	lies    map[string][]byte // answers in the place of others, by path
+}
+
+// NewServer starts a server.
+func NewServer(t testing.TB, handler http.Handler) *Server {
+	s := &Server{answers: -1, lies: map[string][]byte{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		broken, lie := s.answers == 0, s.lies[r.URL.Path]
+		s.answers = max(s.answers-1, min(s.answers, 0))
+		s.mu.Unlock()
+		if broken {
+			w = half{w}
+		}
+		if lie != nil {
+			w.Header().Set("Content-Length", fmt.Sprint(len(lie)))
+			w.Write(lie)
+		} else {
+			handler.ServeHTTP(w, r)
+		}
+		if broken {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// half breaks the connection in the first half of what is written.
+type half struct{ http.ResponseWriter }
+
+func (h half) Write(p []byte) (int, error) {
+	h.ResponseWriter.Write(p[:len(p)/2])
+	http.NewResponseController(h.ResponseWriter).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// BreakAfter makes the server give n whole answers and then only halves of answers.
+func (s *Server) BreakAfter(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = n
+}
+
+func (s *Server) lie(path string, data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lies[path] = data
+}
+
+// Write writes skills into a directory, which has nothing else afterwards. The directory .git stays.
+func Write(t testing.TB, dir string, all Skills) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.Name() != ".git" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	for name, files := range all {
+		for file, text := range files {
+			at := filepath.Join(dir, name, filepath.FromSlash(file))
+			err = errors.Join(err, os.MkdirAll(filepath.Dir(at), 0o755))
+			if target, link := strings.CutPrefix(text, "->"); link {
+				err = errors.Join(err, os.Symlink(target, at))
+				continue
+			}
+			mode := fs.FileMode(0o644)
+			if strings.HasPrefix(text, "#!") {
+				mode = 0o755
+			}
+			err = errors.Join(err, os.WriteFile(at, []byte(text), mode))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files returns the files of all skills, below the names.
+func (all Skills) files() map[string]string {
+	found := map[string]string{}
+	for name, files := range all {
+		for file, text := range files {
+			found[path.Join(name, file)] = text
+		}
+	}
+	return found
+}
+
+// Tarball packs files.
+func Tarball(t testing.TB, files map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	w := tar.NewWriter(z)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		h := &tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(files[name]))}
+		text := files[name]
+		if target, link := strings.CutPrefix(text, "->"); link {
+			h.Typeflag, h.Linkname, h.Size, text = tar.TypeSymlink, target, 0, ""
+		}
+		if strings.HasPrefix(text, "#!") {
+			h.Mode = 0o755
+		}
+		err := w.WriteHeader(h)
+		if err == nil {
+			_, err = io.WriteString(w, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Zip packs files. A zip archive has no links here: nothing of one with a link is used.
+func Zip(t testing.TB, files map[string]string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
+		text, link := strings.CutPrefix(files[name], "->")
+		switch {
+		case link:
+			h.SetMode(fs.ModeSymlink | 0o777)
+		case strings.HasPrefix(text, "#!"):
+			h.SetMode(0o755)
+		}
+		f, err := w.CreateHeader(h)
+		if err == nil {
+			_, err = io.WriteString(f, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// directory is a directory of this machine, or a zip archive.
+type directory struct {
+	place string
+	zip   bool
+}
+
+// Directory starts a directory.
+func Directory(t *testing.T) Publisher { return &directory{place: t.TempDir()} }
+
+// ZipFile starts a zip archive.
+func ZipFile(t *testing.T) Publisher {
+	return &directory{place: filepath.Join(t.TempDir(), "pack.zip"), zip: true}
+}
+
+func (d *directory) Publish(t testing.TB, all Skills) bool {
+	if !d.zip {
+		Write(t, d.place, all)
+	} else if err := os.WriteFile(d.place, Zip(t, all.files()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+func (d *directory) Request() install.Request { return install.Request{Source: d.place, All: true} }
+
+func (d *directory) Tamper(t testing.TB) bool { d.Publish(t, two("tampered")); return false }
+
+func (d *directory) Server() *Server { return nil }
+
+func (d *directory) Keeps() bool { return false }
+
+// repository is a repository of git behind a web server.
+type repository struct {
+	dir    string
+	server *Server
+}
+
+// Git starts a repository of git. It skips a test without git.
+func Git(t *testing.T) Publisher {
+	r := &repository{dir: filepath.Join(t.TempDir(), "served", "pack.git")}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t, "init", "--quiet", "--initial-branch=main", ".")
+	programs := strings.TrimSpace(r.run(t, "--exec-path"))
+	handler := &cgi.Handler{Path: filepath.Join(programs, "git-http-backend"),
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+		InheritEnv: []string{"PATH"}, Stderr: io.Discard}
+	if _, err := os.Stat(handler.Path); err != nil {
+		t.Skip("needs git http-backend")
+	}
+	r.server = NewServer(t, handler)
+	return r
+}
+
+func (r *repository) run(t testing.TB, args ...string) string {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs git on PATH")
+	}
+	cmd := exec.Command(git, args...)
+	cmd.Dir = r.dir
+	// Git takes the search path from the process.
+	cmd.Env = append(cmd.Environ(), "HOME="+filepath.Dir(r.dir),
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func (r *repository) Publish(t testing.TB, all Skills) bool {
+	Write(t, r.dir, all)
+	r.run(t, "add", "--all", "--force", ".")
+	r.run(t, "commit", "--quiet", "--allow-empty", "-m", "x")
+	return true
+}
+
+func (r *repository) Request() install.Request {
+	return install.Request{Source: r.server.URL + "/pack.git", All: true}
+}
+
+// Tamper begins another history: of a commit git serves nothing else.
+func (r *repository) Tamper(t testing.TB) bool {
+	if err := os.RemoveAll(filepath.Join(r.dir, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t, "init", "--quiet", "--initial-branch=main", ".")
+	r.Publish(t, two("tampered"))
+	return false
+}
+
+func (r *repository) Server() *Server { return r.server }
+
+func (r *repository) Keeps() bool { return true }
+
+// site is a web server with an archive, or with an index.
+type site struct {
+	server *Server
+	mu     sync.Mutex
+	files  map[string][]byte
+	end    string // of the name of the archive; empty: it has an index
+}
+
+// Archive starts a web server with an archive whose name has an end, such as ".zip".
+func Archive(end string) func(t *testing.T) Publisher {
+	return func(t *testing.T) Publisher {
+		s := &site{files: map[string][]byte{}, end: end}
+		s.server = NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			data, ok := s.files[r.URL.Path]
+			s.mu.Unlock()
+			if !ok {
+				http.NotFound(w, r)
+				return
+			}
+			w.Write(data)
+		}))
+		return s
+	}
+}
+
+// Index starts a web server with an index of skills.
+func Index(t *testing.T) Publisher { return Archive("")(t) }
+
+func (s *site) put(path string, data []byte) digest.Digest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[path] = data
+	return digest.FromBytes(data)
+}
+
+func (s *site) Publish(t testing.TB, all Skills) bool {
+	switch s.end {
+	case ".zip":
+		s.put("/pack.zip", Zip(t, all.files()))
+		return true
+	case ".tar.gz":
+		s.put("/pack.tar.gz", Tarball(t, all.files()))
+		return true
+	}
+	index := &discovery.Index{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		e := &discovery.Entry{Name: name, Type: discovery.TypeArchive, Description: "x",
+			URL: "/" + name + ".zip"}
+		if files := all[name]; len(files) == 1 {
+			e.Type, e.URL = discovery.TypeSkill, "/"+name+".md"
+			e.Digest = s.put(e.URL, []byte(files["SKILL.md"]))
+		} else {
+			e.Digest = s.put(e.URL, Zip(t, files))
+		}
+		index.Skills = append(index.Skills, e)
+	}
+	s.put(discovery.Path, index.Encode())
+	return true
+}
+
+func (s *site) Request() install.Request {
+	at := s.server.URL + discovery.Path
+	if s.end != "" {
+		at = s.server.URL + "/pack" + s.end
+	}
+	return install.Request{Source: at, All: true}
+}
+
+func (s *site) Tamper(t testing.TB) bool {
+	if s.end != "" {
+		s.Publish(t, two("tampered"))
+		return false
+	}
+	s.put("/two.zip", Zip(t, two("tampered")["two"]))
+	return true
+}
+
+func (s *site) Server() *Server { return s.server }
+
+func (s *site) Keeps() bool { return false }
+
+// images is a registry of images.
+type images struct {
+	server     *Server
+	collection bool
+	layer      string // the path of a layer of what was published last
+}
+
+// Registry starts a registry, of which a tag is an image with all skills in its files.
+func Registry(t *testing.T) Publisher {
+	return &images{server: NewServer(t, registry.New(registry.Logger(log.New(io.Discard, "", 0))))}
+}
+
+// Collection starts a registry, of which a tag is a collection of artifacts.
+func Collection(t *testing.T) Publisher {
+	p := Registry(t).(*images)
+	p.collection = true
+	return p
+}
+
+func (p *images) repository() string {
+	return strings.Replace(p.server.URL, "http://", oci.Scheme, 1) + "/pack"
+}
+
+func (p *images) Publish(t testing.TB, all Skills) bool {
+	home, err := oci.Home(p.repository())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := (&web.Client{Home: home}).HTTP()
+	defer client.CloseIdleConnections()
+	to, err := oci.Open(p.repository(), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pack := func(name string, files map[string]string) *oci.Packed {
+		return &oci.Packed{Artifact: &discovery.Artifact{Name: name}, Data: Tarball(t, files)}
+	}
+	packs := []*oci.Packed{pack("pack", all.files())}
+	if p.collection {
+		packs = nil
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			packs = append(packs, pack(name, all[name]))
+		}
+	}
+	if _, err := to.Publish(t.Context(), packs, "1"); err != nil {
+		t.Fatal(err)
+	}
+	p.layer = "/v2/pack/blobs/" + digest.FromBytes(packs[len(packs)-1].Data).String()
+	return true
+}
+
+func (p *images) Request() install.Request {
+	return install.Request{Source: p.repository() + ":1", All: true}
+}
+
+func (p *images) Tamper(t testing.TB) bool {
+	tampered := two("tampered")
+	if p.collection {
+		p.server.lie(p.layer, Tarball(t, tampered["two"]))
+	} else {
+		p.server.lie(p.layer, Tarball(t, tampered.files()))
+	}
+	return true
+}
+
+func (p *images) Server() *Server { return p.server }
+
+func (p *images) Keeps() bool { return true }

@@ -1,0 +1,447 @@
+// Package sourcetest holds every kind of source to one behaviour: what is installed from it is whole and
+// verified, or nothing is changed.
+package sourcetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Skills are skills by their names, each with its files by path. Content that begins with "->" is a symbolic
+// link to what follows.
+type Skills map[string]map[string]string
+
+// Text returns the SKILL.md of a skill.
+func Text(name, body string) string {
+	return fmt.Sprintf("---\nname: %s\ndescription: About %s.\n---\n%s\n", name, name, body)
+}
+
+// Publisher is a source under test.
+type Publisher interface {
+	// Publish makes the source have exactly these skills, and reports whether it can: some cannot have links.
+	Publish(t testing.TB, all Skills) bool
+	// Request asks for all skills of the source.
+	Request() install.Request
+	// Tamper makes the source give other bytes for what it published last. It reports whether an install must
+	// notice that; that of a lock file always must.
+	Tamper(t testing.TB) bool
+	// Server is what answers for the source; nil for files of this machine.
+	Server() *Server
+	// Keeps reports whether the source has earlier versions.
+	Keeps() bool
+}
+
+// Opener opens an installation with a hook that is called before each step; it may be nil.
+type Opener func(t testing.TB, cfg install.Config, step func(string) error) *install.Installer
+
+// Run holds a kind of source to the contract. start begins an empty source.
+func Run(t *testing.T, open Opener, start func(t *testing.T) Publisher) {
+	for name, test := range map[string]func(*suite){
+		"life": (*suite).life, "elsewhere": (*suite).elsewhere, "tampered": (*suite).tampered,
+		"names of others": (*suite).names, "each step": (*suite).eachStep, "server down": (*suite).serverDown,
+		"hostile": (*suite).hostile, "canceled": (*suite).canceled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(&suite{T: t, open: open, p: start(t)})
+		})
+	}
+}
+
+type suite struct {
+	*testing.T
+	open Opener
+	p    Publisher
+}
+
+// machine is a state directory.
+type machine struct {
+	*suite
+	state string
+	trees *store.Store
+}
+
+func (s *suite) machine() *machine {
+	state := filepath.Join(s.TempDir(), "state")
+	trees, err := store.Open(state)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		trees.Close()
+		filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	return &machine{s, state, trees}
+}
+
+// do opens the installation, and carries out the plan of a command, if that has one.
+func (m *machine) do(
+	ctx context.Context, step func(string) error, progress func(string, int, int),
+	command func(i *install.Installer) (*install.Plan, error),
+) (*install.Plan, error) {
+	i := m.open(m, install.Config{State: m.state, Trees: m.trees, Progress: progress}, step)
+	defer i.Close()
+	plan, err := command(i)
+	if err == nil {
+		err = plan.Apply(ctx)
+	}
+	return plan, err
+}
+
+func (m *machine) install(req install.Request) error {
+	req.Tier = skills.TierThirdParty
+	_, err := m.do(m.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
+		return i.Add(m.Context(), req)
+	})
+	return err
+}
+
+// all installs every skill of the source, which must work.
+func (m *machine) all() {
+	m.Helper()
+	if err := m.install(m.p.Request()); err != nil {
+		m.Fatalf("install: %v", err)
+	}
+}
+
+func (m *machine) sync(lock *install.Lock) error {
+	_, err := m.do(m.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
+		return i.Sync(m.Context(), install.Sync{Lock: lock})
+	})
+	return err
+}
+
+// trees of what is installed, by name. Every byte of it is verified.
+func (m *machine) installed() map[string]digest.Digest {
+	m.Helper()
+	i := m.open(m, install.Config{State: m.state, Trees: m.trees}, nil)
+	defer i.Close()
+	if problems, _, err := i.Verify(m.Context()); err != nil || len(problems) > 0 {
+		m.Errorf("Verify = %+v, %v", problems, err)
+	}
+	got := map[string]digest.Digest{}
+	for _, e := range i.Lock().Skills {
+		got[e.Name] = e.Tree
+	}
+	return got
+}
+
+func (m *machine) lock() *install.Lock {
+	m.Helper()
+	lock, err := install.ReadLock(install.LockFile(m.state))
+	if err != nil {
+		m.Fatal(err)
+	}
+	return lock
+}
+
+// files returns everything below the state directory but the guard: names, modes and sizes.
+func (m *machine) files() map[string]string {
+	m.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(m.state, func(path string, entry fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(m.state, path)
+		// The directories of tiers and of the work stay empty.
+		tiers := rel == "installed" || filepath.Dir(rel) == "installed" || rel == "install"
+		if err != nil || entry.IsDir() && tiers {
+			return err
+		}
+		if info, err := entry.Info(); err == nil && filepath.Base(rel) != "guard" {
+			found[rel] = fmt.Sprint(info.Mode(), info.Size())
+			if info.Mode()&fs.ModeSymlink != 0 {
+				m.Errorf("%s is a link", rel)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return found
+}
+
+// unchanged fails if a command that failed changed something.
+func (m *machine) unchanged(before map[string]string, what string, err error) {
+	m.Helper()
+	if diff := cmp.Diff(before, m.files()); diff != "" || err == nil {
+		m.Errorf("%s: error = %v; the state changed (-before +after):\n%s", what, err, diff)
+	}
+}
+
+func two(body string) Skills {
+	return Skills{"one": {"SKILL.md": Text("one", "Always.")},
+		"two": {"SKILL.md": Text("two", body), "scripts/run.sh": "#!/bin/sh\necho " + body + "\n"}}
+}
+
+func (s *suite) publish(all Skills) {
+	s.Helper()
+	if !s.p.Publish(s, all) {
+		s.Fatal("the source cannot have the skills")
+	}
+}
+
+// life installs, updates, rolls back and repairs.
+func (s *suite) life() {
+	m := s.machine()
+	s.publish(two("first"))
+	m.all()
+	first := m.installed()
+	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, []string{"one", "two"}) {
+		s.Fatalf("installed %q", got)
+	}
+	update := func(changed int) {
+		s.Helper()
+		plan, err := m.do(s.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
+			return i.Update(s.Context(), nil, install.Access{})
+		})
+		if err != nil || len(plan.Refused) > 0 {
+			s.Fatalf("update: %v, refused %+v", err, plan.Refused)
+		}
+		got := 0
+		for _, c := range plan.Changes {
+			if c.NewContent() {
+				got++
+			}
+		}
+		if got != changed || len(plan.Changes) != 2 {
+			s.Errorf("%d of %d skills changed, want %d", got, len(plan.Changes), changed)
+		}
+	}
+	update(0)
+	s.publish(two("second"))
+	update(1)
+	second := m.installed()
+	if second["one"] != first["one"] || second["two"] == first["two"] {
+		s.Errorf("trees before %v, after %v", first, second)
+	}
+	update(0)
+	_, err := m.do(s.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
+		return i.Rollback("two")
+	})
+	if got := m.installed(); err != nil || !maps.Equal(got, first) {
+		s.Errorf("rolled back to %v: %v", got, err)
+	}
+	update(1)
+	if got := m.installed(); !maps.Equal(got, second) {
+		s.Errorf("updated again to %v", got)
+	}
+}
+
+// elsewhere makes another machine equal to a lock file, also after the source changed, if it has the version
+// still.
+func (s *suite) elsewhere() {
+	m, other, late := s.machine(), s.machine(), s.machine()
+	s.publish(two("first"))
+	m.all()
+	want := m.installed()
+	if err := other.sync(m.lock()); err != nil {
+		s.Fatal(err)
+	}
+	if got := other.installed(); !maps.Equal(got, want) {
+		s.Errorf("installed there: %v, want %v", got, want)
+	}
+	for _, e := range other.lock().Skills {
+		if here := m.lock().Find(e.Name); here.Origin != e.Origin {
+			s.Errorf("origin %+v, want %+v", e.Origin, here.Origin)
+		}
+	}
+	s.publish(two("second"))
+	before := late.files()
+	err := late.sync(m.lock())
+	if !s.p.Keeps() {
+		late.unchanged(before, "sync to a version that is gone", err)
+	} else if got := late.installed(); err != nil || !maps.Equal(got, want) {
+		s.Errorf("installed later: %v, want %v; %v", got, want, err)
+	}
+}
+
+// tampered serves other bytes than the lock file and the source itself say.
+func (s *suite) tampered() {
+	m, other, third := s.machine(), s.machine(), s.machine()
+	s.publish(two("first"))
+	m.all()
+	says := s.p.Tamper(s)
+	before := other.files()
+	other.unchanged(before, "sync", other.sync(m.lock()))
+	if says {
+		before := third.files()
+		third.unchanged(before, "install", third.install(s.p.Request()))
+	}
+}
+
+// names publishes a skill under the name of another one's.
+func (s *suite) names() {
+	m, mine := s.machine(), filepath.Join(s.TempDir(), "two")
+	if err := errors.Join(os.Mkdir(mine, 0o700),
+		os.WriteFile(filepath.Join(mine, "SKILL.md"), []byte(Text("two", "Mine.")), 0o600)); err != nil {
+		s.Fatal(err)
+	}
+	if err := m.install(install.Request{Source: mine}); err != nil {
+		s.Fatal(err)
+	}
+	want := m.installed()["two"]
+	s.publish(two("theirs"))
+	before := m.files()
+	err := m.install(s.p.Request())
+	m.unchanged(before, "install", err)
+	refused, ok := errors.AsType[*install.RefusedError](err)
+	if !ok || len(refused.Refused) != 1 || refused.Others != 1 {
+		s.Errorf("error = %v", err)
+	}
+	req := s.p.Request()
+	req.KeepGoing = true
+	if err := m.install(req); err != nil {
+		s.Error(err)
+	}
+	if got := m.installed(); len(got) != 2 || got["two"] != want {
+		s.Errorf("installed %v, two was %s", got, want)
+	}
+}
+
+var errStep = errors.New("step failed")
+
+// eachStep fails an install at every step.
+func (s *suite) eachStep() {
+	m := s.machine()
+	s.publish(two("first"))
+	before := m.files()
+	for failing := int64(1); ; failing++ {
+		var steps atomic.Int64 // skills are stored side by side
+		_, err := m.do(s.Context(), func(string) error {
+			if steps.Add(1) == failing {
+				return errStep
+			}
+			return nil
+		}, nil, func(i *install.Installer) (*install.Plan, error) { return i.Add(s.Context(), s.request()) })
+		if steps.Load() < failing {
+			if err != nil || failing < 6 || len(m.installed()) != 2 {
+				s.Errorf("after %d steps: %v", steps.Load(), err)
+			}
+			return
+		}
+		if m.unchanged(before, fmt.Sprintf("step %d", failing), err); !errors.Is(err, errStep) || s.Failed() {
+			s.Fatalf("step %d: %v", failing, err)
+		}
+	}
+}
+
+func (s *suite) request() install.Request {
+	req := s.p.Request()
+	req.Tier = skills.TierThirdParty
+	return req
+}
+
+// canceled ends an install at each thing that it says it does.
+func (s *suite) canceled() {
+	m := s.machine()
+	s.publish(two("first"))
+	before := m.files()
+	for failing := 1; ; failing++ {
+		ctx, cancel := context.WithCancel(s.Context())
+		said := 0
+		_, err := m.do(ctx, nil, func(string, int, int) {
+			if said++; said == failing {
+				cancel()
+			}
+		}, func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, s.request()) })
+		cancel()
+		if said < failing {
+			if err != nil || failing == 1 || len(m.installed()) != 2 {
+				s.Errorf("after %d: %v", said, err)
+			}
+			return
+		}
+		if m.unchanged(before, fmt.Sprintf("canceled at %d", failing), err); s.Failed() {
+			return
+		}
+	}
+}
+
+// serverDown breaks the connection in each answer of the server.
+func (s *suite) serverDown() {
+	server := s.p.Server()
+	if server == nil {
+		return // nothing of it comes from a server
+	}
+	m := s.machine()
+	s.publish(two("first"))
+	before := m.files()
+	const most = 50
+	for answers := range most {
+		server.BreakAfter(answers)
+		err := m.install(s.p.Request())
+		if err == nil {
+			if answers == 0 || len(m.installed()) != 2 {
+				s.Errorf("installed %v after %d answers", m.installed(), answers)
+			}
+			return
+		}
+		m.unchanged(before, fmt.Sprintf("%d answers", answers), err)
+	}
+	s.Errorf("not installed after %d answers", most)
+}
+
+// hostile publishes what no skill may be. It is refused, or left out, and nothing is half done.
+func (s *suite) hostile() {
+	secret := filepath.Join(s.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("of the host"), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	many := map[string]string{"SKILL.md": Text("two", "Many.")}
+	for n := range 2_010 {
+		many[fmt.Sprintf("d%d/f%d", n%100, n)] = ""
+	}
+	up := strings.Repeat("../", 30)
+	for what, files := range map[string]map[string]string{
+		"many files": many,
+		"huge file":  {"SKILL.md": Text("two", "Huge."), "x": strings.Repeat("\x00", 65<<20)},
+		"no skill":   {"SKILL.md": "---\nname: two\n---\n"},
+		"loops": {"SKILL.md": Text("two", "Loops."), "a": "->b", "b": "->a", "d/self": "->.",
+			"d/up": "->.."},
+		"links":  {"SKILL.md": Text("two", "Links."), "x": "->" + secret, "y": "->" + up + secret},
+		"link":   {"SKILL.md": "->" + secret},
+		"nested": {"SKILL.md": Text("two", "Nested."), "one/SKILL.md": Text("one", "Mine.")},
+	} {
+		if !s.p.Publish(s, Skills{"one": two("")["one"], "two": files}) {
+			continue
+		}
+		m := s.machine()
+		before := m.files()
+		if err := m.install(s.p.Request()); err != nil {
+			m.unchanged(before, what, err)
+			continue
+		}
+		got := m.installed()
+		if _, there := got["one"]; !there || len(got) > 2 {
+			s.Errorf("%s: installed %v", what, got)
+		}
+		for _, e := range m.lock().Skills {
+			for _, f := range e.Files {
+				if f.Digest == digest.FromString("of the host") {
+					s.Errorf("%s: %s of %s is a file of the host", what, f.Path, e.Name)
+				}
+			}
+		}
+	}
+}
