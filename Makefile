@@ -28,13 +28,14 @@ RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wi
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
 build:
-	CGO_ENABLED=0 go build -o bin/skillsd ./cmd/skillsd
+	CGO_ENABLED=0 go build -trimpath -o bin/skillsd ./cmd/skillsd
 
-# A first build takes minutes, so it names each package; a later one prints nothing.
+# A first build takes minutes, so it names each package; a later one prints nothing, nor does install, which
+# builds in the same way.
 demo:
 	@echo "building bin/skillsd and the demo: the first time this takes minutes"
-	CGO_ENABLED=0 go build -v -o bin/skillsd ./cmd/skillsd
-	go build -v -o bin/demo ./e2e/demo
+	CGO_ENABLED=0 go build -trimpath -v -o bin/skillsd ./cmd/skillsd
+	CGO_ENABLED=0 go build -trimpath -v -o bin/demo ./e2e/demo
 	bin/demo bin/skillsd $(DEMO_ROOT)
 
 test: unit fuzz
