@@ -41,7 +41,7 @@ type lister struct {
 func listFiles(ctx context.Context, t tree, opts *ScanOptions, self string) (
 	files []candidate, more bool, err error) {
 	l := &lister{tree: t, opts: opts, self: self}
-	if info, err := t.stat(self); err == nil && info.Mode().IsRegular() {
+	if regular(t, self) == nil {
 		l.files = append(l.files, candidate{path: self})
 	}
 	if err := l.walk(ctx, "."); err != nil {

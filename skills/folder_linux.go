@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -108,9 +109,14 @@ func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
 	return entries, more, err
 }
 
-// entries calls yield with the name and the type of each entry, until it returns false.
+// listBuffers are for what the kernel lists: a scan has tens of thousands of directories.
+var listBuffers = sync.Pool{New: func() any { return new([8192]byte) }}
+
+// entries calls yield with the name and the type of each entry, until it returns false. The name is
+// valid until then.
 func (f fdFolder) entries(yield func(name []byte, kind byte) bool) error {
-	var buf [8192]byte
+	buf := listBuffers.Get().(*[8192]byte)
+	defer listBuffers.Put(buf)
 	for {
 		n, err := retry(func() (int, error) { return unix.Getdents(f.fd, buf[:]) })
 		if n <= 0 || err != nil {

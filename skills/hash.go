@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"io"
 	"io/fs"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
@@ -18,6 +19,9 @@ const (
 	hashBuffer  = 32 << 10
 	smallBuffer = 8 << 10
 )
+
+// readBuffers are for the files of a skill, one for each index that is being made.
+var readBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 
 // hashed is the result of one pass over a file.
 type hashed struct {

@@ -120,8 +120,9 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 				"the others are left out",
 			s.opts.MaxFiles))
 	}
-	in := indexer{skill: s, tree: t, index: x, budget: s.opts.MaxTree, unseen: maxSignalSkill,
-		buf: make([]byte, smallBuffer)}
+	small := readBuffers.Get().(*[smallBuffer]byte)
+	defer readBuffers.Put(small)
+	in := indexer{skill: s, tree: t, index: x, budget: s.opts.MaxTree, unseen: maxSignalSkill, buf: small[:]}
 	switch {
 	case sampled:
 	case hint != nil && hint.whole:
@@ -202,7 +203,12 @@ func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 //
 // Errors: ErrNotFound; *DriftError.
 func (s *Skill) same(t tree) error {
-	if info, err := t.lstat(s.File); err == nil && info.Mode().IsRegular() && s.mark.vouches(markOf(info)) {
+	if quick, ok := t.(interface{ mark(string) (mark, error) }); ok {
+		if now, err := quick.mark(s.File); err == nil && s.mark.vouches(now) {
+			return nil
+		}
+	} else if info, err := t.lstat(s.File); err == nil && info.Mode().IsRegular() &&
+		s.mark.vouches(markOf(info)) {
 		return nil
 	}
 	data, _, err := readTree(t, s.File, MaxSkillFile, nil)
