@@ -298,7 +298,9 @@ func TestLeaderCutOff(t *testing.T) {
 		x.goesOn()
 		cut := x.leader
 		cluster.Cut(cut)
+		begin := time.Now()
 		x.goesOn()
+		t.Logf("appends go on after %v", time.Since(begin))
 		cluster.Heal(cut)
 		x.goesOn()
 		x.whole()

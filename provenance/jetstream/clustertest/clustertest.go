@@ -289,8 +289,9 @@ func run(dir string, addrs, routes []string, i int) (*server.Server, error) {
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 4 << 30}
 	opts.Host, opts.Port = host(addrs[i])
 	if n > 1 {
-		// Without advertisements nobody knows another way to a server than its route.
-		opts.Cluster.Name, opts.Cluster.NoAdvertise = "skillsd-test", true
+		// Where nobody listens, so that a server is reached by the links to it only.
+		opts.Cluster.Name, opts.Cluster.Advertise = "skillsd-test", "127.0.0.1:1"
+		opts.Cluster.NoAdvertise = true
 		opts.Cluster.Host, opts.Cluster.Port = host(addrs[n+i])
 		for j := range n {
 			if j != i {
