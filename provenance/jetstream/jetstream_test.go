@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -174,5 +175,77 @@ func TestCells(t *testing.T) {
 	})
 	if err != nil || value("short") != "y" {
 		t.Errorf("Change after the time of a value = %v, %q", err, value("short"))
+	}
+}
+
+// What one store has recorded, kept or changed is seen by another at once, whichever servers they are connected
+// to: no replica that lags answers.
+func TestSeenAtOnce(t *testing.T) {
+	cluster := clustertest.Start(t, 3)
+	var stores [3]*jetstream.Store
+	var cells [3]*jetstream.Cells
+	for i := range stores {
+		conn := cluster.ConnectTo(t, i)
+		stores[i] = open(t, conn, nil)
+		defer stores[i].Close()
+		var err error
+		if cells[i], err = jetstream.OpenCells(t.Context(), conn, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := make([]byte, 1<<20)
+	for n := range 10 * *rounds {
+		a, b := n%3, (n+1+n/3%2)%3
+		id := fmt.Sprint("s", n)
+		e := storetest.Event(id, provenance.KindSessionStarted, n)
+		rand.Read(data)
+		sum, err := stores[a].Keep(t.Context(), id, data)
+		if err == nil {
+			err = stores[a].Append(t.Context(), e)
+		}
+		if err == nil {
+			err = cells[a].Change(t.Context(), id, time.Hour, func([]byte) []byte { return []byte(id) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := ""
+		err = cells[b].Change(t.Context(), id, time.Hour, func(is []byte) []byte {
+			seen = string(is)
+			return nil
+		})
+		if err != nil || seen != id {
+			t.Errorf("cell %s at another store: %q, %v", id, seen, err)
+		}
+		events := 0
+		for got, err := range stores[b].Events(t.Context(), provenance.Query{Session: id}) {
+			if err != nil || got.Hash != e.Hash {
+				t.Fatalf("session %s at another store: %+v, %v", id, got, err)
+			}
+			events++
+		}
+		if events != 1 {
+			t.Errorf("session %s has %d events at another store", id, events)
+		}
+		if got := storetest.Read(t, stores[b], id, provenance.ShownName(sum)); !bytes.Equal(got, data) {
+			t.Errorf("a file of %s at another store has other bytes", id)
+		}
+	}
+}
+
+// A turn begins with one read, however long the record is.
+func BenchmarkTake(b *testing.B) {
+	conn := clustertest.Start(b, 3).Connect(b)
+	st, err := jetstream.Open(b.Context(), conn, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer st.Close()
+	storetest.Long(b, st, "s", 10_000)
+	for b.Loop() {
+		st.Release("s")
+		if err := st.Take(b.Context(), "s"); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
