@@ -27,7 +27,7 @@ import (
 //	fits COLUMNS FILE [PATTERN]   no line of FILE is wider, except those that match PATTERN
 //	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
 //	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
-//	web DIR                       serves DIR over http, and sets WEB to its URL
+//	web DIR [TOKEN]               serves DIR over http, to who has the token, and sets WEB to its URL and WEBHOST
 //	registry                      starts a registry of images, and sets REGISTRY to its host and port
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and writes into FILE what the terminal received
@@ -44,11 +44,19 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 }
 
 func scriptWeb(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: web DIR")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: web DIR [TOKEN]")
 	}
-	server := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
+	files := http.FileServer(http.Dir(ts.MkAbs(args[0])))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(args) == 2 && r.Header.Get("Authorization") != "Bearer "+args[1] {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		files.ServeHTTP(w, r)
+	}))
 	ts.Setenv("WEB", server.URL)
+	ts.Setenv("WEBHOST", strings.TrimPrefix(server.URL, "http://"))
 	ts.Defer(server.Close)
 }
 

@@ -146,8 +146,12 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)
 	cfg := install.Config{
-		State:    state,
-		Git:      install.Git{Path: git, Env: a.gitEnv()},
+		State: state,
+		Git: install.Git{Path: git, User: a.environment("HOME", "USERPROFILE", "XDG_CONFIG_HOME",
+			"XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"),
+			Env: a.environment("PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR",
+				"SYSTEMROOT", "TEMP", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy",
+				"NO_PROXY", "all_proxy", "ALL_PROXY")},
 		Proxy:    a.proxy,
 		Login:    a.registryLogin(),
 		Progress: line.Count,
@@ -175,13 +179,10 @@ func (i *installation) Close() error {
 	return errors.Join(i.Installer.Close(), i.trees.Close())
 }
 
-// gitEnv returns the variables of the environment that git may use.
-func (a *app) gitEnv() []string {
+// environment returns the variables of some names that are set.
+func (a *app) environment(names ...string) []string {
 	var env []string
-	for _, name := range []string{
-		"PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR", "SYSTEMROOT", "TEMP",
-		"http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY",
-	} {
+	for _, name := range names {
 		if value, ok := a.Env(name); ok {
 			env = append(env, name+"="+value)
 		}
@@ -213,6 +214,7 @@ type installOptions struct {
 	Roots        config.RootOptions
 	Tier, SHA256 string
 	request      install.Request
+	access       config.AccessOptions
 	DryRun, JSON bool
 }
 
@@ -252,8 +254,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.BoolVar(&opts.request.All, "all", false, "install every skill of the source")
 	flags.BoolVar(&opts.request.KeepGoing, "keep-going", false,
 		"with --all: install what can be installed, and report the rest")
-	flags.BoolVar(&opts.request.Insecure, "insecure-transport", false,
-		"accept http:// and git:// URLs of other machines")
+	opts.access.Register(flags)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
@@ -271,6 +272,9 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		if err := o.app.byUser("--tier " + o.Tier); err != nil {
 			return err
 		}
+	}
+	if o.request.Access, err = o.access.Access(&o.app.Process); err != nil {
+		return err
 	}
 	state, err := o.app.StateDir()
 	if err != nil {

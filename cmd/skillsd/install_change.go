@@ -140,6 +140,7 @@ type syncOptions struct {
 	app                *app
 	Roots              config.RootOptions
 	sync               install.Sync
+	access             config.AccessOptions
 	Check, Trust, JSON bool
 }
 
@@ -170,8 +171,7 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.sync.DropEarlier, "drop-earlier", false,
 		"forget the version to roll back to if it is damaged and cannot be had again")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
-	cmd.Flags().BoolVar(&opts.sync.Insecure, "insecure-transport", false,
-		"accept http:// and git:// URLs of other machines")
+	opts.access.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -181,6 +181,9 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		if err := o.app.byUser("--trust-tiers"); err != nil {
 			return err
 		}
+	}
+	if o.sync.Access, err = o.access.Access(&o.app.Process); err != nil {
+		return err
 	}
 	if len(args) > 0 {
 		if o.sync.Lock, err = install.Import(args[0]); err != nil {
@@ -267,9 +270,10 @@ func checkTiers(file string, here, there *install.Lock) error {
 
 // updateOptions are the flags of update.
 type updateOptions struct {
-	app                     *app
-	Roots                   config.RootOptions
-	Preview, Insecure, JSON bool
+	app           *app
+	Roots         config.RootOptions
+	access        config.AccessOptions
+	Preview, JSON bool
 }
 
 func newUpdateCmd(a *app) *cobra.Command {
@@ -286,19 +290,22 @@ func newUpdateCmd(a *app) *cobra.Command {
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
-	cmd.Flags().BoolVar(&opts.Insecure, "insecure-transport", false,
-		"accept http:// and git:// URLs of other machines")
+	opts.access.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (o *updateOptions) run(ctx context.Context, names []string) error {
+	access, err := o.access.Access(&o.app.Process)
+	if err != nil {
+		return err
+	}
 	var rows []report.Update
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.Preview,
 		compute: func(i *install.Installer) (*install.Plan, error) {
-			plan, err := i.Update(ctx, names, install.Access{Insecure: o.Insecure})
+			plan, err := i.Update(ctx, names, access)
 			if err == nil {
 				rows, err = report.Updates(ctx, plan)
 			}

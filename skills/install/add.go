@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/web"
 )
 
 // Request is what to install.
@@ -34,8 +36,21 @@ type Request struct {
 type Access struct {
 	// Insecure accepts http and git URLs of other machines.
 	Insecure bool
+	// Tokens are those of git and web servers, by host, with the port if the URL has one. A token goes to its
+	// host alone, and only over https, or to this machine.
+	Tokens map[string]string
+	// Credentials lets git ask the credential helper of the user for the host of a source.
+	Credentials bool
 
 	all bool // all skills of an index
+}
+
+// token returns the token for the host of a URL.
+func (a Access) token(at *url.URL) string {
+	if at.Scheme != "https" && !web.IsHere(at.Hostname()) {
+		return ""
+	}
+	return a.Tokens[strings.ToLower(at.Host)]
 }
 
 // RefusedError says that skills of a source cannot be installed, so that none is.

@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/source/web"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -23,6 +27,8 @@ type Git struct {
 	// Env is the part of the environment that git may use: proxies, certificates, the SSH agent, PATH for
 	// ssh. It must not have a GIT_ variable.
 	Env []string
+	// User is what the credential helper of the user needs of the environment, such as HOME.
+	User []string
 
 	most  int64         // bytes of a fetched repository; 0: maxRepository
 	quiet time.Duration // how long a fetch may bring nothing; 0: maxQuiet
@@ -46,7 +52,9 @@ type repository struct {
 	git      Git
 	dir      string // absolute
 	protocol string
-	redirect string // whether a server may name another place: initial or false
+	redirect string   // whether a server may name another place: initial or false
+	login    []string // settings for the host of the source
+	env      []string // for login
 }
 
 // command returns a call of git in the repository. No code of the repository, of the system or of the
@@ -75,6 +83,9 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 	} {
 		argv = append(argv, "-c", setting)
 	}
+	for _, setting := range r.login {
+		argv = append(argv, "-c", setting)
+	}
 	cmd := exec.CommandContext(ctx, r.git.Path, append(argv, args...)...)
 	cmd.Dir, cmd.WaitDelay = r.dir, 5*time.Second
 	cmd.Env = append([]string{
@@ -92,7 +103,7 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 		"LC_ALL=C",
 		"HOME=" + r.dir,
 		"XDG_CONFIG_HOME=" + r.dir,
-	}, r.git.Env...)
+	}, slices.Concat(r.git.Env, r.env)...)
 	killTree(cmd)
 	return cmd
 }
@@ -157,9 +168,9 @@ func (h *head) Write(p []byte) (int, error) {
 // fetch makes a repository in an empty directory and fetches one commit of a source: the commit of a
 // ref, or one that is named.
 func fetch(
-	ctx context.Context, git Git, dir, source, ref string, insecure bool,
+	ctx context.Context, git Git, dir, source, ref string, access Access,
 ) (*repository, string, error) {
-	protocol, err := parseURL(source, insecure)
+	protocol, err := parseURL(source, access.Insecure)
 	if err == nil {
 		err = checkRef(ref)
 	}
@@ -170,8 +181,11 @@ func fetch(
 		return nil, "", err
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
-	if protocol == "http" && !insecure {
+	if protocol == "http" && !access.Insecure {
 		r.redirect = "false" // plain http to this machine must not lead to another one
+	}
+	if err := r.logIn(ctx, source, access); err != nil {
+		return nil, "", err
 	}
 	_, err = r.output(ctx, 1<<16, "init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
 	if err != nil {
@@ -196,6 +210,53 @@ func fetch(
 		return nil, "", fmt.Errorf("git fetched %q for %q", clip(commit), ref)
 	}
 	return r, commit, nil
+}
+
+var plainHost = pattern.New(`^[A-Za-z0-9._:\[\]-]+$`)
+
+// tokenHelper is a credential helper that gives the token in the environment, which no other user can read.
+// Servers that take a token as a password take any user with it.
+const tokenHelper = `!printf 'username=x-access-token\npassword=%s\n' "$SKILLSD_GIT_TOKEN" #`
+
+// logIn makes git use the token for the host of a source, or the credential helper of the user. Both are
+// asked for that host alone: one that it redirects to gets nothing.
+func (r *repository) logIn(ctx context.Context, source string, access Access) error {
+	at, err := url.Parse(source)
+	if err != nil || at.Scheme != "https" && at.Scheme != "http" {
+		return nil // ssh has its agent
+	}
+	host := at.Scheme + "://" + at.Host
+	// A lock file names the host, which becomes a part of a setting.
+	if !plainHost().MatchString(at.Host) {
+		return nil
+	}
+	if token := access.token(at); token != "" {
+		r.login = []string{"credential." + host + ".helper=" + tokenHelper}
+		r.env = []string{"SKILLSD_GIT_TOKEN=" + token}
+		return nil
+	}
+	if !access.Credentials || at.Scheme != "https" && !web.IsHere(at.Hostname()) {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, r.git.Path, "config", "--get-urlmatch", "credential.helper", source)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, slices.Concat(r.git.Env, r.git.User), 5*time.Second
+	killTree(cmd)
+	var helper string
+	err = r.run(ctx, cmd, func(pipe io.Reader) error {
+		out, err := fsys.ReadAll(pipe, 1<<12)
+		helper = strings.TrimSpace(string(out))
+		return err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil || helper == "" {
+		return refuse("set one, such as `git config --global credential.helper store`, or leave the flag out",
+			"--credentials: git has no credential helper for %s", at.Host)
+	}
+	// git reads no other configuration of the user: see command.
+	r.login, r.env = []string{"credential." + host + ".helper=" + helper}, r.git.User
+	return nil
 }
 
 func (r *repository) tooLarge() error {

@@ -34,6 +34,8 @@ type repo struct {
 	dir string // of its files
 	git string
 	url string
+
+	handler http.Handler
 }
 
 func newRepo(t *testing.T) *repo {
@@ -55,7 +57,7 @@ func newRepo(t *testing.T) *repo {
 		handler.ServeHTTP(w, req)
 	}))
 	t.Cleanup(server.Close)
-	r.url = server.URL + "/pack.git"
+	r.url, r.handler = server.URL+"/pack.git", handler
 	return r
 }
 
@@ -223,7 +225,8 @@ func TestResolve(t *testing.T) {
 		"git://[::1]/a":                                    "",
 		"http://example.com/a":                             "can change what comes over http://",
 		"git://example.com/a":                              "can change what comes over git://",
-		"file:///srv/a":                                    "names no host",
+		"file:///srv/a":                                    "",
+		"file:///srv/a?x":                                  "names no host",
 		"file://localhost/srv/a":                           "the protocol file: is not used",
 		"ext::sh -c touch% x":                              "is not a URL",
 		"ext::sh":                                          "remote helpers",

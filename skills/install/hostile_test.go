@@ -58,7 +58,7 @@ func TestSilentServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, _, err = fetch(ctx, Git{Path: git, quiet: 300 * time.Millisecond}, t.TempDir(),
-		"git://"+listener.Addr().String()+"/x", "", false)
+		"git://"+listener.Addr().String()+"/x", "", Access{})
 	if err == nil || !strings.Contains(err.Error(), "nothing came for 300ms") {
 		t.Errorf("error = %v", err)
 	}
@@ -100,7 +100,7 @@ func TestRedirect(t *testing.T) {
 	for _, insecure := range []bool{false, true} {
 		reached.Store(0)
 		if _, _, err := fetch(t.Context(), Git{Path: git}, t.TempDir(), named.URL+"/x.git", "",
-			insecure); err == nil {
+			Access{Insecure: insecure}); err == nil {
 			t.Error("a server without a repository gave one")
 		}
 		if got := reached.Load() > 0; got != insecure {

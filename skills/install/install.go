@@ -6,9 +6,10 @@
 // It guarantees that
 //
 //   - nothing of a source is executed, and nothing of it is written outside of the installation's own
-//     staging directory before it was checked. Git runs without hooks, filters, submodules, prompts,
-//     credentials and configuration, over one named protocol, never file: or ext:; the files come from
-//     its objects, so attributes of the repository change no byte. Zip archives follow the rules of
+//     staging directory before it was checked. Git runs without hooks, filters, submodules, prompts and
+//     configuration, over one named protocol, never ext:; it has credentials only if [Access] gives some,
+//     for the host of the source alone. The files come from its objects, so attributes of the repository
+//     change no byte. Zip archives follow the rules of
 //     package source, directories the rules of package skills: no links out, no devices, limits on
 //     every read. What a web server or a registry sends follows the rules of packages web and oci, and a
 //     tar archive those of package source;

@@ -35,7 +35,7 @@ func (p *Plan) repository(from Origin, access Access) (_ *oci.Repository, done f
 		return nil, nil, err
 	}
 	// Insecure is for URLs that say http: a registry elsewhere is asked over https only.
-	access.Insecure = false
+	access.Insecure, access.Tokens = false, nil
 	client := p.client(home, access).HTTP()
 	opened, err := oci.Open(from.Source, client, p.i.cfg.Login)
 	return opened, client.CloseIdleConnections, err

@@ -57,7 +57,7 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	var root skills.Root
 	switch origin.Kind {
 	case KindGit:
-		root, err = p.fetchGit(ctx, f, access.Insecure)
+		root, err = p.fetchGit(ctx, f, access)
 	case KindZip:
 		f.base = strings.TrimSuffix(filepath.Base(origin.Source), filepath.Ext(origin.Source))
 		root, err = f.zipRoot(origin.Source)
@@ -94,7 +94,7 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	return f, nil
 }
 
-func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root skills.Root, err error) {
+func (p *Plan) fetchGit(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
 	p.i.progress("fetching from git", 0, 0)
 	name := "git-" + rand.Text() // a plan may fetch from several repositories
 	dir := p.dir + "/" + name
@@ -105,7 +105,7 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, insecure bool) (root sk
 		}
 	}
 	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
-		cmp.Or(f.origin.Commit, f.origin.Ref), insecure)
+		cmp.Or(f.origin.Commit, f.origin.Ref), access)
 	if err != nil {
 		return root, &FetchError{f.origin.Source, err, KindGit}
 	}

@@ -74,7 +74,7 @@ func (o *Origin) expect(want digest.Digest) error {
 
 // client returns what fetches files for a source.
 func (p *Plan) client(home *url.URL, access Access) *web.Client {
-	return &web.Client{Home: home, Insecure: access.Insecure, Proxy: p.i.cfg.Proxy,
+	return &web.Client{Home: home, Insecure: access.Insecure, Token: access.token(home), Proxy: p.i.cfg.Proxy,
 		Transport: p.i.cfg.transport}
 }
 

@@ -231,7 +231,8 @@ func Git(t *testing.T) Publisher {
 	programs := strings.TrimSpace(r.run(t, "--exec-path"))
 	handler := &cgi.Handler{Path: filepath.Join(programs, "git-http-backend"),
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.dir), "GIT_HTTP_EXPORT_ALL=1",
-			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+			"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory",
+			"GIT_CONFIG_VALUE_0=*"},
 		InheritEnv: []string{"PATH"}, Stderr: io.Discard}
 	if _, err := os.Stat(handler.Path); err != nil {
 		t.Skip("needs git http-backend")

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/pflag"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// AccessOptions are the flags of commands that fetch sources.
+type AccessOptions struct {
+	Insecure, Credentials bool
+	Variables, Files      []string
+}
+
+// Register adds the flags.
+func (o *AccessOptions) Register(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.Insecure, "insecure-transport", false,
+		"accept http:// and git:// URLs of other machines")
+	flags.StringArrayVar(&o.Variables, "token-env", nil,
+		"`HOST=VARIABLE`: the variable has the token for git or files of a host")
+	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
+	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
+}
+
+// Access returns what the flags give. A token is never an argument: arguments are seen by others.
+func (o *AccessOptions) Access(p *Process) (install.Access, error) {
+	access := install.Access{Insecure: o.Insecure, Credentials: o.Credentials, Tokens: map[string]string{}}
+	add := func(flag, given string, value func(name string) (string, error)) error {
+		host, name, ok := strings.Cut(given, "=")
+		if !ok || host == "" || name == "" || strings.ContainsAny(host, "/@") {
+			return exit.Flag(flag, fmt.Errorf("%q is not HOST=NAME, such as git.example.com=%s", given,
+				map[string]string{"token-env": "GIT_TOKEN", "token-file": "token.txt"}[flag]))
+		}
+		token, err := value(name)
+		if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
+			err = exit.Flag(flag, err)
+		}
+		if err != nil {
+			return err
+		}
+		access.Tokens[strings.ToLower(host)] = token
+		return nil
+	}
+	for _, given := range o.Variables {
+		err := add("token-env", given, func(name string) (string, error) {
+			value, _ := p.Env(name)
+			return checkToken("the variable "+name, value)
+		})
+		if err != nil {
+			return access, err
+		}
+	}
+	for _, given := range o.Files {
+		err := add("token-file", given, func(name string) (string, error) {
+			text, err := ReadOperatorFile("token-file", name, 16<<10)
+			if err != nil {
+				return "", err
+			}
+			return checkToken(name, strings.TrimSpace(string(text)))
+		})
+		if err != nil {
+			return access, err
+		}
+	}
+	return access, nil
+}
+
+// checkToken accepts what can be in a header and in the answer of a credential helper.
+func checkToken(place, token string) (string, error) {
+	odd := func(r rune) bool { return r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r) }
+	if token == "" {
+		return "", errors.New(place + " is not set, or empty")
+	}
+	if strings.ContainsFunc(token, odd) {
+		return "", errors.New(place + " has white space or characters that no token has")
+	}
+	return token, nil
+}
