@@ -15,7 +15,7 @@ func TestIsProtected(t *testing.T) {
 		"CLAUDE~1.MD", "__pycache__", "mod.cpython-311.pyc", "evil.pth", "sitecustomize.py", "conftest.py", ".venv",
 		"venv", "node_modules", ".pnp.cjs", "my.code-workspace", "a.sublime-project", ".helix", ".trae", ".qwen",
 		".junie", ".augment", ".factory", ".goosehints", ".warp", "WARP.md", ".openhands", ".devin", ".crush.json",
-		".copilot", ".rules",
+		".copilot", ".rules", ".ghci", ".ocamlinit", ".iex.exs", ".perldb", ".octaverc",
 	} {
 		if !isProtected(name) {
 			t.Errorf("isProtected(%q) = false", name)
