@@ -18,8 +18,8 @@ var protectedNames = []string{
 	".inputrc", ".direnv", ".env*", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals*.el",
 	".gdbinit", ".gdbearlyinit", ".lldbinit", ".rprofile", ".renviron", ".irbrc", ".pryrc", ".pdbrc*",
 	".xprofile", ".xinitrc", ".xsession*", ".pam_environment", ".tmux.conf", ".emacs*", ".byebugrc", ".rspec",
-	".ghci", ".ocamlinit", ".iex.exs",
-	".perldb", ".octaverc", ".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
+	".ghci", ".ocamlinit", ".iex.exs", ".perldb", ".octaverc",
+	".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
 	".vscode", ".idea", ".zed", ".devcontainer*", ".config", ".local",
 	".helix", "*.code-workspace", "*.sublime-project",
 	// What an interpreter loads because it is there.
