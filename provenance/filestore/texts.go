@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -122,23 +121,19 @@ func (s *session) linkText(texts *os.Root, d digest.Digest, data []byte) error {
 			return err
 		}
 	}
-	temp := fsys.TempPrefix + rand.Text()
-	if err := s.store.root.Link(name, path.Join(s.at(), provenance.ShownDir, temp)); err != nil {
+	if err := s.store.root.Link(name, path.Join(s.at(), provenance.ShownName(d))); err != nil {
 		return err
 	}
 	// As in [session.linkTo].
-	linked, err := texts.Lstat(temp)
+	linked, err := texts.Lstat(d.Encoded())
 	if err == nil && !sameFile(info, linked) {
 		err = errors.New("the file was changed or replaced")
 	}
-	if err == nil {
-		err = texts.Rename(temp, d.Encoded())
-	}
 	if err != nil {
-		return errors.Join(err, texts.Remove(temp))
+		return errors.Join(err, texts.Remove(d.Encoded()))
 	}
-	text.info, err = texts.Lstat(d.Encoded())
-	return err
+	text.info = linked
+	return nil
 }
 
 // writeText writes a text of the session and offers it to other sessions.
