@@ -86,10 +86,11 @@ var importRules = map[string][]string{
 	"skills/source/web":       {"sandbox/egress/address"},
 	"skills/source/discovery": {"skills"},
 	"skills/source/oci":       {"skills/source", "skills/source/discovery", "skills/source/web"},
+	"skills/source/served":    {"skills", "skills/source"},
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web"},
 	"skills/install": {"skills", "skills/store", "skills/source",
-		"skills/source/discovery", "skills/source/oci", "skills/source/web"},
+		"skills/source/discovery", "skills/source/oci", "skills/source/served", "skills/source/web"},
 
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
@@ -153,6 +154,7 @@ var initAllocations = map[string]int{
 	"github.com/prometheus/procfs":             1_000,
 	"github.com/opencontainers/go-digest":      900,
 	"google.golang.org/grpc":                   600,
+	"encoding/gob":                             400,   // the official SDK imports it
 	"oras.land/oras-go/v2/registry":            2_000, // compiles the expressions of names
 }
 

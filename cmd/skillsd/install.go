@@ -113,6 +113,8 @@ func installFailure(err error) error {
 		fail.Hint = exit.SystemHint(err)
 	case isFetch && fetch.Kind == install.KindOCI:
 		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
+	case isFetch && fetch.Kind == install.KindMCP:
+		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
 	case isFetch && fetch.Kind != install.KindGit:
 		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
 	case isFetch:
@@ -226,7 +228,8 @@ func newInstallCmd(a *app) *cobra.Command {
 		Long: "Install the skill of a source, or with --all every skill of it, below the state\n" +
 			"directory, from where `skillsd serve` serves it. SOURCE is a git URL (https:// or\n" +
 			"ssh://), the https:// URL of a .tar.gz, .tgz, .tar or .zip archive, or of the index of\n" +
-			"the skills that a site publishes, a reference to a registry of images (oci://), a zip\n" +
+			"the skills that a site publishes, a reference to a registry of images (oci://), an MCP\n" +
+			"server that serves skills (mcp+https://HOST/mcp, 'mcp+stdio:PROGRAM ARGUMENT...'), a zip\n" +
 			"archive or a directory. The skills are checked and reported; nothing of them is run,\n" +
 			"and no script may run before it is allowed: see `skillsd allow`. A failure leaves\n" +
 			"nothing behind.\n\n" +

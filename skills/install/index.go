@@ -279,6 +279,10 @@ func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
 		}
 		there := index.Find(e.Origin.Path)
 		return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+	case KindMCP:
+		l := p.served(ctx, e.Origin, access)
+		there := l.find(e.Origin.Path)
+		return l.err == nil && there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
 	case KindOCI:
 		now, err := p.resolveTag(ctx, e.Origin, access)
 		return err == nil && now == e.Origin.Digest

@@ -33,6 +33,7 @@ const (
 	KindURL       Kind = "url"   // an archive of a web server
 	KindIndex     Kind = "index" // the skills that a web server publishes
 	KindOCI       Kind = "oci"   // an artifact, an image or a collection of a registry
+	KindMCP       Kind = "mcp"   // the skills that another MCP server serves
 )
 
 // Origin is where an installed skill came from.
@@ -44,7 +45,8 @@ type Origin struct {
 	// registry a tag or a digest
 	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
 	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
-	// of the bytes that a web server sent, before they were unpacked, or of the manifest of a registry
+	// of the bytes that a web server sent, before they were unpacked, or of the manifest of a registry; of an
+	// MCP server that of the names and digests of the files
 	Digest digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
 	// the part of the source that was looked in
 	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
@@ -304,12 +306,14 @@ func (o Origin) check() error {
 		if o.Digest.Validate() != nil || o.Commit != "" || pinned && o.Ref != o.Digest.String() {
 			return errors.New("digest: is missing, or not the one in ref, or there is a commit")
 		}
+	case KindMCP:
+		return o.checkServer()
 	case KindZip, KindDirectory:
 		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" || o.Digest != "" {
 			return errors.New("source: is not an absolute path, or has a ref, a commit or a digest")
 		}
 	default:
-		return errors.New("kind: is not git, zip, directory, url, index or oci")
+		return errors.New("kind: is not git, zip, directory, url, index, oci or mcp")
 	}
 	return nil
 }

@@ -45,6 +45,7 @@ type Plan struct {
 
 	indexes map[string]*discovery.Index // by their URLs
 	tags    map[Origin]digest.Digest    // what tags of registries name, by Source and Ref
+	servers map[string]*listing         // MCP servers, by Source
 
 	mu     sync.Mutex
 	stored []digest.Digest // trees that were not in the store before
@@ -96,6 +97,7 @@ func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	if err == nil {
 		err = compute(p)
 	}
+	p.disconnect()
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -131,10 +133,21 @@ func (p *Plan) Close() error {
 	}
 	err := p.i.root.RemoveAll(p.dir)
 	p.dir = ""
+	p.disconnect()
 	for _, tree := range p.stored {
 		err = errors.Join(err, p.i.cfg.Trees.Remove(tree))
 	}
 	return err
+}
+
+// disconnect ends the sessions with MCP servers. What a server does at its end is of no interest.
+func (p *Plan) disconnect() {
+	for _, l := range p.servers {
+		if l.server != nil {
+			_ = l.server.Close()
+		}
+	}
+	p.servers = nil
 }
 
 // parallel is how many skills are stored at the same time: most of it is waiting for the disk.

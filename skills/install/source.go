@@ -67,6 +67,8 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 		root, err = p.fetchIndex(ctx, f, access)
 	case KindOCI:
 		root, err = p.fetchOCI(ctx, f, access)
+	case KindMCP:
+		root, err = p.fetchServed(ctx, f, access)
 	case KindDirectory:
 		f.base = filepath.Base(origin.Source)
 		root, err = f.directoryRoot(origin.Source)
@@ -242,6 +244,9 @@ func (f *fetched) name(c candidate) (string, error) {
 func resolve(given, ref string, insecure bool) (Origin, error) {
 	if strings.HasPrefix(strings.ToLower(given), oci.Scheme) {
 		return resolveOCI(given, ref)
+	}
+	if strings.HasPrefix(given, mcpPrefix) {
+		return resolveServer(given, ref, insecure)
 	}
 	if index, ok := isIndexURL(given); ok {
 		return resolveIndex(index, ref, insecure)

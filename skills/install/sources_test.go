@@ -27,7 +27,7 @@ func TestSources(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) sourcetest.Publisher{
 		"directory": sourcetest.Directory, "zip": sourcetest.ZipFile, "git": sourcetest.Git,
 		"web tar": sourcetest.Archive(".tar.gz"), "web zip": sourcetest.Archive(".zip"),
-		"index": sourcetest.Index, "registry": sourcetest.Registry, "collection": sourcetest.Collection,
+		"server": sourcetest.Served, "index": sourcetest.Index, "registry": sourcetest.Registry, "collection": sourcetest.Collection,
 	} {
 		t.Run(name, func(t *testing.T) { sourcetest.Run(t, open, start) })
 	}

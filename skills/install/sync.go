@@ -43,6 +43,9 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	}
 	return i.newPlan(func(p *Plan) error {
 		for _, e := range want.Skills {
+			if err := e.startsProgram(i.lock.clash(e.Name)); s.Lock != nil && err != nil {
+				return err
+			}
 			c := Change{Name: e.Name, Before: i.lock.clash(e.Name), After: e}
 			if err := i.compare(ctx, &c); err != nil {
 				return err
@@ -99,6 +102,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 // obtainAll makes the trees of a Sync ready.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	at := &sources{plan: p, access: s.Access, fetched: map[Origin]func() (*fetched, error){}}
+	defer p.disconnect()
 	defer func() { err = errors.Join(err, at.Close()) }()
 	for n := range p.Changes {
 		c := &p.Changes[n]

@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/install"
@@ -49,7 +51,7 @@ func NewServer(t testing.TB, handler http.Handler) *Server {
 		s.answers = max(s.answers-1, min(s.answers, 0))
 		s.mu.Unlock()
 		if broken {
-			w = half{w}
+			w = &half{ResponseWriter: w}
 		}
 		if lie != nil {
 			w.Header().Set("Content-Length", fmt.Sprint(len(lie)))
@@ -65,13 +67,19 @@ func NewServer(t testing.TB, handler http.Handler) *Server {
 	return s
 }
 
-// half breaks the connection in the first half of what is written.
-type half struct{ http.ResponseWriter }
+// half lets the first half of what is written first through, before the connection breaks.
+type half struct {
+	http.ResponseWriter
+	written bool
+}
 
-func (h half) Write(p []byte) (int, error) {
-	h.ResponseWriter.Write(p[:len(p)/2])
-	http.NewResponseController(h.ResponseWriter).Flush()
-	panic(http.ErrAbortHandler)
+func (h *half) Write(p []byte) (int, error) {
+	if !h.written {
+		h.written = true
+		h.ResponseWriter.Write(p[:len(p)/2])
+		http.NewResponseController(h.ResponseWriter).Flush()
+	}
+	return 0, io.ErrClosedPipe
 }
 
 // BreakAfter makes the server give n whole answers and then only halves of answers.
@@ -367,6 +375,87 @@ func (s *site) Tamper(t testing.TB) bool {
 func (s *site) Server() *Server { return s.server }
 
 func (s *site) Keeps() bool { return false }
+
+// peer is an MCP server that serves skills.
+type peer struct {
+	server *Server
+	mu     sync.Mutex
+	files  map[string]string // by URI
+	list   *skillList
+}
+
+type skillList struct {
+	mcp.ResultBase
+	Skills []map[string]any `json:"skills"`
+}
+
+type noParams struct{ mcp.ParamsBase }
+
+// Served starts an MCP server that speaks the Skills extension.
+func Served(t *testing.T) Publisher {
+	p := &peer{}
+	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
+	err := mcp.AddReceivingCustomMethod(server, "skills/list",
+		func(context.Context, *mcp.ServerSession, *noParams) (*skillList, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.list, nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "skill://{+path}", Name: "files"},
+		func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			text, ok := p.files[req.Params.URI]
+			if !ok {
+				return nil, mcp.ResourceNotFoundError(req.Params.URI)
+			}
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{
+				{URI: req.Params.URI, Blob: []byte(text)}}}, nil
+		})
+	p.server = NewServer(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}))
+	return p
+}
+
+func (p *peer) Publish(_ testing.TB, all Skills) bool {
+	list, served := &skillList{Skills: []map[string]any{}}, map[string]string{}
+	for name, files := range all {
+		var resources []map[string]any
+		for file, text := range files {
+			if strings.HasPrefix(text, "->") {
+				return false
+			}
+			uri := "skill://" + name + "/" + file
+			served[uri] = text
+			resources = append(resources, map[string]any{"uri": uri, "digest": digest.FromString(text),
+				"size": len(text)})
+		}
+		list.Skills = append(list.Skills, map[string]any{"uri": "skill://" + name + "/SKILL.md",
+			"frontmatter": map[string]any{}, "resources": resources})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list, p.files = list, served
+	return true
+}
+
+func (p *peer) Request() install.Request {
+	return install.Request{Source: "mcp+" + p.server.URL + "/mcp", All: true}
+}
+
+func (p *peer) Tamper(testing.TB) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.files["skill://two/scripts/run.sh"] = "#!/bin/sh\necho FIRST\n"
+	return true
+}
+
+func (p *peer) Server() *Server { return p.server }
+
+func (p *peer) Keeps() bool { return false }
 
 // images is a registry of images.
 type images struct {

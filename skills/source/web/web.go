@@ -139,7 +139,6 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	}
 	// What is fetched has a digest of its bytes, so no server may pack them on the way.
 	req.Header.Set("Accept-Encoding", "identity")
-	c.authorize(req)
 	answer, err := client.Do(req)
 	if err != nil {
 		return nil, plain(at, err)
@@ -285,6 +284,9 @@ func (c *Client) watch(to *http.Transport, req *http.Request) (*http.Response, e
 	}
 	req = req.Clone(ctx)
 	req.Header.Set("User-Agent", "skillsd")
+	if c.Token != "" {
+		c.authorize(req)
+	}
 	if req.Body != nil && req.Body != http.NoBody {
 		req.Body = moved(req.Body, func() {})
 	}

@@ -1,0 +1,178 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"strings"
+	"unicode"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/served"
+	"github.com/skillsd/skillsd/skills/source/web"
+)
+
+// The beginnings of a source that is an MCP server.
+const (
+	mcpPrefix   = "mcp+"
+	stdioPrefix = "mcp+stdio:"
+)
+
+// parseServer splits a source that is an MCP server: the URL to ask, or the words of the command to start.
+func parseServer(given string, insecure bool) (at *url.URL, argv []string, err error) {
+	const hint = "give mcp+https://HOST/mcp, or 'mcp+stdio:PROGRAM ARGUMENT...'"
+	if command, ok := strings.CutPrefix(given, stdioPrefix); ok {
+		argv = strings.Fields(command)
+		if len(argv) == 0 || len(command) > 4096 || strings.ContainsFunc(command, unicode.IsControl) {
+			return nil, nil, refuse(hint, "%q names no program", clip(given))
+		}
+		return nil, argv, nil
+	}
+	if at, err = web.Parse(strings.TrimPrefix(given, mcpPrefix), insecure); err != nil {
+		return nil, nil, refuse(hint, "%q %v", clip(given), err)
+	}
+	return at, nil, nil
+}
+
+// resolveServer returns the origin of an MCP server.
+func resolveServer(given, ref string, insecure bool) (Origin, error) {
+	if ref != "" {
+		return Origin{}, refuse("leave it out", "--ref goes with a git URL only")
+	}
+	_, _, err := parseServer(given, insecure)
+	return Origin{Kind: KindMCP, Source: given}, err
+}
+
+// startsProgram returns an error if an entry that is not installed here has an origin that starts a program:
+// a lock file from elsewhere must not choose it.
+func (e *Entry) startsProgram(here *Entry) error {
+	origins := []Origin{e.Origin}
+	if e.Previous != nil {
+		origins = append(origins, e.previousOrigin())
+	}
+	for _, o := range origins {
+		known := here != nil && (here.Origin.Same(o) || here.Previous != nil && here.previousOrigin().Same(o))
+		if strings.HasPrefix(o.Source, stdioPrefix) && !known {
+			return refuse("install it here yourself, if you trust the program: skillsd install",
+				"%s comes from a program that the lock file names: %s", e.Name, clip(o.Source))
+		}
+	}
+	return nil
+}
+
+// listing is what an MCP server serves, once asked. Its session ends with the plan.
+type listing struct {
+	server *served.Server
+	skills []*served.Skill
+	err    error
+}
+
+// served connects to an MCP server and asks what it serves, once for each plan.
+func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing {
+	if known := p.servers[from.Source]; known != nil {
+		return known
+	}
+	p.i.progress("asking the server", 0, 0)
+	l := &listing{}
+	l.server, l.err = p.connect(ctx, from, access)
+	if l.err == nil {
+		l.skills, l.err = l.server.Skills(ctx)
+	}
+	if _, refused := errors.AsType[*SourceError](l.err); l.err != nil && !refused && ctx.Err() == nil {
+		l.err = &FetchError{from.Source, l.err, KindMCP}
+	}
+	if p.servers == nil {
+		p.servers = map[string]*listing{}
+	}
+	p.servers[from.Source] = l
+	return l
+}
+
+func (p *Plan) connect(ctx context.Context, from Origin, access Access) (*served.Server, error) {
+	at, argv, err := parseServer(from.Source, access.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	if argv == nil {
+		return served.Connect(ctx, served.HTTP(at.String(), p.client(at, access).HTTP()))
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	killTree(cmd)
+	return served.Connect(ctx, &mcp.CommandTransport{Command: cmd})
+}
+
+// fetchServed fetches skills of an MCP server, at the digest of the origin if it has one.
+func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+	l := p.served(ctx, f.origin, access)
+	if l.err != nil {
+		return root, l.err
+	}
+	wanted := l.skills
+	if f.origin.Path != "." {
+		one := l.find(f.origin.Path)
+		if one == nil {
+			return root, refuse("look at it, and name a skill of it with --subdir",
+				"the server has no skill %q", clip(f.origin.Path))
+		}
+		if f.origin.Digest != "" && f.origin.Digest != one.Digest {
+			return root, refuse("bring the version back, or `skillsd remove` and install it anew",
+				"%s has another version of %s than the lock file: %.19s, want %.19s",
+				f.origin.Source, one.Name, one.Digest, f.origin.Digest)
+		}
+		wanted = []*served.Skill{one}
+	}
+	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
+	for n, one := range wanted {
+		names[n] = one.Name
+		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, dir string) error {
+			into := dir + "/" + one.Name
+			if err := p.i.root.MkdirAll(into, 0o700); err != nil {
+				return err
+			}
+			root, err := p.i.root.OpenRoot(into)
+			if err != nil {
+				return err
+			}
+			return errors.Join(l.server.Extract(ctx, one, root), root.Close())
+		}}
+	}
+	if err := several(names, access); err != nil {
+		return root, err
+	}
+	if len(wanted) == 1 {
+		f.origin.Digest = wanted[0].Digest
+	}
+	root, err = p.fetchParts(ctx, f, parts)
+	if _, refused := errors.AsType[*SourceError](err); err != nil && !refused && ctx.Err() == nil {
+		err = &FetchError{f.origin.Source, err, KindMCP}
+	}
+	return root, err
+}
+
+func (l *listing) find(name string) *served.Skill {
+	for _, one := range l.skills {
+		if one.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
+// checkServer returns why an origin of an MCP server cannot be one.
+func (o Origin) checkServer() error {
+	if _, _, err := parseServer(o.Source, true); err != nil || !strings.HasPrefix(o.Source, mcpPrefix) {
+		return fmt.Errorf("source: %q is not an MCP server", clip(o.Source))
+	}
+	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || source.CheckName(o.Path) != nil {
+		return errors.New("path: is not a skill of a server, or there is a ref or a commit")
+	}
+	if o.Digest.Validate() != nil {
+		return errors.New("digest: is missing")
+	}
+	return nil
+}
