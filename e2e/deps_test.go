@@ -128,7 +128,7 @@ var importRules = map[string][]string{
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"provenance", "skills/store"},
-	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/sessions", "provenance",
+	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "provenance",
 		"provenance/cfharness"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                 {"*"},

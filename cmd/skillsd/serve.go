@@ -7,15 +7,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -44,6 +48,7 @@ func newServeCmd(a *app) *cobra.Command {
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.Run(ctx) }),
 	}
 	opts.Register(cmd.Flags())
+	opts.Page = a.servePage(cmd.Flags(), opts.Table)
 	opts.Roots.RegisterCache(cmd.Flags())
 	return cmd
 }
@@ -168,12 +173,60 @@ func newPageCmd(a *app) *cobra.Command {
 			}
 			defer records.Close()
 			state, _ := a.StateDir() // without one, stored trees cannot be found
-			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state, AskLife: session.AskLife,
-				Command: a.printed}, listen, func(link string) { a.printf("%s\n", link) })
+			listener, err := page.Listen(ctx, listen)
+			if err != nil {
+				return err
+			}
+			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
+				AskLife: session.AskLife, Printed: a.printed,
+				Show: func(link string) { a.printf("%s\n", link) }}, listener)
 		}),
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`ADDR` of this machine; port 0 takes a free one")
 	return cmd
+}
+
+// servePage serves the operator's page of a server that was given flags.
+func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func(
+	context.Context, net.Listener, serve.PageSource) error {
+	return func(ctx context.Context, listener net.Listener, source serve.PageSource) error {
+		// What commands say of this machine is said with the flags of the server, but for those about
+		// its listeners, which are taken.
+		var given []string
+		for _, option := range table() {
+			flag := flags.Lookup(option.Flag)
+			if flag == nil || !flag.Changed || option.Section == config.SectionHTTP ||
+				strings.HasPrefix(option.Flag, "metrics") || option.Flag == "page" {
+				continue
+			}
+			values := []string{flag.Value.String()}
+			if list, ok := flag.Value.(pflag.SliceValue); ok {
+				values = list.GetSlice()
+			}
+			for _, value := range values {
+				given = append(given, "--"+option.Flag+"="+value)
+			}
+		}
+		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
+			State: source.State, AskLife: session.AskLife,
+			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
+				if words[0] == "doctor" {
+					words = append(words, "--http=", "--unix=", "--metrics=")
+				}
+				return a.printed(ctx, append(words, a.knownTo(words[0], given)...)...)
+			},
+			Show: func(link string) { a.notef("skillsd: the operator's page: %s", link) },
+			Live: source.Live}, listener)
+	}
+}
+
+// knownTo returns those flags that a command has.
+func (a *app) knownTo(command string, flags []string) []string {
+	cmd, _, err := newRootCmd(&app{Process: config.Process{Env: a.Env}}).Find([]string{command})
+	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
+		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		return err != nil || cmd.Flags().Lookup(name) == nil
+	})
 }
 
 // printed returns what a command of this program prints with --json. It reads the configuration anew, as one

@@ -1,5 +1,6 @@
-// Package browser drives a headless Chromium over the pipe of its DevTools protocol, for tests and pictures of
-// the operator's page. Nothing listens on a port, and only the few methods that are needed have names here.
+// Package browser drives a headless Chromium over the pipe of its DevTools protocol, for tests and pictures
+// of the operator's page. Nothing listens on a port, and only the few methods that are needed have names
+// here.
 package browser
 
 import (
@@ -17,7 +18,7 @@ import (
 
 // Find returns the path of a Chromium, empty without one.
 func Find() string {
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
@@ -171,7 +172,8 @@ func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 			"browserContextId": made.BrowserContextID}, &made)
 	}
 	if err == nil {
-		err = b.call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+		err = b.call(ctx, "", "Target.attachToTarget",
+			map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
 	}
 	if err != nil {
 		return nil, err

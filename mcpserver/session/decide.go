@@ -60,7 +60,8 @@ func (f *scriptFile) approval() approval.Key {
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
 	state := s.asked(r, f)
-	if asked, err := s.approver.Begin(ctx, &state, until, s.cfg.Now()); err != nil {
+	form := s.question(r, f, needs)
+	if asked, err := s.approver.Begin(ctx, &state, form, until, s.cfg.Now()); err != nil {
 		return recordError(err)
 	} else if !asked {
 		return r.denial(askedAlready, f.skill.Path, f.path)
@@ -83,7 +84,6 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	s.mu.Lock()
 	delete(s.taken, r.output) // the call comes again
 	s.mu.Unlock()
-	form := s.question(r, f, needs)
 	return &Question{Form: form, State: s.approver.Seal(&state), Remember: needs.Remember && form.Whole,
 		Until: until}
 }

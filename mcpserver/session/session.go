@@ -93,7 +93,7 @@ type Config struct {
 	Facts  snapshot.Facts // optional: what the records say besides the policy
 	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 
-	Concurrent int // most runs at once, up to MaxConcurrent; 0 means DefaultConcurrent
+	Concurrent int // most runs at once, up to MaxConcurrent; 0 means [slots.Default]
 	// ConcurrentOf returns the most runs at once of one principal; nil: all.
 	ConcurrentOf  func(principal string) int
 	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
@@ -106,9 +106,6 @@ type Config struct {
 
 // MaxConcurrent is the most runs at once that a [Config] may ask for.
 const MaxConcurrent = slots.Max
-
-// DefaultConcurrent returns how many runs there are at once if nobody says.
-func DefaultConcurrent() int { return slots.Default() }
 
 // Sessions opens the sessions of one server process.
 type Sessions struct {
@@ -165,6 +162,11 @@ func New(cfg Config) *Sessions {
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() }, s.openIDs)
 	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
 	return s
+}
+
+// Live returns the questions that users may answer now, the oldest first, and the state of the queue of runs.
+func (s *Sessions) Live() ([]approval.Pending, slots.State) {
+	return s.approver.Pending(s.cfg.Now()), s.queue.State()
 }
 
 // Call is what is known of a request besides its arguments. Only Evidence that the transport

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,6 +85,38 @@ func (l *ledger) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.put(id, use{})
+}
+
+// Use is what the sessions of one principal take together, and may take.
+type Use struct {
+	Principal string
+	Sessions  int
+	Bytes     int64 // of all files
+	Outputs   int64 // bytes of kept outputs
+	Most      Quota
+}
+
+// Uses returns what the sessions of each principal take, in the order of names. It may be a second old, or
+// older where counting takes long.
+//
+// Errors: those of reading the sessions.
+func (st *Store) Uses(ctx context.Context) ([]Use, error) {
+	if err := st.count(ctx); err != nil {
+		return nil, err
+	}
+	l := &st.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []Use
+	for name, t := range l.totals {
+		u := Use{Principal: name, Sessions: t.sessions, Bytes: t.bytes, Outputs: t.outputs}
+		if l.of != nil {
+			u.Most = l.of(name)
+		}
+		list = append(list, u)
+	}
+	slices.SortFunc(list, func(a, b Use) int { return strings.Compare(a.Principal, b.Principal) })
+	return list, nil
 }
 
 // exceeded returns how a principal would exceed its quota with so many more; nil if it would not.

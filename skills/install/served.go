@@ -129,8 +129,7 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
 	for n, one := range wanted {
 		names[n] = one.Name
-		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, dir string) error {
-			into := dir + "/" + one.Name
+		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, _, into string) error {
 			if err := p.i.root.MkdirAll(into, 0o700); err != nil {
 				return err
 			}
@@ -147,7 +146,7 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 	if len(wanted) == 1 {
 		f.origin.Digest = wanted[0].Digest
 	}
-	root, err = p.fetchParts(ctx, f, parts)
+	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
 	if _, refused := errors.AsType[*SourceError](err); err != nil && !refused && ctx.Err() == nil {
 		err = &FetchError{f.origin.Source, err, KindMCP}
 	}

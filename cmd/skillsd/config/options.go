@@ -23,7 +23,8 @@ type Options struct {
 		Addr     string
 		Insecure bool
 	}
-	Records struct { // what is kept of sessions
+	PageAddr string   // of the operator's page
+	Records  struct { // what is kept of sessions
 		SignKey   string
 		KeepShown bool
 		Limits    RecordLimits

@@ -265,6 +265,9 @@ func (o *Options) Table() []Option {
 				"skills"},
 		{Key: "metrics.insecure", Flag: "metrics-insecure", Value: &o.Metrics.Insecure,
 			Help: "let --metrics be reached from other machines, without authentication"},
+		{Key: "page", Flag: "page", Value: &o.PageAddr,
+			Help: "with --http or --unix, serve the operator's page at http://`ADDR`/, such as " +
+				"127.0.0.1:9465; the log has a link that opens it once"},
 	}))
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // policy is the Content-Security-Policy of every answer: nothing inline, nothing from elsewhere, and no
@@ -27,12 +28,21 @@ type access struct {
 	hosts  []string // that a request may name
 	cookie string   // its name has the port: browsers send cookies to every port of a host
 
-	mu     sync.Mutex // guards the fields below
-	token  string     // of the link; empty once it was used
-	viewer *[sha256.Size]byte
+	mu      sync.Mutex // guards the fields below
+	token   string     // of the link; empty once it was used
+	made    time.Time  // when it was
+	viewers [][sha256.Size]byte
 }
 
-func (a *access) start(addr string) error {
+const (
+	// maxViewers is how many browsers may be open; the one opened first is forgotten then.
+	maxViewers = 16
+
+	// again is how soon another link is shown: anybody on this machine can ask for one.
+	again = 10 * time.Second
+)
+
+func (a *access) start(addr string, now time.Time) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return err
@@ -41,7 +51,7 @@ func (a *access) start(addr string) error {
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
 		a.hosts = append(a.hosts, net.JoinHostPort("localhost", port))
 	}
-	a.token, err = secret()
+	_, err = a.renew(now)
 	return err
 }
 
@@ -74,7 +84,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 		site := r.Header.Get("Sec-Fetch-Site")
 		switch origin := r.Header.Get("Origin"); {
 		case !slices.Contains(a.hosts, strings.ToLower(r.Host)):
-			http.Error(w, "the Host header does not name this page: open the address that `skillsd page` "+
+			http.Error(w, "the Host header does not name this page: open the address that skillsd "+
 				"printed", http.StatusForbidden)
 			return
 		// A browser that names no referrer sends null with a form of this page.
@@ -98,7 +108,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
 		}
-		http.Error(w, "open the link that `skillsd page` printed", http.StatusUnauthorized)
+		http.Error(w, "open the link that skillsd printed", http.StatusUnauthorized)
 	})
 }
 
@@ -111,7 +121,23 @@ func (a *access) knows(r *http.Request) bool {
 	sum := sha256.Sum256([]byte(cookie.Value))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.viewer != nil && subtle.ConstantTimeCompare(sum[:], a.viewer[:]) == 1
+	known := 0
+	for i := range a.viewers {
+		known |= subtle.ConstantTimeCompare(sum[:], a.viewers[i][:])
+	}
+	return known == 1
+}
+
+// renew makes another token for a link in place of the one before, unless that was done just now.
+func (a *access) renew(now time.Time) (ok bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(a.made) < again {
+		return false, nil
+	}
+	a.token, err = secret()
+	a.made = now
+	return err == nil, err
 }
 
 // use takes the token of the link, once, and returns the value of the cookie.
@@ -126,16 +152,31 @@ func (a *access) use(token string) (value string, ok bool) {
 		return "", false
 	}
 	sum := sha256.Sum256([]byte(value))
-	a.token, a.viewer = "", &sum
+	a.token, a.viewers = "", append(a.viewers, sum)
+	a.viewers = a.viewers[max(0, len(a.viewers)-maxViewers):]
 	return value, true
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
-	p.render(w, http.StatusOK, "login", view{Title: "Open the page", Nav: "login"})
+	p.render(w, http.StatusOK, "login", view{Title: "Open the page", Nav: "login", Data: ""})
 }
 
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+	if r.PostFormValue("another") != "" {
+		said := "shown"
+		switch ok, err := p.access.renew(p.Now()); {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		case ok:
+			p.Show(p.Link())
+		default:
+			said = "soon"
+		}
+		p.render(w, http.StatusOK, "login", view{Title: "Open the page", Nav: "login", Data: said})
+		return
+	}
 	value, ok := p.access.use(r.PostFormValue("token"))
 	if !ok {
 		p.render(w, http.StatusForbidden, "login",

@@ -14,8 +14,8 @@ const (
 	maxLive   = 10 * time.Minute // a browser connects again by itself
 )
 
-// live answers with an event each time that the list of sessions changed, or the session of the query.
-func (p *Page) live(w http.ResponseWriter, r *http.Request) {
+// changes answers with an event each time that the list of sessions changed, or the session of the query.
+func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
 	select {
 	case p.streams <- struct{}{}:
 		defer func() { <-p.streams }()

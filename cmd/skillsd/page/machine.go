@@ -31,7 +31,7 @@ func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, e
 	now := p.Now()
 	known, ok := m.kept[words[0]]
 	if !ok || now.Sub(known.at) >= freshMachine {
-		text, err := p.Command(ctx, words...)
+		text, err := p.Printed(ctx, words...)
 		if err != nil {
 			return now, err
 		}
@@ -115,6 +115,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 type Health struct {
 	At     time.Time `json:"at"`
 	Checks []Check   `json:"checks"`
+	Server *Live     `json:"server,omitempty"` // with serve --page
 	Paging
 }
 
@@ -133,5 +134,8 @@ func (p *Page) health(r *http.Request) (any, error) {
 	rank := map[string]int{"fail": 0, "warn": 1, "ok": 2}
 	slices.SortStableFunc(out.Checks, func(a, b Check) int { return rank[a.Verdict] - rank[b.Verdict] })
 	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)
+	if err == nil {
+		out.Server, err = p.live(r.Context())
+	}
 	return out, err
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -28,8 +29,12 @@ type Options struct {
 	Place   string // of the records, for an empty page
 	State   string // directory of stored trees, for what models were shown
 
-	// Command returns what a command of skillsd prints with --json.
-	Command func(ctx context.Context, words ...string) ([]byte, error)
+	// Printed returns what a command of skillsd prints with --json.
+	Printed func(ctx context.Context, words ...string) ([]byte, error)
+	// Show gives the operator a link.
+	Show func(link string)
+	// Live returns what a running server knows of the moment; nil without one.
+	Live func(context.Context) (serve.Live, error)
 
 	AskLife time.Duration // for which a user may answer a question
 
@@ -60,7 +65,7 @@ func New(o Options, addr string) (*Page, error) {
 	if p.Now == nil {
 		p.Now = time.Now
 	}
-	if err := p.access.start(addr); err != nil {
+	if err := p.access.start(addr, p.Now()); err != nil {
 		return nil, err
 	}
 	p.pages = sync.OnceValues(func() (*template.Template, error) {
@@ -109,7 +114,7 @@ func (p *Page) Handler() http.Handler {
 	both("/allowed", "allowed", p.allowed)
 	both("/skills", "skills", p.skills)
 	both("/health", "health", p.health)
-	mux.HandleFunc("GET /live", p.live)
+	mux.HandleFunc("GET /live", p.changes)
 	return p.access.guard(mux)
 }
 

@@ -44,7 +44,7 @@ func open(t *testing.T, dir string) *site {
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
 	}
 	p, err := page.New(page.Options{Records: records, Place: "/records",
-		Command: func(_ context.Context, words ...string) ([]byte, error) {
+		Printed: func(_ context.Context, words ...string) ([]byte, error) {
 			return []byte(said[words[0]]), nil
 		}}, server.Listener.Addr().String())
 	if err != nil {

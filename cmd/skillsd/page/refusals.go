@@ -51,11 +51,13 @@ type Refusals struct {
 
 // Approvals is what /approvals.json has.
 type Approvals struct {
-	Days    int    `json:"days"`
-	Open    []Call `json:"open"`     // questions without an answer, of sessions that are open
-	Settled []Call `json:"answered"` // newest first
-	Partial bool   `json:"partial"`
-	Paging         // of those that are not open
+	Days int    `json:"days"`
+	Open []Call `json:"open"` // calls whose user may answer, of sessions that are open
+	// Questions are what those users see; with serve --page.
+	Questions []Question `json:"questions,omitempty"`
+	Settled   []Call     `json:"answered"` // newest first
+	Partial   bool       `json:"partial"`
+	Paging               // of those that are not open
 }
 
 // calls returns the blocks of recent sessions that choose selects, newest first.
@@ -159,6 +161,13 @@ func (p *Page) approvals(r *http.Request) (any, error) {
 		}
 		return waits
 	})
+	live, err := p.live(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if live != nil {
+		out.Questions = live.questions
+	}
 	list, out.Paging = pageOf(r.URL.Query(), list, maxRows)
 	out.Settled = append(out.Settled, list...)
 	return out, nil

@@ -10,21 +10,27 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
-// Serve answers at an address of this machine until ctx ends, and calls ready with the link once it does.
+// Listen listens at an address that only this machine reaches.
 //
-// Errors: *exit.Error for an address that cannot be listened on, or that other machines reach.
-func Serve(ctx context.Context, o Options, addr string, ready func(link string)) error {
+// Errors: *exit.Error.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return exit.Usagef("use a free port of this machine, such as 127.0.0.1:9465; port 0 takes one",
+		return nil, exit.Usagef("use a free port of this machine, such as 127.0.0.1:9465; port 0 takes one",
 			"--listen: %w", err)
 	}
-	defer listener.Close()
 	if at, ok := listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-		return exit.Usagef("listen on 127.0.0.1, and reach it from elsewhere through ssh -L",
-			"--listen %s can be reached from other machines", addr)
+		return nil, errors.Join(exit.Usagef(
+			"listen on 127.0.0.1, and reach it from elsewhere through ssh -L",
+			"--listen %s can be reached from other machines", addr), listener.Close())
 	}
+	return listener, nil
+}
+
+// Serve answers at a listener, which it closes, until ctx ends, and shows the link that opens the page.
+func Serve(ctx context.Context, o Options, listener net.Listener) error {
+	defer listener.Close()
 	p, err := New(o, listener.Addr().String())
 	if err != nil {
 		return err
@@ -35,7 +41,7 @@ func Serve(ctx context.Context, o Options, addr string, ready func(link string))
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
 	defer stopped()
-	ready(p.Link())
+	o.Show(p.Link())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

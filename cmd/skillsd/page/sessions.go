@@ -173,7 +173,8 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	if skill := q.Get("skill"); skill != "" {
 		loads := map[string]bool{}
 		for _, row := range p.withSkills(r.Context(), chosen) {
-			loads[row.ID] = slices.ContainsFunc(row.Skills, func(name string) bool { return has(name, skill) })
+			loads[row.ID] = slices.ContainsFunc(row.Skills,
+				func(name string) bool { return has(name, skill) })
 		}
 		chosen = slices.DeleteFunc(chosen, func(s provenance.Session) bool { return !loads[s.ID] })
 	}

@@ -113,7 +113,8 @@ func (b Block) Took() string {
 // asked reports whether a user was asked about it.
 func (b *Block) asked() bool {
 	return slices.ContainsFunc(b.Steps, func(s Step) bool {
-		return s.Kind == string(provenance.KindApprovalAsked) || s.Kind == string(provenance.KindApprovalAnswered)
+		return s.Kind == string(provenance.KindApprovalAsked) ||
+			s.Kind == string(provenance.KindApprovalAnswered)
 	})
 }
 

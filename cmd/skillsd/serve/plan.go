@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -239,6 +240,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		tryKeys(opts.Auth)
 	}
 	tryListener(o.listenMetrics(ctx))
+	tryListener(o.listenPage(ctx))
 }
 
 // servedError is the error of a server over HTTP that cannot be the only one on its records.
@@ -401,7 +403,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
 	facts.Enforces, facts.Path = p.Detection.enforces, p.Records.Path
-	all := cmp.Or(o.Limits.Concurrent, session.DefaultConcurrent())
+	all := cmp.Or(o.Limits.Concurrent, slots.Default())
 	concurrent := func(principal string) int {
 		// The only principal of a server may use all of it.
 		if !o.HTTP.Authenticates() {

@@ -66,6 +66,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	// ctx may have ended, and the end of a session must still be recorded. Deferred calls run in reverse, so
 	// sessions end before the stores that they write to are closed.
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
+	endPage, err := o.openPage(ctx, p, sessions, logger)
+	if err != nil {
+		return err
+	}
+	defer endPage()
 	cfg := mcpserver.Config{
 		Version: o.Version, Registry: p.Registry, Sessions: sessions,
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,

@@ -8,6 +8,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -17,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -76,6 +79,17 @@ func (s *State) script() Script { return Key{s.Skill, s.Path, s.Tree}.script(s.P
 type Approver struct {
 	key    []byte
 	ledger Ledger
+
+	mu      sync.Mutex
+	pending map[string]Pending // what this process asked and has no answer to, by nonce, until it expires
+}
+
+// Pending is a question without an answer.
+type Pending struct {
+	State
+	Form Form
+
+	until time.Time
 }
 
 // New returns an Approver whose tokens no other one accepts.
@@ -86,7 +100,9 @@ func New() *Approver {
 }
 
 // NewShared returns an Approver that has its tokens in common with those of the same key and ledger.
-func NewShared(key []byte, ledger Ledger) *Approver { return &Approver{key, ledger} }
+func NewShared(key []byte, ledger Ledger) *Approver {
+	return &Approver{key: key, ledger: ledger, pending: map[string]Pending{}}
+}
 
 // Digest returns the keyed digest of a call. It is recorded, where a plain digest would confirm a guess.
 func (a *Approver) Digest(call []byte) digest.Digest {
@@ -103,7 +119,9 @@ func (a *Approver) mac(raw []byte) []byte {
 // about the script are open as may be.
 //
 // Errors: ErrUnknown.
-func (a *Approver) Begin(ctx context.Context, state *State, until, now time.Time) (asked bool, err error) {
+func (a *Approver) Begin(
+	ctx context.Context, state *State, form Form, until, now time.Time,
+) (asked bool, err error) {
 	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
 	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
 		maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
@@ -111,7 +129,30 @@ func (a *Approver) Begin(ctx context.Context, state *State, until, now time.Time
 			of.Open[state.Nonce] = until
 		}
 	})
-	return asked && err == nil, unknown(err)
+	if !asked || err != nil {
+		return false, unknown(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.pending, func(_ string, p Pending) bool { return now.After(p.until) })
+	if len(a.pending) >= maxCounted {
+		clear(a.pending)
+	}
+	a.pending[state.Nonce] = Pending{*state, form, until}
+	return true, nil
+}
+
+// Pending returns the questions of this process that may be answered now, the oldest first.
+func (a *Approver) Pending(now time.Time) (list []Pending) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, asked := range a.pending {
+		if now.Before(asked.until) {
+			list = append(list, asked)
+		}
+	}
+	slices.SortFunc(list, func(a, b Pending) int { return cmp.Compare(a.Asked, b.Asked) })
+	return list
 }
 
 // Withdraw forgets a question that was not asked. One that cannot be forgotten expires.
@@ -120,6 +161,9 @@ func (a *Approver) Withdraw(ctx context.Context, state *State, now time.Time) {
 }
 
 func (a *Approver) answered(ctx context.Context, state *State, now time.Time) error {
+	a.mu.Lock()
+	delete(a.pending, state.Nonce)
+	a.mu.Unlock()
 	return a.ledger.Change(ctx, state.script(), now, func(of *Asked) { delete(of.Open, state.Nonce) })
 }
 

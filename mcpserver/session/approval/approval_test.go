@@ -23,7 +23,7 @@ func state() State {
 // ask returns the token of a question about a state.
 func ask(t testing.TB, a *Approver, s State) string {
 	t.Helper()
-	if asked, err := a.Begin(t.Context(), &s, now.Add(time.Minute), now); !asked || err != nil {
+	if asked, err := a.Begin(t.Context(), &s, Form{}, now.Add(time.Minute), now); !asked || err != nil {
 		t.Fatal("not asked")
 	}
 	return a.Seal(&s)
@@ -117,7 +117,7 @@ func testShared(t *testing.T, ofA, ofB Ledger) {
 	}
 	s, key := state(), Key{"s", "p", "sha256:1"}
 	for _, of := range both {
-		if asked, err := of.Begin(t.Context(), &s, now.Add(time.Minute), now); asked || err != nil {
+		if asked, err := of.Begin(t.Context(), &s, Form{}, now.Add(time.Minute), now); asked || err != nil {
 			t.Errorf("Begin of one too many = %v, %v", asked, err)
 		}
 	}
@@ -141,7 +141,7 @@ func testShared(t *testing.T, ofA, ofB Ledger) {
 	if _, err := a.Open(t.Context(), token, other, now); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Open without a ledger = %v", err)
 	}
-	if asked, err := a.Begin(t.Context(), &other, now.Add(time.Minute), now); asked || !errors.Is(err, ErrUnknown) {
+	if asked, err := a.Begin(t.Context(), &other, Form{}, now.Add(time.Minute), now); asked || !errors.Is(err, ErrUnknown) {
 		t.Errorf("Begin without a ledger = %v, %v", asked, err)
 	}
 }
@@ -189,7 +189,7 @@ func TestBegin(t *testing.T) {
 	}
 	s := state()
 	begin := func(until, at time.Time) bool {
-		asked, err := a.Begin(t.Context(), &s, until, at)
+		asked, err := a.Begin(t.Context(), &s, Form{}, until, at)
 		return asked && err == nil
 	}
 	if begin(now.Add(time.Minute), now) {
@@ -201,7 +201,13 @@ func TestBegin(t *testing.T) {
 	if !begin(now.Add(time.Hour), now.Add(2*time.Minute)) {
 		t.Error("not asked although the others have expired")
 	}
+	if got := a.Pending(now.Add(2 * time.Minute)); len(got) != 1 || got[0].Nonce != s.Nonce {
+		t.Errorf("pending: %+v", got)
+	}
 	a.Withdraw(t.Context(), &s, now)
+	if got := a.Pending(now.Add(2 * time.Minute)); len(got) != 0 {
+		t.Errorf("pending after it was withdrawn: %+v", got)
+	}
 	if !begin(now.Add(time.Hour), now.Add(2*time.Minute)) {
 		t.Error("not asked although one was withdrawn")
 	}

@@ -134,15 +134,27 @@ func (s *Slot) Queued() bool { return s.queued }
 // State describes a queue at one moment.
 type State struct {
 	Free, Waiting  int
-	Most, MostEach int // that may wait, in all and of one principal
-	Principals     int // that hold slots or wait
+	Most, MostEach int     // that may wait, in all and of one principal
+	Principals     int     // that hold slots or wait
+	Shares         []Share // of those, in the order of names
 }
 
 // State describes the queue as it is now.
 func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return State{q.free, len(q.waiting), q.most, q.mostEach, len(q.shares)}
+	state := State{q.free, len(q.waiting), q.most, q.mostEach, len(q.shares), nil}
+	for name, own := range q.shares {
+		state.Shares = append(state.Shares, Share{name, own.held, own.waiting, own.most})
+	}
+	slices.SortFunc(state.Shares, func(a, b Share) int { return cmp.Compare(a.Principal, b.Principal) })
+	return state
+}
+
+// Share is what a principal has of a queue.
+type Share struct {
+	Principal           string
+	Held, Waiting, Most int
 }
 
 // Spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,

@@ -65,7 +65,7 @@ func TestPageSchemas(t *testing.T) {
 		}
 		return "", false
 	}}}
-	shown, err := page.New(page.Options{Records: records, Command: a.printed}, server.Listener.Addr().String())
+	shown, err := page.New(page.Options{Records: records, Printed: a.printed}, server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var pageLink = regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/login#[\w-]{43})\n`)
+
+// TestServePage wants what only a running server knows on its page, to who has the link and not to a client.
+func TestServePage(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("principals: {alice: {record_sessions: 5}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveHTTP(t, "--config", config, "--page", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "alice", "bob"),
+		"--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script",
+		"--allow-skill-script", "demo:scripts/ok.sh")
+	link := s.logged(pageLink)
+	base, token, _ := strings.Cut(link, "/login#")
+	read := func(client *http.Client, path, bearer string, into any) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bearer != "" {
+			r.Header.Set("Authorization", "Bearer "+bearer)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode == http.StatusOK {
+			if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+		}
+		return answer.StatusCode
+	}
+	if got := read(s.client, "/sessions.json", "alice-token", nil); got != http.StatusUnauthorized {
+		t.Errorf("a token of a client opens the page: %d", got)
+	}
+	jar, _ := cookiejar.New(nil)
+	viewer := &http.Client{Jar: jar, Timeout: patience}
+	answer, err := viewer.PostForm(base+"/login", url.Values{"token": {token}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+
+	for _, name := range []string{"alice-token", "bob-token"} {
+		s.open(name).tool("load_skill", map[string]any{"name": "demo"})
+	}
+	// A client that can ask its user gets the question, and nobody answers.
+	asking := &caller{site: s, token: "alice-token"}
+	response, err := asking.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":`+
+		`"2025-11-25","capabilities":{`+able+`},"clientInfo":{"name":"e2e","version":"1"}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	asking.session = response.Header.Get("Mcp-Session-Id")
+	asking.tool("load_skill", map[string]any{"name": "demo"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go asking.do(ctx, "POST", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_skill_script",`+
+		`"arguments":{"skill":"demo","path":"scripts/ok.sh","args":["<b>one"]}}}`)
+	var approvals struct {
+		Questions []struct{ Principal, Skill, Text string }
+	}
+	for deadline := time.Now().Add(patience); len(approvals.Questions) == 0 && time.Now().Before(deadline); {
+		read(viewer, "/approvals.json", "", &approvals)
+	}
+	if q := approvals.Questions; len(q) != 1 || q[0].Principal != "alice" || q[0].Skill != "demo" ||
+		!strings.Contains(q[0].Text, "Run scripts/ok.sh of the skill demo (builtin) in a sandbox?") ||
+		!strings.Contains(q[0].Text, `"<b>one"`) {
+		t.Errorf("open questions are %+v, want the one of alice as she sees it", q)
+	}
+	var health struct {
+		Checks []struct{ Verdict, Fact string }
+		Server struct {
+			Principals []struct {
+				Name     string
+				Sessions struct{ Used, Most int }
+			}
+		}
+	}
+	read(viewer, "/health.json", "", &health)
+	if p := health.Server.Principals; len(p) != 2 || p[0].Name != "alice" || p[0].Sessions.Most != 5 ||
+		p[0].Sessions.Used < 1 || p[1].Name != "bob" || p[1].Sessions.Most == 5 {
+		t.Errorf("principals are %+v, want alice with a quota of 5 sessions, and bob", p)
+	}
+	for _, check := range health.Checks {
+		if check.Verdict == "fail" {
+			t.Errorf("the page of a server that runs says: fail %s", check.Fact)
+		}
+	}
+	var skills struct{ Skills []struct{ Path string } }
+	if read(viewer, "/skills.json", "", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
+		t.Errorf("skills are %+v, want those of the flags of the server", skills)
+	}
+}
