@@ -59,3 +59,21 @@ func TestCollectsSoon(t *testing.T) {
 		}
 	})
 }
+
+// What takes long to delete does not have the records grow past the total for twenty times as long.
+func TestCollectWait(t *testing.T) {
+	for _, tt := range []struct {
+		total   int64
+		deleted int
+		took    time.Duration
+		want    time.Duration
+	}{
+		{0, 0, time.Second, time.Hour}, {0, 9, time.Minute, time.Hour},
+		{1, 0, time.Second, time.Minute}, {1, 0, 10 * time.Second, 200 * time.Second}, {1, 0, time.Hour, time.Hour},
+		{1, 1, 10 * time.Second, time.Minute}, {1, 99, time.Hour, time.Minute},
+	} {
+		if got := collectWait(tt.total, tt.deleted, tt.took); got != tt.want {
+			t.Errorf("collectWait(%d, %d, %v) = %v, want %v", tt.total, tt.deleted, tt.took, got, tt.want)
+		}
+	}
+}

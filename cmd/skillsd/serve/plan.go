@@ -319,7 +319,7 @@ func (p *Plan) usesEnvironments() bool {
 }
 
 // A server looks for old sessions every hour, and every minute if a total of bytes bounds them. Looking takes
-// at most a twentieth of the time.
+// at most a twentieth of the time, unless there is something to delete.
 const (
 	collectEvery = time.Hour
 	collectSoon  = time.Minute
@@ -357,16 +357,24 @@ func (p *Plan) Collect(ctx context.Context, release func(context.Context, string
 			logger.InfoContext(ctx, "old sessions deleted", slog.Int("sessions", deleted),
 				slog.Int64("bytes", bytes))
 		}
-		wait := collectEvery
-		if gc.Total > 0 {
-			wait = min(wait, max(collectSoon, collectPart*time.Since(began)))
-		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(collectWait(int64(gc.Total), deleted, time.Since(began))):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// collectWait returns how long it is until the next look, after one that took a while and deleted a number of
+// sessions.
+func collectWait(total int64, deleted int, took time.Duration) time.Duration {
+	switch {
+	case total == 0:
+		return collectEvery
+	case deleted > 0: // more may have come meanwhile than there may be
+		return collectSoon
+	}
+	return min(collectEvery, max(collectSoon, collectPart*took))
 }
 
 // keepScan keeps what was found for the next start.
