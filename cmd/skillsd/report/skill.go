@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -167,7 +168,7 @@ func NewSkillRow(
 	}
 	for _, r := range index.Resources {
 		if r.Script == nil {
-			if sh.IsProgram(r.Path, executable[r.Path]) {
+			if sh.IsProgram(r.Path, executable[r.Path]) && !ofNested(snapshot, sk, r.Path) {
 				row.Programs = append(row.Programs, r.Path)
 			}
 			continue
@@ -179,6 +180,16 @@ func NewSkillRow(
 		row.Scripts = append(row.Scripts, script)
 	}
 	return row
+}
+
+// ofNested reports whether a file of a skill belongs to a skill below it, too, which names it.
+func ofNested(snapshot *skills.Snapshot, sk *skills.Skill, file string) bool {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		if snapshot.Skill(sk.Path+"/"+dir) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // allowedAs reports whether one of the entries of a script allows it as it is, and if not, why.
