@@ -82,10 +82,11 @@ func event(session, detail string) *provenance.Event {
 // An event whose acknowledgement was lost is recorded once, whether it is appended again or not, and never
 // over one of another writer.
 func TestAcknowledgementLost(t *testing.T) {
+	t.Parallel()
 	cluster := clustertest.Start(t, 1)
 	dialer := &deafDialer{}
 	deaf := open(t, cluster.Connect(t, nats.SetCustomDialer(dialer)),
-		&jetstream.Options{Replicas: 1, Patience: time.Second})
+		&jetstream.Options{Replicas: 1, Patience: 3 * time.Second})
 	defer deaf.Close()
 	other := open(t, cluster.Connect(t), &jetstream.Options{Replicas: 1})
 	defer other.Close()

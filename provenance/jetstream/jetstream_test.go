@@ -34,13 +34,16 @@ func open(t *testing.T, conn *nats.Conn, opts *jetstream.Options) *jetstream.Sto
 
 // One server and three keep the contract of a store, and the three that of turns too.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	t.Run("alone", func(t *testing.T) {
+		t.Parallel()
 		conn := clustertest.Start(t, 1).Connect(t)
 		storetest.Run(t, func(t *testing.T) provenance.Store {
 			return open(t, conn, &jetstream.Options{Prefix: rand.Text(), Replicas: 1})
 		})
 	})
 	t.Run("three", func(t *testing.T) {
+		t.Parallel()
 		cluster := clustertest.Start(t, 3)
 		one, other := cluster.Connect(t), cluster.Connect(t)
 		storetest.Run(t, func(t *testing.T) provenance.Store {
@@ -56,6 +59,7 @@ func TestStore(t *testing.T) {
 // Bytes are deleted with the last session that names them, but not while somebody may be about to name them.
 // An event that is longer than a message is recorded as any other.
 func TestFilesCollected(t *testing.T) {
+	t.Parallel()
 	conn := clustertest.Start(t, 1).Connect(t)
 	now := time.Now()
 	opts := &jetstream.Options{Replicas: 1, Now: func() time.Time { return now }}
@@ -121,6 +125,7 @@ func TestFilesCollected(t *testing.T) {
 
 // A cell has the value of whoever changed it last, until its time is over; no change is lost.
 func TestCells(t *testing.T) {
+	t.Parallel()
 	const workers, each = 8, 10
 	cluster := clustertest.Start(t, 3)
 	var cells [2]*jetstream.Cells
@@ -181,6 +186,7 @@ func TestCells(t *testing.T) {
 // What one store has recorded, kept or changed is seen by another at once, whichever servers they are connected
 // to: no replica that lags answers.
 func TestSeenAtOnce(t *testing.T) {
+	t.Parallel()
 	cluster := clustertest.Start(t, 3)
 	var stores [3]*jetstream.Store
 	var cells [3]*jetstream.Cells
