@@ -158,7 +158,8 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 		if info, err := e.SessionInfo(); err == nil && info != nil && e.Seq == 1 {
 			t.info = *info
 		}
-		output := cmp.Or(e.Call, outputOf(e)) // records of earlier servers have no calls
+		// Records of earlier servers have no calls.
+		output := cmp.Or(e.Call, outputOf(e))
 		b := byOutput[output]
 		if b == nil {
 			b = &Block{Skill: e.Skill, Path: e.Path, In: e.Session}
