@@ -154,7 +154,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 	if err := provenance.CheckFileName(name); err != nil {
 		return provenance.File{}, fmt.Errorf("put: %w", err)
 	}
-	if strings.HasPrefix(name, provenance.OutputsDir+"/") {
+	if strings.HasPrefix(name, provenance.OutputsDir+"/") && provenance.ValidSessionID(session) {
 		if err := st.replaceable(ctx, session, name); err != nil {
 			return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 		}

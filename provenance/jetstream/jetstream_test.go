@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -236,6 +237,41 @@ func TestSeenAtOnce(t *testing.T) {
 		if got := storetest.Read(t, stores[b], id, provenance.ShownName(sum)); !bytes.Equal(got, data) {
 			t.Errorf("a file of %s at another store has other bytes", id)
 		}
+	}
+}
+
+// Ids are parts of subjects, of which some have a meaning.
+func TestSubjects(t *testing.T) {
+	t.Parallel()
+	st := open(t, clustertest.Start(t, 1).Connect(t), &jetstream.Options{Replicas: 1})
+	defer st.Close()
+	for _, id := range []string{"a.b", "a", "a.b.c", "...", "-"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+	}
+	for _, id := range []string{"*", ">", "a.*", "a.>", "", " ", "a b", "a\nb", "~"} {
+		for _, err := range st.Events(t.Context(), provenance.Query{Session: id}) {
+			if !errors.Is(err, provenance.ErrNotFound) {
+				t.Errorf("Events of %q = %v", id, err)
+			}
+		}
+		for _, err := range st.Follow(t.Context(), provenance.Query{Session: id}) {
+			if !errors.Is(err, provenance.ErrNotFound) {
+				t.Errorf("Follow of %q = %v", id, err)
+			}
+		}
+		if _, err := st.Put(t.Context(), id, "outputs/x", nil); !errors.Is(err, provenance.ErrInvalid) {
+			t.Errorf("Put in %q = %v", id, err)
+		}
+	}
+	ids := map[string]bool{}
+	for s, err := range st.Sessions(t.Context(), time.Time{}) {
+		if err != nil || s.Head.Seq != 1 {
+			t.Errorf("Sessions = %+v, %v", s, err)
+		}
+		ids[s.ID] = true
+	}
+	if len(ids) != 5 {
+		t.Errorf("Sessions gave %v, want 5", ids)
 	}
 }
 

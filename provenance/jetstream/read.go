@@ -164,50 +164,88 @@ const followEvery = time.Second
 // Follow implements provenance.Reader.
 func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
+		if !provenance.ValidSessionID(q.Session) {
+			yield(nil, fmt.Errorf("session %.60q: %w", q.Session, provenance.ErrNotFound))
+			return
+		}
 		// What is published on the subject may not be recorded: it is only a reason to look.
 		news := make(chan struct{}, 1)
-		if provenance.ValidSessionID(q.Session) {
-			sub, err := r.conn.Subscribe(r.subjectOf(q.Session), func(*nats.Msg) {
-				select {
-				case news <- struct{}{}:
-				default:
-				}
-			})
-			if err == nil {
-				defer func() { _ = sub.Unsubscribe() }() // a connection that is closed has none
-			}
-		}
-		for from := uint64(1); ; {
-			m, err := r.last(ctx, r.events, r.subjectOf(q.Session))
-			// This is asked before the read, so that the last events of a writer are read.
-			live := err == nil && r.isHeld(ctx, m, q.Session)
-			ended := false
-			for e, err := range r.scan(ctx, q.Session) {
-				if err != nil {
-					if ctx.Err() == nil {
-						yield(nil, err)
-					}
-					return
-				}
-				if e.Seq < from {
-					continue
-				}
-				from, ended = e.Seq+1, e.Kind == provenance.KindSessionEnded
-				if q.Matches(e) && !yield(e, nil) {
-					return
-				}
-			}
-			if ended || !live {
-				return
-			}
+		sub, err := r.conn.Subscribe(r.subjectOf(q.Session), func(*nats.Msg) {
 			select {
-			case <-ctx.Done():
+			case news <- struct{}{}:
+			default:
+			}
+		})
+		if err == nil {
+			defer func() { _ = sub.Unsubscribe() }() // a connection that is closed has none
+		}
+		lines := &follower{lineReader: lineReader{cluster: r.cluster, ctx: ctx}, reader: r,
+			session: q.Session, from: 1, news: news}
+		sc := provenance.NewScanner(lines)
+		for e, err := range sc.All() {
+			if err != nil && ctx.Err() != nil {
 				return
-			case <-news:
-			case <-time.After(followEvery):
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("session %s: %s:%d: %w", q.Session, provenance.EventsFile, sc.Line,
+					err))
+				return
+			}
+			lines.ended = e.Kind == provenance.KindSessionEnded
+			if q.Matches(e) && !yield(e, nil) {
+				return
 			}
 		}
 	}
+}
+
+// follower reads the lines of a record that grows, up to the end of the session.
+type follower struct {
+	lineReader
+	reader  *reader
+	session string
+	from    uint64                  // number of the next message, at least
+	last    *jetstream.RawStreamMsg // that was read
+	news    <-chan struct{}
+	ended   bool // the last event read is the end of the session
+	over    bool // nothing more will be recorded
+}
+
+// Read waits at the end of the record for more, unless the session has ended or no process has it.
+func (f *follower) Read(p []byte) (int, error) {
+	for len(f.rest) == 0 {
+		var m *jetstream.RawStreamMsg
+		err := f.ask(f.ctx, func(ctx context.Context) (err error) {
+			m, err = f.events.GetMsg(ctx, f.from, jetstream.WithGetMsgSubject(f.subjectOf(f.session)))
+			return err
+		})
+		switch {
+		case err == nil:
+			f.from, f.last = m.Sequence+1, m
+			if err := f.take(m); err != nil {
+				return 0, err
+			}
+			continue
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, err
+		case f.last == nil:
+			return 0, provenance.ErrNotFound
+		case f.over:
+			return 0, io.EOF
+		case f.ended, !f.reader.isHeld(f.ctx, f.last, f.session):
+			f.over = true // once its last events are read, which may be there by now
+			continue
+		}
+		select {
+		case <-f.ctx.Done():
+			return 0, f.ctx.Err()
+		case <-f.news:
+		case <-time.After(followEvery):
+		}
+	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
 }
 
 // isHeld reports whether a process has the session whose last message is m. One that does not answer in time

@@ -215,6 +215,9 @@ func (t *turn) load(ctx context.Context) error {
 			return nil
 		}
 	}
+	if t.loaded && last > 0 && last < t.last {
+		return fmt.Errorf("%w: the leader of the stream lags", provenance.ErrUnavailable)
+	}
 	if t.loaded && !t.lost.Load() && last == t.last && t.state.Session.State != provenance.StateEnded {
 		return nil
 	}
