@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/provenance"
 )
 
 // freshMachine is how old what is known of this machine may be: finding it out reads every skill.
@@ -52,11 +56,34 @@ type Allowed struct {
 
 // Entry is an entry of the allowlist.
 type Entry struct {
-	Script  string `json:"script"`
-	State   string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
-	Detail  string `json:"detail,omitempty"`
-	Target  string `json:"target,omitempty"`
-	Program string `json:"program,omitempty"`
+	serve.AllowRow
+	Last *LastRun `json:"lastRun,omitempty"` // of the last seven days
+}
+
+// LastRun is a run of a script.
+type LastRun struct {
+	Session string    `json:"session"`
+	Seq     uint64    `json:"seq"` // of its first event
+	Time    time.Time `json:"time"`
+	Outcome string    `json:"outcome"`
+	Class   string    `json:"-"`
+}
+
+// Grants says what a run of an entry gets besides the files of its skill.
+func (e *Entry) Grants() (list []string) {
+	add := func(what string, names ...string) {
+		if len(names) > 0 && names[0] != "" {
+			list = append(list, what+" "+strings.Join(names, ", "))
+		}
+	}
+	add("workspace", e.Workspace)
+	add("network", e.Network...)
+	add("variables", e.Env...)
+	add("secrets", e.Secrets...)
+	add("packages", e.Environment)
+	add("asks:", string(e.Approve))
+	add("output:", string(e.Release))
+	return list
 }
 
 func (p *Page) allowed(r *http.Request) (any, error) {
@@ -64,6 +91,18 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 	at, err := p.ask(r.Context(), &out.Entries, "allow", "--list", "--json")
 	out.At = at
 	out.Entries, out.Paging = pageOf(r.URL.Query(), out.Entries, maxRows)
+	if err != nil {
+		return out, err
+	}
+	runs, _, _, err := p.calls(r, func(s *provenance.Session) bool { return s.Counts.Runs > 0 },
+		func(_ *provenance.Session, b *Block) bool { return b.Kind == "run" && b.Backend != "" })
+	last := map[string]*LastRun{}
+	for _, c := range slices.Backward(runs) {
+		last[c.Skill+":"+c.Path] = &LastRun{c.Session, c.First(), c.Start(), c.Outcome, c.Class}
+	}
+	for i := range out.Entries {
+		out.Entries[i].Last = last[out.Entries[i].Script]
+	}
 	return out, err
 }
 
@@ -116,6 +155,7 @@ type Health struct {
 	At     time.Time `json:"at"`
 	Checks []Check   `json:"checks"`
 	Server *Live     `json:"server,omitempty"` // with serve --page
+	Days   []Day     `json:"days"`             // the oldest first
 	Paging
 }
 
@@ -136,6 +176,9 @@ func (p *Page) health(r *http.Request) (any, error) {
 	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)
 	if err == nil {
 		out.Server, err = p.live(r.Context())
+	}
+	if err == nil {
+		out.Days, err = p.days(r)
 	}
 	return out, err
 }

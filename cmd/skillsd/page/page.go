@@ -73,6 +73,7 @@ func New(o Options, addr string) (*Page, error) {
 			"parts": parts, "lines": blockParts, "advice": advice, "stamp": stamp, "size": size,
 			"short": short, "plural": plural, "clock": clock, "nav": nav,
 			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
+			"chartWidth":  func(days []Day) int { return len(days) * dayWidth },
 			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
 			"bys":           func() []string { return []string{"code", "skill", "principal"} },
 			"verifyCommand": func(id string) string { return "skillsd session verify " + id },

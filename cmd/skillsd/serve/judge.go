@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
@@ -30,6 +31,16 @@ type AllowRow struct {
 	// Execution is stdin for a script that its interpreter reads there.
 	Execution string `json:"execution,omitempty"`
 	Program   string `json:"program,omitempty"` // the path of its interpreter here
+
+	Pin         digest.Digest  `json:"pin,omitempty"`  // of the script
+	Tree        digest.Digest  `json:"tree,omitempty"` // of all files of the skill
+	Network     []string       `json:"network,omitempty"`
+	Env         []string       `json:"env,omitempty"`
+	Secrets     []string       `json:"secrets,omitempty"`
+	Workspace   string         `json:"workspace,omitempty"`
+	Environment string         `json:"environment,omitempty"` // of packages
+	Approve     policy.Approve `json:"approve,omitempty"`     // when the user is asked; absent: by tier
+	Release     policy.Release `json:"release,omitempty"`     // of its output; absent: the server's
 
 	Hint    string         `json:"-"` // what mends it
 	Runtime script.Runtime `json:"-"` // of a script that is there
@@ -65,7 +76,10 @@ func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(e
 func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
 	name := ShellName(entry)
 	row := AllowRow{Script: ScriptName(entry), State: "missing", Execution: entry.Execution,
-		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to take it back: skillsd disallow " + name}
+		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to take it back: skillsd disallow " + name,
+		Pin: entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
+		Workspace: entry.Workspace, Environment: entry.Environment, Approve: entry.Approve,
+		Release: entry.Release}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
 		row.Detail = "no skill of that path is served"
