@@ -121,7 +121,7 @@ install:
 man: build
 	bin/skillsd man bin/man
 
-# The README's pictures of a terminal, by running what they show; Linux.
+# The README's pictures of a terminal and, with a Chromium, of the operator's page, by running what they show; Linux.
 screens: build
 	go run ./e2e/screens bin/skillsd $(DEMO_ROOT) .github/screens
 

@@ -137,7 +137,7 @@ var importRules = map[string][]string{
 	"e2e/conformance":     {"*"},
 	"e2e/demo":            {"*"},
 	"e2e/floor":           {},
-	"e2e/screens":         {},
+	"e2e/screens":         {"e2e/browser"},
 }
 
 // fsysPath is a leaf that every package may import: files are opened, read, written and synced in one

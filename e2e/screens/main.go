@@ -1,7 +1,8 @@
 // Command screens makes the pictures of the README. It runs skillsd on a terminal of 100 columns, as a user
 // me with an empty home directory, and draws the screen of the terminal as SVG. It does not retouch the
 // screen, but for breaking lines between words: identifiers, times and versions come from the run. It
-// works only on Linux, where a user may make namespaces.
+// works only on Linux, where a user may make namespaces. With a Chromium it also takes pictures of the
+// operator's page.
 package main
 
 import (

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/e2e/browser"
 )
 
 // home is the home directory of the pictures: it exists only where they are made.
@@ -114,7 +120,69 @@ func show(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return page(dir)
+}
+
+// page takes a picture of the page of the newest session, if there is a browser.
+func page(dir string) error {
+	path := browser.Find()
+	if path == "" {
+		fmt.Fprintln(os.Stderr, "screens: no Chromium: no picture of the operator's page")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, home+"/go/bin/skillsd", "page")
+	cmd.Env, cmd.Stderr = environment(), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}()
+	link, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("skillsd page: %w", err)
+	}
+	b, err := browser.Start(ctx, path, filepath.Join(home, "browser"))
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	tab, err := b.Tab(ctx)
+	if err != nil {
+		return err
+	}
+	const listed = `document.querySelector("tbody a")?.href ?? ""`
+	err = errors.Join(tab.Screen(960, 640, false), tab.Open(strings.TrimSpace(link)))
+	for session := ""; err == nil; err = tab.Eval(listed, &session) {
+		if session != "" {
+			err = tab.Open(session)
+			break
+		}
+	}
+	verified := false
+	for err == nil && !verified {
+		err = tab.Eval(`document.querySelector(".facts")?.textContent.includes("verified at head") ?? false`,
+			&verified)
+	}
+	if err != nil {
+		return fmt.Errorf("open the operator's page: %w", err)
+	}
+	// The heads of the page and of the session are less than what happened.
+	if err := tab.Eval(`scrollTo(0, document.querySelector("h1").offsetTop - 14)`, nil); err != nil {
+		return err
+	}
+	picture, err := tab.Picture(false)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "page.png"), picture, 0o644)
 }
 
 // environment is what the commands see.
