@@ -153,7 +153,7 @@ func (r *startReader) Read(p []byte) (int, error) {
 }
 
 func newPageCmd(a *app) *cobra.Command {
-	listen := ""
+	listen, updates := "", false
 	cmd := &cobra.Command{
 		Use:   "page",
 		Short: "Show sessions, refusals and what may run in a browser",
@@ -178,10 +178,12 @@ func newPageCmd(a *app) *cobra.Command {
 				return err
 			}
 			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
-				AskLife: session.AskLife, Printed: a.printed,
+				AskLife: session.AskLife, Printed: a.printed, Updates: updates,
 				Show: func(link string) { a.printf("%s\n", link) }}, listener)
 		}),
 	}
+	cmd.Flags().BoolVar(&updates, "updates", false,
+		"ask the sources of installed skills every hour what an update would bring, and show it")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`ADDR` of this machine; port 0 takes a free one")
 	return cmd
 }

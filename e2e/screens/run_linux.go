@@ -175,7 +175,7 @@ func page(dir string) error {
 		return fmt.Errorf("open the operator's page: %w", err)
 	}
 	// The heads of the page and of the session are less than what happened.
-	if err := tab.Eval(`scrollTo(0, document.querySelector("h1").offsetTop - 14)`, nil); err != nil {
+	if err := tab.Eval(`scrollTo(0, document.querySelector("h1").offsetTop - 4)`, nil); err != nil {
 		return err
 	}
 	picture, err := tab.Picture(false)

@@ -110,6 +110,7 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 type Skills struct {
 	At     time.Time `json:"at"`
 	Skills []Skill   `json:"skills"`
+	Update *Updates  `json:"updates,omitempty"` // with skillsd page --updates
 	Paging
 }
 
@@ -146,6 +147,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 	out := &Skills{Skills: []Skill{}}
 	at, err := p.ask(r.Context(), &out.Skills, "list", "--json")
 	out.At = at
+	out.Update = p.updates.known()
 	out.Skills, out.Paging = pageOf(r.URL.Query(), out.Skills, maxRows)
 	return out, err
 }

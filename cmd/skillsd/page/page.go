@@ -36,6 +36,7 @@ type Options struct {
 	// Live returns what a running server knows of the moment; nil without one.
 	Live func(context.Context) (serve.Live, error)
 
+	Updates bool          // ask the sources of installed skills what an update would bring
 	AskLife time.Duration // for which a user may answer a question
 
 	Now func() time.Time // nil is time.Now
@@ -51,6 +52,7 @@ type Page struct {
 	folds    folds
 	verdicts verdicts
 	machine  machine
+	updates  updates
 	streams  chan struct{} // one element for each live connection
 }
 

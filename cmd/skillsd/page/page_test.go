@@ -39,8 +39,11 @@ func open(t *testing.T, dir string) *site {
 	}
 	server := httptest.NewUnstartedServer(nil)
 	said := map[string]string{
-		"allow":  `[{"script":"a:scripts/<img src=x>.sh","state":"changed","detail":"it; ` + "`skillsd allow x`" + `"}]`,
-		"list":   `[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}]}]`,
+		"allow": `[{"script":"a:scripts/<img src=x>.sh","state":"changed","detail":"it; ` + "`skillsd allow x`" + `"}]`,
+		"list":  `[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}]}]`,
+		"update": `[{"name":"<b>x","state":"changed","before":{"tree":"sha256:1"},"after":{"tree":"sha256:2","commit":"<i>"},` +
+			`"files":[{"path":"<img>","change":"changed","diff":"-<script>\n+\u202e"}],"allowedToolsAdded":["<b>"]},` +
+			`{"name":"same","state":"unchanged"},{"name":"y","state":"failed","error":"<b>"}]`,
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
 	}
 	p, err := page.New(page.Options{Records: records, Place: "/records",
@@ -50,6 +53,7 @@ func open(t *testing.T, dir string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.Look(t.Context())
 	server.Config.Handler = p.Handler()
 	server.Start()
 	t.Cleanup(func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -39,6 +40,19 @@ func Serve(ctx context.Context, o Options, listener net.Listener) error {
 	server := &http.Server{Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
+	if o.Updates {
+		var looking sync.WaitGroup
+		looking.Go(func() {
+			for ctx.Err() == nil {
+				p.Look(ctx)
+				select {
+				case <-time.After(lookUpdates):
+				case <-ctx.Done():
+				}
+			}
+		})
+		defer looking.Wait()
+	}
 	stopped := context.AfterFunc(ctx, func() { server.Close() })
 	defer stopped()
 	o.Show(p.Link())
