@@ -12,7 +12,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/html"
 
@@ -28,6 +30,9 @@ type site struct {
 	base string
 	link string
 	jar  []*http.Cookie
+
+	ahead *atomic.Int64 // of the clock, in nanoseconds
+	shown chan string   // links that the operator was shown
 }
 
 // open serves a page over the records in dir.
@@ -38,6 +43,7 @@ func open(t *testing.T, dir string) *site {
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(nil)
+	s := &site{t: t, ahead: new(atomic.Int64), shown: make(chan string, 1)}
 	said := map[string]string{
 		"allow": `[{"script":"a:scripts/<img src=x>.sh","state":"changed","detail":"it; ` + "`skillsd allow x`" + `"}]`,
 		"list":  `[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}]}]`,
@@ -47,6 +53,8 @@ func open(t *testing.T, dir string) *site {
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
 	}
 	p, err := page.New(page.Options{Records: records, Place: "/records",
+		Now:  func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
+		Show: func(link string) { s.shown <- link },
 		Printed: func(_ context.Context, words ...string) ([]byte, error) {
 			return []byte(said[words[0]]), nil
 		}}, server.Listener.Addr().String())
@@ -61,7 +69,8 @@ func open(t *testing.T, dir string) *site {
 		p.Close()
 		records.Close()
 	})
-	return &site{t: t, base: server.URL, link: p.Link()}
+	s.base, s.link = server.URL, p.Link()
+	return s
 }
 
 // ask sends a request and returns the answer, whose body it reads. Redirects are not followed.
@@ -236,6 +245,18 @@ func TestAccess(t *testing.T) {
 	if again.login() {
 		t.Error("the link opens the page twice")
 	}
+	// Anybody may have another link printed, not too often, and the operator alone sees it.
+	if _, text := again.ask(http.MethodPost, "/login", nil, url.Values{"another": {"1"}}); len(s.shown) > 0 ||
+		!strings.Contains(text, "printed just now") {
+		t.Errorf("a link was printed at once: %s", text)
+	}
+	s.ahead.Store(int64(time.Minute))
+	_, text := again.ask(http.MethodPost, "/login", nil, url.Values{"another": {"1"}})
+	again.link = <-s.shown
+	if _, key, _ := strings.Cut(again.link, "#"); strings.Contains(text, key) || !again.login() {
+		t.Error("the second link does not open the page, or is in the answer")
+	}
+	s.get("/sessions") // the browser before stays
 	again.jar = []*http.Cookie{{Name: s.jar[0].Name, Value: "x"}}
 	if answer, _ := again.ask(http.MethodGet, "/sessions", nil, nil); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a made up cookie = %d, want 401", answer.StatusCode)
