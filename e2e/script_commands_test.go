@@ -2,7 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log"
@@ -28,6 +34,7 @@ import (
 //	quiet FILE...                 no character of FILE moves a cursor or turns the direction of text
 //	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
 //	web DIR [TOKEN]               serves DIR over http, to who has the token, and sets WEB to its URL and WEBHOST
+//	sign KEY FILE                 makes a key, writes its public half to KEY and a bundle to FILE.sigstore.json
 //	registry                      starts a registry of images, and sets REGISTRY to its host and port
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and writes into FILE what the terminal received
@@ -38,7 +45,7 @@ import (
 // FILE may be stdout or stderr.
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb, "registry": scriptRegistry,
+		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb, "registry": scriptRegistry, "sign": scriptSign,
 		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
 }
@@ -67,6 +74,27 @@ func scriptRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	ts.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))
 	ts.Defer(server.Close)
+}
+
+func scriptSign(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sign KEY FILE")
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ts.Check(err)
+	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	ts.Check(err)
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), public, 0o600))
+	data, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	sum := sha256.Sum256(data)
+	signature, err := ecdsa.SignASN1(rand.Reader, private, sum[:])
+	ts.Check(err)
+	bundle, err := json.Marshal(map[string]any{"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+		"messageSignature": map[string]any{"signature": signature}})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]+".sigstore.json"), bundle, 0o600))
 }
 
 func scriptExits(ts *testscript.TestScript, neg bool, args []string) {

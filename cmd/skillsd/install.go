@@ -257,7 +257,7 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.BoolVar(&opts.request.All, "all", false, "install every skill of the source")
 	flags.BoolVar(&opts.request.KeepGoing, "keep-going", false,
 		"with --all: install what can be installed, and report the rest")
-	opts.access.Register(flags)
+	opts.access.Register(flags, true)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd

@@ -171,7 +171,7 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.sync.DropEarlier, "drop-earlier", false,
 		"forget the version to roll back to if it is damaged and cannot be had again")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
-	opts.access.Register(cmd.Flags())
+	opts.access.Register(cmd.Flags(), false)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -290,7 +290,7 @@ func newUpdateCmd(a *app) *cobra.Command {
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
-	opts.access.Register(cmd.Flags())
+	opts.access.Register(cmd.Flags(), true)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/signed"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
@@ -39,6 +40,9 @@ type Access struct {
 	// Tokens are those of git and web servers, by host, with the port if the URL has one. A token goes to its
 	// host alone, and only over https, or to this machine.
 	Tokens map[string]string
+	// SignedBy is the key that must have signed an archive of a web server, or what a registry has. For an
+	// update it replaces the key of the lock file.
+	SignedBy signed.Key
 	// Credentials lets git ask the credential helper of the user for the host of a source.
 	Credentials bool
 
@@ -86,6 +90,9 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
 	if err == nil {
 		err = origin.expect(req.Digest)
+	}
+	if err == nil {
+		err = origin.signBy(req.SignedBy)
 	}
 	if err != nil {
 		return nil, err

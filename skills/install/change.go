@@ -27,6 +27,11 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 	for _, e := range entries {
 		part := e.Origin
 		part.Path, part.Commit, part.Digest = cmp.Or(part.Subdir, "."), "", ""
+		if access.SignedBy != "" {
+			if err := part.signBy(access.SignedBy); err != nil {
+				return nil, err
+			}
+		}
 		if groups[part] == nil {
 			order = append(order, part)
 		}
@@ -49,7 +54,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 // updateFrom fetches one source and makes its skills ready.
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
 	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
-		same := p.unchanged(ctx, e, access)
+		same := e.Origin.Signer == part.Signer && p.unchanged(ctx, e, access)
 		if same {
 			p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
 		}
@@ -92,9 +97,11 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
 	if index.TreeDigest == e.Tree {
-		if from.origin.Commit != e.Origin.Commit || from.origin.Digest != e.Origin.Digest {
+		now := e.Origin
+		now.Commit, now.Digest, now.Signer = from.origin.Commit, from.origin.Digest, from.origin.Signer
+		if now != e.Origin {
 			same := *e
-			same.Origin.Commit, same.Origin.Digest = from.origin.Commit, from.origin.Digest
+			same.Origin = now
 			c.After = &same
 		}
 		return c, nil
@@ -104,6 +111,11 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
+	if from.origin.Signer != e.Origin.Signer {
+		origin := e.Origin
+		origin.Signer = from.origin.Signer
+		version.Origin = &origin
+	}
 	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
 }
 

@@ -29,9 +29,9 @@ var lockKeys = map[string][]string{
 	"":        {"version", "skills"},
 	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous?"},
 
-	".skills.origin":          {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path"},
+	".skills.origin":          {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?"},
 	".skills.previous":        {"origin?", "commit?", "digest?", "tree", "installedAt", "files"},
-	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path"},
+	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?"},
 }
 
 // encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/oci"
+	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
 // resolveOCI returns the origin of a reference to a registry.
@@ -81,6 +82,16 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 	found, err := repository.Find(ctx, cmp.Or(f.origin.Digest.String(), f.origin.Ref))
 	if err != nil {
 		return root, failed(err)
+	}
+	if f.origin.Signer != "" {
+		bundles, err := repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
+		if err != nil {
+			return root, failed(err)
+		}
+		signer := Origin{Source: f.origin.Source, Signer: f.origin.Signer, Digest: found.Digest}
+		if err := signer.verify(bundles); err != nil {
+			return root, err
+		}
 	}
 	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
 	if one := found.Skills[0]; one.Name == "" {

@@ -10,21 +10,27 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
 // AccessOptions are the flags of commands that fetch sources.
 type AccessOptions struct {
 	Insecure, Credentials bool
 	Variables, Files      []string
+	SignedBy              string
 }
 
-// Register adds the flags.
-func (o *AccessOptions) Register(flags *pflag.FlagSet) {
+// Register adds the flags; signers also those that say who must have signed.
+func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 	flags.BoolVar(&o.Insecure, "insecure-transport", false,
 		"accept http:// and git:// URLs of other machines")
 	flags.StringArrayVar(&o.Variables, "token-env", nil,
 		"`HOST=VARIABLE`: the variable has the token for git or files of a host")
 	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
+	if signers {
+		flags.StringVar(&o.SignedBy, "signed-by", "",
+			"the public key in `FILE` must have signed the archive, or what a registry has")
+	}
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
 
@@ -46,6 +52,17 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		}
 		access.Tokens[strings.ToLower(host)] = token
 		return nil
+	}
+	if o.SignedBy != "" {
+		text, err := ReadOperatorFile("signed-by", o.SignedBy, 16<<10)
+		if err == nil {
+			if access.SignedBy, err = signed.ParseKey(text); err != nil {
+				err = exit.Flag("signed-by", fmt.Errorf("%s %w", o.SignedBy, err))
+			}
+		}
+		if err != nil {
+			return access, err
+		}
 	}
 	for _, given := range o.Variables {
 		err := add("token-env", given, func(name string) (string, error) {

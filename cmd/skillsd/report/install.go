@@ -75,7 +75,13 @@ func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 }
 
 // OriginText returns where an installed skill came from, in one line.
-func OriginText(e *install.Entry) string { return OriginOf(e).String() }
+func OriginText(e *install.Entry) string {
+	text := OriginOf(e).String()
+	if e.Origin.Signer != "" {
+		text += ", signed by the key " + e.Origin.Signer.Print()
+	}
+	return text
+}
 
 // HintLock says what to do about a lock file that cannot be read.
 func HintLock(file string) string {

@@ -161,6 +161,7 @@ type Found struct {
 	// Skills has one entry, whose Name is empty, or those of a collection, with names that differ.
 	Skills []*Skill
 	Notes  []string
+	at     v1.Descriptor
 }
 
 // Skill is an artifact, or the image of a platform.
@@ -194,7 +195,7 @@ func (r *Repository) Find(ctx context.Context, name string) (*Found, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the manifest is not the one that was named: %w", err)
 	}
-	found := &Found{Digest: at.Digest}
+	found := &Found{Digest: at.Digest, at: at}
 	switch at.MediaType {
 	case v1.MediaTypeImageManifest, dockerManifest:
 		manifest, err := parseManifest(text, at.MediaType)
