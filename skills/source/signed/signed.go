@@ -1,6 +1,7 @@
 // Package signed verifies Sigstore bundles that were made with a key:
-// `cosign sign-blob --key K --bundle B FILE` and `cosign sign --key K IMAGE`. It needs no network and no trust in anybody but the holder of the key, so
-// it does not look at certificates, logs and times in a bundle: identities are not verified.
+// `cosign sign-blob --key K --bundle B FILE` and `cosign sign --key K IMAGE`. It needs no network and no
+// trust in anybody but the holder of the key, so it does not look at certificates, logs and times in a
+// bundle: identities are not verified.
 //
 // Keys are those of ECDSA over P-256, of RSA from 2048 bits, and of Ed25519 (of envelopes only: a message is
 // verified by its digest). Of envelopes only those of cosign's signatures count: a statement of another kind
