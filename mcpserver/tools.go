@@ -103,9 +103,10 @@ func loadTool(description, name string) mcp.Tool {
 
 func readTool() mcp.Tool {
 	schema := schemaOf(
-		property{name: "skill", of: typeString, description: "Path or unique name of the skill", required: true},
-		property{name: "path", of: typeString,
-			description: "Path of the file, relative to the skill, as load_skill lists it", required: true},
+		property{name: "skill", of: typeString, required: true,
+			description: "Path or unique name of the skill"},
+		property{name: "path", of: typeString, required: true,
+			description: "Path of the file, relative to the skill, as load_skill lists it"},
 		property{name: "maxBytes", of: typeInteger, description: "Most bytes to return (default 64000)",
 			least: new(0), most: MaxReadBytes},
 		property{name: "offset", of: typeInteger,
@@ -120,8 +121,8 @@ func readTool() mcp.Tool {
 
 func searchTool() mcp.Tool {
 	schema := schemaOf(
-		property{name: "query", of: typeString,
-			description: "2 to 6 keywords: what the skill is for, file types, names of products", required: true},
+		property{name: "query", of: typeString, required: true,
+			description: "2 to 6 keywords: what the skill is for, file types, names of products"},
 		property{name: "cursor", of: typeString,
 			description: "Where to continue, as the end of the page before it says"})
 	const description = "Find skills by words of their names, descriptions and tags, best match first. " +

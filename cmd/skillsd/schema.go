@@ -161,7 +161,7 @@ func outputs() []output {
 		{command: "update", typ: reflect.TypeFor[[]report.Update]()},
 		{command: "validate", typ: reflect.TypeFor[[]verdict]()},
 		{command: "verify", typ: reflect.TypeFor[[]install.Problem]()},
-		{command: "version", typ: reflect.TypeFor[build]()},
+		{command: "version", typ: reflect.TypeFor[report.Build]()},
 	}
 }
 

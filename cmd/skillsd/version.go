@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,36 +11,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 )
 
-// build is what the binary knows about itself.
-type build struct {
-	Version   string   `json:"version"`
-	Revision  string   `json:"revision,omitempty"`
-	Go        string   `json:"go"`
-	Platform  string   `json:"platform"`
-	Protocols []string `json:"protocols"`
-}
-
-func readBuild() build {
-	b := build{
-		Version:   "devel",
-		Go:        runtime.Version(),
-		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
-		Protocols: mcpserver.ProtocolVersions(),
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		b.Version = v
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			b.Revision = setting.Value
-		}
-	}
-	return b
-}
+func readBuild() report.Build { return report.ReadBuild(mcpserver.ProtocolVersions()) }
 
 func newVersionCmd(a *app) *cobra.Command {
 	var asJSON bool

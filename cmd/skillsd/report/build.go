@@ -1,0 +1,38 @@
+package report
+
+import (
+	"runtime"
+	"runtime/debug"
+)
+
+// Build is what the binary knows about itself.
+type Build struct {
+	Version   string   `json:"version"`
+	Revision  string   `json:"revision,omitempty"`
+	Go        string   `json:"go"`
+	Platform  string   `json:"platform"`
+	Protocols []string `json:"protocols"`
+}
+
+// ReadBuild returns what the binary knows about itself. protocols are the revisions that it serves.
+func ReadBuild(protocols []string) Build {
+	b := Build{
+		Version:   "devel",
+		Go:        runtime.Version(),
+		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+		Protocols: protocols,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			b.Revision = setting.Value
+		}
+	}
+	return b
+}
