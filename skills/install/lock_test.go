@@ -167,6 +167,10 @@ func FuzzSource(f *testing.F) {
 			t.Fatalf("%q is taken as an argument", source)
 		}
 		switch protocol {
+		case "file":
+			if !strings.HasPrefix(strings.ToLower(source), "file:///") {
+				t.Fatalf("%q names a host", source)
+			}
 		case "https", "http", "git":
 			if !strings.HasPrefix(strings.ToLower(source), protocol+"://") {
 				t.Fatalf("%q is taken for %s", source, protocol)
