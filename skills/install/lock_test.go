@@ -154,7 +154,7 @@ func FuzzLock(f *testing.F) {
 }
 
 func FuzzSource(f *testing.F) {
-	for _, seed := range []string{"https://example.com/a", "git@h:a", "ext::sh", "ssh://-x@h/a", "file:///x",
+	for _, seed := range []string{"https://example.com/a", "git@h:a", "ext::sh", "ssh://-x@h/a", "file:///x", "file:/x",
 		"http://[::1]:80/x", "https://a:b@c/d"} {
 		f.Add(seed)
 	}
@@ -168,7 +168,7 @@ func FuzzSource(f *testing.F) {
 		}
 		switch protocol {
 		case "file":
-			if !strings.HasPrefix(strings.ToLower(source), "file:///") {
+			if !strings.HasPrefix(source, "file:///") {
 				t.Fatalf("%q names a host", source)
 			}
 		case "https", "http", "git":

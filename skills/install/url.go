@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"path"
 	"strings"
 	"unicode"
 
@@ -63,9 +62,8 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 		return "", refuse(hint, "remote helpers such as ext:: are not used: %q", clip(source))
 	case err != nil:
 		return "", refuse(hint, "%q is not a URL", clip(source))
-	case at.Scheme == "file" && at.Host == "" && at.User == nil && path.IsAbs(at.Path) &&
-		at.RawQuery == "" && at.Fragment == "":
-		return "file", nil // a mirror on this machine
+	case strings.HasPrefix(source, "file:///") && at.RawQuery == "" && at.Fragment == "":
+		return "file", nil // a mirror on this machine; git takes file:/x for a path on the host "file"
 	case at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "":
 		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
