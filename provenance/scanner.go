@@ -49,6 +49,25 @@ func (s *Scanner) All() iter.Seq2[*Event, error] {
 	}
 }
 
+// Follow yields the events of a record that grows, of which q selects some, until ctx ends, and the error that
+// ends them. seen is called with each event before the next one is read.
+func (s *Scanner) Follow(
+	ctx context.Context, q Query, seen func(*Event), yield func(*Event, error) bool,
+) {
+	for e, err := range s.All() {
+		if err != nil && ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("session %s: %s:%d: %w", q.Session, EventsFile, s.Line, err))
+			return
+		}
+		if seen(e); q.Matches(e) && !yield(e, nil) {
+			return
+		}
+	}
+}
+
 // Next returns the next event.
 //
 // Errors: io.EOF at the end, ErrTorn at a torn last line, ErrCorrupt for a line that does not follow the

@@ -42,21 +42,9 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 				f.changed = watch.Events
 			}
 		}
-		sc := provenance.NewScanner(f)
-		for e, err := range sc.All() {
-			if err != nil && ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				yield(nil, fmt.Errorf("session %s: %s:%d: %w", q.Session, provenance.EventsFile, sc.Line,
-					err))
-				return
-			}
+		provenance.NewScanner(f).Follow(ctx, q, func(e *provenance.Event) {
 			f.ended = e.Kind == provenance.KindSessionEnded
-			if q.Matches(e) && !yield(e, nil) {
-				return
-			}
-		}
+		}, yield)
 	}
 }
 

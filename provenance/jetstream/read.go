@@ -181,21 +181,9 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 		}
 		lines := &follower{lineReader: lineReader{cluster: r.cluster, ctx: ctx}, reader: r,
 			session: q.Session, from: 1, news: news}
-		sc := provenance.NewScanner(lines)
-		for e, err := range sc.All() {
-			if err != nil && ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				yield(nil, fmt.Errorf("session %s: %s:%d: %w", q.Session, provenance.EventsFile, sc.Line,
-					err))
-				return
-			}
+		provenance.NewScanner(lines).Follow(ctx, q, func(e *provenance.Event) {
 			lines.ended = e.Kind == provenance.KindSessionEnded
-			if q.Matches(e) && !yield(e, nil) {
-				return
-			}
-		}
+		}, yield)
 	}
 }
 

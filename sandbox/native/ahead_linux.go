@@ -21,8 +21,7 @@ import (
 
 const (
 	// aheadAfter is how long after a run the next helper is started: what the caller still does for its
-	// answer
-	// comes first.
+	// answer comes first.
 	aheadAfter = 10 * time.Millisecond
 
 	// aheadWithin is how long a helper may take until it is ready.

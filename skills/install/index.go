@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -80,10 +79,8 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 			return root, refuse("look at it, and name a skill of it with --subdir",
 				"the index has no skill %q", clip(f.origin.Path))
 		}
-		if f.origin.Digest != "" && f.origin.Digest != e.Digest {
-			return root, refuse("bring the version back, or `skillsd remove` and install it anew",
-				"the index of %s has another version of %s than the lock file: %.19s, want %.19s",
-				f.origin.Source, e.Name, e.Digest, f.origin.Digest)
+		if err := f.origin.expects(e.Name, e.Digest); err != nil {
+			return root, err
 		}
 		wanted = []*discovery.Entry{e}
 	}
@@ -109,6 +106,15 @@ func (p *Plan) parts(client *web.Client, wanted []*discovery.Entry) []part {
 		}}
 	}
 	return parts
+}
+
+// expects returns an error unless a skill of the origin has the version that the lock file says, if it says one.
+func (o *Origin) expects(name string, got digest.Digest) error {
+	if o.Digest == "" || o.Digest == got {
+		return nil
+	}
+	return refuse("bring the version back, or `skillsd remove` and install it anew",
+		"%s has another version of %s than the lock file: %.19s, want %.19s", o.Source, name, got, o.Digest)
 }
 
 // part is a skill of an index or of a collection.
@@ -297,11 +303,4 @@ func isIndexURL(given string) (string, bool) {
 		return "", false
 	}
 	return discovery.IsIndex(given)
-}
-
-// shownURL is a URL without its query, which may be a secret of the server.
-func shownURL(at *url.URL) string {
-	plain := *at
-	plain.RawQuery, plain.User = "", nil
-	return plain.String()
 }

@@ -119,10 +119,8 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 			return root, refuse("look at it, and name a skill of it with --subdir",
 				"the server has no skill %q", clip(f.origin.Path))
 		}
-		if f.origin.Digest != "" && f.origin.Digest != one.Digest {
-			return root, refuse("bring the version back, or `skillsd remove` and install it anew",
-				"%s has another version of %s than the lock file: %.19s, want %.19s",
-				f.origin.Source, one.Name, one.Digest, f.origin.Digest)
+		if err := f.origin.expects(one.Name, one.Digest); err != nil {
+			return root, err
 		}
 		wanted = []*served.Skill{one}
 	}

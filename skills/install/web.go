@@ -180,7 +180,7 @@ func fetchError(at *url.URL, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return &FetchError{shownURL(at), err, KindURL}
+	return &FetchError{web.Shown(at), err, KindURL}
 }
 
 // untar extracts an archive that was fetched.

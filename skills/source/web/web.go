@@ -129,7 +129,7 @@ func (c *Client) HTTP() *http.Client {
 // Errors: *StatusError; errors of ctx, of w and of the network.
 func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Writer) (*File, error) {
 	if err := c.follow(at); err != nil {
-		return nil, fmt.Errorf("%s %w", shown(at), err)
+		return nil, fmt.Errorf("%s %w", Shown(at), err)
 	}
 	client := c.HTTP()
 	defer client.CloseIdleConnections()
@@ -144,7 +144,7 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 		return nil, plain(at, err)
 	}
 	defer answer.Body.Close()
-	final := shown(answer.Request.URL)
+	final := Shown(answer.Request.URL)
 	switch encoding := answer.Header.Get("Content-Encoding"); {
 	case answer.StatusCode != http.StatusOK:
 		return nil, &StatusError{final, answer.StatusCode}
@@ -194,7 +194,7 @@ func (c *Client) redirect(req *http.Request, done int) error {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
 	if err := c.follow(req.URL); err != nil {
-		return fmt.Errorf("redirected to %s, which %w", shown(req.URL), err)
+		return fmt.Errorf("redirected to %s, which %w", Shown(req.URL), err)
 	}
 	req.Header.Del("Referer")
 	c.authorize(req)
@@ -246,7 +246,7 @@ func (t *transport) CloseIdleConnections() {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := t.client
 	if err := c.follow(req.URL); err != nil {
-		return nil, fmt.Errorf("%s %w", shown(req.URL), err)
+		return nil, fmt.Errorf("%s %w", Shown(req.URL), err)
 	}
 	home := SameHost(c.Home, req.URL)
 	if addr, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !home {
@@ -344,11 +344,11 @@ func plain(at *url.URL, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err
 	}
-	return fmt.Errorf("%s: %w", shown(at), err)
+	return fmt.Errorf("%s: %w", Shown(at), err)
 }
 
-// shown returns a URL for messages.
-func shown(at *url.URL) string {
+// Shown returns a URL for messages: without its query and its user, which may be secrets of the server.
+func Shown(at *url.URL) string {
 	plain := url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path, RawPath: at.RawPath}
 	return plain.String()
 }
