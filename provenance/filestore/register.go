@@ -46,10 +46,8 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 		}
 	}
 	lock := flock.New(filepath.Join(r.dir, registerLock), flock.SetPermissions(fileMode))
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	if held, err := lock.TryLockContext(ctx, 2*time.Millisecond); !held {
-		return errors.Join(err, errors.New("the register of sessions is locked"))
+	if err := waitLock(lock, wait, 2*time.Millisecond); err != nil {
+		return fmt.Errorf("lock the register of sessions: %v", err) // the session itself is not held
 	}
 	defer lock.Close()
 	f, err := r.root.OpenFile(provenance.RegisterFile, os.O_RDWR|os.O_CREATE, fileMode)

@@ -32,6 +32,22 @@ func (heldError) Error() string { return "another process holds it" }
 
 func (heldError) Unwrap() error { return provenance.ErrHeld }
 
+// waitLock locks, for which it tries every so often for as long as wait. If another has the lock for all of
+// that, it returns a heldError.
+func waitLock(lock *flock.Flock, wait, every time.Duration) error {
+	// With a context that has ended, TryLockContext does not even try.
+	if held, err := lock.TryLock(); held || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	_, err := lock.TryLockContext(ctx, every)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return heldError{}
+	}
+	return err
+}
+
 // maxBatch bounds how many events share one write.
 const maxBatch = 512
 
@@ -112,14 +128,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.LockWait)
-	defer cancel()
 	// Another process that ends the session writes its views before it frees the lock.
-	held, err := lock.TryLockContext(ctx, 10*time.Millisecond)
-	if !held {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = heldError{}
-		}
+	if err := waitLock(lock, s.opts.LockWait, 10*time.Millisecond); err != nil {
 		return nil, unavailable("lock session", err)
 	}
 	// The first event and Collect rename the directory while they hold the lock.

@@ -108,7 +108,8 @@ func (p *Plan) parts(client *web.Client, wanted []*discovery.Entry) []part {
 	return parts
 }
 
-// expects returns an error unless a skill of the origin has the version that the lock file says, if it says one.
+// expects returns an error unless a skill of the origin has the version that the lock file says, if it says
+// one.
 func (o *Origin) expects(name string, got digest.Digest) error {
 	if o.Digest == "" || o.Digest == got {
 		return nil
