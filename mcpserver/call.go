@@ -147,7 +147,7 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		if call.Manifest, err = cfharness.ParseRunManifest(manifest); err != nil {
 			return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
 		}
-		// What the call itself says comes first.
+		// The call's own slot comes first.
 		if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
 			if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
 				return invalidArguments("run manifest: "+err.Error(),

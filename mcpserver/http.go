@@ -33,7 +33,7 @@ type HTTPOptions struct {
 	Hosts   []string // accepted in the Host header in addition to loopback names and the server's address
 	Origins []string // accepted in the Origin header in addition to loopback origins
 	Auth    *httpauth.Authenticator
-	// OnlyHandles says that of calls that name no session only the handle counts. Without it, what their
+	// OnlyHandles says that a call without a session is known by its handle alone. Without it, what their
 	// principal loaded counts while it has one conversation, and clients whose requests of 2026-07-28 name
 	// no session are not offered that revision.
 	OnlyHandles bool

@@ -287,7 +287,7 @@ func (s *Server) scanned(ctx context.Context) error {
 }
 
 // ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts are
-// killed then, also those of tasks, and other calls get two seconds to finish.
+// killed then, tasks included, and other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer s.tasks.Close()
 	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})

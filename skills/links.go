@@ -44,7 +44,7 @@ func (s *scanner) followLinks(ctx context.Context) error {
 			s.note(Error, CodeScanLimit, root.Dir,
 				"there are more than %d links; the others are not followed", s.opts.MaxDirs)
 		}
-		// The links it led to are of the same root, so they come after those of its tier.
+		// The links it led to are of the same root, so they come after other links of its tier.
 		at, _ := slices.BinarySearchFunc(waiting[1:], tier(l)+1,
 			func(other link, t Tier) int { return cmp.Compare(tier(other), t) })
 		waiting = slices.Insert(waiting[1:], at, s.links...)

@@ -123,13 +123,13 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		if sk == old.scanned[i] {
 			continue
 		}
-		// What RescanSkill swapped in meanwhile may be more recent than the scan's reading, or less.
+		// RescanSkill may have swapped in a reading meanwhile that is more recent than the scan's, or less.
 		if at := slices.IndexFunc(found, sk.isAt); at >= 0 && found[at].mark.ctime <= sk.mark.ctime {
 			found[at] = sk
 		}
 	}
 	r.walks, r.found = s.walks, s.found
-	// Who keeps things by snapshot need not make them again for one that is the same.
+	// A snapshot that is the same stays, since much is kept by snapshot.
 	if len(changed) > 0 && slices.Equal(found, now.scanned) && slices.Equal(s.notes, now.scan) &&
 		slices.Equal(s.dirs(), now.dirs) {
 		return Diff{}, nil

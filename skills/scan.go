@@ -162,7 +162,7 @@ type scanner struct {
 	links   []link
 	kept    map[*Root]*atomic.Int64 // bytes of frontmatter that are kept of a root
 
-	// What the scan before walked, and the paths on disk that have changed since; none: all may have.
+	// The walks of the scan before, and the paths on disk that have changed since; none: all may have.
 	known      []*walk
 	changed    []string
 	unreadable map[*Root]bool // could be read before

@@ -66,8 +66,8 @@ func (t *fdTree) info(name string, flags uint64) (fs.FileInfo, error) {
 func (t *fdTree) lstat(name string) (fs.FileInfo, error) { return t.info(name, unix.O_NOFOLLOW) }
 func (t *fdTree) stat(name string) (fs.FileInfo, error)  { return t.info(name, 0) }
 
-// isFile reports whether a path is that of a regular file. Links on the way are refused by [fdTree.open]: of
-// what they lead to, only the type is looked at.
+// isFile reports whether a path leads to a regular file. Only the type of a link's target is looked at:
+// [fdTree.open] refuses links on the way.
 func (t *fdTree) isFile(name string) bool {
 	_, err := t.markBelow(name, unix.S_IFREG)
 	return err == nil
@@ -128,8 +128,8 @@ func (e dirEntry) IsDir() bool                { return e.mode.IsDir() }
 func (e dirEntry) Type() fs.FileMode          { return e.mode }
 func (e dirEntry) Info() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
 
-// known returns the index that the cache has of the directory, nil for none, and its record. Unless nobody
-// touched the skill since, it is only what is known of those of its files that were not touched.
+// known returns the index that the cache has of the directory, or nil, and its record. If somebody touched
+// the skill since, the index only has the files that were not touched.
 func (s *Skill) known(t tree) (x *Index, value string, untouched bool) {
 	f, ok := t.(*fdTree)
 	if !ok || s.opts.Cache.empty() {

@@ -102,7 +102,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
 			}
 		}
-		// An entry names a path, because the name could be that of another skill tomorrow.
+		// An entry names a path: tomorrow another skill could have the name.
 		_, err := snapshot.Lookup(entry.Skill)
 		if err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
@@ -154,7 +154,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
 		}
 	}
-	// What nobody was shown is not allowed, so it is printed first.
+	// Nothing is allowed that was not shown, so the facts are printed first.
 	if !o.JSON {
 		err = facts.Print(o.app.out)
 	} else {
@@ -212,7 +212,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 }
 
 // mend says what an allowed script imports and would not find, and makes an environment of it if the user,
-// who was asked already whether the script may run, agrees.
+// agrees, who has already answered whether the script may run.
 func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {
@@ -401,7 +401,7 @@ func filesOf(e *install.Entry, dir string) []store.File {
 	return files
 }
 
-// hasSkill reports whether files are those of a skill.
+// hasSkill reports whether files belong to a skill.
 func hasSkill(files []store.File) bool {
 	return slices.ContainsFunc(files, func(f store.File) bool {
 		return strings.EqualFold(f.Path,

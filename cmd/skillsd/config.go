@@ -71,7 +71,7 @@ func newConfigShowCmd(a *app) *cobra.Command {
 }
 
 func (o *configShowOptions) run() error {
-	// What serve would refuse before it looks at skills is refused.
+	// serve refuses this before it looks at skills.
 	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
 		return err
 	}

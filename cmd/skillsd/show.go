@@ -61,7 +61,7 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		if entry.Skill != sk.Path {
 			continue
 		}
-		// What cannot be looked at here is what doctor is for.
+		// An error here is reported by doctor.
 		if found, err := looker.Look(ctx, sk, entry); err == nil && found.Text() != "" {
 			o.app.notef("skillsd: warning: %s %s\nskillsd: hint: %s", report.Printable(found.Script),
 				report.Printable(found.Text()), found.Hint())

@@ -240,7 +240,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 				dir = sk.Dir
 			}
 			v := verdict{Dir: at(strings.TrimSuffix(dir, "/")), File: file, skill: broken[name]}
-			// A skill that the user named alone may be a link to one beside it.
+			// A skill that the user named alone may be a link to a sibling.
 			if d.Code == skills.CodeOutsideRoot && (dir == "" || dir == ".") && root.FS == nil {
 				v.skill, v.at = nil, root.Dir
 			}

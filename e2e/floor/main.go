@@ -106,7 +106,7 @@ func scan(tree string, digests bool) (*floor, error) {
 	return f, nil
 }
 
-// read returns the skill of a directory, or nil if there is none.
+// read returns the skill of a directory, or nil.
 func read(dir string, digests bool) *skill {
 	text, err := os.ReadFile(filepath.Join(dir, "SKILL.md"))
 	if err != nil {

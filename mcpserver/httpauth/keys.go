@@ -144,7 +144,7 @@ func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 	keys, err := s.download(ctx)
 	s.mu.Lock()
 	s.last = err
-	// The keys of a slow fetch do not replace those of one that began after it.
+	// The keys of a slow fetch do not replace newer ones.
 	if err == nil && !began.Before(s.fetched) {
 		s.keys, s.fetched = keys, began
 	}

@@ -3,8 +3,8 @@
 // to their models as they are, some without looking at them, so what does not decode is not a picture here.
 //
 // The files are foreign. Guarantees:
-//   - dimensions are read, and bounded, before anything is decoded: also those of a frame that a WebP
-//     declares larger than itself;
+//   - dimensions are read, and bounded, before anything is decoded, also for a frame that a WebP declares
+//     larger than itself;
 //   - one picture is decoded at a time, and all readers of a file end when its time is over: a progressive
 //     JPEG of a megabyte can ask for hours;
 //   - a decoder that panics has found no picture.
@@ -14,8 +14,8 @@
 // large, as JPEG on white; the orientation that a camera noted is lost with its other notes. Nothing here
 // reads what a picture shows: a secret that a script draws is not found in it.
 //
-// The decoders are the standard library's and those of golang.org/x/image, which has WebP and scaling and is
-// kept by the same people.
+// The decoders come from the standard library and golang.org/x/image, which has WebP and scaling and the
+// same maintainers.
 package picture
 
 import (

@@ -310,8 +310,8 @@ func (f *scriptFile) facts() cfharness.FileFacts {
 		RegistryDigest: f.file.Digest, RegistrySizeBytes: &f.file.Size}
 }
 
-// check makes sure that the path is an indexed script. It comes after the policy, which answers for a script
-// that no entry allows and that does not exist.
+// check makes sure that the path is an indexed script. It comes after the policy, which refuses a script that
+// no entry allows, even if it does not exist.
 func (s *Session) check(f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {

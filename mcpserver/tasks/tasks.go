@@ -98,8 +98,8 @@ func New(o Options) *Store {
 	return &Store{opts: o, tasks: make(map[string]*Task)}
 }
 
-// Task is one call that may outlive its request. Its fields are guarded by mu of its store, but for those
-// that do not change. The methods of a nil Task are those of a call that cannot become one.
+// Task is one call that may outlive its request. Fields that change are guarded by mu of its store. A nil
+// Task is a call that cannot become one.
 type Task struct {
 	store              *Store
 	id, owner, session string
@@ -225,7 +225,7 @@ func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 
 // handOver makes a task of a call, and its status the answer; it reports false if the call is done.
 func (s *Store) handOver(ctx context.Context, t *Task) bool {
-	// What the request holds is given back while there is a request.
+	// The slot belongs to the request, so it is given back before the request ends.
 	wire.YieldSlot(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ func (a *asks) ask(
 	}
 }
 
-// take removes the request that waits for an answer with that id; nil if there is none.
+// take removes the request that waits for an answer with that id, and returns its channel, or nil.
 func (a *asks) take(id json.RawMessage) chan *message {
 	key := idKey(id)
 	a.mu.Lock()

@@ -87,8 +87,7 @@ func Length(ctx context.Context) int {
 	return 0
 }
 
-// Meta returns a member of the _meta of the request that ctx belongs to, as the client wrote it; nil outside
-// of one, or if there is none.
+// Meta returns a member of the _meta of the request that ctx belongs to, as the client wrote it, or nil.
 func Meta(ctx context.Context, name string) json.RawMessage {
 	s := callSessionOf(ctx)
 	if s == nil {

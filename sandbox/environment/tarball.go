@@ -134,7 +134,7 @@ func (t *tarball) look(text []byte, at string) {
 	}
 }
 
-// links makes the programs of the package, beside it in .bin.
+// links makes the programs of the package in .bin next to it.
 func (t *tarball) links() error {
 	own := strings.LastIndex("/"+t.Path, "/node_modules/") + len("node_modules/")
 	for _, name := range slices.Sorted(maps.Keys(t.Bin)) {

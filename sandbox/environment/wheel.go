@@ -281,7 +281,7 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	return nil
 }
 
-// faulty remembers why a reader failed, so that a damaged archive is told from a full disk.
+// faulty remembers why a reader failed, to distinguish a damaged archive from a full disk.
 type faulty struct {
 	r   io.Reader
 	err error

@@ -103,7 +103,7 @@
 // known.
 //
 // No cgroup counts locks on files; a run that has more than 16384 is over its memory limit. Under cgroup
-// v1 the buffers of sockets are missing in what the cgroup counts, and are added as for a sample; a run
+// v1 the cgroup does not count the buffers of sockets, which are added as for a sample; a run
 // that leaves files in the host's memory leaves the kernel some memory to know its cgroup by until those
 // are written and forgotten.
 //

@@ -248,8 +248,8 @@ func forRootAlone(sysctls string) bool {
 	return false
 }
 
-// inside returns the guest's user and group. If the guest may write files of the host, they are the host's
-// who are to own the files.
+// inside returns the guest's user and group. If the guest may write files of the host, they are the owner and
+// group of these files on the host.
 func inside(p *native.Plan, as native.Identity) (uid, gid int) {
 	if as == native.Kept {
 		return p.User()

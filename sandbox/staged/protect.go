@@ -22,7 +22,7 @@ var protectedNames = []string{
 	".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
 	".vscode", ".idea", ".zed", ".devcontainer*", ".config", ".local",
 	".helix", "*.code-workspace", "*.sublime-project",
-	// What an interpreter loads because it is there.
+	// An interpreter loads these without being asked to.
 	"__pycache__", "*.pyc", "*.pyo", "*.pth", "sitecustomize.py", "usercustomize.py", "conftest.py",
 	".venv*", "venv", "pyvenv.cfg", "node_modules", ".pnp.*",
 	// Package managers, build tools and managers of tools' versions.

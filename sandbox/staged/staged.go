@@ -55,7 +55,7 @@ type Layer struct {
 	Upper   *os.File // the overlay's upper directory
 	Trusted bool     // the server mounted the overlay, whose marks the command cannot set
 
-	// The user and group of the command's own files in the layer, and those that stand for them in the
+	// The user and group of the command's own files in the layer, and the ones that replace them in the
 	// workspace. Only a server of root looks at them.
 	UID, GID, FileUID, FileGID int
 

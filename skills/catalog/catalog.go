@@ -63,7 +63,7 @@ type Options struct {
 	// Location returns where a skill's SKILL.md is. A skill:// URI replaces a location with characters that
 	// do not show. nil: [Location] in FormatXML, and none in FormatText.
 	Location func(sk *skills.Skill) string
-	// Lead is written before the list, unless there is none; see [DefaultLead].
+	// Lead is written before the list, if the list has a skill; see [DefaultLead].
 	Lead string
 }
 

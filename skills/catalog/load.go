@@ -13,7 +13,7 @@ import (
 // characters, some 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
 const DefaultBudget = 24 << 10
 
-// DefaultLead tells a model that reads files what the list is and what to do with it.
+// DefaultLead explains the list, and how to use it, to a model that reads files.
 const DefaultLead = "These skills have instructions for particular tasks. When a task matches the " +
 	"description of one, read the file at its location first; paths in it are relative to the directory " +
 	"of that file."

@@ -1,5 +1,5 @@
-// Package packed writes and reads values as a part of a file that only this program reads, without anything
-// that says what they are.
+// Package packed writes and reads values without names or types, as a part of a file that only this program
+// reads.
 package packed
 
 import "encoding/binary"

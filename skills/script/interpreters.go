@@ -254,7 +254,7 @@ func onlyFlags(allowed ...string) flagRule {
 	}
 }
 
-// uvFlags keeps nothing of a `uv run` shebang: the packages that uv would fetch are those of an environment.
+// uvFlags keeps nothing of a `uv run` shebang: an environment has the packages that uv would fetch.
 // Flags that ask for other packages or another interpreter are refused.
 func uvFlags(words []string) (kept []string, problem string) {
 	if len(words) == 0 || words[0] != "run" {

@@ -340,7 +340,7 @@ var beforeRun = phrase("(?:^|[\\s;&|(`])(?:" +
 	`(?:(?:ba|z|da|k|a)?sh|python3?|node|perl|ruby|php|source|\.|sudo|exec|start-process|&) ` +
 	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$`)
 
-// inQuotes reports whether what stands between two parts of a line is quoted, as an example is.
+// inQuotes reports whether the text between two parts of a line is quoted, as an example is.
 func inQuotes(before, after []byte) bool {
 	if bytes.Count(before, []byte(`"`))%2 == 1 && bytes.IndexByte(after, '"') >= 0 || inCode(before) {
 		return true
@@ -349,8 +349,7 @@ func inQuotes(before, after []byte) bool {
 	return open > shut
 }
 
-// configuration matches an order to change what an agent is told at each start, which tools it has or which
-// hooks run.
+// configuration matches an order to change an agent's start text, tools or hooks.
 var configuration = pattern.New(`(?i)` +
 	`\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save)\b.{0,80}` +
 	`(?:\bto|\bin|\binto|>>?)\s+.{0,40}` + configFiles +

@@ -114,7 +114,7 @@ func Any() *Client {
 	return &Client{Title: "any client", servers: "mcpServers", http: "http", stdio: "stdio"}
 }
 
-// Named returns the client of a name; nil if there is none.
+// Named returns the client of a name, or nil.
 func Named(name string) *Client {
 	if i := slices.IndexFunc(All(), func(c *Client) bool { return c.Name == name }); i >= 0 {
 		return All()[i]

@@ -148,7 +148,7 @@ func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, 
 func (e *AllowEdit) Offer() error {
 	tool, at := scalar(mcpserver.ToolRun), valueAt(e.root, "allow_tools")
 	if at == 0 {
-		// What is offered comes before what is allowed.
+		// Offered skills come before allowed scripts.
 		before := len(e.root.Content)
 		if allow := valueAt(e.root, "allow"); allow > 0 {
 			before = allow - 1

@@ -14,7 +14,7 @@ import (
 func OthersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
 
 // CheckOwner refuses a file, a directory or a link that others can write, since they could then decide what
-// the server does. It accepts those of the superuser.
+// the server does. It accepts files of the superuser.
 func CheckOwner(path string, info fs.FileInfo) (hint string, err error) {
 	err = fsys.Exposed(info)
 	switch {

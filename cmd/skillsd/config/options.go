@@ -242,7 +242,7 @@ func (k *SecretKey) table() []Option {
 }
 
 // EnvironmentKey says which packages an environment has. `skillsd env` writes it, and resolves them into a
-// lock beside the configuration.
+// lock next to the configuration.
 type EnvironmentKey struct {
 	Python []string `json:"python,omitempty"`
 	Node   []string `json:"node,omitempty"`
@@ -291,7 +291,7 @@ type PrincipalKey struct {
 	Profile    string `json:"profile,omitempty"`
 	Concurrent int    `json:"concurrent,omitempty"` // most runs at once; 0: half of all, rounded up
 
-	// What its records may take; 0: as sessions.limits says.
+	// Limits of its records; 0: as sessions.limits says.
 	RecordBytes    Size `json:"record_bytes,omitempty"`
 	RecordSessions int  `json:"record_sessions,omitempty"`
 	RecordOutputs  Size `json:"record_outputs,omitempty"`

@@ -55,7 +55,7 @@ func (p *Process) StateDir() (string, error) {
 // EnvironmentsDir returns the directory of environments below the state directory.
 func EnvironmentsDir(state string) string { return filepath.Join(state, "environments") }
 
-// LockPlace returns the path of the lock of environments: beside the configuration, empty without one.
+// LockPlace returns the path of the lock of environments, next to the configuration; empty without one.
 func (p *Process) LockPlace() (string, error) {
 	place, err := p.ConfigPlace()
 	if err != nil || place == "" {

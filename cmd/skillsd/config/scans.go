@@ -77,7 +77,7 @@ type scanned struct {
 }
 
 // KeepScans keeps what the command's scans found, and the digests of what it read since. A state directory
-// that cannot be written costs the next command its time, not this one its result.
+// that cannot be written costs the next command time, and does not fail this one.
 func (p *Process) KeepScans() {
 	for _, s := range p.scans {
 		_ = SaveScan(s.cache, s.snapshot)

@@ -96,7 +96,7 @@ func fault(err error) error {
 	return err
 }
 
-// lock returns the lock, empty if there is none.
+// lock returns the lock, which is empty if it was never written.
 func (c *Command) lock() (*environment.Lock, error) {
 	lock, err := c.Process.ReadLock()
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Command) lock() (*environment.Lock, error) {
 	return lock, nil
 }
 
-// writeLock writes the lock beside the configuration.
+// writeLock writes the lock next to the configuration.
 func (c *Command) writeLock(lock *environment.Lock) error {
 	place, err := c.Process.LockPlace()
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *Command) Update(ctx context.Context, names []string) error {
 	return nil
 }
 
-// merged returns the packages of list with those of add, which take the place of the ones of the same name.
+// merged returns the packages of list and add. A package of add replaces one of the same name.
 func merged(list, add []string, name func(string) string) []string {
 	list = slices.DeleteFunc(slices.Clone(list), func(old string) bool {
 		return slices.ContainsFunc(add, func(added string) bool { return name(added) == name(old) })

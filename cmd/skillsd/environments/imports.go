@@ -231,7 +231,7 @@ func (l *Looker) python(
 }
 
 // Interpreter returns what a script of an entry runs with: an interpreter of the root file system of its
-// environment, if that has one, else of this machine; nil if there is none.
+// environment, if that has one, else of this machine; or nil.
 //
 // Errors: *packages.Refusal; the lock or the environment cannot be read.
 func (l *Looker) Interpreter(

@@ -207,7 +207,7 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 	return nil, nil
 }
 
-// with returns s with its text, or with the reason why there is none.
+// with returns s with its text, or with the reason why the text is missing.
 func (s Shown) with(data []byte, err error) []Shown {
 	if err != nil {
 		s.Missing = err.Error()

@@ -40,7 +40,7 @@ type Show struct {
 
 // Run prints the session.
 //
-// Errors: *exit.Error for what the caller asked for, that of reading, or that of writing.
+// Errors: *exit.Error for a wrong request, or the error of reading or writing.
 func (o *Show) Run(ctx context.Context, records provenance.Reader, id string) error {
 	if o.Output != "" {
 		return o.printOutput(ctx, records, id)
@@ -167,7 +167,7 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 // Replay prints in order what the model was shown. The state directory has the trees of stored skills; an
 // empty one has none.
 //
-// Errors: one with exit.Problems if a text can no longer be found, that of reading, or that of writing.
+// Errors: one with exit.Problems if a text can no longer be found, or the error of reading or writing.
 func Replay(
 	ctx context.Context, to io.Writer, records provenance.Reader, id, state string, asJSON bool,
 ) error {

@@ -66,7 +66,7 @@ type Verify struct {
 
 // Run prints a verdict about each session, and about the register.
 //
-// Errors: one with exit.Problems if something differs, that of reading, or that of writing.
+// Errors: one with exit.Problems if something differs, or the error of reading or writing.
 func (o *Verify) Run(
 	ctx context.Context, records provenance.Reader, ids []string, keys []note.Verifier,
 ) error {

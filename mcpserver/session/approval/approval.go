@@ -35,7 +35,7 @@ const (
 
 	// Least is the time below which nobody has read a question and refused it: the client has answered by
 	// itself, as Claude Code does without a terminal (cancel) and Codex too, or wherever it may not ask
-	// (decline). Theirs come within some 10 ms. The name and the capabilities of a client do not tell, and
+	// (decline). Such answers come within some 10 ms. Name and capabilities do not distinguish clients, and
 	// a person who is mistaken for it is only asked again.
 	Least = time.Second
 
@@ -99,7 +99,7 @@ func New() *Approver {
 	return NewShared(key, NewMemory())
 }
 
-// NewShared returns an Approver that has its tokens in common with those of the same key and ledger.
+// NewShared returns an Approver that shares its tokens with all Approvers of the same key and ledger.
 func NewShared(key []byte, ledger Ledger) *Approver {
 	return &Approver{key: key, ledger: ledger, pending: map[string]Pending{}}
 }

@@ -189,7 +189,7 @@ func cells(r rune) int {
 	return 2
 }
 
-// Quote is Visible within quotation marks, and with those of the text escaped.
+// Quote is Visible within quotation marks, and escapes quotation marks of the text.
 func Quote(text string) string {
 	return `"` + visible(text, func(r rune) bool { return r == '"' }) + `"`
 }

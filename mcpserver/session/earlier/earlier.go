@@ -38,8 +38,8 @@ const (
 	// ScanEvery is the shortest time between two scans of the records.
 	ScanEvery = 2 * time.Second
 
-	// MaxKnown bounds the index of sessions, and that of their names. If there are more, any of them is
-	// forgotten.
+	// MaxKnown bounds the number of sessions in the index, and the number of names. Beyond it, any of them
+	// is forgotten.
 	MaxKnown = 100_000
 )
 

@@ -121,7 +121,7 @@ func (e *Environments) Finder(name string, otherwise Find) Find {
 	}
 }
 
-// Find returns the interpreter of a name, nil if there is none.
+// Find returns the interpreter of a name, or nil.
 type Find = func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
 // unusable returns the refusal of an environment whose tree cannot be used, or the error itself.

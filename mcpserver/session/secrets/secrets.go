@@ -151,8 +151,7 @@ func Event(r *redact.Redactor, e *provenance.Event) {
 
 // Result takes the secrets out of everything a run brought back, before any of it is kept. The streams are
 // counted and hashed again if the run was given secrets or printed some, since a digest of what it printed
-// would confirm a guess; anew reports that. withheld are the files of /out that cannot be shown: binary files
-// that hold a secret.
+// would confirm a guess; anew reports that. withheld are the binary files of /out that hold a secret.
 func Result(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int, anew bool) {
 	if r == nil {
 		return nil, false

@@ -321,8 +321,8 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 	return out
 }
 
-// Resources returns the files of a skill besides SKILL.md in the reference's shape, with sandbox paths in the
-// place of those of this machine; not nil.
+// Resources returns the files of a skill besides SKILL.md in the reference's shape, with sandbox paths in
+// place of host paths; not nil.
 func Resources(sk *skills.Skill, index *skills.Index) provenance.List[cfharness.RegistryResource] {
 	out := provenance.List[cfharness.RegistryResource]{}
 	for i := range index.Resources {

@@ -26,7 +26,7 @@ type Registries struct {
 	each map[*skills.Snapshot]*registry
 }
 
-// registry is that of one part: with all files, and with each skill's SKILL.md only.
+// registry is skill-registry.json of one part: with all files, and with each skill's SKILL.md only.
 type registry struct{ whole, short provenance.Shared }
 
 // Put writes skill-registry.json of a session that may see a part of a snapshot, or the whole of it. It has
@@ -46,7 +46,7 @@ func (r *Registries) Put(
 	return f, err
 }
 
-// part returns the registry of a part. Those of earlier snapshots are forgotten.
+// part returns the registry of a part. Registries of earlier snapshots are forgotten.
 func (r *Registries) part(patient context.Context, of, visible *skills.Snapshot, facts *Facts) *registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -108,7 +108,7 @@ func (m *Metadata) Specs() (specs, others []string) {
 var versionCondition = pattern.New(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
 
 // Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. A condition
-// that is not understood is left to the script.
+// that is not understood counts as met.
 func (m *Metadata) Accepts(version string) bool {
 	have := numbers(version)
 	for text := range strings.SplitSeq(m.Python, ",") {
@@ -238,7 +238,7 @@ func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 	needs := make([]Need, len(modules))
 	for i, module := range modules {
 		needs[i].Module = module
-		// What the table knows is never another package, whatever a skill says.
+		// The table decides, whatever a skill says.
 		names := lang.known()[module.Name]
 		if len(names) == 0 {
 			names = []string{module.Name}

@@ -153,8 +153,7 @@ func (x *Index) Encode() []byte {
 	return b.Bytes()
 }
 
-// IsIndex reports whether a URL is that of an index, and returns the URL of the index itself: the end of it
-// may be left out.
+// IsIndex reports whether a URL names an index, and returns it in full: a user may leave out its end.
 func IsIndex(text string) (string, bool) {
 	const dir = "/.well-known/agent-skills"
 	for _, end := range []string{Path, dir + "/", dir} {

@@ -18,7 +18,7 @@ var errEnough = errors.New("enough")
 // layers of the artifacts that refer to it. One that cannot be had is left out.
 func (r *Repository) Bundles(ctx context.Context, f *Found, kind string, limit int64) ([][]byte, error) {
 	var list []v1.Descriptor
-	// Some registries give the type of the configuration, which is empty, for that of an artifact.
+	// Some registries report the type of the configuration, which is empty, as the artifact's.
 	err := r.remote.Referrers(ctx, f.at, "", func(page []v1.Descriptor) error {
 		for _, at := range page {
 			if at.ArtifactType == kind || at.ArtifactType == v1.MediaTypeEmptyJSON {

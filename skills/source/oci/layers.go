@@ -176,7 +176,7 @@ func (e *extraction) file(name, blob string) error {
 	return e.into.Rename(blob, name)
 }
 
-// apply moves the files of a layer over those of the layers below.
+// apply moves the files of a layer over the files of the layers below.
 func (e *extraction) apply(layer *source.Layer, from string) error {
 	for _, dir := range layer.Opaque {
 		entries, err := e.list(dir)

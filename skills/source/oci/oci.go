@@ -51,7 +51,7 @@ const (
 	maxManifests = 5_000
 )
 
-// The types of manifests of Docker, which are read as those of OCI.
+// Docker's types of manifests, which are read like OCI's.
 const (
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	dockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -88,7 +88,7 @@ func Valid(repository, name string) bool {
 // Login returns the login for a registry, by the name of its host.
 type Login = auth.CredentialFunc
 
-// DockerLogin returns the logins in a configuration file of Docker, which may be missing, and those of the
+// DockerLogin returns the logins of a configuration file of Docker, which may be missing, and of the
 // credential helpers that it names. The file is read when a registry asks for a login.
 func DockerLogin(file string) Login {
 	return func(ctx context.Context, host string) (auth.Credential, error) {
@@ -121,8 +121,8 @@ func parse(repository string) (registry.Reference, error) {
 // Repository is a repository of a registry.
 type Repository struct{ remote *remote.Repository }
 
-// Open returns a repository, as Parse returned its name. client is one of package web whose home is that of
-// [Home]; login may be nil.
+// Open returns a repository, as Parse returned its name. client comes from package web, with the home that
+// [Home] returns; login may be nil.
 func Open(repository string, client *http.Client, login Login) (*Repository, error) {
 	at, err := parse(repository)
 	if err != nil {
@@ -147,18 +147,18 @@ func (r *Repository) Resolve(ctx context.Context, name string) (digest.Digest, e
 	return found.Digest, err
 }
 
-// Denied reports whether an error is that of a registry that wants another login, or hides what it has from
-// who has none.
+// Denied reports whether an error came from a registry that wants another login, or hides its content without
+// one.
 func Denied(err error) bool {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	return errors.Is(err, auth.ErrBasicCredentialNotFound) || errors.Is(err, errdef.ErrNotFound) ||
 		ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
 }
 
-// Found is what a name of a repository stands for.
+// Found is the content of a name of a repository.
 type Found struct {
 	Digest digest.Digest // of the manifest that was named
-	// Skills has one entry, whose Name is empty, or those of a collection, with names that differ.
+	// Skills has one entry, whose Name is empty, or the entries of a collection, with names that differ.
 	Skills []*Skill
 	Notes  []string
 	at     v1.Descriptor
@@ -181,7 +181,7 @@ func (f *Found) Find(name string) *Skill {
 	return f.Skills[at]
 }
 
-// Find reads what a name, a tag or a digest, stands for. It fetches manifests only.
+// Find reads the manifests of a tag or a digest.
 func (r *Repository) Find(ctx context.Context, name string) (*Found, error) {
 	at, body, err := r.remote.FetchReference(ctx, name)
 	if err != nil {

@@ -33,9 +33,9 @@ type Packed struct {
 	Version     string // what the skill says; may be empty
 }
 
-// Publish pushes skills, and gives a tag to the one, or to a collection of them: all of them, or no tag. The
-// same bytes have the same digest, which it returns; it sets the Digest of each artifact to that of its
-// manifest.
+// Publish pushes skills, and gives a tag to the one, or to a collection of all of them; if one fails there is
+// no tag. It sets the Digest of each artifact, and returns the digest of the tag, which is the same for the
+// same bytes.
 func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (digest.Digest, error) {
 	if digest.Digest(tag).Validate() == nil {
 		return "", errors.New("what is published has a tag, not a digest")

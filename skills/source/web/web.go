@@ -1,5 +1,5 @@
 // Package web fetches files of hosts that other people run, for programs that trust neither the host nor
-// what it names.
+// the places that it names.
 //
 // A fetch is bounded: in bytes, in redirects, in time without a byte. It goes over https, verified against
 // the certificates of the system; over http only to this machine, or if the caller trusts the network. A
@@ -137,7 +137,7 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	if err != nil {
 		return nil, err
 	}
-	// What is fetched has a digest of its bytes, so no server may pack them on the way.
+	// The digest is of these bytes, so no server may pack them on the way.
 	req.Header.Set("Accept-Encoding", "identity")
 	answer, err := client.Do(req)
 	if err != nil {
