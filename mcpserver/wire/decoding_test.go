@@ -10,10 +10,11 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A message of many values is refused before anything is made of it, whatever kind it has and wherever they
-// are.
+// A message of many values or levels is refused before anything is made of it, whatever kind it has and
+// wherever they are.
 func TestTooManyValues(t *testing.T) {
 	values := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(`"",`, n), ",") + "]" }
+	levels := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, tt := range []struct{ name, message, id string }{
 		{"arguments", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":%s}}}`, "7"},
 		{"nested", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":{"y":[%s]}}}}`, "7"},
@@ -27,6 +28,13 @@ func TestTooManyValues(t *testing.T) {
 		m, failure := parse(fmt.Appendf(nil, tt.message, values(maxValues)))
 		if failure == nil || failure.Code != mcp.INVALID_REQUEST || string(m.id) != tt.id {
 			t.Errorf("%s with too many values: id %s, %v", tt.name, m.id, failure)
+		}
+		if _, failure := parse(fmt.Appendf(nil, tt.message, levels(maxLevels-5))); failure != nil {
+			t.Errorf("%s: %v", tt.name, failure)
+		}
+		m, failure = parse(fmt.Appendf(nil, tt.message, levels(maxLevels)))
+		if failure == nil || failure.Code != mcp.INVALID_REQUEST || string(m.id) != tt.id {
+			t.Errorf("%s with too many levels: id %s, %v", tt.name, m.id, failure)
 		}
 	}
 }

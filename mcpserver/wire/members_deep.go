@@ -18,6 +18,10 @@ const (
 	// maxValues is the most members and elements of a whole message, at any depth. Of 4 MiB of empty texts
 	// mcp-go makes 200 MiB; no method takes as many values as this.
 	maxValues = 10_000
+
+	// maxLevels is how deep a whole message may be nested. Decoders call themselves for each level: 20 KB of
+	// 10,000 levels make a stack of some MiB.
+	maxLevels = 128
 )
 
 // Unambiguous makes sure that the keys of a JSON value mean the same to every reader at any depth, see

@@ -77,10 +77,12 @@ func parse(raw []byte) (*message, *Error) {
 		m.id = nil
 	}
 	answer := m.result != nil || m.failure != nil
-	values, _ := count(raw)
+	values, levels := count(raw)
 	switch {
 	case values > maxValues:
 		return m, invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
+	case levels > maxLevels:
+		return m, invalidRequest(fmt.Sprintf("message nested deeper than %d levels", maxLevels))
 	case method == nil && answer:
 		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
 		m.kind = response
