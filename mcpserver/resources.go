@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
@@ -130,7 +131,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if session.IsArtifact(r.URI) {
+	if artifact.Is(r.URI) {
 		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, r.URI)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -25,7 +26,7 @@ const (
 
 // The template of a session's own artifacts, and its variable: the name of a file of the session.
 const (
-	artifactTemplateURI = session.ArtifactBase + "{+name}"
+	artifactTemplateURI = artifact.Base + "{+name}"
 	artifactVariable    = "name"
 )
 

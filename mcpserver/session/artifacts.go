@@ -7,24 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/opencontainers/go-digest"
-
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
-
-// ArtifactBase is what the URIs of a session's artifacts start with; the name of a file of the
-// session follows, such as skill-activations.json.
-const ArtifactBase = "skillsd://session/"
 
 const (
 	// MaxArtifactPart is the most bytes of an artifact that one read returns.
@@ -38,19 +31,6 @@ var (
 	errNotRecorded = errors.New("the last event was not recorded")
 	errLarge       = errors.New("artifact is too large")
 )
-
-// Artifact is a file of a session, or a part of it.
-type Artifact struct {
-	MIMEType string
-	Text     bool // Data is UTF-8 without NUL
-	Data     []byte
-	Size     int64         // of the whole
-	Digest   digest.Digest // of the whole, as it is shown
-	Next     string        // URI of the part that follows; empty at the end
-}
-
-// IsArtifact reports whether uri names a session artifact, whether or not it exists.
-func IsArtifact(uri string) bool { return strings.HasPrefix(uri, ArtifactBase) }
 
 // sharedArtifacts are the files of a session that can be shown without paths of this machine,
 // localArtifacts are for clients on this machine only. Outputs of runs are artifacts too.
@@ -71,24 +51,24 @@ var (
 // the first call. Apart from that only a refusal is recorded: a record must not grow when it is read.
 //
 // Errors: *Denied, *Error.
-func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Artifact, error) {
-	name, ok := parseArtifact(uri)
+func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*artifact.Part, error) {
+	name, ok := artifact.Parse(uri)
 	if !ok {
 		// Parsing may have cut a secret in two, so the whole URI is redacted and parsed again.
-		name, _ = parseArtifact(s.Secrets().Text(uri))
+		name, _ = artifact.Parse(s.Secrets().Text(uri))
 		return nil, noArtifact(name, nil)
 	}
-	call.Handle = cmp.Or(name.handle, call.Handle)
-	ofEvery := slices.Contains(sharedArtifacts, name.file) ||
-		!call.Remote && slices.Contains(localArtifacts, name.file)
+	call.Handle = cmp.Or(name.Handle, call.Handle)
+	ofEvery := slices.Contains(sharedArtifacts, name.File) ||
+		!call.Remote && slices.Contains(localArtifacts, name.File)
 	ses, err := s.sessionOf(ctx, call, ofEvery)
 	if err != nil {
 		return nil, err
 	}
-	if ses == nil || !ses.shows(name.file, ses.sharedOnly(call)) {
+	if ses == nil || !ses.shows(name.File, ses.sharedOnly(call)) {
 		return nil, noArtifact(name, nil)
 	}
-	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.file}); err != nil {
+	if err := ses.Permit(ctx, PermitRequest{Call: call, Path: name.File}); err != nil {
 		return nil, err
 	}
 	if err := ses.recording(ctx, func(context.Context) error { return nil }); err != nil {
@@ -105,21 +85,21 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*Ar
 		return nil, Internal(err)
 	}
 	defer slot.Release()
-	data, err := ses.artifact(ctx, name.file, call.Remote)
+	data, err := ses.artifact(ctx, name.File, call.Remote)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, noArtifact(name, err)
 	case errors.Is(err, errLarge):
-		return nil, artifactTooLarge.because(err, "{path}", quote(name.file))
+		return nil, artifactTooLarge.because(err, "{path}", quote(name.File))
 	case errors.Is(err, provenance.ErrUnavailable):
 		return nil, recordError(err)
 	case err != nil:
 		return nil, Internal(err)
 	}
-	return name.part(data, MaxArtifactPart), nil
+	return name.Part(data, MaxArtifactPart), nil
 }
 
-// ArtifactNames returns what may follow [ArtifactBase] for the session of a call, sorted: the files a
+// ArtifactNames returns what may follow [artifact.Base] for the session of a call, sorted: the files a
 // session can have, written or not, and the outputs of its runs that were released.
 func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 	names, shared := slices.Clone(sharedArtifacts), call.Remote
@@ -158,50 +138,6 @@ func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Sessio
 	return s.opened(ctx, func() *Session { return s.keyed[call.key(kind, id)] }), nil
 }
 
-// artifactName is the URI of an artifact, parsed.
-type artifactName struct {
-	file   string // of the session's directory
-	offset int64  // in bytes, to read from
-	handle string // of the activation; empty when there is none
-}
-
-// parseArtifact reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [ArtifactBase]. A duplicate
-// key is refused: another reader could take the other one.
-func parseArtifact(uri string) (name artifactName, ok bool) {
-	rest, ok := strings.CutPrefix(uri, ArtifactBase)
-	file, query, asks := strings.Cut(rest, "?")
-	name.file = file
-	if !ok || !asks {
-		return name, ok
-	}
-	given, err := url.ParseQuery(query)
-	if err != nil || len(given) != strings.Count(query, "&")+1 {
-		return name, false
-	}
-	for key, values := range given {
-		switch {
-		case key == "activation" && values[0] != "":
-			name.handle = values[0]
-		case key == "offset":
-			if name.offset, err = strconv.ParseInt(values[0], 10, 64); err != nil || name.offset < 0 {
-				return name, false
-			}
-		default:
-			return name, false
-		}
-	}
-	return name, true
-}
-
-// from returns the URI of the part of an artifact that starts at offset.
-func (n artifactName) from(offset int64) string {
-	uri := fmt.Sprintf("%s%s?offset=%d", ArtifactBase, n.file, offset)
-	if n.handle != "" {
-		uri += "&activation=" + url.QueryEscape(n.handle)
-	}
-	return uri
-}
-
 // shows reports whether the session shows a file of that name if there is one.
 func (s *Session) shows(name string, remote bool) bool {
 	if slices.Contains(sharedArtifacts, name) || !remote && slices.Contains(localArtifacts, name) {
@@ -228,7 +164,7 @@ func (s *Session) release(r *run, answer *RunResult) bool {
 	}
 	for _, out := range answer.Out {
 		if out.Withheld == "" {
-			files = append(files, strings.TrimPrefix(out.URI, ArtifactBase))
+			files = append(files, strings.TrimPrefix(out.URI, artifact.Base))
 		}
 	}
 	s.mu.Lock()
@@ -288,35 +224,6 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	}
 }
 
-func noArtifact(name artifactName, err error) *Error {
-	return artifactUnknown.because(err, "{uri}", strconv.Quote(ArtifactBase+policy.Clip(name.file)))
-}
-
-// part returns what one read of an artifact returns, at most a number of bytes; text is cut between
-// characters.
-func (n artifactName) part(data []byte, most int64) *Artifact {
-	a := &Artifact{Size: int64(len(data)), Digest: digest.FromBytes(data),
-		MIMEType: "application/octet-stream",
-		Text:     utf8.Valid(data) && bytes.IndexByte(data, 0) < 0}
-	switch {
-	case n.file == provenance.EventsFile:
-		a.MIMEType = "application/jsonl"
-	case !strings.HasPrefix(n.file, provenance.OutputsDir+"/"):
-		a.MIMEType = "application/json"
-	case a.Text:
-		a.MIMEType = "text/plain"
-	}
-	cut := func(at int64) int64 {
-		for a.Text && at > 0 && at < a.Size && !utf8.RuneStart(data[at]) {
-			at--
-		}
-		return at
-	}
-	start := cut(min(n.offset, a.Size))
-	end := cut(start + min(most, a.Size-start))
-	a.Data = bytes.Clone(data[start:end]) // the answer must not hold the whole
-	if end < a.Size {
-		a.Next = n.from(end)
-	}
-	return a
+func noArtifact(name artifact.Name, err error) *Error {
+	return artifactUnknown.because(err, "{uri}", strconv.Quote(artifact.Base+policy.Clip(name.File)))
 }

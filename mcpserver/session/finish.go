@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
@@ -175,7 +176,7 @@ func (s *Session) keep(
 		name := provenance.OutputName(output, "out-"+strconv.Itoa(i))
 		put(name, left.Data)
 		out = append(out, cfharness.OutFile{Name: left.Name, Bytes: int64(len(left.Data)),
-			Digest: digest.FromBytes(left.Data), URI: ArtifactBase + name})
+			Digest: digest.FromBytes(left.Data), URI: artifact.Base + name})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -232,7 +233,7 @@ func (r *run) describe(name string, s *Stream, recounted bool) cfharness.StreamS
 	sum := cfharness.StreamSummary{Bytes: s.Total, Digest: s.Digest, Truncated: s.Truncated,
 		Redacted: recounted}
 	if len(s.Head)+len(s.Tail) > 0 {
-		sum.URI = ArtifactBase + provenance.OutputName(r.output, name)
+		sum.URI = artifact.Base + provenance.OutputName(r.output, name)
 	}
 	return sum
 }

@@ -1,21 +1,15 @@
 package session
 
 import (
-	"bytes"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
+	"github.com/skillsd/skillsd/mcpserver/session/progress"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-const (
-	progressEvery = time.Second
-	maxShownLine  = 80      // characters of a line of output that is shown while a script runs
-	maxHeldLine   = 4 << 10 // bytes of a line that are held until it ends
-)
+const progressEvery = time.Second
 
 // reportRun says every second how long a run has lasted and, if its output is released, the last line of it,
 // until the returned function is called, which waits for the report. A line is shown only if there are no
@@ -24,9 +18,9 @@ func (r *run) reportRun() (stop func()) {
 	if r.call.Progress == nil {
 		return func() {}
 	}
-	var output *lastLine
+	var output *progress.Line
 	if r.grant.Release == policy.ReleaseObserved && r.secrets == nil {
-		output = new(lastLine)
+		output = new(progress.Line)
 		r.cmd.Live = output
 	}
 	r.call.progress("running")
@@ -39,7 +33,7 @@ func (r *run) reportRun() (stop func()) {
 			select {
 			case <-ticker.C:
 				r.call.progress(fmt.Sprintf("running %d s%s", int(time.Since(begun).Seconds()),
-					output.shown()))
+					output.Shown()))
 			case <-done:
 				return
 			}
@@ -49,56 +43,4 @@ func (r *run) reportRun() (stop func()) {
 		close(done)
 		reporting.Wait()
 	}
-}
-
-// lastLine keeps the last line that is not blank of what is written to it. It is safe for concurrent use. A
-// nil lastLine has none.
-type lastLine struct {
-	mu   sync.Mutex
-	line []byte
-	rest []byte // of the line that has not ended
-}
-
-// Write takes output; it never fails.
-func (l *lastLine) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, p...)
-	// A bar that is drawn anew ends its lines with a carriage return.
-	if end := bytes.LastIndexAny(l.rest, "\r\n"); end >= 0 {
-		if whole := bytes.TrimSpace(l.rest[:end]); len(whole) > 0 {
-			l.line = bytes.Clone(whole[bytes.LastIndexAny(whole, "\r\n")+1:])
-		}
-		l.rest = append(l.rest[:0], l.rest[end+1:]...)
-	}
-	if len(l.rest) > maxHeldLine {
-		l.rest = append(l.rest[:0], l.rest[len(l.rest)-maxHeldLine:]...)
-	}
-	return len(p), nil
-}
-
-// shown returns the line as progress shows it, without control and invisible characters, or "".
-func (l *lastLine) shown() string {
-	if l == nil {
-		return ""
-	}
-	l.mu.Lock()
-	line := string(l.line)
-	l.mu.Unlock()
-	line = strings.Map(func(c rune) rune {
-		if c == '\t' {
-			return ' '
-		}
-		if !unicode.IsPrint(c) {
-			return -1
-		}
-		return c
-	}, strings.ToValidUTF8(line, "\uFFFD"))
-	if line = strings.TrimSpace(line); line == "" {
-		return ""
-	}
-	if cut := []rune(line); len(cut) > maxShownLine {
-		line = string(cut[:maxShownLine-1]) + "…"
-	}
-	return "; last line: " + line
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -174,7 +175,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			continue
 		}
 		if path := s.cfg.Facts.Path; path != nil && !r.call.Remote {
-			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, ArtifactBase))
+			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, artifact.Base))
 		}
 		var kept []byte
 		switch isText := utf8.Valid(data) && bytes.IndexByte(data, 0) < 0; {

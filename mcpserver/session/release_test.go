@@ -10,6 +10,7 @@ import (
 
 	godigest "github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -250,7 +251,7 @@ func TestWholeStreams(t *testing.T) {
 			if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Shown.Digest != godigest.FromString(*o.Stdout.Text) || row.Skillsd.Stdout.URI == "" || row.Skillsd.Stderr.URI != "" {
 				t.Errorf("row = %.2000s, %v", records.Record, err)
 			}
-			if text := b.mustHave(Call{Principal: local}, strings.TrimPrefix(row.Skillsd.Stdout.URI, ArtifactBase)); text != string(test.stdout.Head)+string(test.stdout.Tail) {
+			if text := b.mustHave(Call{Principal: local}, strings.TrimPrefix(row.Skillsd.Stdout.URI, artifact.Base)); text != string(test.stdout.Head)+string(test.stdout.Tail) {
 				t.Errorf("%s has %d bytes", row.Skillsd.Stdout.URI, len(text))
 			}
 			if *o.CFCResult.ExitCode.Value != 0 || o.CFCResult.Stderr.Segments == nil {

@@ -1,11 +1,11 @@
-package session
+package progress
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestLastLine(t *testing.T) {
+func TestLine(t *testing.T) {
 	for _, tt := range []struct {
 		writes []string
 		want   string
@@ -20,18 +20,18 @@ func TestLastLine(t *testing.T) {
 		{[]string{strings.Repeat("ä", 100) + "\n"}, "; last line: " + strings.Repeat("ä", 79) + "…"},
 		{[]string{strings.Repeat("x", 1<<16), "\n\n"}, "; last line: " + strings.Repeat("x", 79) + "…"},
 	} {
-		l := new(lastLine)
+		l := new(Line)
 		for _, text := range tt.writes {
 			l.Write([]byte(text))
 		}
-		if got := l.shown(); got != tt.want {
+		if got := l.Shown(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.writes, got, tt.want)
 		}
-		if len(l.rest) > maxHeldLine {
+		if len(l.rest) > maxHeld {
 			t.Errorf("%d bytes are held", len(l.rest))
 		}
 	}
-	if got := (*lastLine)(nil).shown(); got != "" {
+	if got := (*Line)(nil).Shown(); got != "" {
 		t.Errorf("nothing is %q", got)
 	}
 }

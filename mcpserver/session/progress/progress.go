@@ -1,0 +1,66 @@
+// Package progress has the last line of output of a script that runs, as its client is shown it.
+package progress
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"unicode"
+)
+
+const (
+	maxShown = 80      // characters of a line
+	maxHeld  = 4 << 10 // bytes of a line that are held until it ends
+)
+
+// Line keeps the last line that is not blank of what is written to it. It is safe for concurrent use. A
+// nil Line has none.
+type Line struct {
+	mu   sync.Mutex
+	line []byte
+	rest []byte // of the line that has not ended
+}
+
+// Write takes output; it never fails.
+func (l *Line) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	// A bar that is drawn anew ends its lines with a carriage return.
+	if end := bytes.LastIndexAny(l.rest, "\r\n"); end >= 0 {
+		if whole := bytes.TrimSpace(l.rest[:end]); len(whole) > 0 {
+			l.line = bytes.Clone(whole[bytes.LastIndexAny(whole, "\r\n")+1:])
+		}
+		l.rest = append(l.rest[:0], l.rest[end+1:]...)
+	}
+	if len(l.rest) > maxHeld {
+		l.rest = append(l.rest[:0], l.rest[len(l.rest)-maxHeld:]...)
+	}
+	return len(p), nil
+}
+
+// Shown returns the line as progress shows it, without control and invisible characters, or "".
+func (l *Line) Shown() string {
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	line := string(l.line)
+	l.mu.Unlock()
+	line = strings.Map(func(c rune) rune {
+		if c == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(line, "\uFFFD"))
+	if line = strings.TrimSpace(line); line == "" {
+		return ""
+	}
+	if cut := []rune(line); len(cut) > maxShown {
+		line = string(cut[:maxShown-1]) + "…"
+	}
+	return "; last line: " + line
+}
