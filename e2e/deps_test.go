@@ -137,6 +137,7 @@ var importRules = map[string][]string{
 		"provenance", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "provenance",
 		"provenance/cfharness"},
+	"cmd/skillsd/schemas": {"mcpserver", "provenance", "provenance/cfharness", "skills", "skills/policy"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},
 	"e2e":                 {"*"},
 	"e2e/browser":         {},

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
@@ -18,16 +16,12 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/schemas"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
-	"github.com/skillsd/skillsd/mcpserver"
-	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/environment"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/search"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 )
@@ -81,41 +75,6 @@ const (
 	requestMeta = "request-meta"
 	denialCodes = "denial-codes"
 )
-
-// metaSchema returns the schema of the _meta of a request: of the keys that the server reads.
-func metaSchema() (*jsonschema.Schema, error) {
-	s := &jsonschema.Schema{Type: "object", Title: "The _meta of a request",
-		Description: "Other keys are not read. A key with x-evidence counts only from principals " +
-			"whose evidence " +
-			"does: the user of a stdio process, and over HTTP those named with --auth-evidence.",
-		Properties: map[string]*jsonschema.Schema{}}
-	for _, row := range mcpserver.RequestMeta() {
-		value := new(jsonschema.Schema)
-		if err := json.Unmarshal([]byte(row.Schema), value); err != nil {
-			return nil, fmt.Errorf("schema of %s: %w", row.Key, err)
-		}
-		value.Description = row.Means + ". A wrong value: " + row.Wrong + "."
-		if row.Evidence {
-			value.Extra = map[string]any{"x-evidence": true}
-		}
-		s.Properties[row.Key] = value
-		s.PropertyOrder = append(s.PropertyOrder, row.Key)
-	}
-	return s, nil
-}
-
-// codesSchema returns the schema of the code of a denial: each code with its reason and remedy.
-func codesSchema() *jsonschema.Schema {
-	s := &jsonschema.Schema{Type: "string", Title: "The code of a denial",
-		Description: "Names in braces are words of the request. The remedy of a denial may be more exact."}
-	for _, code := range policy.Codes() {
-		s.Enum = append(s.Enum, code)
-		s.OneOf = append(s.OneOf, &jsonschema.Schema{Const: jsonschema.Ptr[any](code), Title: code.Brief(),
-			Extra: map[string]any{"x-reason": code.Reason(), "x-remedy": code.Remedy(),
-				"x-operator": code.Operator()}})
-	}
-	return s
-}
 
 // output is what a command prints with --json.
 type output struct {
@@ -174,9 +133,9 @@ func (o *output) name() string {
 func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	switch name {
 	case requestMeta:
-		s, err = metaSchema()
+		s, err = schemas.RequestMeta()
 	case denialCodes:
-		s = codesSchema()
+		s = schemas.DenialCodes()
 	}
 	if s != nil {
 		s.Schema = dialect
@@ -191,7 +150,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	}
 	o := all[i]
 	if o.record == "" {
-		s, err = jsonschema.ForType(o.typ, &jsonschema.ForOptions{TypeSchemas: outputTypes()})
+		s, err = schemas.For(o.typ)
 	} else if s, err = schema.Of(o.record); err == nil && !o.lines {
 		s.Schema = ""
 		s = &jsonschema.Schema{Type: "array", Items: s}
@@ -204,7 +163,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 			Type: "array", Items: &jsonschema.Schema{Type: "string"},
 			Description: "Of the first line: the ids of the sessions that belong to this one."}
 	}
-	neverNull(s)
+	schemas.NeverNull(s)
 	s.Schema, s.Title = dialect,
 		"What skillsd "+o.command+" --json prints"
 	if o.page != "" {
@@ -214,42 +173,6 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 		s.Title = "A line of what skillsd " + o.command + " --json prints"
 	}
 	return s, nil
-}
-
-// neverNull is a schema without null: what is empty is an empty list or left out.
-func neverNull(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if i := slices.Index(s.Types, "null"); i >= 0 && len(s.Types) == 2 {
-		s.Type, s.Types = s.Types[1-i], nil
-	}
-	for _, property := range s.Properties {
-		neverNull(property)
-	}
-	neverNull(s.Items)
-	neverNull(s.AdditionalProperties)
-}
-
-// outputTypes are the types whose JSON is not what their Go kind says.
-func outputTypes() map[reflect.Type]*jsonschema.Schema {
-	word := func(words ...string) *jsonschema.Schema {
-		s := &jsonschema.Schema{Type: "string"}
-		for _, w := range words {
-			s.Enum = append(s.Enum, w)
-		}
-		return s
-	}
-	severities := word(skills.Info.String(), skills.Warning.String(), skills.Error.String())
-	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage](): {},
-		reflect.TypeFor[cfharness.Observation](): {Types: []string{"string", "object"},
-			Description: "The text, or an object of the schema observation-denied if it was withheld."},
-		reflect.TypeFor[skills.Severity]():      severities,
-		reflect.TypeFor[skills.Tier]():          word(skills.TierNames()...),
-		reflect.TypeFor[provenance.Timestamp](): {Type: "string", Format: "date-time"},
-		reflect.TypeFor[time.Time]():            {Type: "string", Format: "date-time"},
-	}
 }
 
 // documentOutputs names in the help of each --json the schema of what it prints.
