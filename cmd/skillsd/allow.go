@@ -222,22 +222,14 @@ func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, as
 	if ask && len(found.Asked()) > 0 {
 		agreed, err := o.app.confirm(ctx, "Add "+strings.Join(found.Asked(), ", ")+" to an environment "+
 			found.Environment+" for it?")
+		if err == nil && agreed {
+			err = o.app.Load(o.app.err) // with the entry that was just written
+		}
 		if err != nil {
 			return err
 		}
 		if agreed {
-			entry, err := parseScript(found.Script)
-			if err != nil {
-				return err
-			}
-			if err := o.app.Load(o.app.err); err != nil { // with the entry that was just written
-				return err
-			}
-			asked, err := environments.Asked(found.Asked(), "", "")
-			if err != nil {
-				return err
-			}
-			return o.app.environments(new(false)).Add(ctx, found.Environment, asked, []policy.Entry{entry})
+			return o.app.environments(new(false)).AddMissing(ctx, found)
 		}
 	}
 	o.app.notef("skillsd: hint: %s", found.Hint())

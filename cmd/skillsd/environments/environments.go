@@ -36,6 +36,8 @@ type Command struct {
 	// Confirm asks the user a question; its error means no.
 	Confirm func(ctx context.Context, question string) error
 	Sandbox string // backend; empty: auto
+
+	agreed bool // the user said yes to what was asked for, and is asked again only if more is needed
 }
 
 func (c *Command) notef(format string, args ...any) { fmt.Fprintf(c.Err, format+"\n", args...) }
@@ -131,6 +133,25 @@ func (c *Command) named(name string) (config.EnvironmentKey, error) {
 			config.DidYouMean(name, slices.Collect(maps.Keys(known))))
 	}
 	return key, nil
+}
+
+// AddMissing makes an environment of what a script was found to lack, after the user agreed to these
+// packages.
+func (c *Command) AddMissing(ctx context.Context, found *Imports) error {
+	entry, err := policy.ParseEntry(found.Script)
+	if err != nil {
+		return err
+	}
+	add, err := Asked(found.Asked(), "", "")
+	if err != nil {
+		return err
+	}
+	c.agreed = true
+	err = c.Add(ctx, found.Environment, add, []policy.Entry{entry})
+	if failed, ok := errors.AsType[*exit.Error](err); ok && failed.Hint != "" {
+		failed.Hint += "; then " + found.Hint()
+	}
+	return err
 }
 
 // Add adds packages to an environment, which it makes if it is not there, resolves all of it anew, and

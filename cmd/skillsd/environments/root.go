@@ -106,7 +106,11 @@ func (c *Command) makeLocked(
 				"packages: %s",
 				name, report.Printable(strings.Join(used, ", ")))
 		}
-		err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
+		more := lock.Environments[name] != nil ||
+			slices.ContainsFunc(locked.Packages(), func(p environment.Package) bool { return len(p.By) > 0 })
+		if !c.agreed || more {
+			err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func (r *ImportRow) text() string {
 	case r.Package == "":
 		return r.Module + ": missing; no package is known for it"
 	case r.Source == "known":
-		return r.Module + ": missing; it is in " + r.Package
+		return r.Module + ": missing; package " + r.Package + " has it"
 	}
 	return r.Module + ": missing; " + r.Source + " asks for " + r.Package
 }

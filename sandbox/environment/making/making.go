@@ -211,8 +211,8 @@ func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 
 // unreachable returns why a proxy made no connection, nil if it made all.
 func unreachable(proxy *egress.Proxy) error {
-	const hint = "see whether this machine reaches it, or name another index in the configuration: index: " +
-		"{python: URL}, or node"
+	const hint = "see whether this machine reaches it, or name another in the configuration, such as " +
+		"index: {python: URL, node: URL}"
 	for _, c := range proxy.Connections() {
 		host := c.Host[:min(len(c.Host), 100)]
 		switch c.Refused {
