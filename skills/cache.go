@@ -37,7 +37,7 @@ const (
 // The file has a line with the format, the kernel's boot and the digest of the rest, so that a damaged
 // file is noticed, and a record for each directory and file: its kind, its mark, the length of its value
 // and the value. A value is decoded when it is looked for: a process that serves one of ten thousand
-// skills must not decode the others.
+// skills must not decode the others. What is decoded shares the memory of the file.
 type Cache struct {
 	file   string
 	sample func() bool // nil: one in sampleOne
@@ -47,7 +47,7 @@ type Cache struct {
 
 	saving sync.Mutex
 	once   sync.Once
-	known  atomic.Pointer[[][]byte] // records in the order of their keys; nil: none
+	known  atomic.Pointer[[]string] // records in the order of their keys; nil: none
 }
 
 // keySize is how many bytes of a record are its key: the kind and the five numbers of a mark.
@@ -78,20 +78,20 @@ func (c *Cache) File() string { return c.file }
 // before the cache is used.
 func (c *Cache) Rebuild() { c.once.Do(func() {}) }
 
-// value returns what is known of something that has a mark now. It is a copy.
+// value returns what is known of something that has a mark now.
 func (c *Cache) value(kind recordKind, now mark) (string, bool) {
 	if c == nil || !now.known {
 		return "", false
 	}
 	known := c.load()
-	at, ok := slices.BinarySearchFunc(known, now.key(kind), func(record, key []byte) int {
-		return bytes.Compare(record[:keySize], key)
+	at, ok := slices.BinarySearchFunc(known, string(now.key(kind)), func(record, key string) int {
+		return strings.Compare(record[:keySize], key)
 	})
 	if !ok {
 		return "", false
 	}
-	size, n := binary.Uvarint(known[at][keySize:])
-	return string(known[at][keySize+n:][:size]), true
+	size, n := uvarint(known[at][keySize:])
+	return known[at][keySize+n:][:size], true
 }
 
 // empty reports whether nothing is known, so that no mark is worth its system call.
@@ -114,7 +114,7 @@ func (c *Cache) distrust() {
 }
 
 // load returns the records. It reads the file once.
-func (c *Cache) load() [][]byte {
+func (c *Cache) load() []string {
 	c.once.Do(func() {
 		known := splitRecords(c.read())
 		c.known.Store(&known)
@@ -140,36 +140,41 @@ func header(records []byte) []byte {
 
 // splitRecords returns the records of a cache; nil if it is damaged, of another format, or from before the
 // kernel was started: what other systems did to the disk since need not have left marks.
-func splitRecords(data []byte) [][]byte {
-	first, rest, _ := bytes.Cut(data, []byte("\n"))
-	if string(first)+"\n" != string(header(rest)) {
+func splitRecords(data []byte) []string {
+	first, records, _ := bytes.Cut(data, []byte("\n"))
+	if string(first)+"\n" != string(header(records)) {
 		return nil
 	}
-	known := [][]byte{}
+	known, rest := []string{}, string(records)
 	for len(rest) > 0 {
 		if len(rest) <= keySize {
 			return nil
 		}
-		size, n := binary.Uvarint(rest[keySize:])
+		size, n := uvarint(rest[keySize:])
 		whole := keySize + n
 		if n <= 0 || size > uint64(len(rest)-whole) {
 			return nil
 		}
 		whole += int(size)
-		known, rest = append(known, rest[:whole:whole]), rest[whole:]
+		known, rest = append(known, rest[:whole]), rest[whole:]
 	}
 	return known
 }
 
 // joinRecords returns a cache of records.
-func joinRecords(known [][]byte) []byte {
-	records := bytes.Join(known, nil)
+func joinRecords(known []string) []byte {
+	records := []byte(strings.Join(known, ""))
 	return append(header(records), records...)
 }
 
+// uvarint is binary.Uvarint for text.
+func uvarint(text string) (uint64, int) {
+	return binary.Uvarint([]byte(text[:min(len(text), binary.MaxVarintLen64)]))
+}
+
 // newRecord returns a record.
-func newRecord(kind recordKind, m mark, value []byte) []byte {
-	return append(binary.AppendUvarint(m.key(kind), uint64(len(value))), value...)
+func newRecord(kind recordKind, m mark, value []byte) string {
+	return string(append(binary.AppendUvarint(m.key(kind), uint64(len(value))), value...))
 }
 
 // Save stores the facts of a snapshot, and of its skills' indexes, and replaces the file, unless it has just
@@ -187,9 +192,9 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if c.lied.Load() {
 		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
 	}
-	known := map[string][]byte{}
+	known := map[string]string{}
 	add := func(kind recordKind, m mark, value []byte) {
-		if key := string(m.key(kind)); m.known && m.settled && known[key] == nil && value != nil {
+		if key := string(m.key(kind)); m.known && m.settled && known[key] == "" && value != nil {
 			known[key] = newRecord(kind, m, value)
 		}
 	}
@@ -216,11 +221,11 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 		c.known.Store(nil)
 	}
 	for _, record := range c.load() {
-		if key := string(record[:keySize]); key[0] == byte(ofIndex) && known[key] == nil && there[key] {
+		if key := record[:keySize]; key[0] == byte(ofIndex) && known[key] == "" && there[key] {
 			known[key] = record
 		}
 	}
-	sorted := make([][]byte, 0, len(known))
+	sorted := make([]string, 0, len(known))
 	for _, key := range slices.Sorted(maps.Keys(known)) {
 		sorted = append(sorted, known[key])
 	}

@@ -403,15 +403,15 @@ func FuzzRecords(f *testing.F) {
 	indexed.state.listed.Store(&listedDirs{x, []dirMark{{"", at.readAt(time.Now())}, {"scripts", at.readAt(time.Now())}}})
 	subject := indexed.subject()
 	for _, seed := range []string{"", "x\x00", string(indexed.packIndex(x)[len(subject):])} {
-		f.Add(slices.Concat(newRecord(ofListing, at, (&listing{entries: []entry{{"a", os.ModeDir}, {"SKILL.md", 0}}}).pack()),
-			newRecord(ofIndex, at, []byte(subject+seed)), newRecord(ofSkill, at, filled().pack())))
+		f.Add([]byte(newRecord(ofListing, at, (&listing{entries: []entry{{"a", os.ModeDir}, {"SKILL.md", 0}}}).pack()) +
+			newRecord(ofIndex, at, []byte(subject+seed)) + newRecord(ofSkill, at, filled().pack())))
 	}
 	f.Fuzz(func(t *testing.T, records []byte) {
 		known := splitRecords(append(header(records), records...))
 		cache := &Cache{}
 		cache.Rebuild()
 		cache.known.Store(&known)
-		slices.SortFunc(known, func(a, b []byte) int { return bytes.Compare(a[:keySize], b[:keySize]) })
+		slices.SortFunc(known, func(a, b string) int { return strings.Compare(a[:keySize], b[:keySize]) })
 		sk := &Skill{Path: "x/a", File: "SKILL.md", opts: opts, state: newIndexState(nil)}
 		if value, ok := cache.value(ofIndex, at); ok && strings.HasPrefix(value, sk.subject()) {
 			if listed, _ := sk.unpackIndex(value); listed != nil {
@@ -449,7 +449,7 @@ func (nopInfo) Size() int64       { return 0 }
 
 // BenchmarkCacheLoad finds one of 30,000 records.
 func BenchmarkCacheLoad(b *testing.B) {
-	known := [][]byte{}
+	known := []string{}
 	for i := range 30_000 {
 		known = append(known, newRecord(ofListing, mark{inode: uint64(i)}, bytes.Repeat([]byte("x"), 200)))
 	}

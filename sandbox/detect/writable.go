@@ -94,7 +94,7 @@ func (f *Finder) unwritten(path string) error {
 // of the installation that they belong to.
 func ProgramDirs(workspace, path string, named []string) (dirs []string) {
 	workspace, err := filepath.EvalSymlinks(workspace)
-	if err != nil {
+	if err != nil || !filepath.IsAbs(workspace) { // there is none
 		return nil
 	}
 	searched := filepath.SplitList(path)
