@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -385,14 +386,26 @@ func (g *goals) cpu(pid int) time.Duration {
 	return ticks * 10 * time.Millisecond
 }
 
-// memory tells what a server holds after a load of ten thousand skills, and what its session adds to the disk.
+// memory tells what a server holds after a load of ten thousand skills that were served before, and what its
+// session adds to the disk: a registry of all skills that did not change is one file, whoever has it.
 func (g *goals) memory() {
 	state := g.state()
+	sessions := filepath.Join(state, "sessions")
 	var sizes []int64
 	for turn := range 2 {
 		c := g.begin(g.server(10_000, state))
 		c.load(7, false)
 		c.load(8, false)
+		for tries := 0; ; tries++ {
+			whole, err := filepath.Glob(filepath.Join(sessions, "*", provenance.RegistryFile))
+			if err != nil || tries == 300 {
+				g.Fatalf("the registry of a session is not written: %v", err)
+			}
+			if len(whole) > turn {
+				break
+			}
+			settle()
+		}
 		for range 5 {
 			settle()
 		}
@@ -410,15 +423,20 @@ func (g *goals) memory() {
 		}
 		c.end()
 		var size int64
-		err := filepath.WalkDir(filepath.Join(state, "sessions"), func(_ string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				info, err := d.Info()
-				if err != nil {
-					return err
-				}
+		counted := map[uint64]bool{}
+		err := filepath.WalkDir(sessions, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			if inode := info.Sys().(*syscall.Stat_t).Ino; !counted[inode] {
+				counted[inode] = true
 				size += info.Size()
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			g.Fatal(err)
