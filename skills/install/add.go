@@ -40,9 +40,12 @@ type Access struct {
 	// Tokens are those of git and web servers, by host, with the port if the URL has one. A token goes to its
 	// host alone, and only over https, or to this machine.
 	Tokens map[string]string
-	// SignedBy is the key that must have signed an archive of a web server, or what a registry has. For an
-	// update it replaces the key of the lock file.
-	SignedBy signed.Key
+	// SignedBy must have signed what is fetched. For an update it replaces the signer of the lock file.
+	SignedBy signed.Signer
+	// Offered are signers of whom one may have signed what Add installs, if SignedBy is empty.
+	Offered []signed.Signer
+	// Verifier verifies their bundles.
+	Verifier signed.Verifier
 	// Credentials lets git ask the credential helper of the user for the host of a source.
 	Credentials bool
 
@@ -91,13 +94,10 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	if err == nil {
 		err = origin.expect(req.Digest)
 	}
-	if err == nil {
-		err = origin.signBy(req.SignedBy)
-	}
 	if err != nil {
 		return nil, err
 	}
-	origin.Path = "."
+	origin.Path, origin.Signer = ".", req.SignedBy
 	if subdir := strings.TrimSuffix(req.Subdir, "/"); subdir != "" && subdir != "." {
 		if origin.Path, err = skills.CleanPath(subdir); err != nil {
 			return nil, &SourceError{Reason: "--subdir: " + err.Error()}
@@ -124,7 +124,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 			err = p.refused(req, len(chosen))
 		}
 		if err == nil {
-			err = p.add(ctx, from, chosen, req.Tier)
+			err = p.add(ctx, from, chosen, req)
 		}
 		if err == nil {
 			err = p.check(ctx)
@@ -214,23 +214,36 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 }
 
 // add makes the skills ready.
-func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, tier skills.Tier) error {
+func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req Request) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
 	var mu sync.Mutex
 	for _, c := range chosen {
 		group.Go(func() error {
-			version, left, err := p.ready(ctx, c.skill, c.name)
+			origin := from.origin
+			origin.Path = c.path
+			index, err := c.skill.Index(ctx)
+			if err == nil {
+				origin.Signer, err = from.signer(ctx, c.skill, index, req.Access)
+			}
+			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
+				mu.Lock()
+				defer mu.Unlock()
+				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: refused.Error()})
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
-			origin := from.origin
-			origin.Path = c.path
+			version, left, err := p.ready(ctx, c.skill, index, c.name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
+			}
 			if sum, ok := from.digests[c.path]; ok {
 				// Each skill of an index has a version of its own.
 				origin.Subdir, origin.Digest = c.path, sum
 			}
-			entry := &Entry{Name: c.name, Tier: tier, Enabled: true, Origin: origin,
+			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
 				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
 			mu.Lock()
 			defer mu.Unlock()

@@ -28,9 +28,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 		part := e.Origin
 		part.Path, part.Commit, part.Digest = cmp.Or(part.Subdir, "."), "", ""
 		if access.SignedBy != "" {
-			if err := part.signBy(access.SignedBy); err != nil {
-				return nil, err
-			}
+			part.Signer = access.SignedBy
 		}
 		if groups[part] == nil {
 			order = append(order, part)
@@ -71,7 +69,7 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 	for _, e := range entries {
 		c, failed := Change{}, err
 		if failed == nil {
-			c, failed = p.update(ctx, from, e)
+			c, failed = p.update(ctx, from, e, access)
 		}
 		if ctx.Err() != nil {
 			return failed
@@ -86,13 +84,16 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 }
 
 // update makes the skill of an entry ready if it changed.
-func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, error) {
+func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Access) (Change, error) {
 	sk, err := from.find(e.Origin.Path)
 	if err != nil {
 		return Change{}, err
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
+		return Change{}, err
+	}
+	if _, err := from.signer(ctx, sk, index, access); err != nil {
 		return Change{}, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
@@ -106,7 +107,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry) (Change, err
 		}
 		return c, nil
 	}
-	version, left, err := p.ready(ctx, sk, e.Name)
+	version, left, err := p.ready(ctx, sk, index, e.Name)
 	if err != nil {
 		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}

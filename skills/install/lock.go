@@ -52,8 +52,8 @@ type Origin struct {
 	// the part of the source that was looked in
 	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
 	Path   string `json:"path" yaml:"path"` // of the skill in the source; "." for the whole
-	// Signer is the key that must have signed what is fetched; empty for none.
-	Signer signed.Key `json:"signer,omitempty" yaml:"signer,omitempty"`
+	// Signer is who must have signed what is fetched; empty for none.
+	Signer signed.Signer `json:"signer,omitempty" yaml:"signer,omitempty"`
 }
 
 // Version is one content of a skill.
@@ -269,8 +269,8 @@ func (o Origin) check() error {
 	if o.Subdir != "" && !fs.ValidPath(o.Subdir) {
 		return errors.New("subdir: is not a path in a source")
 	}
-	if o.Signer != "" && (o.Signer.Check() != nil || o.Kind != KindURL && o.Kind != KindOCI) {
-		return errors.New("signer: is not a key, or the source has no signatures")
+	if o.Signer != "" && o.Signer.Check() != nil {
+		return errors.New("signer: is not a key, an authority or an identity")
 	}
 	switch o.Kind {
 	case KindGit:

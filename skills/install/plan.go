@@ -355,12 +355,8 @@ func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 //
 // Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
 func (p *Plan) ready(
-	ctx context.Context, sk *skills.Skill, name string,
+	ctx context.Context, sk *skills.Skill, index *skills.Index, name string,
 ) (v *Version, left []skills.Diagnostic, err error) {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, d := range index.Diagnostics {
 		switch d.Code {
 		case skills.CodeResourceCount:

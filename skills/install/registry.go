@@ -83,17 +83,13 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 	if err != nil {
 		return root, failed(err)
 	}
-	if f.origin.Signer != "" {
-		bundles, err := repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
-		if err != nil {
-			return root, failed(err)
-		}
-		signer := Origin{Source: f.origin.Source, Signer: f.origin.Signer, Digest: found.Digest}
-		if err := signer.verify(bundles); err != nil {
-			return root, err
-		}
-	}
 	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
+	err = f.vouch(ctx, access, func() ([][]byte, error) {
+		return repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
+	})
+	if err != nil {
+		return root, failed(err)
+	}
 	if one := found.Skills[0]; one.Name == "" {
 		name := "oci-" + rand.Text()
 		dir := p.dir + "/" + name

@@ -14,7 +14,11 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +35,7 @@ import (
 type signer struct {
 	t       *testing.T
 	private *ecdsa.PrivateKey
-	key     signed.Key
+	key     signed.Signer
 }
 
 func newSigner(t *testing.T) *signer {
@@ -43,7 +47,7 @@ func newSigner(t *testing.T) *signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := signed.ParseKey(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	key, err := signed.Parse(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,14 +160,135 @@ func TestSigned(t *testing.T) {
 			}
 		})
 	}
-	m := newMachine(t)
-	_, err := m.open().Add(t.Context(), Request{Source: t.TempDir(), Access: Access{SignedBy: newSigner(t).key}})
-	if err == nil || !strings.Contains(err.Error(), "--signed-by goes with") {
-		t.Errorf("error = %v", err)
-	}
 	bad := Origin{Kind: KindURL, Source: "https://h/a.zip", Path: ".", Digest: digest.FromString("x"), Signer: "x"}
 	if bad.check() == nil {
 		t.Error("a lock file has a signer that is no key")
+	}
+}
+
+// model returns the bundle of a directory with files.
+func (s *signer) model(files map[string]string) string {
+	const kind = "application/vnd.in-toto+json"
+	all, list := sha256.New(), []string{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		sum := sha256.Sum256([]byte(files[name]))
+		all.Write(sum[:])
+		list = append(list, fmt.Sprintf(`{"name":%q,"algorithm":"sha256","digest":"%x"}`, name, sum))
+	}
+	payload := fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"%x"}}],`+
+		`"predicateType":"https://model_signing/signature/v1.0","predicate":{"serialization":{"method":"files"},`+
+		`"resources":[%s]}}`, all.Sum(nil), strings.Join(list, ","))
+	sig := s.sign(fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload))
+	return fmt.Sprintf(`{"mediaType":%q,"dsseEnvelope":{"payload":%q,"payloadType":%q,"signatures":[{"sig":%q}]}}`,
+		signed.BundleType, base64.StdEncoding.EncodeToString([]byte(payload)), kind, sig)
+}
+
+// Skills that carry their own signatures are installed from any source only with those, all of their files and
+// no others.
+func TestSignedSkills(t *testing.T) {
+	ann, bob := newSigner(t), newSigner(t)
+	files := func(body string) map[string]string {
+		return map[string]string{"SKILL.md": skillText("a") + body + "\n", "scripts/a.sh": "echo " + body + "\n",
+			"node_modules/x.js": "no skill has it\n"}
+	}
+	with := func(all map[string]string, name, text string) map[string]string {
+		all = maps.Clone(all)
+		all[name] = text
+		return all
+	}
+	write := func(t *testing.T, dir string, all map[string]string) {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range all {
+			at := filepath.Join(dir, filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for kind, start := range map[string]func(t *testing.T) func(all map[string]string) string{
+		"directory": func(t *testing.T) func(all map[string]string) string {
+			dir := t.TempDir() + "/a"
+			return func(all map[string]string) string { write(t, dir, all); return dir }
+		},
+		"archive": func(t *testing.T) func(all map[string]string) string {
+			s := newServer(t)
+			return func(all map[string]string) string { s.put("/a.zip", zipOf(t, all)); return s.URL + "/a.zip" }
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			m := newMachine(t)
+			i, publish := m.open(), start(t)
+			one, two := files("one"), files("two")
+			good := with(one, "skill.oms.sig", ann.model(one))
+			missing := maps.Clone(good)
+			delete(missing, "scripts/a.sh")
+			for what, all := range map[string]map[string]string{
+				"unsigned":                      one,
+				"of another":                    with(one, "skill.oms.sig", bob.model(one)),
+				"changed":                       with(good, "scripts/a.sh", "echo evil\n"),
+				"added":                         with(good, "scripts/b.sh", "echo evil\n"),
+				"removed":                       missing,
+				"two, and the first of another": with(with(one, "skill.oms.sig", bob.model(one)), "model.sig", ann.model(one)),
+			} {
+				err := apply(t.Context(), i, Request{Source: publish(all), Access: Access{SignedBy: ann.key}})
+				if _, ok := errors.AsType[*SourceError](err); !ok {
+					t.Errorf("%s: error = %v", what, err)
+				}
+			}
+			offered := Access{Offered: []signed.Signer{bob.key, ann.key}}
+			if err := apply(t.Context(), i, Request{Source: publish(good), Access: offered}); err != nil {
+				t.Fatal(err)
+			}
+			first := i.Lock().Find("a")
+			if first.Origin.Signer != ann.key {
+				t.Errorf("origin = %+v", first.Origin)
+			}
+			for what, all := range map[string]map[string]string{"stripped": two, "forged": with(two, "skill.oms.sig", ann.model(one)),
+				"of another": with(two, "skill.oms.sig", bob.model(two))} {
+				publish(all)
+				plan, err := i.Update(t.Context(), nil, offered)
+				if err != nil || len(plan.Refused) != 1 {
+					t.Fatalf("%s: %+v, %v", what, plan, err)
+				}
+				if err := plan.Apply(t.Context()); err != nil || i.Lock().Find("a").Tree != first.Tree {
+					t.Errorf("%s: updated: %v", what, err)
+				}
+			}
+			publish(with(two, "skill.oms.sig", ann.model(two)))
+			plan, err := i.Update(t.Context(), nil, Access{})
+			if err == nil {
+				err = plan.Apply(t.Context())
+			}
+			if err != nil || i.Lock().Find("a").Tree == first.Tree {
+				t.Errorf("not updated: %v", err)
+			}
+			verified(t, i)
+		})
+	}
+}
+
+// A lock file that says who signed content that is stored here already proves nothing.
+func TestSignerOfLock(t *testing.T) {
+	ann := newSigner(t)
+	dir := t.TempDir() + "/a"
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(dir+"/SKILL.md", []byte(skillText("a")), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t)
+	i := m.open()
+	if err := apply(t.Context(), i, Request{Source: dir}); err != nil {
+		t.Fatal(err)
+	}
+	claimed := *i.Lock().Find("a")
+	claimed.Origin.Signer = ann.key
+	if _, err := synced(t.Context(), i, Sync{Lock: &Lock{Skills: []*Entry{&claimed}}}); err == nil ||
+		!strings.Contains(err.Error(), "is not signed by the key") {
+		t.Errorf("error = %v", err)
+	}
+	if by := i.Lock().Find("a").Origin.Signer; by != "" {
+		t.Errorf("signed by %s", by)
 	}
 }
 

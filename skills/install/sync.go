@@ -174,6 +174,10 @@ func (a *sources) Close() (err error) {
 // tree returns a stored tree. If the store has lost it, it is stored again from the first origin that has
 // it still, at the recorded commit.
 func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origin) (*store.Tree, error) {
+	// What a lock file says of a signature counts only if it was verified here.
+	if at := origins[len(origins)-1]; at.Signer != "" && !a.plan.i.lock.verified(want, at.Signer) {
+		return a.storeAgain(ctx, want, at)
+	}
 	tree, err := a.plan.i.cfg.Trees.Tree(ctx, want)
 	for _, origin := range origins {
 		if err == nil || ctx.Err() != nil {
@@ -200,6 +204,9 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := from.signer(ctx, sk, index, a.access); err != nil {
 		return nil, err
 	}
 	// A directory or an archive has no commit, so it may have changed since the entry was written.

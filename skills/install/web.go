@@ -103,16 +103,17 @@ func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root sk
 	if err := f.origin.accept(digest.Digest(got.Digest)); err != nil {
 		return root, err
 	}
-	if f.origin.Signer != "" {
+	err = f.vouch(ctx, access, func() ([][]byte, error) {
 		bundle := *home
 		bundle.Path += signed.End
 		var text bytes.Buffer
 		if _, err := p.client(home, access).Fetch(ctx, &bundle, signed.MaxBundle, &text); err != nil {
-			return root, fetchError(&bundle, err)
+			return nil, fetchError(&bundle, err)
 		}
-		if err := f.origin.verify([][]byte{text.Bytes()}); err != nil {
-			return root, err
-		}
+		return [][]byte{text.Bytes()}, nil
+	})
+	if err != nil {
+		return root, err
 	}
 	if end == ".zip" {
 		return f.zipRoot(p.path(name + "/archive"))
@@ -121,25 +122,6 @@ func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root sk
 		return root, err
 	}
 	return f.directoryRoot(p.path(name + "/files"))
-}
-
-// signBy makes a key the one that must have signed what is fetched, at an update as well.
-func (o *Origin) signBy(key signed.Key) error {
-	if key != "" && o.Kind != KindURL && o.Kind != KindOCI {
-		return refuse("leave it out", "--signed-by goes with the URL of an archive, or with oci://, only")
-	}
-	o.Signer = key
-	return nil
-}
-
-// verify returns an error unless a bundle shows that the signer signed what was fetched.
-func (o *Origin) verify(bundles [][]byte) error {
-	err := o.Signer.VerifyAny(bundles, o.Digest)
-	if err == nil {
-		return nil
-	}
-	return refuse("ask its publisher; `skillsd update NAME --signed-by KEY` takes another key",
-		"%s is not signed by the key %.19s: %v", o.Source, o.Signer.Print(), err)
 }
 
 // accept takes the digest of what was fetched, if it is the one that the lock file or the user wants.

@@ -28,8 +28,8 @@ func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 		"`HOST=VARIABLE`: the variable has the token for git or files of a host")
 	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
 	if signers {
-		flags.StringVar(&o.SignedBy, "signed-by", "",
-			"the public key in `FILE` must have signed the archive, or what a registry has")
+		flags.StringVar(&o.SignedBy, "signed-by", "", "the public key in `FILE` must have signed the source or its "+
+			"skills, or a key that the authority of the certificate in it certified")
 	}
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
@@ -54,13 +54,8 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		return nil
 	}
 	if o.SignedBy != "" {
-		text, err := ReadOperatorFile("signed-by", o.SignedBy, 16<<10)
-		if err == nil {
-			if access.SignedBy, err = signed.ParseKey(text); err != nil {
-				err = exit.Flag("signed-by", fmt.Errorf("%s %w", o.SignedBy, err))
-			}
-		}
-		if err != nil {
+		var err error
+		if access.SignedBy, err = readSigner("signed-by", o.SignedBy); err != nil {
 			return access, err
 		}
 	}
@@ -86,6 +81,19 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		}
 	}
 	return access, nil
+}
+
+// readSigner reads the key, or the certificate of an authority, in the file of a flag.
+func readSigner(flag, file string) (signed.Signer, error) {
+	text, err := ReadOperatorFile(flag, file, 16<<10)
+	if err != nil {
+		return "", err
+	}
+	by, err := signed.Parse(text)
+	if err != nil {
+		err = exit.Flag(flag, fmt.Errorf("%s %w", file, err))
+	}
+	return by, err
 }
 
 // checkToken accepts what can be in a header and in the answer of a credential helper.

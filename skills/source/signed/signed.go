@@ -1,28 +1,31 @@
-// Package signed verifies Sigstore bundles that were made with a key:
-// `cosign sign-blob --key K --bundle B FILE` and `cosign sign --key K IMAGE`. It needs no network and no
-// trust in anybody but the holder of the key, so it does not look at certificates, logs and times in a
-// bundle: identities are not verified.
+// Package signed verifies Sigstore bundles, offline: those of files and of manifests of registries
+// (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and those of directories by OpenSSF Model Signing
+// (`model_signing sign`), whose statement lists the digest of each file.
 //
-// Keys are those of ECDSA over P-256, of RSA from 2048 bits, and of Ed25519 (of envelopes only: a message is
-// verified by its digest). Of envelopes only those of cosign's signatures count: a statement of another kind
-// about the same bytes, such as a scan that found something, says nothing about who published them.
+// Who must have signed is a [Signer]. A key and an authority need no trust in anybody else: what a bundle has of
+// logs and times is not looked at, and a certificate need only have been valid when it was issued, as Model
+// Signing has it. An identity is verified by a program that links Sigstore's library ([Identify]), against the
+// authorities and logs of a trusted root that the caller gives; nothing is fetched.
+//
+// Keys are those of ECDSA over P-256, P-384 and P-521, of RSA from 2048 bits, and of Ed25519. A file is verified
+// by its SHA-256 digest, which only signatures of P-256 and RSA are made of. Of envelopes only those of cosign's
+// and of model signatures count: a statement of another kind about the same bytes, such as a scan that found
+// something, says nothing about who published them.
 package signed
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
+	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -40,123 +43,115 @@ const (
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// Key is a public key: the base64 of its PKIX form.
-type Key string
-
-// ParseKey reads the public key in a PEM file.
-func ParseKey(text []byte) (Key, error) {
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "PUBLIC KEY" || len(strings.TrimSpace(string(rest))) > 0 {
-		return "", errors.New("is not one public key in PEM, as cosign.pub is")
-	}
-	key := Key(base64.StdEncoding.EncodeToString(block.Bytes))
-	_, err := key.public()
-	return key, err
-}
-
-// Check returns why a text is not a key.
-func (k Key) Check() error {
-	_, err := k.public()
-	return err
-}
-
-// Print returns the SHA-256 digest of the key, to be compared by people.
-func (k Key) Print() string {
-	der, _ := base64.StdEncoding.DecodeString(string(k))
-	return digest.FromBytes(der).String()
-}
-
-func (k Key) public() (crypto.PublicKey, error) {
-	der, err := base64.StdEncoding.Strict().DecodeString(string(k))
-	if err != nil {
-		return nil, errors.New("is not a key")
-	}
-	public, err := x509.ParsePKIXPublicKey(der)
-	if err != nil {
-		return nil, errors.New("is not a key")
-	}
-	switch p := public.(type) {
-	case *ecdsa.PublicKey:
-		if p.Curve == elliptic.P256() {
-			return p, nil
-		}
-	case *rsa.PublicKey:
-		if p.N.BitLen() >= 2048 && p.N.BitLen() <= 8192 {
-			return p, nil
-		}
-	case ed25519.PublicKey:
-		return p, nil
-	}
-	return nil, errors.New("is a key that is not used: ECDSA over P-256, RSA from 2048 bits or Ed25519")
-}
+// ErrUnsigned is the error of what has no bundle at all.
+var ErrUnsigned = errors.New("there is no signature")
 
 type bundle struct {
 	MediaType string `json:"mediaType"`
-	Message   *struct {
+	Material  struct {
+		Chain struct {
+			Certificates []struct {
+				Raw []byte `json:"rawBytes"`
+			} `json:"certificates"`
+		} `json:"x509CertificateChain"`
+	} `json:"verificationMaterial"`
+	Message *struct {
 		Signature []byte `json:"signature"`
 	} `json:"messageSignature"`
-	Envelope *struct {
-		Payload     []byte `json:"payload"`
-		PayloadType string `json:"payloadType"`
-		Signatures  []struct {
-			Sig []byte `json:"sig"`
-		} `json:"signatures"`
-	} `json:"dsseEnvelope"`
+	Envelope *envelope `json:"dsseEnvelope"`
 }
 
-// Verify returns an error unless a bundle says that the holder of the key signed the bytes of a SHA-256
-// digest.
-func (k Key) Verify(text []byte, sum digest.Digest) error {
-	public, err := k.public()
-	if err != nil {
-		return fmt.Errorf("the key %w", err)
+type envelope struct {
+	Payload     []byte `json:"payload"`
+	PayloadType string `json:"payloadType"`
+	Signatures  []struct {
+		Sig []byte `json:"sig"`
+	} `json:"signatures"`
+}
+
+// Verifier verifies bundles. The zero value verifies those of keys and authorities.
+type Verifier struct {
+	// Identify verifies those of identities; may be nil.
+	Identify Identify
+}
+
+// Bytes returns an error unless one of several bundles says that a signer signed the bytes of a SHA-256 digest.
+//
+// Errors: ErrUnsigned if there is no bundle; errors of ctx.
+func (v Verifier) Bytes(ctx context.Context, by Signer, bundles [][]byte, sum digest.Digest) error {
+	if sum.Validate() != nil || sum.Algorithm() != digest.SHA256 {
+		return errors.New("what was fetched has no SHA-256 digest")
 	}
-	if len(text) > MaxBundle || sum.Validate() != nil || sum.Algorithm() != digest.SHA256 {
-		return errors.New("the bundle is too long, or its bytes have no SHA-256 digest")
+	err := ErrUnsigned
+	for _, text := range bundles {
+		var signed *envelope
+		if signed, err = v.open(ctx, by, text, sum); err == nil && signed != nil {
+			err = signed.signs(sum)
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// open verifies the signature of a bundle, and returns the envelope that was signed; nil if it is of the bytes
+// of the digest themselves. Nothing of an envelope is read before its signature was verified.
+func (v Verifier) open(ctx context.Context, by Signer, text []byte, sum digest.Digest) (*envelope, error) {
+	if len(text) > MaxBundle {
+		return nil, errors.New("the bundle is too long")
+	}
+	if issuer, name, ok := by.identity(); ok {
+		if v.Identify == nil {
+			return nil, errors.New("an identity needs --trusted-root FILE")
+		}
+		payload, kind, err := v.Identify(ctx, text, sum, name, issuer)
+		if err != nil || kind == "" {
+			return nil, err
+		}
+		return &envelope{Payload: payload, PayloadType: kind}, nil
 	}
 	var b bundle
 	if err := json.Unmarshal(text, &b); err != nil {
-		return errors.New("the bundle is not the JSON of one")
+		return nil, errors.New("the bundle is not the JSON of one")
 	}
-	raw, err := hex.DecodeString(sum.Encoded())
+	public, err := by.public(&b)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case !strings.HasPrefix(b.MediaType, "application/vnd.dev.sigstore.bundle"):
-		return fmt.Errorf("the bundle is of the type %.100q", b.MediaType)
+		return nil, fmt.Errorf("the bundle is of the type %.100q", b.MediaType)
 	case (b.Message == nil) == (b.Envelope == nil):
-		return errors.New("the bundle has no signature, or two kinds")
-	case b.Message != nil && verify(public, nil, raw, b.Message.Signature):
-		return nil
+		return nil, errors.New("the bundle has no signature, or two kinds")
 	case b.Message != nil:
-		return errors.New("the signature is not of this key, or of other bytes")
+		raw, err := hex.DecodeString(strings.TrimPrefix(string(sum), "sha256:"))
+		if err == nil && len(raw) > 0 && verifyDigest(public, raw, b.Message.Signature) {
+			return nil, nil
+		}
+		return nil, errors.New("the signature is not of this signer, or of other bytes")
 	}
-	pae := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(b.Envelope.PayloadType), b.Envelope.PayloadType,
+	signed := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(b.Envelope.PayloadType), b.Envelope.PayloadType,
 		len(b.Envelope.Payload))
-	pae = append(pae, b.Envelope.Payload...)
-	digested := sha256.Sum256(pae)
-	signed := false
+	signed = append(signed, b.Envelope.Payload...)
 	for _, s := range b.Envelope.Signatures[:min(len(b.Envelope.Signatures), 10)] {
-		signed = signed || verify(public, pae, digested[:], s.Sig)
+		if verify(public, signed, s.Sig) {
+			return b.Envelope, nil
+		}
 	}
-	if !signed {
-		return errors.New("the signature is not of this key")
-	}
-	// Nothing of the payload is read before its signature was verified.
-	return b.statement(sum)
+	return nil, errors.New("the signature is not of this signer")
 }
 
-// statement checks that a payload is a signature of the bytes of a digest.
-func (b *bundle) statement(sum digest.Digest) error {
+// signs checks that an envelope, whose signature was verified, is a signature of the bytes of a digest.
+func (e *envelope) signs(sum digest.Digest) error {
 	var statement struct {
 		Predicate string `json:"predicateType"`
 		Subject   []struct {
 			Digest map[string]string `json:"digest"`
 		} `json:"subject"`
 	}
-	err := json.Unmarshal(b.Envelope.Payload, &statement)
-	if err != nil || b.Envelope.PayloadType != statementType || statement.Predicate != signPredicate {
+	err := json.Unmarshal(e.Payload, &statement)
+	if err != nil || e.PayloadType != statementType || statement.Predicate != signPredicate {
 		return errors.New("what was signed is not a signature of cosign")
 	}
 	for _, s := range statement.Subject {
@@ -167,24 +162,33 @@ func (b *bundle) statement(sum digest.Digest) error {
 	return errors.New("the signature is of other bytes")
 }
 
-// verify verifies a signature of a message, of which digested is the SHA-256 digest. message may be nil.
-func verify(public crypto.PublicKey, message, digested, signature []byte) bool {
+// verify verifies a signature of a message.
+func verify(public crypto.PublicKey, message, signature []byte) bool {
 	switch p := public.(type) {
 	case *ecdsa.PublicKey:
-		return ecdsa.VerifyASN1(p, digested, signature)
-	case *rsa.PublicKey:
-		return rsa.VerifyPKCS1v15(p, crypto.SHA256, digested, signature) == nil
+		// A curve has the hash of its size, as in cosign and Model Signing.
+		switch p.Curve {
+		case elliptic.P384():
+			sum := sha512.Sum384(message)
+			return ecdsa.VerifyASN1(p, sum[:], signature)
+		case elliptic.P521():
+			sum := sha512.Sum512(message)
+			return ecdsa.VerifyASN1(p, sum[:], signature)
+		}
 	case ed25519.PublicKey:
-		return message != nil && ed25519.Verify(p, message, signature)
+		return ed25519.Verify(p, message, signature)
 	}
-	return false
+	sum := sha256.Sum256(message)
+	return verifyDigest(public, sum[:], signature)
 }
 
-// VerifyAny returns an error unless one of several bundles says that the holder of the key signed.
-func (k Key) VerifyAny(bundles [][]byte, sum digest.Digest) error {
-	err := errors.New("there is no signature")
-	if slices.ContainsFunc(bundles, func(text []byte) bool { err = k.Verify(text, sum); return err == nil }) {
-		return nil
+// verifyDigest verifies a signature of a SHA-256 digest.
+func verifyDigest(public crypto.PublicKey, sum, signature []byte) bool {
+	switch p := public.(type) {
+	case *ecdsa.PublicKey:
+		return p.Curve == elliptic.P256() && ecdsa.VerifyASN1(p, sum, signature)
+	case *rsa.PublicKey:
+		return rsa.VerifyPKCS1v15(p, crypto.SHA256, sum, signature) == nil
 	}
-	return err
+	return false
 }

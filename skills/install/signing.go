@@ -1,0 +1,113 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source/signed"
+)
+
+// signers returns who may have signed an origin, and whether somebody must have.
+func (a Access) signers(from Origin) (all []signed.Signer, must bool) {
+	if from.Signer != "" {
+		return []signed.Signer{from.Signer}, true
+	}
+	return a.Offered, false
+}
+
+// vouch verifies the bundles of a source as a whole, for the digest that was fetched. A source without one may
+// have skills that are signed themselves, as those that cannot be fetched may; a bundle of somebody else refuses
+// the source if there is one who must have signed it.
+func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]byte, error)) error {
+	signers, must := access.signers(f.origin)
+	if len(signers) == 0 {
+		return nil
+	}
+	found, err := bundles()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if f.unsigned = err; err != nil {
+		return nil
+	}
+	for _, by := range signers {
+		err := access.Verifier.Bytes(ctx, by, found, f.origin.Digest)
+		switch {
+		case err == nil:
+			f.origin.Signer, f.vouched = by, true
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case must && !errors.Is(err, signed.ErrUnsigned):
+			return f.origin.notBy(by, err)
+		}
+	}
+	return nil
+}
+
+// signer returns who signed a skill of a source, empty for nobody.
+//
+// Errors: *SourceError if somebody must have signed it and did not; errors of ctx.
+func (f *fetched) signer(
+	ctx context.Context, sk *skills.Skill, index *skills.Index, access Access,
+) (signed.Signer, error) {
+	signers, must := access.signers(f.origin)
+	if f.vouched || len(signers) == 0 {
+		return f.origin.Signer, nil
+	}
+	files := map[string]digest.Digest{}
+	for _, file := range index.Files {
+		files[file.Path] = file.Digest
+	}
+	at := slices.IndexFunc(signed.DirectoryNames, func(name string) bool { return files[name] != "" })
+	if at < 0 {
+		if must {
+			return "", f.origin.notBy(f.origin.Signer, errors.Join(signed.ErrUnsigned, f.unsigned))
+		}
+		return "", nil
+	}
+	name := signed.DirectoryNames[at]
+	bundle, err := sk.Read(ctx, name, signed.MaxBundle)
+	if err != nil {
+		return "", err
+	}
+	for _, by := range signers {
+		err := access.Verifier.Directory(ctx, by, bundle.Data, name, files, neverInstalled)
+		switch {
+		case err == nil:
+			return by, nil
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case must:
+			return "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return "", nil
+}
+
+// neverInstalled reports whether a path lies in what no skill has.
+func neverInstalled(name string) bool {
+	return slices.ContainsFunc(strings.Split(path.Clean(name), "/"), skills.Ignored)
+}
+
+// notBy returns the error of what a signer did not sign.
+func (o *Origin) notBy(by signed.Signer, err error) error {
+	return refuse("ask its publisher; `skillsd update NAME --signed-by FILE` takes another signer",
+		"%s is not signed by %.200s: %v", o.Source, by,
+		strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// verified reports whether a skill with a tree is installed here whose signer was verified.
+func (l *Lock) verified(tree digest.Digest, by signed.Signer) bool {
+	return slices.ContainsFunc(l.Skills, func(e *Entry) bool {
+		return e.Tree == tree && e.Origin.Signer == by ||
+			e.Previous != nil && e.Previous.Tree == tree && e.previousOrigin().Signer == by
+	})
+}
