@@ -96,8 +96,10 @@ var importRules = map[string][]string{
 
 	"mcpserver/wire":     {},
 	"mcpserver/httpauth": {"skills/policy"},
-	"mcpserver/picture":  {},
-	"mcpserver/tasks":    {"mcpserver/wire"},
+	// A provider for tests.
+	"mcpserver/httpauth/oidctest": {},
+	"mcpserver/picture":           {},
+	"mcpserver/tasks":             {"mcpserver/wire"},
 	"mcpserver/session": {
 		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/artifact", "mcpserver/session/caches",
 		"mcpserver/session/earlier",
@@ -135,7 +137,7 @@ var importRules = map[string][]string{
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"provenance", "skills/store"},
-	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "provenance",
+	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "mcpserver/httpauth", "provenance",
 		"provenance/cfharness"},
 	"cmd/skillsd/schemas": {"mcpserver", "provenance", "provenance/cfharness", "skills", "skills/policy"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},

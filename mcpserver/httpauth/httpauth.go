@@ -1,5 +1,5 @@
 // Package httpauth authenticates HTTP requests: by bearer tokens whose hashes are in a file,
-// and by JSON Web Tokens of one issuer.
+// and by JSON Web Tokens of one issuer; and browsers, by the login of that issuer (OpenID Connect).
 //
 // Guarantees:
 //   - a request is let in only with a token that a principal has now: the token file is read again
@@ -7,6 +7,8 @@
 //   - tokens are compared as hashes, in constant time;
 //   - a JWT counts only if it is signed with a pinned asymmetric algorithm by a key the issuer
 //     publishes, names the issuer and an accepted audience, and has not expired;
+//   - a browser is logged in by a code that the issuer gave to it in the same flow, and by an ID token for
+//     this client alone;
 //   - principals of the two sources are never the same: a name from a JWT begins with "jwt:";
 //   - refusals follow RFC 6750 and say nothing of the token; RFC 9728 metadata says where to get one.
 //
@@ -157,7 +159,8 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 	if a.jwt == nil {
 		return "", errUnknownToken
 	}
-	return a.jwt.principal(r.Context(), token)
+	name, _, err := a.jwt.verify(r.Context(), token)
+	return name, err
 }
 
 // bearer returns the token of the Authorization header, of which there must be one.

@@ -80,29 +80,30 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 	return v, err
 }
 
-// principal returns the principal that a token names.
-func (v *verifier) principal(ctx context.Context, text string) (string, error) {
+// verify returns the principal that a token names, and all its claims.
+func (v *verifier) verify(ctx context.Context, text string) (string, map[string]any, error) {
 	parsed, err := jwt.ParseSigned(text, v.algorithms)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errUnknownToken, err)
+		return "", nil, fmt.Errorf("%w: %w", errUnknownToken, err)
 	}
 	if len(parsed.Headers) != 1 {
-		return "", fmt.Errorf("%w: %d signatures", errUnknownToken, len(parsed.Headers))
+		return "", nil, fmt.Errorf("%w: %d signatures", errUnknownToken, len(parsed.Headers))
 	}
 	header := parsed.Headers[0]
 	keys, err := v.keys.find(ctx, header.KeyID, header.Algorithm)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// Without a key id any key may fit; the bound keeps a request from costing as many checks as keys.
 	for _, key := range keys[:min(len(keys), maxCandidates)] {
 		var standard jwt.Claims
 		var all map[string]any
 		if parsed.Claims(key, &standard, &all) == nil {
-			return v.check(standard, all)
+			name, err := v.check(standard, all)
+			return name, all, err
 		}
 	}
-	return "", fmt.Errorf("%w: no key of the issuer fits the signature", errUnknownToken)
+	return "", nil, fmt.Errorf("%w: no key of the issuer fits the signature", errUnknownToken)
 }
 
 // check compares the claims of a token whose signature is good with the configuration.

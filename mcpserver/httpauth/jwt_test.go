@@ -319,7 +319,8 @@ func FuzzDiscovery(f *testing.F) {
 	f.Add([]byte(`{"issuer":"https://a.example","jwks_uri":"https://a.example/jwks"}`))
 	f.Add([]byte(`{"issuer":"https://a.example","jwks_uri":"http://a.example/jwks"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		place, err := parseDiscovery(data, "https://a.example")
+		found, err := parseDiscovery(data, "https://a.example")
+		place := found.Keys
 		if u, wrong := url.Parse(place); err == nil && (wrong != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
 			t.Errorf("keys at %q", place)
 		}
@@ -389,7 +390,7 @@ func TestKeysAreAwaited(t *testing.T) {
 	token := sign(t, jose.RS256, key, "k1", claims(nil))
 	results := make(chan error, 2)
 	identify := func() {
-		_, err := a.jwt.principal(t.Context(), token)
+		_, _, err := a.jwt.verify(t.Context(), token)
 		results <- err
 	}
 	go identify()

@@ -51,16 +51,7 @@ type keySource struct {
 // newKeySource returns the keys at a URL or, without a place, those the issuer's discovery document names;
 // neither is asked yet. Any other place is a file.
 func newKeySource(issuer, place string, now func() time.Time) (*keySource, error) {
-	s := &keySource{issuer: issuer, url: place, now: now}
-	if place != "" && !strings.Contains(place, "://") {
-		s.file = &file[[]jose.JSONWebKey]{path: place, most: maxKeySet, parse: parseKeys}
-		_, err := s.file.current()
-		return s, err
-	}
-	if from := cmp.Or(place, issuer); !safeKeyURL(from) {
-		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", from)
-	}
-	s.client = &http.Client{
+	s := &keySource{issuer: issuer, url: place, now: now, client: &http.Client{
 		Timeout: fetchLimit,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > 3 || !safeKeyURL(r.URL.String()) {
@@ -68,6 +59,14 @@ func newKeySource(issuer, place string, now func() time.Time) (*keySource, error
 			}
 			return nil
 		},
+	}}
+	if place != "" && !strings.Contains(place, "://") {
+		s.file = &file[[]jose.JSONWebKey]{path: place, most: maxKeySet, parse: parseKeys}
+		_, err := s.file.current()
+		return s, err
+	}
+	if from := cmp.Or(place, issuer); !safeKeyURL(from) {
+		return nil, fmt.Errorf("keys at %q: not an https URL, nor http of a loopback host", from)
 	}
 	return s, nil
 }
@@ -152,11 +151,13 @@ func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 }
 
 func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
-	place, err := s.url, error(nil)
+	place := s.url
 	if place == "" {
-		if place, err = s.discover(ctx); err != nil {
+		found, err := s.discover(ctx)
+		if err != nil {
 			return nil, err
 		}
+		place = found.Keys
 	}
 	data, err := s.get(ctx, place)
 	if err != nil {
@@ -169,15 +170,24 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// discover returns where the issuer's discovery document says that its keys are: the document of OpenID, or
-// of RFC 8414. An issuer without a document has them at the place that many use.
+// provider is what an issuer says of itself.
+type provider struct {
+	Issuer        string   `json:"issuer"`
+	Keys          string   `json:"jwks_uri"`
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	Ways          []string `json:"token_endpoint_auth_methods_supported"`
+}
+
+// discover returns what the issuer's discovery document says: that of OpenID, or of RFC 8414. An issuer
+// without a document has its keys at the place that many use.
 //
 // oauthex of the MCP SDK reads such documents for clients: it refuses issuers that do not announce PKCE,
 // which a server that only verifies tokens does not need.
-func (s *keySource) discover(ctx context.Context) (string, error) {
+func (s *keySource) discover(ctx context.Context) (provider, error) {
 	u, err := url.Parse(s.issuer)
 	if err != nil {
-		return "", err
+		return provider{}, err
 	}
 	base := strings.TrimSuffix(s.issuer, "/")
 	for _, document := range []string{
@@ -190,36 +200,32 @@ func (s *keySource) discover(ctx context.Context) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return provider{}, err
 		}
-		keys, err := parseDiscovery(data, s.issuer)
+		found, err := parseDiscovery(data, s.issuer)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", document, err)
+			return provider{}, fmt.Errorf("%s: %w", document, err)
 		}
-		return keys, nil
+		return found, nil
 	}
-	return base + "/.well-known/jwks.json", nil
+	return provider{Keys: base + "/.well-known/jwks.json"}, nil
 }
 
-// parseDiscovery returns the URL of the keys in the discovery document of an issuer.
-func parseDiscovery(data []byte, issuer string) (string, error) {
-	var document struct {
-		Issuer string `json:"issuer"`
-		Keys   string `json:"jwks_uri"`
-	}
+// parseDiscovery reads the discovery document of an issuer.
+func parseDiscovery(data []byte, issuer string) (document provider, err error) {
 	if err := json.Unmarshal(data, &document); err != nil {
-		return "", fmt.Errorf("discovery document: %w", err)
+		return provider{}, fmt.Errorf("discovery document: %w", err)
 	}
 	// Tokens name the issuer as it names itself.
 	if document.Issuer != issuer {
-		return "", fmt.Errorf("it is the discovery document of the issuer %q, not of %q", document.Issuer,
-			issuer)
+		return provider{}, fmt.Errorf("it is the discovery document of the issuer %q, not of %q",
+			document.Issuer, issuer)
 	}
 	if !safeKeyURL(document.Keys) {
-		return "", fmt.Errorf("its jwks_uri %q is not an https URL, nor http of a loopback host",
+		return provider{}, fmt.Errorf("its jwks_uri %q is not an https URL, nor http of a loopback host",
 			document.Keys)
 	}
-	return document.Keys, nil
+	return document, nil
 }
 
 // errAbsent says that a place has nothing.
