@@ -48,7 +48,7 @@ func newServeCmd(a *app) *cobra.Command {
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.Run(ctx) }),
 	}
 	opts.Register(cmd.Flags())
-	opts.Page = a.servePage(cmd.Flags(), opts.Table)
+	opts.ServePage = a.servePage(cmd.Flags(), opts.Table)
 	opts.Roots.RegisterCache(cmd.Flags())
 	return cmd
 }
@@ -198,7 +198,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 		for _, option := range table() {
 			flag := flags.Lookup(option.Flag)
 			if flag == nil || !flag.Changed || option.Section == config.SectionHTTP ||
-				strings.HasPrefix(option.Flag, "metrics") || option.Flag == "page" {
+				strings.HasPrefix(option.Flag, "metrics") || strings.HasPrefix(option.Flag, "page") {
 				continue
 			}
 			values := []string{flag.Value.String()}
@@ -218,7 +218,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				return a.printed(ctx, append(words, a.knownTo(words[0], given)...)...)
 			},
 			Show: func(link string) { a.notef("skillsd: the operator's page: %s", link) },
-			Live: source.Live}, listener)
+			Live: source.Live, OIDC: source.Login, Log: source.Log}, listener)
 	}
 }
 

@@ -23,8 +23,8 @@ type Options struct {
 		Addr     string
 		Insecure bool
 	}
-	PageAddr string   // of the operator's page
-	Records  struct { // what is kept of sessions
+	Page    Page     // the operator's
+	Records struct { // what is kept of sessions
 		SignKey   string
 		KeepShown bool
 		Limits    RecordLimits
@@ -96,6 +96,18 @@ type HTTP struct {
 	Scopes     []string
 	PublicURL  string
 	Evidence   []string // names of principals
+}
+
+// Page are the options of the operator's page.
+type Page struct {
+	Addr     string
+	Client   string // id of the client at the issuer of HTTP; empty for a link
+	Secret   string // file
+	URL      string
+	Scopes   []string
+	Claim    string
+	Operator string // a role, as Viewer is
+	Viewer   string
 }
 
 // RecordLimits say how much is kept. Zero is the default of each.

@@ -265,10 +265,33 @@ func (o *Options) Table() []Option {
 				"skills"},
 		{Key: "metrics.insecure", Flag: "metrics-insecure", Value: &o.Metrics.Insecure,
 			Help: "let --metrics be reached from other machines, without authentication"},
-		{Key: "page", Flag: "page", Value: &o.PageAddr,
+	}), o.pageTable())
+}
+
+// pageTable returns the options of the operator's page.
+func (o *Options) pageTable() []Option {
+	p := &o.Page
+	return under(SectionHTTP, []Option{
+		{Key: "page.addr", Flag: "page", Value: &p.Addr,
 			Help: "with --http or --unix, serve the operator's page at http://`ADDR`/, such as " +
 				"127.0.0.1:9465; the log has a link that opens it once"},
-	}))
+		{Key: "page.client", Flag: "page-client", Value: &p.Client,
+			Help: "let users into the page by their login at --auth-issuer instead, as its client of this " +
+				"`ID` (OpenID Connect)"},
+		{Key: "page.secret_file", Flag: "page-secret-file", Value: &p.Secret, Path: anyPath,
+			Help: "`FILE` with the secret of that client; without one it is a public client"},
+		{Key: "page.url", Flag: "page-url", Value: &p.URL,
+			Help: "`URL` of the page as browsers know it, such as https://page.example.com (default " +
+				"http://ADDR); the issuer sends browsers to its /login/callback"},
+		{Key: "page.scopes", Flag: "page-scope", Value: &p.Scopes,
+			Help: "`SCOPE` that logins ask for besides openid (repeatable)"},
+		{Key: "page.claim", Flag: "page-claim", Value: &p.Claim, Default: "roles",
+			Help: "`CLAIM` of ID tokens that names roles: one, or a list"},
+		{Key: "page.operator", Flag: "page-operator", Value: &p.Operator, Default: "page-operator",
+			Help: "`ROLE` of those who see everything"},
+		{Key: "page.viewer", Flag: "page-viewer", Value: &p.Viewer, Default: "page-viewer",
+			Help: "`ROLE` of those who see the sessions of their own principal"},
+	})
 }
 
 // policyTable returns the options that decide what may run.

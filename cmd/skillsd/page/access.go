@@ -1,16 +1,21 @@
 package page
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 )
 
 // policy is the Content-Security-Policy of every answer: nothing inline, nothing from elsewhere, and no
@@ -21,37 +26,78 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // maxLogin is the longest body of a login.
 const maxLogin = 1 << 10
 
-// access decides who sees the page: the browser in which the link of the start was opened. Tokens of clients
-// of MCP open nothing here.
+// access decides who sees the page: the browser in which the link of the start was opened, or whom an OpenID
+// provider knows. Tokens of clients of MCP open nothing here.
 type access struct {
-	addr   string   // host and port of the listener
-	hosts  []string // that a request may name
-	cookie string   // its name has the port: browsers send cookies to every port of a host
+	at    *url.URL // of the page, as browsers know it
+	hosts []string // that a request may name
+	now   func() time.Time
+
+	cookie, flow string // names of the cookies of viewers, and of logins that began
 
 	mu      sync.Mutex // guards the fields below
 	token   string     // of the link; empty once it was used
 	made    time.Time  // when it was
-	viewers [][sha256.Size]byte
+	viewers []viewer
 }
+
+// viewer is who looks at the page in a browser.
+type viewer struct {
+	operator  bool   // sees the sessions of everybody, and this machine
+	principal string // whose sessions are seen otherwise
+
+	expires time.Time // zero for never
+
+	cookie [sha256.Size]byte
+}
+
+// Name returns who looks, empty for whoever opened the link.
+func (v viewer) Name() string { return strings.TrimPrefix(v.principal, "jwt:") }
+
+type viewerKey struct{}
+
+// viewerOf returns who sent a request; somebody who sees nothing without one.
+func viewerOf(ctx context.Context) viewer {
+	v, _ := ctx.Value(viewerKey{}).(viewer)
+	return v
+}
+
+// sees reports whether the viewer may see what is about a principal.
+func (v viewer) sees(principal string) bool {
+	return v.operator || v.principal != "" && v.principal == principal
+}
+
+// errOperators refuses what shows this machine to a viewer who is not an operator.
+var errOperators = errors.New("only operators see this: it is about this machine, not about your sessions")
 
 const (
 	// maxViewers is how many browsers may be open; the one opened first is forgotten then.
-	maxViewers = 16
+	maxViewers = 256
 
 	// again is how soon another link is shown: anybody on this machine can ask for one.
 	again = 10 * time.Second
 )
 
-func (a *access) start(addr string, now time.Time) error {
+func (a *access) start(addr string, o *Options) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return err
 	}
-	a.addr, a.hosts, a.cookie = addr, []string{addr}, "skillsd-page-"+port
+	a.now, a.at = o.Now, &url.URL{Scheme: "http", Host: addr}
+	// Browsers send cookies to every port of a host.
+	a.cookie, a.flow = "skillsd-page-"+port, "skillsd-login-"+port
+	if o.OIDC != nil {
+		a.at, a.hosts = o.OIDC.URL, []string{o.OIDC.URL.Host}
+		if a.at.Scheme == "https" {
+			a.cookie, a.flow = "__Host-skillsd-page", "__Host-skillsd-login"
+		}
+		return nil
+	}
+	a.hosts = []string{addr}
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
 		a.hosts = append(a.hosts, net.JoinHostPort("localhost", port))
 	}
-	_, err = a.renew(now)
+	_, err = a.renew(a.now())
 	return err
 }
 
@@ -62,11 +108,14 @@ func secret() (string, error) {
 }
 
 // Link returns the address that opens the page, once. What it opens with is behind "#", so it is in no
-// request line and in no log.
+// request line and in no log. With OIDC it is the page itself.
 func (p *Page) Link() string {
 	p.access.mu.Lock()
 	defer p.access.mu.Unlock()
-	return "http://" + p.access.addr + "/login#" + p.access.token
+	if p.OIDC != nil {
+		return p.access.at.String() + "/"
+	}
+	return p.access.at.String() + "/login#" + p.access.token
 }
 
 // guard answers requests of the viewer with next, sets the headers of every answer, and refuses those that
@@ -88,44 +137,83 @@ func (a *access) guard(next http.Handler) http.Handler {
 				"printed", http.StatusForbidden)
 			return
 		// A browser that names no referrer sends null with a form of this page.
-		case origin != "" && origin != "http://"+strings.ToLower(r.Host) &&
+		case origin != "" && origin != a.at.Scheme+"://"+strings.ToLower(r.Host) &&
 			(origin != "null" || site != "same-origin"),
-			site != "" && site != "same-origin" && site != "none":
+			site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
 			http.Error(w, "another site asks: open the page itself", http.StatusForbidden)
 			return
-		case r.Method != http.MethodGet && (r.Method != http.MethodPost || r.URL.Path != "/login"):
+		case r.Method != http.MethodGet && (r.Method != http.MethodPost ||
+			r.URL.Path != "/login" && r.URL.Path != "/logout"):
 			h.Set("Allow", "GET")
 			http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
 			return
 		}
-		open := r.URL.Path == "/login" || strings.HasPrefix(r.URL.Path, "/static/") ||
-			r.URL.Path == "/favicon.ico"
-		if open || a.knows(r) {
-			next.ServeHTTP(w, r)
+		open := r.URL.Path == "/login" || strings.HasPrefix(r.URL.Path, "/login/") ||
+			strings.HasPrefix(r.URL.Path, "/static/") || r.URL.Path == "/favicon.ico"
+		v, known := a.viewer(r)
+		if open || known {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewerKey{}, v)))
 			return
 		}
 		if strings.Contains(r.Header.Get("Accept"), "text/html") && r.Method == http.MethodGet {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
 		}
-		http.Error(w, "open the link that skillsd printed", http.StatusUnauthorized)
+		http.Error(w, "log in first, at /login", http.StatusUnauthorized)
 	})
 }
 
-// knows reports whether a request has the cookie of the viewer.
-func (a *access) knows(r *http.Request) bool {
+// viewer returns whose cookie a request has.
+func (a *access) viewer(r *http.Request) (v viewer, known bool) {
 	cookie, err := r.Cookie(a.cookie)
 	if err != nil {
-		return false
+		return viewer{}, false
 	}
 	sum := sha256.Sum256([]byte(cookie.Value))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := 0
-	for i := range a.viewers {
-		known |= subtle.ConstantTimeCompare(sum[:], a.viewers[i][:])
+	// Sums are compared, so how long it takes says nothing of a cookie.
+	i := slices.IndexFunc(a.viewers, func(v viewer) bool {
+		return v.cookie == sum && (v.expires.IsZero() || a.now().Before(v.expires))
+	})
+	if i < 0 {
+		return viewer{}, false
 	}
-	return known == 1
+	return a.viewers[i], true
+}
+
+// enter lets a viewer in.
+func (a *access) enter(w http.ResponseWriter, v viewer) error {
+	value, err := secret()
+	if err != nil {
+		return err
+	}
+	v.cookie = sha256.Sum256([]byte(value))
+	a.setCookie(w, a.cookie, value, 0, http.SameSiteStrictMode)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.viewers = append(a.viewers, v)
+	a.viewers = a.viewers[max(0, len(a.viewers)-maxViewers):]
+	return nil
+}
+
+// leave forgets a viewer.
+func (a *access) leave(v viewer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.viewers = slices.DeleteFunc(a.viewers, func(other viewer) bool { return other.cookie == v.cookie })
+}
+
+// setCookie sets a cookie that no script reads, for a life, 0 for that of the browser; less removes it.
+func (a *access) setCookie(
+	w http.ResponseWriter, name, value string, life time.Duration, same http.SameSite,
+) {
+	age := int(life / time.Second)
+	if life < 0 {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", HttpOnly: true, MaxAge: age,
+		Secure: a.at.Scheme == "https", SameSite: same})
 }
 
 // renew makes another token for a link in place of the one before, unless that was done just now.
@@ -140,25 +228,28 @@ func (a *access) renew(now time.Time) (ok bool, err error) {
 	return err == nil, err
 }
 
-// use takes the token of the link, once, and returns the value of the cookie.
-func (a *access) use(token string) (value string, ok bool) {
+// use takes the token of the link, once.
+func (a *access) use(token string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(a.token)) != 1 {
-		return "", false
+		return false
 	}
-	value, err := secret()
-	if err != nil {
-		return "", false
-	}
-	sum := sha256.Sum256([]byte(value))
-	a.token, a.viewers = "", append(a.viewers, sum)
-	a.viewers = a.viewers[max(0, len(a.viewers)-maxViewers):]
-	return value, true
+	a.token = ""
+	return true
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
-	p.render(w, http.StatusOK, "login", view{Title: "Open the page", Nav: "login", Data: ""})
+	p.render(w, http.StatusOK, "login", p.loginView(""))
+}
+
+// loginView is the screen of a login with what is said of the one before.
+func (p *Page) loginView(said string) view {
+	form := struct{ Said, Issuer string }{Said: said}
+	if p.OIDC != nil {
+		form.Issuer = p.OIDC.Issuer
+	}
+	return view{Title: "Open the page", Nav: "login", Data: form}
 }
 
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
@@ -174,16 +265,16 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		default:
 			said = "soon"
 		}
-		p.render(w, http.StatusOK, "login", view{Title: "Open the page", Nav: "login", Data: said})
+		p.render(w, http.StatusOK, "login", p.loginView(said))
 		return
 	}
-	value, ok := p.access.use(r.PostFormValue("token"))
-	if !ok {
-		p.render(w, http.StatusForbidden, "login",
-			view{Title: "Open the page", Nav: "login", Data: "refused"})
+	if !p.access.use(r.PostFormValue("token")) {
+		p.render(w, http.StatusForbidden, "login", p.loginView("refused"))
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: p.access.cookie, Value: value, Path: "/", HttpOnly: true,
-		SameSite: http.SameSiteStrictMode})
+	if err := p.access.enter(w, viewer{operator: true}); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	http.Redirect(w, r, "/sessions", http.StatusSeeOther)
 }

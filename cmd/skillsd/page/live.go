@@ -50,6 +50,9 @@ func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-tick.C:
 		}
+		if _, still := p.access.viewer(r); !still {
+			return
+		}
 	}
 }
 

@@ -87,6 +87,9 @@ func (e *Entry) Grants() (list []string) {
 }
 
 func (p *Page) allowed(r *http.Request) (any, error) {
+	if !viewerOf(r.Context()).operator {
+		return nil, errOperators
+	}
 	out := &Allowed{Entries: []Entry{}}
 	at, err := p.ask(r.Context(), &out.Entries, "allow", "--list", "--json")
 	out.At = at
@@ -144,6 +147,9 @@ type Diagnostic struct {
 }
 
 func (p *Page) skills(r *http.Request) (any, error) {
+	if !viewerOf(r.Context()).operator {
+		return nil, errOperators
+	}
 	out := &Skills{Skills: []Skill{}}
 	at, err := p.ask(r.Context(), &out.Skills, "list", "--json")
 	out.At = at
@@ -155,7 +161,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 // Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.
 type Health struct {
 	At     time.Time `json:"at"`
-	Checks []Check   `json:"checks"`
+	Checks []Check   `json:"checks"`           // none if the viewer is not an operator
 	Server *Live     `json:"server,omitempty"` // with serve --page
 	Days   []Day     `json:"days"`             // the oldest first
 	Paging
@@ -170,9 +176,11 @@ type Check struct {
 }
 
 func (p *Page) health(r *http.Request) (any, error) {
-	out := &Health{Checks: []Check{}}
-	at, err := p.ask(r.Context(), &out.Checks, "doctor", "--json")
-	out.At = at
+	out := &Health{At: p.Now(), Checks: []Check{}}
+	var err error
+	if viewerOf(r.Context()).operator {
+		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
+	}
 	rank := map[string]int{"fail": 0, "warn": 1, "ok": 2}
 	slices.SortStableFunc(out.Checks, func(a, b Check) int { return rank[a.Verdict] - rank[b.Verdict] })
 	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"html/template"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -39,6 +40,9 @@ type Options struct {
 	Updates bool          // ask the sources of installed skills what an update would bring
 	AskLife time.Duration // for which a user may answer a question
 
+	OIDC *serve.Login // nil for a link
+	Log  *slog.Logger // of logins that failed; nil discards
+
 	Now func() time.Time // nil is time.Now
 }
 
@@ -47,6 +51,7 @@ type Page struct {
 	Options
 	access access
 	pages  func() (*template.Template, error)
+	routes []string // the patterns of all, for tests
 
 	lists    lists
 	folds    folds
@@ -67,13 +72,16 @@ func New(o Options, addr string) (*Page, error) {
 	if p.Now == nil {
 		p.Now = time.Now
 	}
-	if err := p.access.start(addr, p.Now()); err != nil {
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := p.access.start(addr, &p.Options); err != nil {
 		return nil, err
 	}
 	p.pages = sync.OnceValues(func() (*template.Template, error) {
 		return template.New("").Funcs(template.FuncMap{
 			"parts": parts, "lines": blockParts, "advice": advice, "stamp": stamp, "size": size,
-			"short": short, "plural": plural, "clock": clock, "nav": nav,
+			"short": short, "plural": plural, "clock": clock,
 			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
 			"chartWidth":  func(days []Day) int { return len(days) * dayWidth },
 			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
@@ -91,39 +99,50 @@ func (p *Page) Close() { p.verdicts.close() }
 // Handler returns the handler of all routes.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /static/{name}", p.static)
-	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) {
+	handle := func(pattern string, h http.HandlerFunc) {
+		p.routes = append(p.routes, pattern)
+		mux.HandleFunc(pattern, h)
+	}
+	both := func(path, name string, data func(r *http.Request) (any, error)) {
+		handle("GET "+path, p.screen(name, data))
+		handle("GET "+path+".json", p.document(data))
+	}
+	handle("GET /static/{name}", p.static)
+	handle("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET /login", p.loginForm)
-	mux.HandleFunc("POST /login", p.login)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+	handle("GET /login", p.loginForm)
+	if p.OIDC == nil {
+		handle("POST /login", p.login)
+	} else {
+		handle("GET /login/start", p.signIn)
+		handle("GET "+serve.LoginCallback, p.signedIn)
+	}
+	handle("POST /logout", p.signOut)
+	handle("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/sessions", http.StatusSeeOther)
 	})
-	both := func(path, name string, data func(r *http.Request) (any, error)) {
-		mux.Handle("GET "+path, p.screen(name, data))
-		mux.Handle("GET "+path+".json", p.document(data))
-	}
 	both("/sessions", "sessions", p.sessions)
-	mux.Handle("GET /sessions/{id}", p.screen("session", p.session))
-	mux.Handle("GET /sessions/{id}/session.json", p.document(p.session))
-	mux.Handle("GET /sessions/{id}/replay", p.screen("replay", p.replay))
-	mux.HandleFunc("GET /sessions/{id}/replay.jsonl", p.replayLines)
-	mux.Handle("GET /sessions/{id}/events/{seq}", p.screen("event", p.event))
-	mux.HandleFunc("GET /sessions/{id}/events/{seq}/line.json", p.eventLine)
-	mux.HandleFunc("GET /sessions/{id}/outputs/{name}", p.output)
+	handle("GET /sessions/{id}", p.screen("session", p.session))
+	handle("GET /sessions/{id}/session.json", p.document(p.session))
+	handle("GET /sessions/{id}/replay", p.screen("replay", p.replay))
+	handle("GET /sessions/{id}/replay.jsonl", p.replayLines)
+	handle("GET /sessions/{id}/events/{seq}", p.screen("event", p.event))
+	handle("GET /sessions/{id}/events/{seq}/line.json", p.eventLine)
+	handle("GET /sessions/{id}/outputs/{name}", p.output)
 	both("/refusals", "refusals", p.refusals)
 	both("/approvals", "approvals", p.approvals)
 	both("/allowed", "allowed", p.allowed)
 	both("/skills", "skills", p.skills)
 	both("/health", "health", p.health)
-	mux.HandleFunc("GET /live", p.changes)
+	handle("GET /live", p.changes)
 	return p.access.guard(mux)
 }
 
 // view is what a template gets.
 type view struct {
 	Title, Nav string
+	Viewer     viewer
 	Now        time.Time
 	Query      map[string]string // the filters as they were given
 	Data       any
@@ -135,12 +154,16 @@ type navRow struct {
 	Here        bool
 }
 
-func nav(here string) []navRow {
+// Links returns the links to the screens of a viewer.
+func (v view) Links() []navRow {
 	rows := []navRow{{"/sessions", "Sessions", false}, {"/refusals", "Refusals", false},
-		{"/approvals", "Approvals", false}, {"/allowed", "What may run", false}, {"/skills", "Skills", false},
-		{"/health", "Health", false}}
+		{"/approvals", "Approvals", false}}
+	if v.Viewer.operator {
+		rows = append(rows, navRow{"/allowed", "What may run", false}, navRow{"/skills", "Skills", false})
+	}
+	rows = append(rows, navRow{"/health", "Health", false})
 	for i := range rows {
-		rows[i].Here = rows[i].Path == "/"+here
+		rows[i].Here = rows[i].Path == "/"+v.Nav
 	}
 	return rows
 }
@@ -162,7 +185,7 @@ type missing string
 func (m missing) Error() string { return string(m) }
 
 // screen answers with a template.
-func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http.Handler {
+func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http.HandlerFunc {
 	titles := map[string][2]string{
 		"sessions": {"Sessions", "sessions"}, "session": {"Session", "sessions"},
 		"event": {"Event", "sessions"}, "replay": {"What the model was shown", "sessions"},
@@ -170,11 +193,11 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		"allowed": {"What may run", "allowed"}, "skills": {"Skills", "skills"},
 		"health": {"Health", "health"},
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		found, err := data(r)
 		status := http.StatusOK
-		v := view{Title: titles[name][0], Nav: titles[name][1], Now: p.Now(), Query: map[string]string{},
-			Data: found}
+		v := view{Title: titles[name][0], Nav: titles[name][1], Viewer: viewerOf(r.Context()), Now: p.Now(),
+			Query: map[string]string{}, Data: found}
 		for key, values := range r.URL.Query() {
 			v.Query[key] = values[0]
 		}
@@ -184,7 +207,7 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 			return
 		}
 		p.render(w, status, name, v)
-	})
+	}
 }
 
 func (p *Page) render(w http.ResponseWriter, status int, name string, v view) {
@@ -203,8 +226,8 @@ func (p *Page) render(w http.ResponseWriter, status int, name string, v view) {
 }
 
 // document answers with the JSON of what a screen shows.
-func (p *Page) document(data func(r *http.Request) (any, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (p *Page) document(data func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		found, err := data(r)
 		status := http.StatusOK
 		if err != nil {
@@ -215,12 +238,14 @@ func (p *Page) document(data func(r *http.Request) (any, error)) http.Handler {
 		out := json.NewEncoder(w)
 		out.SetIndent("", "  ")
 		_ = out.Encode(found)
-	})
+	}
 }
 
 func statusOf(err error) int {
 	_, gone := errors.AsType[missing](err)
 	switch {
+	case errors.Is(err, errOperators):
+		return http.StatusForbidden
 	case gone, errors.Is(err, provenance.ErrNotFound), errors.Is(err, provenance.ErrInvalid):
 		return http.StatusNotFound
 	}

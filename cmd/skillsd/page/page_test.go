@@ -27,16 +27,19 @@ import (
 // site is a page over records in a directory.
 type site struct {
 	t    *testing.T
+	page *page.Page
 	base string
 	link string
 	jar  []*http.Cookie
+
+	client *http.Client
 
 	ahead *atomic.Int64 // of the clock, in nanoseconds
 	shown chan string   // links that the operator was shown
 }
 
-// open serves a page over the records in dir.
-func open(t *testing.T, dir string) *site {
+// open serves a page over the records in dir, with changes of its options.
+func open(t *testing.T, dir string, changes ...func(o *page.Options, addr string)) *site {
 	t.Helper()
 	records, err := filestore.OpenReader(dir)
 	if err != nil {
@@ -52,24 +55,34 @@ func open(t *testing.T, dir string) *site {
 			`{"name":"same","state":"unchanged"},{"name":"y","state":"failed","error":"<b>"}]`,
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
 	}
-	p, err := page.New(page.Options{Records: records, Place: "/records",
+	options := page.Options{Records: records, Place: "/records",
 		Now:  func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
 		Show: func(link string) { s.shown <- link },
 		Printed: func(_ context.Context, words ...string) ([]byte, error) {
 			return []byte(said[words[0]]), nil
-		}}, server.Listener.Addr().String())
+		}}
+	addr := server.Listener.Addr().String()
+	for _, change := range changes {
+		change(&options, addr)
+	}
+	p, err := page.New(options, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Look(t.Context())
 	server.Config.Handler = p.Handler()
-	server.Start()
+	if options.OIDC != nil && options.OIDC.URL.Scheme == "https" {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
 	t.Cleanup(func() {
 		server.Close()
 		p.Close()
 		records.Close()
 	})
-	s.base, s.link = server.URL, p.Link()
+	s.page, s.base, s.link, s.client = p, server.URL, p.Link(), server.Client()
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return s
 }
 
@@ -96,10 +109,7 @@ func (s *site) ask(method, path string, header http.Header, form url.Values) (*h
 	for _, cookie := range s.jar {
 		r.AddCookie(cookie)
 	}
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
-	answer, err := client.Do(r)
+	answer, err := s.client.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -241,7 +251,7 @@ func TestAccess(t *testing.T) {
 		}
 		s.get(path)
 	}
-	again := &site{t: t, base: s.base, link: used}
+	again := &site{t: t, base: s.base, link: used, client: s.client}
 	if again.login() {
 		t.Error("the link opens the page twice")
 	}

@@ -75,7 +75,7 @@ func (p *Page) calls(
 		if err != nil && s.ID == "" {
 			return nil, days, false, err
 		}
-		if !needs(&s) {
+		if !viewerOf(ctx).sees(s.Principal) || !needs(&s) {
 			continue
 		}
 		if read++; read > maxSessionsRead {

@@ -9,8 +9,9 @@ import (
 
 // Live is what a running server knows of the moment, and no record has.
 type Live struct {
-	Free       int         `json:"free"`    // slots of runs
-	Waiting    int         `json:"waiting"` // runs that wait for a slot
+	Free int `json:"free"` // slots of runs
+	// Waiting is how many runs wait for a slot; for a viewer who is not an operator, of their own.
+	Waiting    int         `json:"waiting"`
 	Principals []Principal `json:"principals"`
 
 	questions []Question
@@ -51,7 +52,7 @@ func (u Use) Part() int64 {
 	return min(100*u.Used/u.Most, 100)
 }
 
-// live returns what the server knows, nil without one.
+// live returns what the server knows that the viewer may see, nil without one.
 func (p *Page) live(ctx context.Context) (*Live, error) {
 	if p.Options.Live == nil {
 		return nil, nil
@@ -60,14 +61,17 @@ func (p *Page) live(ctx context.Context) (*Live, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := liveOf(now)
+	live := liveOf(now, viewerOf(ctx))
 	return &live, nil
 }
 
-// liveOf returns what a server knows of the moment in the words of the
-func liveOf(now serve.Live) Live {
+// liveOf returns what a viewer may see of what a server knows.
+func liveOf(now serve.Live, v viewer) Live {
 	live := Live{Free: now.Queue.Free, Waiting: now.Queue.Waiting, Principals: []Principal{}}
 	for _, asked := range now.Pending {
+		if !v.sees(asked.Principal) {
+			continue
+		}
 		q := Question{Session: asked.Session, Principal: asked.Principal, Skill: asked.Skill,
 			Path: asked.Path, Asked: time.UnixMilli(asked.Asked).UTC(),
 			Expires: time.Unix(asked.Expires, 0).UTC(), Text: asked.Form.Message}
@@ -78,6 +82,9 @@ func liveOf(now serve.Live) Live {
 	}
 	at := map[string]int{}
 	of := func(name string) *Principal {
+		if !v.sees(name) {
+			return new(Principal) // that is not shown
+		}
 		if _, ok := at[name]; !ok {
 			at[name] = len(live.Principals)
 			live.Principals = append(live.Principals, Principal{Name: name})
@@ -93,6 +100,12 @@ func liveOf(now serve.Live) Live {
 	for _, share := range now.Queue.Shares {
 		p := of(share.Principal)
 		p.Running, p.Waiting = share.Held, share.Waiting
+	}
+	if !v.operator {
+		live.Waiting = 0 // the runs of others
+		for _, own := range live.Principals {
+			live.Waiting += own.Waiting
+		}
 	}
 	return live
 }

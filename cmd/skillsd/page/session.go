@@ -126,7 +126,11 @@ func (p *Page) recorded(r *http.Request) (*provenance.Event, error) {
 	if err != nil {
 		return nil, missing("an event has a number")
 	}
-	query := provenance.Query{Session: r.PathValue("id"), From: seq}
+	s, err := p.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	query := provenance.Query{Session: s.ID, From: seq}
 	for e, err := range p.Records.Events(r.Context(), query) {
 		if err != nil {
 			return nil, err
@@ -167,8 +171,12 @@ func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) {
 
 // output answers with the whole of a kept output, which no browser shows.
 func (p *Page) output(w http.ResponseWriter, r *http.Request) {
-	file, err := p.Records.Stored(r.Context(), r.PathValue("id"),
-		provenance.OutputsDir+"/"+r.PathValue("name"))
+	s, err := p.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	file, err := p.Records.Stored(r.Context(), s.ID, provenance.OutputsDir+"/"+r.PathValue("name"))
 	if err != nil {
 		http.Error(w, "this output is not kept", statusOf(err))
 		return

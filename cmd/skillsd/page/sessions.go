@@ -24,7 +24,7 @@ const (
 type Sessions struct {
 	Counts   Counts    `json:"counts"`
 	Sessions []Summary `json:"sessions"` // newest first
-	Place    string    `json:"place"`    // of the records on this machine
+	Place    string    `json:"place"`    // of the records, for operators
 	Paging             // of the sessions that the filters select
 
 	States []string `json:"-"`
@@ -85,10 +85,21 @@ type loaded struct {
 	names []string
 }
 
-// list returns all sessions, newest first, and which of them were used in the last day.
+// list returns the sessions that the viewer may see, newest first, and which sessions were used in the last
+// day.
 //
 // Errors: the error of listing.
 func (p *Page) list(ctx context.Context) ([]provenance.Session, map[string]bool, error) {
+	all, recent, err := p.listAll(ctx)
+	v := viewerOf(ctx)
+	if v.operator || err != nil {
+		return all, recent, err
+	}
+	return slices.DeleteFunc(slices.Clone(all),
+		func(s provenance.Session) bool { return !v.sees(s.Principal) }), recent, nil
+}
+
+func (p *Page) listAll(ctx context.Context) ([]provenance.Session, map[string]bool, error) {
 	l := &p.lists
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +152,10 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Sessions{Sessions: []Summary{}, Place: p.Place,
-		States: []string{"open", "ended", "crashed", "damaged"}}
+	out := &Sessions{Sessions: []Summary{}, States: []string{"open", "ended", "crashed", "damaged"}}
+	if viewerOf(r.Context()).operator {
+		out.Place = p.Place
+	}
 	for i, s := range all {
 		switch s.State {
 		case provenance.StateOpen:
@@ -200,7 +213,7 @@ func with(q url.Values, key, value string) string {
 	return "?" + next.Encode()
 }
 
-// find returns one session.
+// find returns a session that the viewer may see.
 //
 // Errors: missing.
 func (p *Page) find(ctx context.Context, id string) (*provenance.Session, error) {

@@ -62,7 +62,7 @@ func (o *Options) checkHTTP() error {
 	}
 	for _, flag := range []string{"allowed-host", "allowed-origin", "auth-evidence", "auth-issuer",
 		"auth-token-file", "http-activation", "http-path",
-		"insecure-no-auth", "page", "public-url", "rate-limit", "shared-records", "tls-cert"} {
+		"insecure-no-auth", "page", "page-client", "public-url", "rate-limit", "shared-records", "tls-cert"} {
 		kind := cfg.OriginOf(flag).Kind
 		// Several servers may share an environment that has these.
 		shared := flag == "auth-evidence" || flag == "http-activation" ||

@@ -1,15 +1,22 @@
 package serve
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
@@ -30,17 +37,32 @@ type PageSource struct {
 	Place   string // of the records
 	State   string // directory of stored trees
 	Live    func(context.Context) (Live, error)
+	Login   *Login // nil for a link
+	Log     *slog.Logger
+}
+
+// LoginCallback is the path of a page to which the provider of its logins sends browsers back.
+const LoginCallback = "/login/callback"
+
+// Login lets browsers into an operator's page by an OpenID provider.
+type Login struct {
+	*httpauth.Login
+	URL              *url.URL // of the page as browsers know it: scheme and host
+	Issuer           string
+	Claim            string // of ID tokens, which names the roles of a user
+	Operator, Viewer string // roles: those of one see everything, of the other their own sessions
 }
 
 // openPage serves the operator's page at the address of --page, until the returned function is called.
 func (o *Options) openPage(
 	ctx context.Context, p *Plan, sessions *session.Sessions, logger *slog.Logger,
 ) (end func(), err error) {
-	listener, err := o.listenPage(ctx)
+	listener, login, err := o.listenPage(ctx)
 	if listener == nil {
 		return func() {}, err
 	}
-	source := PageSource{Records: p.Records, State: p.own[0].path, Place: p.own[1].path,
+	source := PageSource{Login: login, Log: logger, Records: p.Records, State: p.own[0].path,
+		Place: p.own[1].path,
 		Live: func(ctx context.Context) (Live, error) {
 			uses, err := p.Records.Uses(ctx)
 			pending, queue := sessions.Live()
@@ -49,7 +71,7 @@ func (o *Options) openPage(
 	ctx, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		if err := o.Page(ctx, listener, source); err != nil {
+		if err := o.ServePage(ctx, listener, source); err != nil {
 			logger.ErrorContext(ctx, "the operator's page is no longer served", tint.Err(err))
 		}
 	})
@@ -59,19 +81,79 @@ func (o *Options) openPage(
 	}, nil
 }
 
-// listenPage listens at the address of --page; it returns nil without one. On stdio it has no effect: there
-// is a server for each client, and `skillsd page` shows the records of all.
-func (o *Options) listenPage(ctx context.Context) (net.Listener, error) {
-	if o.PageAddr == "" || !o.HTTP.Enabled() {
+// listenPage listens at the address of --page, and prepares the logins of --page-client; it returns nil
+// without them. On stdio it has no effect: there is a server for each client, and `skillsd page` shows the
+// records of all.
+func (o *Options) listenPage(ctx context.Context) (net.Listener, *Login, error) {
+	if err := o.checkPage(); err != nil || o.Page.Addr == "" || !o.HTTP.Enabled() {
+		return nil, nil, err
+	}
+	listener, err := listenTCP(ctx, "page", o.Page.Addr, "127.0.0.1:9465")
+	if err != nil {
+		return nil, nil, err
+	}
+	login, err := o.pageLogin(listener.Addr().String())
+	if err == nil && !isLoopback(listener) && (login == nil || login.URL.Scheme != "https") {
+		err = exit.Usagef("listen on 127.0.0.1, and reach it from elsewhere through ssh -L; or give "+
+			"--page-client and --page-url https://..., with a proxy in front that adds TLS",
+			"--page %s can be reached from other machines", o.Page.Addr)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, login, nil
+}
+
+// checkPage returns what is wrong with the options of the page's logins.
+func (o *Options) checkPage() error {
+	p, h := &o.Page, &o.HTTP
+	switch {
+	case p.Client == "" && (p.URL != "" || p.Secret != "" || len(p.Scopes) > 0):
+		return exit.Usagef("give --page-client too",
+			"--page-url, --page-secret-file and --page-scope are for logins, which need a client")
+	case p.Client != "" && p.Addr == "":
+		return exit.Usagef("add --page 127.0.0.1:9465", "--page-client has no effect without --page")
+	case p.Client != "" && h.Issuer == "":
+		return exit.Usagef("give --auth-issuer: who logs in sees the sessions of their own tokens",
+			"--page-client needs an issuer")
+	case p.Client != "" && slices.Contains(append(h.Audiences, h.PublicURL), p.Client):
+		return exit.Usagef("register a client for the page alone",
+			"--page-client %s is an audience of the endpoint: an ID token of the page would open it",
+			p.Client)
+	case p.Client != "" && p.Operator == p.Viewer:
+		return exit.Usagef("name two roles", "--page-operator and --page-viewer are the same role")
+	}
+	return nil
+}
+
+// pageLogin returns the logins of a page that listens at addr, nil without --page-client.
+func (o *Options) pageLogin(addr string) (*Login, error) {
+	p, h := &o.Page, &o.HTTP
+	if p.Client == "" {
 		return nil, nil
 	}
-	listener, err := listenTCP(ctx, "page", o.PageAddr, "127.0.0.1:9465")
+	at, err := url.Parse(strings.ToLower(cmp.Or(p.URL, "http://"+addr)))
+	if err != nil || at.Host == "" || at.User != nil ||
+		strings.Trim(at.Path, "/")+at.RawQuery+at.Fragment != "" {
+		return nil, exit.Usagef("use the URL of a host, such as https://page.example.com", "--page-url %q",
+			p.URL)
+	}
+	// Browsers leave the default port out.
+	port := map[string]string{"https": ":443", "http": ":80"}[at.Scheme]
+	at = &url.URL{Scheme: at.Scheme, Host: strings.TrimSuffix(at.Host, port)}
+	var secret []byte
+	if p.Secret != "" {
+		const most = 4 << 10
+		if secret, err = config.ReadOperatorFile("page-secret-file", p.Secret, most); err != nil {
+			return nil, err
+		}
+	}
+	login, err := httpauth.NewLogin(httpauth.LoginConfig{Issuer: h.Issuer, Keys: h.Keys,
+		Algorithms: h.Algorithms, Client: p.Client, Secret: string(bytes.TrimSpace(secret)),
+		Redirect: at.String() + LoginCallback, Scopes: p.Scopes})
 	if err != nil {
-		return nil, err
+		return nil, exit.Usagef("see `skillsd help http`", "--page-client: %w", err)
 	}
-	if !isLoopback(listener) {
-		return nil, errors.Join(exit.Usagef("listen on 127.0.0.1, and reach it from elsewhere through ssh -L",
-			"--page %s can be reached from other machines", o.PageAddr), listener.Close())
-	}
-	return listener, nil
+	return &Login{Login: login, URL: at, Issuer: h.Issuer, Claim: p.Claim, Operator: p.Operator,
+		Viewer: p.Viewer}, nil
 }

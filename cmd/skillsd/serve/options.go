@@ -37,8 +37,8 @@ type Options struct {
 	// GCPercent is how often garbage is collected after the first answers, as [debug.SetGCPercent] takes it;
 	// 0: as before.
 	GCPercent int
-	// Page serves the operator's page at a listener until ctx ends.
-	Page func(ctx context.Context, listener net.Listener, source PageSource) error
+	// ServePage serves the operator's page at a listener until ctx ends.
+	ServePage func(ctx context.Context, listener net.Listener, source PageSource) error
 	// FindSession returns the whole id of a session that name means.
 	FindSession func(ctx context.Context, name string) (id string, err error)
 

@@ -240,7 +240,13 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		tryKeys(opts.Auth)
 	}
 	tryListener(o.listenMetrics(ctx))
-	tryListener(o.listenPage(ctx))
+	page, login, err := o.listenPage(ctx)
+	tryListener(page, err)
+	if login != nil {
+		if _, _, err := login.Begin(ctx); err != nil {
+			p.fail(exit.Usagef(hintKeys, "--page-client: nobody can log in: %w", err))
+		}
+	}
 }
 
 // servedError is the error of a server over HTTP that cannot be the only one on its records.

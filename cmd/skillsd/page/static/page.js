@@ -83,7 +83,10 @@ function follow() {
     seen = event.data;
   });
   document.addEventListener("focusout", () => { if (again && !busy) setTimeout(update, 0); });
-  source.onerror = () => { state.textContent = "not live: skillsd does not answer"; };
+  source.onerror = () => {
+    state.textContent = source.readyState === EventSource.CLOSED ? "not live: reload this page"
+      : "not live: skillsd does not answer";
+  };
   addEventListener("pagehide", () => source.close());
 }
 

@@ -1,0 +1,92 @@
+package page
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/mcpserver/httpauth"
+)
+
+const (
+	// loginLife is how long a login lets in. A role that was taken away counts for as long.
+	loginLife = time.Hour
+
+	// flowLife is how long a user may take at the provider.
+	flowLife = 10 * time.Minute
+)
+
+// signIn sends a browser to the provider.
+func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
+	address, flow, err := p.OIDC.Login.Begin(r.Context())
+	if err != nil {
+		p.loginFailed(w, r, http.StatusBadGateway, "unavailable", err)
+		return
+	}
+	p.access.setCookie(w, p.access.flow, flow, flowLife, http.SameSiteLaxMode)
+	http.Redirect(w, r, address, http.StatusSeeOther)
+}
+
+// signedIn takes what the provider sent a browser back with.
+func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
+	flow := ""
+	if cookie, err := r.Cookie(p.access.flow); err == nil {
+		flow = cookie.Value
+	}
+	p.access.setCookie(w, p.access.flow, "", -1, http.SameSiteLaxMode)
+	principal, claims, err := p.OIDC.Login.Finish(r.Context(), flow, r.URL.Query())
+	switch {
+	case httpauth.Unavailable(err):
+		p.loginFailed(w, r, http.StatusBadGateway, "unavailable", err)
+		return
+	case err != nil:
+		p.loginFailed(w, r, http.StatusForbidden, "login", err)
+		return
+	}
+	roles := words(claims[p.OIDC.Claim])
+	v := viewer{principal: principal, operator: slices.Contains(roles, p.OIDC.Operator)}
+	if !v.operator && !slices.Contains(roles, p.OIDC.Viewer) {
+		p.loginFailed(w, r, http.StatusForbidden, "role", fmt.Errorf(
+			"%s has none of the roles %q and %q in %s", principal, p.OIDC.Operator, p.OIDC.Viewer,
+			p.OIDC.Claim))
+		return
+	}
+	v.expires = p.Now().Add(loginLife)
+	if err := p.access.enter(w, v); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	// A redirect would be the provider's, and without the cookie: it is for requests of this page alone.
+	p.render(w, http.StatusOK, "entered", view{Title: "Signed in", Nav: "login", Now: p.Now()})
+}
+
+func (p *Page) loginFailed(w http.ResponseWriter, r *http.Request, status int, said string, err error) {
+	p.Log.InfoContext(r.Context(), "nobody was let into the page", slog.Int("status", status), tint.Err(err))
+	p.render(w, status, "login", p.loginView(said))
+}
+
+// signOut forgets the viewer of a request.
+func (p *Page) signOut(w http.ResponseWriter, r *http.Request) {
+	p.access.leave(viewerOf(r.Context()))
+	p.access.setCookie(w, p.access.cookie, "", -1, http.SameSiteStrictMode)
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}
+
+// words returns the strings of a claim: one, or a list.
+func words(claim any) (list []string) {
+	switch value := claim.(type) {
+	case string:
+		return []string{value}
+	case []any:
+		for _, item := range value {
+			if word, ok := item.(string); ok {
+				list = append(list, word)
+			}
+		}
+	}
+	return list
+}
