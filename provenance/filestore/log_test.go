@@ -1,10 +1,12 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -254,6 +256,39 @@ func TestTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// While the disk is too slow for the views of a session, one goroutine waits to write them, not one more after
+// each event.
+func TestViewsHaveOneWriter(t *testing.T) {
+	dir := t.TempDir()
+	st, err := Open(dir, &Options{Quiet: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxWriting {
+		st.viewing <- struct{}{}
+	}
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	for range 100 {
+		storetest.Append(t, st, "s", provenance.KindResourceRead)
+	}
+	writers, stacks := 0, make([]byte, 1<<20)
+	for end := time.Now().Add(time.Minute); writers == 0 && time.Now().Before(end); runtime.Gosched() {
+		writers = bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(").writeViews("))
+	}
+	if writers != 1 {
+		t.Errorf("%d goroutines write the views, want 1", writers)
+	}
+	for range maxWriting {
+		<-st.viewing
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Verify(dir, "s"); err != nil || len(r.Stale) != 0 {
+		t.Errorf("Verify = %+v, %v", r, err)
+	}
 }
 
 // No event that names a text is on stable storage before the text: neither when it is synced for itself, nor

@@ -272,8 +272,8 @@ func (s *session) run() {
 	commit, quiet := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	commit.Stop()
 	quiet.Stop()
-	armed, syncing := false, false
-	synced := make(chan struct{}, 1)
+	armed, syncing, writing := false, false, false
+	synced, written := make(chan struct{}, 1), make(chan struct{}, 1)
 	for {
 		select {
 		case r := <-s.appends:
@@ -295,13 +295,20 @@ func (s *session) run() {
 			s.mu.Unlock()
 			if left > 0 {
 				quiet.Reset(left)
+			} else if writing {
+				// The disk is slow: more writers would only wait for this one, and write all once more.
+				quiet.Reset(s.opts.Quiet)
 			} else if s.enter() == nil {
+				writing = true
 				go func() {
 					defer s.wg.Done()
 					// If an error persists, the next reader and closing the session return it.
 					_ = s.writeViews()
+					written <- struct{}{}
 				}()
 			}
+		case <-written:
+			writing = false
 		case <-s.stop:
 			if syncing {
 				<-synced
