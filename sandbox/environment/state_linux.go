@@ -3,8 +3,10 @@ package environment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -86,4 +88,52 @@ func (t *Tree) untouched(m *member) bool {
 		return false
 	}
 	return m.seen == state{s.Mode, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}
+}
+
+// quiet reports whether no directory of the tree has changed since the last call, by what the kernel reports
+// through inotify. The first call asks for these reports and returns false, and so do all where it gives none.
+func (t *Tree) quiet() bool {
+	if !t.asked {
+		t.asked, t.events = true, t.watch()
+		return false
+	}
+	if t.events == nil {
+		return false
+	}
+	events, err := t.events.SyscallConn()
+	if err != nil {
+		return false
+	}
+	buffer, quiet, ended := make([]byte, 4096), true, error(nil)
+	err = events.Read(func(fd uintptr) bool {
+		for ; ; quiet = false {
+			if _, ended = unix.Read(int(fd), buffer); ended != nil {
+				return true // there are no more, or an error
+			}
+		}
+	})
+	return err == nil && quiet && errors.Is(ended, unix.EAGAIN)
+}
+
+// watch returns what has an event for every change of a directory, nil if there is no such thing: users have a
+// limited number of them, and of directories. It is closed when the tree is no longer used.
+func (t *Tree) watch() *os.File {
+	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_ATTRIB |
+		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	top := "/proc/self/fd/" + strconv.Itoa(int(t.top.Fd())) + "/"
+	for i := range t.members {
+		if t.members[i].Kind != directory {
+			continue
+		}
+		if _, err := unix.InotifyAddWatch(fd, top+t.members[i].Path, changes); err != nil {
+			_ = events.Close()
+			return nil
+		}
+	}
+	return events
 }

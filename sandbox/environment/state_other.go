@@ -30,3 +30,5 @@ func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed boo
 	}
 	return true, nil
 }
+
+func (t *Tree) quiet() bool { return false }

@@ -182,20 +182,41 @@ func TestStoreFindsChanges(t *testing.T) {
 	}
 }
 
-// A change of directories is found at once, however lately all files were looked at.
+// A change of directories is found at once, however lately all files were looked at, and whether the kernel is
+// asked for changes already or not.
 func TestCheckFindsDirectories(t *testing.T) {
-	s := openStore(t, filepath.Join(t.TempDir(), "environments"))
-	tree := stored(t, s, sample)
-	if err := tree.Verify(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at := filepath.Join(treeDir(s, tree), site)
-	if err := errors.Join(os.Chmod(at, 0o755), os.WriteFile(filepath.Join(at, "json.py"), nil, 0o444)); err != nil {
-		t.Fatal(err)
-	}
-	var changed *environment.ChangedError
-	if _, err := tree.Check(t.Context()); !errors.As(err, &changed) {
-		t.Errorf("Check = %v", err)
+	for name, change := range map[string]func(dir string) error{
+		"added":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "json.py"), nil, 0o444) },
+		"mode":    func(dir string) error { return os.Chmod(dir, 0o777) },
+		"removed": func(dir string) error { return os.RemoveAll(dir) },
+		"moved":   func(dir string) error { return os.Rename(dir, dir+"2") },
+		"swapped": func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+"2"), os.Mkdir(dir, 0o755), os.Remove(dir), os.Rename(dir+"2", dir),
+				os.Rename(filepath.Join(dir, "n.py"), filepath.Join(dir, "m.py")))
+		},
+	} {
+		for before := range 3 {
+			t.Run(fmt.Sprint(name, " after ", before), func(t *testing.T) {
+				s := openStore(t, filepath.Join(t.TempDir(), "environments"))
+				tree := stored(t, s, sample)
+				at := filepath.Join(treeDir(s, tree), site)
+				if err := tree.Verify(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for range before {
+					if _, err := tree.Check(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := errors.Join(os.Chmod(filepath.Dir(at), 0o755), os.Chmod(at, 0o755), change(at)); err != nil {
+					t.Fatal(err)
+				}
+				var changed *environment.ChangedError
+				if _, err := tree.Check(t.Context()); !errors.As(err, &changed) {
+					t.Errorf("Check = %v", err)
+				}
+			})
+		}
 	}
 }
 

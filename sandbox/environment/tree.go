@@ -42,8 +42,10 @@ type Tree struct {
 	top     *os.File // shared lock: nobody removes it
 	members []member // a directory before what is in it
 
-	mu   sync.Mutex
-	full time.Time // of the last check of all members
+	mu     sync.Mutex
+	full   time.Time // of the last check of all members
+	asked  bool      // for events
+	events *os.File  // of changes of directories; nil: there is none
 }
 
 // member is an entry, and what its file was when its content was hashed.
@@ -192,8 +194,8 @@ func (t *Tree) forget(err error) {
 	}
 }
 
-// Check checks a tree before a run: its directories, and everything if that was last done more than a
-// second ago.
+// Check checks a tree before a run: its directories, unless the kernel says that they did not change, and
+// everything if that was last done more than a second ago.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Check(ctx context.Context) (Checked, error) {
@@ -203,9 +205,11 @@ func (t *Tree) Check(ctx context.Context) (Checked, error) {
 		err := t.verify(ctx)
 		return Checked{How: "full", At: t.full.UTC()}, err
 	}
-	if _, err := t.walk(ctx, func(m *member) bool { return m.Kind == directory }); err != nil {
-		t.forget(err)
-		return Checked{}, err
+	if !t.quiet() {
+		if _, err := t.walk(ctx, func(m *member) bool { return m.Kind == directory }); err != nil {
+			t.forget(err)
+			return Checked{}, err
+		}
 	}
 	return Checked{How: "directories", At: t.full.UTC()}, nil
 }
