@@ -26,7 +26,7 @@ func TestOneSandboxIsBegunAhead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, exec.Command(binary, "serve", "--config", os.DevNull, "--state", stateDir(t), "--no-default-roots",
+			p := start(t, exec.Command(binary, "serve", "--config", os.DevNull, "--state", t.TempDir(), "--no-default-roots",
 				"--sandbox", "native", "--release", "observed", "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
 				"--prompt-slot-role", "direct-command", "--skills-root", tree(t, map[string]string{
 					"demo/SKILL.md":      "---\nname: demo\ndescription: A skill for tests.\n---\n",

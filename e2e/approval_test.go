@@ -23,7 +23,7 @@ type asker struct {
 
 func newAsker(t *testing.T, flags ...string) *asker {
 	t.Helper()
-	state := stateDir(t)
+	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json", "--skills-root", "builtin=" + tree(t, demoSkill()),
 		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"}, flags...)
 	return &asker{process: start(t, exec.Command(binary, args...)), state: state, next: 100}

@@ -72,7 +72,7 @@ var outURI = regexp.MustCompile(`\nout: report\.bin, \d+ bytes, (skillsd://[^,]+
 
 // The URIs that a run prints can be read, and so can the record of the session, as it stands on disk.
 func TestArtifactsStdio(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	files := demoSkill()
 	files["demo/scripts/leave.sh"] = "#!/bin/sh\necho made\nprintf 'a\\000b' >/out/report.bin\n"
 	root := tree(t, files)
@@ -278,7 +278,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 		{"no more than the client may", []string{"--workspace-from-client", "--workspace", "other:rw"}, false, "read", "/workspace\nseen\n", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			workspace, other, state := t.TempDir(), t.TempDir(), stateDir(t)
+			workspace, other, state := t.TempDir(), t.TempDir(), t.TempDir()
 			for _, dir := range []string{workspace, other} {
 				if err := os.Chmod(dir, 0o777); err != nil {
 					t.Fatal(err)
@@ -333,7 +333,7 @@ func TestWorkspaceFromClient(t *testing.T) {
 }
 
 func TestWorkspaceFromClientRefused(t *testing.T) {
-	state, root, workspace := stateDir(t), tree(t, demoSkill()), t.TempDir()
+	state, root, workspace := t.TempDir(), tree(t, demoSkill()), t.TempDir()
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--release", "observed", "--workspace-from-client"}, allowRun(root, "ok.sh")...)...))
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})

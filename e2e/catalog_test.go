@@ -65,7 +65,7 @@ func TestClientsCatalog(t *testing.T) {
 func TestCatalogOrder(t *testing.T) {
 	t.Parallel()
 	files, lines := topics(9)
-	root, state := tree(t, files), stateDir(t)
+	root, state := tree(t, files), t.TempDir()
 	for _, test := range []struct {
 		flags []string
 		first string // the skill whose description is whole

@@ -66,10 +66,10 @@ func families(t *testing.T, preload bool, prepare func(f *family)) map[string]*f
 			return p.request(id, method, fmt.Sprintf(`{%s,"_meta":{%s,%s}}`, params, modernMeta, meta))
 		}}, p
 	}
-	overStdio, _ := stdio(t, stateDir(t))
+	overStdio, _ := stdio(t, t.TempDir())
 	site := serveHTTP(t, append(args, "--auth-token-file", tokenFile(t, "alice", "bob"))...)
 	overHTTP := &family{t, (&caller{site: site, token: "alice-token"}).with}
-	state := stateDir(t)
+	state := t.TempDir()
 	before, p := stdio(t, state)
 	for _, f := range []*family{overStdio, overHTTP, before} {
 		prepare(f)
@@ -172,7 +172,7 @@ func TestParentAndChild(t *testing.T) {
 
 // A run id that a session has is not taken from it, and whoever asked for it learns that.
 func TestRunIDTaken(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
 	all := printed(t)
 	for try, want := range []string{"r1", "ses_"} {
@@ -213,7 +213,7 @@ func TestRunIDTaken(t *testing.T) {
 // A child's record names its parent, and the parent's page its children; a session that continues another one
 // is no child.
 func TestShowParentAndChildren(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, familyArgs(t)...)
 	all := printed(t)
 	for range 2 {

@@ -88,16 +88,10 @@ func crowdTree(b *testing.B) []string {
 // crowdServe starts a server whose state is removed although stored trees are read-only.
 func crowdServe(b *testing.B, args ...string) *exec.Cmd {
 	b.Helper()
-	state, err := os.MkdirTemp("", "skillsd-crowd-")
-	if err != nil {
-		b.Fatal(err)
-	}
-	cmd := exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, args...)...)
+	cmd := exec.Command(binary, append([]string{"serve", "--state", b.TempDir(), "--log-format", "json"}, args...)...)
 	b.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-		filepath.WalkDir(state, func(path string, _ os.DirEntry, _ error) error { os.Chmod(path, 0o700); return nil })
-		os.RemoveAll(state)
 	})
 	return cmd
 }

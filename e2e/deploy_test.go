@@ -12,7 +12,7 @@ import (
 // deployed returns a file of cmd/skillsd/deploy with the places of a service in a test's directory.
 func deployed(t *testing.T, name string) (text, dir string) {
 	t.Helper()
-	dir = stateDir(t)
+	dir = t.TempDir()
 	for path, content := range map[string]string{"etc/config.yaml": "{}\n", "etc/tokens": "alice: " + strings.Repeat("0", 64) + "\n", "skills/a/SKILL.md": "---\nname: a\ndescription: A.\n---\n"} {
 		path = filepath.Join(dir, filepath.FromSlash(path))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -157,7 +157,7 @@ func TestRecordsOfAPrincipalAreFull(t *testing.T) {
 
 // A server deletes by itself what is old, but nothing that is open.
 func TestServerCollects(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	root := tree(t, demoSkill())
 	serveIn := func(args ...string) *process {
 		p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--skills-root", root}, args...)...))

@@ -130,7 +130,7 @@ func TestKilledDuringCalls(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	root, state := tree(t, demoSkill()), stateDir(t)
+	root, state := tree(t, demoSkill()), t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)
 	probe := start(t, exec.Command(binary, args...))
 	probe.initialize()
@@ -176,7 +176,7 @@ func TestKilledDuringCalls(t *testing.T) {
 
 // Two servers use one state directory and the same skills at the same time.
 func TestTwoServersShareState(t *testing.T) {
-	root, state := tree(t, demoSkill()), stateDir(t)
+	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
 	a, b := start(t, exec.Command(binary, args...)), start(t, exec.Command(binary, args...))
 	for _, p := range []*process{a, b} {
@@ -207,7 +207,7 @@ func TestTwoServersShareState(t *testing.T) {
 
 // A session that a server has open cannot be gone on with by another, nor deleted.
 func TestSessionBelongsToOneServer(t *testing.T) {
-	root, state := tree(t, demoSkill()), stateDir(t)
+	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
 	p := start(t, exec.Command(binary, args...))
 	p.initialize()
@@ -233,7 +233,7 @@ func TestSessionBelongsToOneServer(t *testing.T) {
 
 // A server whose record is removed says so to every call, and runs nothing.
 func TestRecordRemovedUnderServer(t *testing.T) {
-	root, state := tree(t, demoSkill()), stateDir(t)
+	root, state := tree(t, demoSkill()), t.TempDir()
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-level", "error"}, allowRun(root, "ok.sh")...)...))
 	p.initialize()
 	if got := p.call(2, "load_skill", map[string]any{"name": "demo"}); got.IsError {
@@ -264,7 +264,7 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 
 // A last line that a crash cut short is dropped when the session goes on, and the record says so.
 func TestTornLineIsDropped(t *testing.T) {
-	root, state := tree(t, demoSkill()), stateDir(t)
+	root, state := tree(t, demoSkill()), t.TempDir()
 	args := []string{"serve", "--state", state, "--log-level", "error", "--skills-root", root}
 	p := start(t, exec.Command(binary, args...))
 	p.initialize()

@@ -178,7 +178,7 @@ func TestEarlierSessionResumes(t *testing.T) {
 	if err := os.CopyFS(copied, os.DirFS(skills)); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, exec.Command(binary, "serve", "--skills-root", "org="+copied, "--state", stateDir(t), "--artifact-root", dir,
+	p := start(t, exec.Command(binary, "serve", "--skills-root", "org="+copied, "--state", t.TempDir(), "--artifact-root", dir,
 		"--resume", ids[0], "--log-format", "json", "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh",
 		"--prompt-slot-role", "direct-command"))
 	p.request(1, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}`)

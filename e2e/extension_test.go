@@ -97,7 +97,7 @@ func connectExtension(t *testing.T, root, version string) *mcp.ClientSession {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"serve", "--state", stateDir(t), "--log-format", "json", "--skills-root", root}
+	args := []string{"serve", "--state", t.TempDir(), "--log-format", "json", "--skills-root", root}
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: exec.Command(binary, args...)}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)

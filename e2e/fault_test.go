@@ -23,7 +23,7 @@ func faulty(t *testing.T, text string, args ...string) (p *process, path string)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, slices.Concat([]string{"serve", "--config", path, "--state", stateDir(t)}, args)...)
+	cmd := exec.Command(binary, slices.Concat([]string{"serve", "--config", path, "--state", t.TempDir()}, args)...)
 	cmd.Env = append(os.Environ(), "SERVICE_TOKEN="+faultySecret)
 	return start(t, cmd), path
 }
@@ -113,7 +113,7 @@ func TestFaultWithoutClient(t *testing.T) {
 	for name, in := range map[string]io.Reader{"nothing": nil, "another text": strings.NewReader("y\n"),
 		"a call": strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}` + "\n"), "HTTP": open} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(binary, "serve", "--config", path, "--state", stateDir(t))
+			cmd := exec.Command(binary, "serve", "--config", path, "--state", t.TempDir())
 			if name == "HTTP" {
 				cmd.Args = append(cmd.Args, "--http", "127.0.0.1:0")
 			} else {

@@ -17,7 +17,7 @@ func TestOfficialClient(t *testing.T) {
 	args := allowRun(tree(t, demoSkill()), "ok.sh")
 	for name, transport := range map[string]func(t *testing.T) mcp.Transport{
 		"stdio": func(t *testing.T) mcp.Transport {
-			return &mcp.CommandTransport{Command: exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, args...)...)}
+			return &mcp.CommandTransport{Command: exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, args...)...)}
 		},
 		"http": func(t *testing.T) mcp.Transport {
 			return &mcp.StreamableClientTransport{Endpoint: serveHTTP(t, args...).url}

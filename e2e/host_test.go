@@ -38,7 +38,7 @@ policy: {prompt_slot_role: direct-command}
 `), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--log-format", "json", "--config", config}, flags...)...)
+		cmd := exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json", "--config", config}, flags...)...)
 		cmd.Env = append(os.Environ(), "HOST_SECRET=hunter2")
 		p := start(t, cmd)
 		p.initialize()

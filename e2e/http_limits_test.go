@@ -362,7 +362,7 @@ func TestHTTPIssuerDiscovery(t *testing.T) {
 		return code
 	}
 	doctor := func() string {
-		out, _ := exec.Command(binary, append([]string{"doctor", "--state", stateDir(t), "--http", "127.0.0.1:0"}, flags...)...).Output()
+		out, _ := exec.Command(binary, append([]string{"doctor", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, flags...)...).Output()
 		return string(out)
 	}
 	follow("the keys of the issuer cannot be fetched")
@@ -474,7 +474,7 @@ func TestHTTPMoreConversationsThanSessions(t *testing.T) {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
 	const conversations, reads = 40, 2
-	state := stateDir(t)
+	state := t.TempDir()
 	p := start(t, exec.Command("bash", "-c", `ulimit -n 256; exec "$0" "$@"`, binary, "serve", "--state", state, "--log-format", "json",
 		"--http", "127.0.0.1:0", "--insecure-no-auth", "--http-activation", "handle", "--skills-root", tree(t, demoSkill())))
 	s := &site{process: p, client: &http.Client{Timeout: patience}}
@@ -536,7 +536,7 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 }
 
 func burstsOfSessions(t *testing.T, files, clients, bursts int) {
-	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", stateDir(t), "--log-format", "json",
+	p := start(t, exec.Command("bash", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary, "serve", "--state", t.TempDir(), "--log-format", "json",
 		"--http", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "p0", "p1", "p2", "p3"), "--http-activation", "handle",
 		"--rate-limit", "0", "--skills-root", tree(t, demoSkill())))
 	s := &site{process: p, client: &http.Client{Timeout: patience}}

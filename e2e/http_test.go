@@ -51,7 +51,7 @@ var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 // serveHTTP starts the server and waits until it listens.
 func serveHTTP(t *testing.T, args ...string) *site {
 	t.Helper()
-	state := stateDir(t)
+	state := t.TempDir()
 	named := func(arg string) bool { return arg == "--auth-token-file" || arg == "--auth-issuer" }
 	if !slices.ContainsFunc(args, named) {
 		args = append(args, "--insecure-no-auth")
@@ -560,7 +560,7 @@ func TestHTTPRefusesToStart(t *testing.T) {
 		"endpoint over healthz": {"--http", "127.0.0.1:0", "--http-path", "/healthz"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), binary, append([]string{"serve", "--state", stateDir(t), "--no-default-roots"}, args...)...)
+			cmd := exec.CommandContext(t.Context(), binary, append([]string{"serve", "--state", t.TempDir(), "--no-default-roots"}, args...)...)
 			out, err := cmd.CombinedOutput()
 			if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "skillsd: hint: ") {
 				t.Errorf("exit %v: %s", err, out)
@@ -585,7 +585,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 	path := filepath.Join(dir, "s")
 	root := tree(t, demoSkill())
 	run := func() *site {
-		state := stateDir(t)
+		state := t.TempDir()
 		p := start(t, exec.Command(binary, "serve", "--state", state, "--log-format", "json", "--unix", path, "--skills-root", root))
 		s := &site{process: p, state: state, url: "http://skillsd/mcp", client: &http.Client{Timeout: patience, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -601,7 +601,7 @@ func TestHTTPUnixSocket(t *testing.T) {
 	if got := s.open("").tool("load_skill", map[string]any{"name": "demo"}); got.IsError {
 		t.Errorf("load_skill = %s", got.text())
 	}
-	if out, err := exec.Command(binary, "serve", "--state", stateDir(t), "--unix", path).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
+	if out, err := exec.Command(binary, "serve", "--state", t.TempDir(), "--unix", path).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
 		t.Errorf("a second server on the socket: %v %s", err, out)
 	}
 	if response, err := (&caller{site: s}).do(t.Context(), "POST", `{}`, "Origin", "http://evil.example.com"); err != nil || response.StatusCode != 403 {

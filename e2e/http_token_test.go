@@ -14,7 +14,7 @@ import (
 // On loopback a server makes a token for the user who started it, since other users of the machine reach it
 // too; the next server has the same one. The log says where it is, and not what it is.
 func TestHTTPMakesAToken(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	file := filepath.Join(state, "http-token")
 	var first []byte
 	for range 2 {

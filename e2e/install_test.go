@@ -21,7 +21,7 @@ type operator struct {
 	home string
 }
 
-func newOperator(t *testing.T) *operator { return &operator{t, stateDir(t)} }
+func newOperator(t *testing.T) *operator { return &operator{t, t.TempDir()} }
 
 func (o *operator) state() string { return filepath.Join(o.home, ".local", "state", "skillsd") }
 

@@ -148,7 +148,7 @@ func TestNothingIsHandedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	cmd := exec.Command(binary, "serve", "--config", os.DevNull, "--state", stateDir(t), "--no-default-roots",
+	cmd := exec.Command(binary, "serve", "--config", os.DevNull, "--state", t.TempDir(), "--no-default-roots",
 		"--skills-root", tree(t, map[string]string{"a/SKILL.md": "---\nname: a\ndescription: A skill.\n---\n"}))
 	cmd.ExtraFiles = []*os.File{open}
 	p := start(t, cmd)

@@ -92,7 +92,7 @@ func (b *lockedBuffer) String() string {
 // serve starts the server with a state directory of its own.
 func serve(t *testing.T, args ...string) *process {
 	t.Helper()
-	return start(t, exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, args...)...))
+	return start(t, exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, args...)...))
 }
 
 func start(t *testing.T, cmd *exec.Cmd) *process {
@@ -120,21 +120,6 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 		}
 	})
 	return p
-}
-
-// stateDir is a state directory that can be removed although stored trees are read-only.
-func stateDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	t.Cleanup(func() {
-		filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
-	return dir
 }
 
 // send writes one line.

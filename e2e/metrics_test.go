@@ -133,7 +133,7 @@ func workOn(call func(tool string, args map[string]any) toolResult) {
 
 // What is scraped during a session is what its record counts, and names nothing of what was said.
 func TestMetricsStdio(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	args := []string{"serve", "--state", state, "--log-format", "json", "--metrics", "127.0.0.1:0"}
 	p := start(t, exec.Command(binary, append(args, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)...))
 	addr := p.logged(metricsAddr)
@@ -237,7 +237,7 @@ func TestMetricsRefusals(t *testing.T) {
 		{"alone", []string{"--metrics-insecure"}, 2, "add --metrics"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cmd := exec.Command(binary, append([]string{"serve", "--state", stateDir(t), "--skills-root", root}, test.args...)...)
+			cmd := exec.Command(binary, append([]string{"serve", "--state", t.TempDir(), "--skills-root", root}, test.args...)...)
 			cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
 			var out, problems strings.Builder
 			cmd.Stdout, cmd.Stderr = &out, &problems
@@ -297,7 +297,7 @@ func TestTraces(t *testing.T) {
 	}))
 	defer collector.Close()
 	serveWith := func(env ...string) *process {
-		cmd := exec.Command(binary, "serve", "--state", stateDir(t), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
+		cmd := exec.Command(binary, "serve", "--state", t.TempDir(), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
 		cmd.Env = append(os.Environ(), env...)
 		p := start(t, cmd)
 		p.initialize()
@@ -350,7 +350,7 @@ func TestTracesSilentCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	cmd := exec.Command(binary, "serve", "--state", stateDir(t), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
+	cmd := exec.Command(binary, "serve", "--state", t.TempDir(), "--log-format", "json", "--skills-root", tree(t, demoSkill()))
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+silent.Addr().String())
 	p := start(t, cmd)
 	p.initialize()

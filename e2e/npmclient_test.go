@@ -39,7 +39,7 @@ func TestSuiteNpmClient(t *testing.T) {
 	dir := modules(t)
 	for transport, server := range map[string]func(t *testing.T, args []string) map[string]any{
 		"stdio": func(t *testing.T, args []string) map[string]any {
-			return map[string]any{"command": binary, "args": append([]string{"serve", "--state", stateDir(t), "--log-level", "error"}, args...)}
+			return map[string]any{"command": binary, "args": append([]string{"serve", "--state", t.TempDir(), "--log-level", "error"}, args...)}
 		},
 		"http": func(t *testing.T, args []string) map[string]any {
 			return map[string]any{"url": serveHTTP(t, args...).url}

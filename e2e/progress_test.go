@@ -31,7 +31,7 @@ func TestProgressShowsLastLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(binary, append([]string{"serve", "--state", stateDir(t)}, tt.args...)...)
+			cmd := exec.Command(binary, append([]string{"serve", "--state", t.TempDir()}, tt.args...)...)
 			cmd.Env = append(os.Environ(), "SOME_SECRET=0123456789abcdef")
 			p := start(t, cmd)
 			p.initialize()

@@ -64,7 +64,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{t: t, home: stateDir(t)}
+	r := &reader{t: t, home: t.TempDir()}
 	program := filepath.Join(r.home, "go", "bin", "skillsd")
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		t.Fatal(err)

@@ -185,7 +185,7 @@ func runRealClient(t *testing.T, name string, overHTTP bool, run clientRun) *cli
 		site := serveHTTP(t, append([]string{"--auth-token-file", tokens}, run.serve...)...)
 		server.url, o.state = site.url, site.state
 	} else {
-		o.state = stateDir(t)
+		o.state = t.TempDir()
 		server.command = append([]string{binary, "serve", "--state", o.state}, run.serve...)
 	}
 	files := client.configure(home, o.url, server, run.more)

@@ -109,7 +109,7 @@ const manifest = `{"wishId":"wish-7","own":{"kept":true},"cfc":{"enforcementMode
 // the form that its schema states.
 func TestSchemasHold(t *testing.T) {
 	all := printed(t)
-	state, files := stateDir(t), demoSkill()
+	state, files := t.TempDir(), demoSkill()
 	files["narrow/SKILL.md"] = "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n"
 	files["narrow/scripts/a.sh"] = "#!/bin/sh\necho\n"
 	files["demo/scripts/leave.sh"] = "#!/bin/sh\necho made >/out/a.txt\nkill -9 $$\n"
@@ -218,7 +218,7 @@ func TestRunManifestMode(t *testing.T) {
 		{[]string{"--run-manifest", given}, []string{"SKILLSD_CFC_ENFORCEMENT_MODE=disabled"}, "disabled", "explicit-config"},
 		{[]string{"--run-manifest", given, "--cfc-enforcement-mode", "enforce-strict"}, []string{"SKILLSD_CFC_ENFORCEMENT_MODE=disabled"}, "enforce-strict", "override"},
 	} {
-		state := stateDir(t)
+		state := t.TempDir()
 		cmd := exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--skills-root", root}, tt.args...)...)
 		cmd.Env = append(os.Environ(), tt.env...)
 		p := start(t, cmd)
@@ -250,13 +250,13 @@ func TestRunManifestRefusedAtStart(t *testing.T) {
 		if err := os.WriteFile(given, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(binary, "serve", "--state", stateDir(t), "--skills-root", tree(t, demoSkill()), "--run-manifest", given).CombinedOutput()
+		out, err := exec.Command(binary, "serve", "--state", t.TempDir(), "--skills-root", tree(t, demoSkill()), "--run-manifest", given).CombinedOutput()
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), "--run-manifest") {
 			t.Errorf("%s: %s, %v", name, out, err)
 		}
 	}
 	for _, given := range []string{dir, filepath.Join(dir, "none")} {
-		if out, err := exec.Command(binary, "serve", "--state", stateDir(t), "--skills-root", tree(t, demoSkill()), "--run-manifest", given).CombinedOutput(); err == nil {
+		if out, err := exec.Command(binary, "serve", "--state", t.TempDir(), "--skills-root", tree(t, demoSkill()), "--run-manifest", given).CombinedOutput(); err == nil {
 			t.Errorf("%s: %s", given, out)
 		}
 	}

@@ -41,7 +41,7 @@ func TestHandleSurvivesKill(t *testing.T) {
 
 // A client that starts a dead server again goes on with what it had loaded.
 func TestClientGoesOnAfterKill(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
 	begin := func(id string) *process {
 		cmd := exec.Command(binary, args...)

@@ -100,7 +100,7 @@ func TestWorkspace(t *testing.T) {
 
 // The list of sessions has the skills of one whose server was killed before it wrote its views, as Codex does.
 func TestSessionListWithoutViews(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	p := start(t, exec.Command(binary, "serve", "--state", state, "--no-default-roots", "--skills-root", tree(t, demoSkill())))
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
@@ -121,7 +121,7 @@ func TestSessionListWithoutViews(t *testing.T) {
 
 // What an operator withheld from the model can be read from the record.
 func TestWithheldOutput(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	args := append([]string{"serve", "--state", state, "--log-format", "json", "--release", "opaque"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
 	p := start(t, exec.Command(binary, args...))
 	p.initialize()
@@ -178,7 +178,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
-	args := append([]string{"serve", "--state", stateDir(t), "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
+	args := append([]string{"serve", "--state", t.TempDir(), "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh")...)
 	// No file may grow beyond 24 KiB, which stands for a disk that is full.
 	p := start(t, exec.Command("bash", append([]string{"-c", `ulimit -f 24; exec "$0" "$@"`, binary}, args...)...))
 	p.initialize()

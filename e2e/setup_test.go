@@ -76,7 +76,7 @@ func TestSetupRealClients(t *testing.T) {
 				return run(slices.Concat([]string{binary, "setup", tt.client}, words)...)
 			}
 			list := func() string { return run(filepath.Join(path, tt.client), "mcp", "list") }
-			local := []string{"--", "--skills-root", exampleSkills(t), "--state", stateDir(t)}
+			local := []string{"--", "--skills-root", exampleSkills(t), "--state", t.TempDir()}
 
 			if out := setup(slices.Concat(tt.flags, []string{"--write"}, local)...); !strings.Contains(out, "running: "+tt.client+" mcp add") {
 				t.Errorf("setup ran no command of %s:\n%s", tt.client, out)
@@ -116,7 +116,7 @@ func TestSetupRealClients(t *testing.T) {
 func TestSuiteInspectorSetup(t *testing.T) {
 	modules(t)
 	catalog := filepath.Join(t.TempDir(), "mcp.json")
-	setup := exec.CommandContext(t.Context(), binary, "setup", "inspector", "--write", "--", "--skills-root", exampleSkills(t), "--state", stateDir(t))
+	setup := exec.CommandContext(t.Context(), binary, "setup", "inspector", "--write", "--", "--skills-root", exampleSkills(t), "--state", t.TempDir())
 	setup.Env = append(os.Environ(), "MCP_CATALOG_PATH="+catalog)
 	if out, err := setup.CombinedOutput(); err != nil {
 		t.Fatalf("setup: %v\n%s", err, out)

@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 		args = append(args, "--auth-evidence", name)
 	}
 	s := &soaked{args: args}
-	s.serve(t, stateDir(t))
+	s.serve(t, t.TempDir())
 	t.Cleanup(func() { s.client.CloseIdleConnections() })
 	c := &caller{site: s.site, token: "p0-token"}
 	handle := handleIn(t, c.tool("load_skill", map[string]any{"name": "demo"}))

@@ -111,7 +111,7 @@ func TestCancelKillsScript(t *testing.T) {
 
 // A client that leaves while a script runs takes the script with it.
 func TestClientLeavesMidCall(t *testing.T) {
-	state := stateDir(t)
+	state := t.TempDir()
 	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json"}, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)...))
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})

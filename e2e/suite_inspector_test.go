@@ -14,7 +14,7 @@ func TestSuiteInspector(t *testing.T) {
 	modules(t)
 	root := exampleSkills(t)
 	for transport, server := range map[string]map[string]any{
-		"stdio": {"type": "stdio", "command": binary, "args": []string{"serve", "--skills-root", root, "--state", stateDir(t), "--log-level", "error"}},
+		"stdio": {"type": "stdio", "command": binary, "args": []string{"serve", "--skills-root", root, "--state", t.TempDir(), "--log-level", "error"}},
 		"http":  {"type": "streamable-http", "url": serveHTTP(t, "--skills-root", root).url},
 	} {
 		config, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"skills": server}})

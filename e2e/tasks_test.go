@@ -106,7 +106,7 @@ func TestTasks(t *testing.T) {
 			var send, bob tasker
 			var state, handle string
 			if transport == "stdio" {
-				state = stateDir(t)
+				state = t.TempDir()
 				p = start(t, exec.Command(binary, append([]string{"serve", "--state", state}, args...)...))
 				next := 0
 				send = func(method, _, params string) answer {

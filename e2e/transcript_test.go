@@ -53,7 +53,7 @@ func TestTranscripts(t *testing.T) {
 func play(t *testing.T, archive *txtar.Archive) string {
 	t.Helper()
 	skills, client := map[string]string{}, ""
-	args := []string{"serve", "--state", stateDir(t), "--log-format", "json"}
+	args := []string{"serve", "--state", t.TempDir(), "--log-format", "json"}
 	for _, file := range archive.Files {
 		switch file.Name {
 		case "client":

@@ -148,7 +148,7 @@ func TestSecretsInCalls(t *testing.T) {
 	for name, modern := range map[string]bool{"2025-11-25": false, "2026-07-28": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			state := stateDir(t)
+			state := t.TempDir()
 			p := start(t, exec.Command(binary, "serve", "--config", config, "--state", state, "--log-format", "json", "--log-level", "debug",
 				"--search", "always", "--prompt-slot-role", "direct-command", "--metrics", "127.0.0.1:0"))
 			said := tellSecrets(t, sayings(), p.exchange, modern)

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,14 +23,6 @@ import (
 func benchServer(b *testing.B) *Server {
 	b.Helper()
 	dir := b.TempDir()
-	b.Cleanup(func() {
-		filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
 	trees, err := store.Open(dir)
 	if err != nil {
 		b.Fatal(err)

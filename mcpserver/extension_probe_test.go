@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -42,14 +41,6 @@ func newProbe(t testing.TB, files map[string]string, o probeOptions) *probe {
 	p := &probe{t: t, root: t.TempDir(), records: newRecords(t)}
 	p.write(files)
 	state := t.TempDir()
-	t.Cleanup(func() {
-		filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
 	trees, err := store.Open(state)
 	if err != nil {
 		t.Fatal(err)

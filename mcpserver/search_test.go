@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,14 +38,6 @@ func unloadedServer(t *testing.T, files map[string]string, opts *skills.ScanOpti
 		tree[name] = &fstest.MapFile{Data: []byte(content), Mode: 0o644}
 	}
 	dir := t.TempDir()
-	t.Cleanup(func() {
-		filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
 	trees, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)

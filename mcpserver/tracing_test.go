@@ -106,14 +106,6 @@ func tracedServer(t testing.TB, o *observed) *Server {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
 	trees, err := store.Open(state)
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestAttackDrift(t *testing.T) {
 					t.Errorf("Read = %+v, %v; want bytes that do not match, with their digest", content, err)
 				}
 			}
-			st, err := store.Open(stateDir(t))
+			st, err := store.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -40,7 +40,7 @@ func TestHostileSwap(t *testing.T) {
 		}
 	}
 	writeFile(t, filepath.Join(root, "good", "SKILL.md"), document("good", "d"))
-	st, err := store.Open(stateDir(t))
+	st, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -284,7 +284,7 @@ func TestVerifyAndStage(t *testing.T) {
 			t.Parallel()
 			sk, dir := oneSkill(t, options, map[string]string{"scripts/x.sh": "#!/bin/sh\n", "b.txt": "b"})
 			x := index(t, sk)
-			st, err := store.Open(stateDir(t))
+			st, err := store.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}

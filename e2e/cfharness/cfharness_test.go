@@ -357,7 +357,7 @@ const token = "sesame"
 // place starts a server over HTTP, or returns how the adapter starts one.
 func (r *replay) place() map[string]any {
 	r.t.Helper()
-	state := stateDir(r.t)
+	state := r.t.TempDir()
 	entry := map[string]any{"script": "text-tools:scripts/count.sh", "execution": "stdin", "release": "observed"}
 	policy := map[string]any{"mode": r.file("run-state.json").(*object).members["cfcEnforcementMode"]}
 	if r.scenario == "subagent" {

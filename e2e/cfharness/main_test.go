@@ -31,7 +31,7 @@ func needSandbox(t *testing.T, binary string) {
 	workspace := t.TempDir()
 	writeWorkspace(t, workspace)
 	out, _ := exec.CommandContext(t.Context(), binary, "run", "text-tools", "scripts/count.sh", "--config", os.DevNull,
-		"--state", stateDir(t), "--no-default-roots", "--skills-root", filepath.Join(workspace, "skills"),
+		"--state", t.TempDir(), "--no-default-roots", "--skills-root", filepath.Join(workspace, "skills"),
 		"--allow-tool", "run_skill_script", "--allow-skill-script", "text-tools:scripts/count.sh",
 		"--prompt-slot-role", "direct-command").CombinedOutput()
 	if strings.Contains(string(out), "sandbox_unavailable") {
@@ -106,21 +106,6 @@ func run(t *testing.T, stdin string, words ...string) string {
 		t.Fatalf("%q: %v\n%s", words, err, said.String())
 	}
 	return string(out)
-}
-
-// stateDir is a state directory that can be removed although stored trees are read-only.
-func stateDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	t.Cleanup(func() {
-		filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
-	return dir
 }
 
 func write(t *testing.T, name string, text []byte, mode os.FileMode) {

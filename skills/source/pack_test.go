@@ -107,14 +107,6 @@ func openStore(t testing.TB) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		st.Close()
-		filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
-				return os.Chmod(path, 0o700)
-			}
-			return nil
-		})
-	})
+	t.Cleanup(func() { st.Close() })
 	return st
 }
