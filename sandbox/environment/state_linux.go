@@ -90,8 +90,9 @@ func (t *Tree) untouched(m *member) bool {
 	return m.seen == state{s.Mode, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}
 }
 
-// quiet reports whether no directory of the tree has changed since the last call, by what the kernel reports
-// through inotify. The first call asks for these reports and returns false, and so do all where it gives none.
+// quiet reports whether no directory of the tree has changed since the last call, by what the kernel
+// reports through inotify. The first call asks for these reports and returns false, and so do all where it
+// gives none.
 func (t *Tree) quiet() bool {
 	if !t.asked {
 		t.asked, t.events = true, t.watch()
@@ -115,8 +116,8 @@ func (t *Tree) quiet() bool {
 	return err == nil && quiet && errors.Is(ended, unix.EAGAIN)
 }
 
-// watch returns what has an event for every change of a directory, nil if there is no such thing: users have a
-// limited number of them, and of directories. It is closed when the tree is no longer used.
+// watch returns what has an event for every change of a directory, nil if there is no such thing: users
+// have a limited number of them, and of directories. It is closed when the tree is no longer used.
 func (t *Tree) watch() *os.File {
 	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_ATTRIB |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
