@@ -14,15 +14,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// openStore opens the store of environments and takes its lock. The caller closes it.
-func (c *Command) openStore(ctx context.Context) (*environment.Store, error) {
-	state, err := c.Process.StateDir()
+// openStore opens the store of environments. The caller closes it.
+func openStore(p *config.Process) (*environment.Store, error) {
+	state, err := p.StateDir()
 	if err != nil {
 		return nil, err
 	}
 	store, err := environment.Open(config.EnvironmentsDir(state))
 	if err != nil {
 		return nil, exit.Place("state directory", "--state", err)
+	}
+	return store, nil
+}
+
+// lockedStore opens the store of environments and takes its lock. The caller closes it.
+func (c *Command) lockedStore(ctx context.Context) (*environment.Store, error) {
+	store, err := openStore(c.Process)
+	if err != nil {
+		return nil, err
 	}
 	if err := c.lockStore(ctx, store); err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -95,7 +104,7 @@ func (c *Command) noteInUse(names []string) {
 
 // Collect removes the files that no configuration and no server needs.
 func (c *Command) Collect(ctx context.Context, dry bool) error {
-	store, err := c.openStore(ctx)
+	store, err := c.lockedStore(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,16 +44,12 @@ func (c *Command) notef(format string, args ...any) { fmt.Fprintf(c.Err, format+
 
 // maker returns what makes environments. The caller closes it.
 func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
-	state, err := c.Process.StateDir()
-	if err == nil {
-		err = c.Process.CheckDirs()
-	}
-	if err != nil {
+	if err := c.Process.CheckDirs(); err != nil {
 		return nil, nil, err
 	}
-	store, err := environment.Open(config.EnvironmentsDir(state))
+	store, err := openStore(c.Process)
 	if err != nil {
-		return nil, nil, exit.Place("state directory", "--state", err)
+		return nil, nil, err
 	}
 	path, _ := c.Process.Env("PATH")
 	want := c.Sandbox
@@ -433,13 +429,9 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(all))
 	}
-	state, err := c.Process.StateDir()
+	store, err := openStore(c.Process)
 	if err != nil {
 		return nil, err
-	}
-	store, err := environment.Open(config.EnvironmentsDir(state))
-	if err != nil {
-		return nil, exit.Place("state directory", "--state", err)
 	}
 	defer store.Close()
 	rows := []Row{}
@@ -573,11 +565,7 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	state, err := c.Process.StateDir()
-	if err != nil {
-		return err
-	}
-	store, err := environment.Open(config.EnvironmentsDir(state))
+	store, err := openStore(c.Process)
 	if err != nil {
 		return err
 	}
@@ -678,7 +666,7 @@ func (c *Command) Remove(ctx context.Context, name string) error {
 	if err := c.Confirm(ctx, "Remove environment "+name+"?"); err != nil {
 		return err
 	}
-	store, err := c.openStore(ctx)
+	store, err := c.lockedStore(ctx)
 	if err != nil {
 		return err
 	}

@@ -280,11 +280,7 @@ func (l *Looker) environments() (*runs.Environments, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := l.Process.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	store, err := environment.Open(config.EnvironmentsDir(state))
+	store, err := openStore(l.Process)
 	if err != nil {
 		return nil, err
 	}
