@@ -59,6 +59,8 @@ type Options struct {
 	Replicas int
 	// Node begins the names of turns, if a [Store] has a node of its own; "" is random.
 	Node string
+	// Address is what [Store.Holder] of other stores says of the sessions of this one.
+	Address string
 	// Patience is how long an operation waits for the cluster; zero is 15 s, which is longer than an
 	// election.
 	Patience time.Duration
@@ -130,7 +132,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	st.alive, err = conn.Subscribe(c.subject("holds", st.name), func(m *nats.Msg) {
 		answer := []byte("0")
 		if st.holds(string(m.Data)) {
-			answer = []byte("1")
+			answer = []byte("1" + c.opts.Address)
 		}
 		_ = m.Respond(answer) // who asks asks again
 	})

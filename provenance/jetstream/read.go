@@ -242,14 +242,55 @@ func (r *reader) isHeld(ctx context.Context, m *jetstream.RawStreamMsg, session 
 	if r.own(session) {
 		return true
 	}
+	answer, err := r.askHolder(ctx, m, session)
+	if err != nil {
+		return !errors.Is(err, nats.ErrNoResponders)
+	}
+	return strings.HasPrefix(answer, "1")
+}
+
+// askHolder asks the store that wrote m whether it has the session: it answers "1" and its address if it has.
+// nats.ErrNoResponders means that there is no such store any more.
+func (r *reader) askHolder(ctx context.Context, m *jetstream.RawStreamMsg, session string) (string, error) {
 	name, _, _ := strings.Cut(m.Header.Get(headerWriter), ".")
 	ctx, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	answer, err := r.conn.RequestWithContext(ctx, r.subject("holds", name), []byte(session))
 	if err != nil {
-		return !errors.Is(err, nats.ErrNoResponders)
+		return "", err
 	}
-	return string(answer.Data) == "1"
+	return string(answer.Data), nil
+}
+
+// Holder says which store has a session.
+type Holder struct {
+	Own     bool   // the store that was asked
+	Held    bool   // that one or another; false if whoever wrote it last has ended it, is gone or silent
+	Address string // see [Options.Address]; empty unless another one has it
+}
+
+// Holder returns which store has a session: the one that wrote its last event, if it says so within two
+// seconds. One that is silent can still be there; it loses the session to whoever takes it and writes.
+//
+// Errors: provenance.ErrNotFound for a session without events, provenance.ErrUnavailable, or the error of
+// ctx.
+func (st *Store) Holder(ctx context.Context, session string) (Holder, error) {
+	if st.holds(session) {
+		return Holder{Own: true, Held: true}, nil
+	}
+	m, err := st.last(ctx, st.events, st.subjectOf(session))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = provenance.ErrNotFound
+	}
+	if err != nil {
+		return Holder{}, fmt.Errorf("find session %s: %w", session, err)
+	}
+	answer, err := st.askHolder(ctx, m, session)
+	if ctx.Err() != nil {
+		return Holder{}, ctx.Err()
+	}
+	address, held := strings.CutPrefix(answer, "1")
+	return Holder{Held: err == nil && held, Address: address}, nil
 }
 
 // found is a session and when its record was last written.

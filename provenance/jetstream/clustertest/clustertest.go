@@ -247,6 +247,14 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
+// URLs returns where clients reach the servers.
+func (c *Cluster) URLs() (urls []string) {
+	for _, addr := range c.addrs[:len(c.servers)] {
+		urls = append(urls, "nats://"+addr)
+	}
+	return urls
+}
+
 // Connect returns a connection that finds another server if its own is gone.
 func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	t.Helper()
