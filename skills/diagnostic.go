@@ -148,7 +148,7 @@ var fixes = map[Code]string{
 	CodeCacheWrong:      "nothing, unless it comes again: then the disk or its clock is not to be trusted",
 	CodeShadowed:        "rename one of the two directories, give one root a prefix, or remove one",
 	CodeDuplicateName:   "rename all but one, or use their paths",
-	CodeRequiresMissing: "install the command or set the variable, then start again",
+	CodeRequiresMissing: "install what is missing or set the variable, then start again",
 	CodeNotStrict:       "correct what `skillsd validate` lists, or use --validation lenient",
 	CodeUnknownSkill:    "use a path or a name that `skillsd list` prints",
 

@@ -445,6 +445,9 @@ func (x *Index) Suspicious() (codes []Code) {
 	return slices.Compact(codes)
 }
 
+// Searched reports whether Diagnostics has every signal: no limit has left out texts or signals.
+func (x *Index) Searched() bool { return x.whole }
+
 // kinds are the kinds by directory.
 var kinds = map[string]Kind{
 	"references": KindReference,

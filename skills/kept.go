@@ -90,8 +90,8 @@ func (s *Skill) pack() []byte {
 	p = append(p, s.subject()...)
 	p.Text(string(s.Digest), s.Lead, notes, f.Name, f.Description, f.License,
 		f.Compatibility, f.WhenToUse, f.Author, f.Version, string(f.JSON))
-	for _, list := range [][]string{f.AllowedTools, f.Tags, f.Requires.Commands, f.Requires.Env} {
-		p.List(list)
+	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
+		p.List(*list)
 	}
 	p.Flags(s.Verdict.Strict, s.Verdict.Publishable, s.Verdict.Repaired, f.AllowedToolsDeclared,
 		f.DisableModelInvocation, f.UserInvocable)
@@ -106,7 +106,7 @@ func (s *Skill) unpack(text string, now mark) bool {
 	f := frontmatter.Fields{}
 	u.Texts(&sum, &s.Lead, &notes, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse,
 		&f.Author, &f.Version, &block)
-	for _, list := range []*[]string{&f.AllowedTools, &f.Tags, &f.Requires.Commands, &f.Requires.Env} {
+	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		*list = u.List()
 	}
 	u.Flags(&s.Verdict.Strict, &s.Verdict.Publishable, &s.Verdict.Repaired, &f.AllowedToolsDeclared,

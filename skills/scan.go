@@ -32,6 +32,9 @@ type ScanOptions struct {
 	// HasCommand and HasEnv report whether the host has what skills require: a command on PATH, a
 	// variable that is set. nil: not checked. They are called by one goroutine at a time.
 	HasCommand, HasEnv func(name string) bool
+	// Platform is the GOOS of the host, which skills may require; empty: neither it nor the other skills
+	// that a skill requires are checked.
+	Platform string
 	// HasSecret reports whether the operator gives a script of the skill with this path a secret under the
 	// name of a required variable: the server's environment need not have it then. nil: no script gets one.
 	HasSecret func(path, name string) bool

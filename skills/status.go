@@ -3,9 +3,8 @@ package skills
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/skillsd/skillsd/skills/frontmatter"
+	"github.com/skillsd/skillsd/skills/requires"
 )
 
 // State says whether a skill is offered.
@@ -40,12 +39,21 @@ func (s *Snapshot) Status(sk *Skill) Status {
 // of the snapshot. Precedence has been decided before, so nothing replaces a withheld skill.
 func (s *Snapshot) withhold() {
 	named := map[string]bool{}
+	off := func(status Status) bool {
+		return status.State == StateUnavailable || status.State == StateDisabled
+	}
 	for _, sk := range s.Skills {
-		status := s.statusOf(sk, named)
-		if status.State != StateEnabled || status.Reasons != nil {
-			s.statuses[sk] = status
+		s.statuses[sk] = s.statusOf(sk, named)
+	}
+	if s.opts.Platform != "" {
+		s.withholdRequiring(func(sk *Skill) bool { return !off(s.statuses[sk]) })
+	}
+	for _, sk := range s.Skills {
+		status := s.statuses[sk]
+		if status.State == StateEnabled && status.Reasons == nil {
+			delete(s.statuses, sk)
 		}
-		if status.State == StateUnavailable || status.State == StateDisabled {
+		if off(status) {
 			delete(s.byPath, sk.Path)
 			s.Withheld = append(s.Withheld, sk)
 		}
@@ -107,36 +115,27 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	return status
 }
 
-// maxMissing bounds the reasons of one skill.
-const maxMissing = 20
-
 // missing returns what a skill requires and the host does not have.
-func (o *ScanOptions) missing(sk *Skill) (missing []string) {
-	r := &sk.Frontmatter.Requires
-	need := func(names []string, has func(string) bool, format string) {
-		for _, name := range names {
-			if has != nil && len(missing) < maxMissing && isName(name) && !has(name) {
-				missing = append(missing, fmt.Sprintf(format, frontmatter.Clip(name, frontmatter.MaxName)))
-			}
-		}
+func (o *ScanOptions) missing(sk *Skill) []string {
+	host := requires.Host{HasCommand: o.HasCommand, HasEnv: o.HasEnv, Platform: o.Platform}
+	if o.HasEnv != nil && o.HasSecret != nil {
+		host.HasEnv = func(name string) bool { return o.HasEnv(name) || o.HasSecret(sk.Path, name) }
 	}
-	need(r.Commands, o.HasCommand, "requires the command %q, which is not on PATH")
-	hasEnv := o.HasEnv
-	if hasEnv != nil && o.HasSecret != nil {
-		hasEnv = func(name string) bool { return o.HasEnv(name) || o.HasSecret(sk.Path, name) }
-	}
-	need(r.Env, hasEnv, "requires the environment variable %q, which is not set")
-	return missing
+	return host.Missing(&sk.Frontmatter.Requires)
 }
 
-// isName reports whether a text can be the name of a command or a variable. Real skills also list
-// sentences, which no host can satisfy.
-func isName(name string) bool {
-	odd := func(r rune) bool {
-		return r <= ' ' || r >= 0x80 ||
-			strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
+// withholdRequiring makes skills unavailable that require another one that is not served, and those that
+// require them in turn: a path, a name or the name of a directory.
+func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
+	asked := slices.DeleteFunc(slices.Clone(s.Skills), func(sk *Skill) bool { return !served(sk) })
+	nodes := make([]requires.Skill, len(asked))
+	for i, sk := range asked {
+		nodes[i] = requires.Skill{Names: []string{sk.Path, sk.Frontmatter.Name, sk.dirName()},
+			Needs: sk.Frontmatter.Requires.Skills}
 	}
-	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, odd)
+	for i, reasons := range requires.Lacking(nodes) {
+		s.statuses[asked[i]] = Status{State: StateUnavailable, Reasons: reasons}
+	}
 }
 
 // unusable reports whether a skill only reserves its path against less trusted ones.

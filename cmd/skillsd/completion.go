@@ -40,7 +40,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"allow":    a.complete(1, a.scripts),
 		"disallow": a.complete(1, a.allowedScripts),
 	}
-	for _, name := range []string{"update", "remove", "enable", "disable", "rollback"} {
+	for _, name := range []string{"update", "remove", "enable", "disable", "rollback", "accept"} {
 		arguments[name] = a.complete(0, a.installedNames)
 	}
 	for _, name := range []string{"show", "verify", "replay", "export"} {

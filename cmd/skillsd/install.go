@@ -16,10 +16,11 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -30,6 +31,8 @@ type planned struct {
 	dry   bool                // the plan is printed and not carried out
 	// compute also describes the skills of the plan, which cannot be read once it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
+	// confirm runs before the plan is carried out, and may end the command; may be nil.
+	confirm func(ctx context.Context, plan *install.Plan) error
 	print   func(plan *install.Plan) error // runs after the plan is carried out
 }
 
@@ -42,19 +45,38 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	defer func() { err = errors.Join(err, installed.Close()) }()
 	plan, err := p.compute(installed.Installer)
 	if err == nil && !p.dry {
-		err = plan.Apply(ctx)
+		err = plan.Prepare(ctx)
+		installed.line.Clear()
+		if err == nil && p.confirm != nil {
+			err = p.confirm(ctx, plan)
+		}
+		if err == nil {
+			err = plan.Apply(ctx)
+		}
 	}
 	if plan != nil {
 		err = errors.Join(err, plan.Close())
 	}
 	if err != nil {
-		return installFailure(err)
+		return installing.Failure(err)
 	}
 	// The result must not follow the rest of a status line.
 	installed.line.Clear()
 	err = p.print(plan)
 	// A script whose pin no longer fits would fail later, in a call of a model.
-	a.notePins(plan)
+	for _, line := range serve.PinNotes(&a.Cfg, plan) {
+		a.notef("skillsd: note: %s", line)
+	}
+	waiting := installing.Waiting(plan, p.dry)
+	for _, row := range waiting {
+		a.say("warning", row[0])
+		if row[1] != "" {
+			a.say("hint", row[1])
+		}
+	}
+	if len(waiting) > 0 && err == nil {
+		err = &exit.Error{Code: exit.Problems}
+	}
 	if !p.dry {
 		a.collectTrees(ctx, installed.Installer)
 	}
@@ -82,49 +104,6 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 		}
 		return ""
 	}, nil
-}
-
-// installFailure gives an error of a plan its exit code, and says what resolves it.
-func installFailure(err error) error {
-	if _, chosen := errors.AsType[*exit.Error](err); chosen {
-		return err
-	}
-	fail := &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(err.Error()))}
-	refused, isRefused := errors.AsType[*install.SourceError](err)
-	fetch, isFetch := errors.AsType[*install.FetchError](err)
-	archive, isArchive := errors.AsType[*source.ArchiveError](err)
-	lock, isLock := errors.AsType[*install.LockError](err)
-	_, isMissing := errors.AsType[*install.MissingError](err)
-	_, isCorrupt := errors.AsType[*store.CorruptError](err)
-	switch {
-	case isRefused:
-		fail.Code, fail.Hint = exit.Usage, refused.Hint
-	case isLock:
-		fail.Hint = report.HintLock(lock.File)
-	case isMissing:
-		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
-	case errors.Is(err, install.ErrNoPrevious):
-		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
-	case isCorrupt || errors.Is(err, store.ErrNotFound):
-		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
-	case errors.Is(err, install.ErrNoGit):
-		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
-	case isFetch && fetch.Kind == install.KindOCI && !oci.Denied(err):
-		fail.Hint = exit.SystemHint(err)
-	case isFetch && fetch.Kind == install.KindOCI:
-		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
-	case isFetch && fetch.Kind == install.KindMCP:
-		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
-	case isFetch && fetch.Kind != install.KindGit:
-		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
-	case isFetch:
-		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
-	case isArchive:
-		fail.Err = errors.New(report.Printable(archive.Error()))
-	default:
-		fail.Hint = exit.SystemHint(err)
-	}
-	return fail
 }
 
 // installation is the installation of the state directory, open for one command.
@@ -171,7 +150,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	}
 	i, err := install.Open(ctx, cfg)
 	if err != nil {
-		return nil, errors.Join(installFailure(err), cfg.Trees.Close())
+		return nil, errors.Join(installing.Failure(err), cfg.Trees.Close())
 	}
 	return &installation{i, state, cfg.Trees, line}, nil
 }
@@ -240,7 +219,10 @@ func newInstallCmd(a *app) *cobra.Command {
 			"  skillsd install ./my-skills --all --tier user\n\n" +
 			"A skill is named by its directory in the source; --name chooses another name.\n" +
 			"skillsd.lock in the state directory has the source, the commit and the digest of every\n" +
-			"file. With --keep-going the exit code is 3 if a skill was left out.",
+			"file. With --keep-going the exit code is 3 if a skill was left out.\n\n" +
+			"Each skill gets a verdict. What somebody must look at first, such as text that nobody\n" +
+			"sees, is served when you say so: on a terminal you are asked, elsewhere it is installed\n" +
+			"and not served, and the exit code is 3; see `skillsd accept`.",
 		Args: cobra.ExactArgs(1),
 		RunE: runE(opts.run),
 	}
@@ -257,6 +239,8 @@ func newInstallCmd(a *app) *cobra.Command {
 	flags.BoolVar(&opts.request.All, "all", false, "install every skill of the source")
 	flags.BoolVar(&opts.request.KeepGoing, "keep-going", false,
 		"with --all: install what can be installed, and report the rest")
+	flags.BoolVar(&opts.request.WithRequirements, "with-requirements", false,
+		"also install the skills of the source that it says it requires")
 	opts.access.Register(flags, true)
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "fetch, check and report; install nothing")
 	flags.BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -287,6 +271,9 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.DryRun,
+		confirm: func(ctx context.Context, plan *install.Plan) error {
+			return o.app.accept(ctx, plan, nil, !o.JSON)
+		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			plan, err := i.Add(ctx, o.request)
 			if err != nil {

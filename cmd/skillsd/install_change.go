@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -142,6 +143,8 @@ type syncOptions struct {
 	sync               install.Sync
 	access             config.AccessOptions
 	Check, Trust, JSON bool
+
+	found []install.Change // by --check: what nobody has accepted
 }
 
 func newSyncCmd(a *app) *cobra.Command {
@@ -156,7 +159,8 @@ func newSyncCmd(a *app) *cobra.Command {
 			"or lost since is brought back.\n\n" +
 			"Skills that are not in LOCKFILE stay, unless --frozen removes them: then the\n" +
 			"installation has what the file says and nothing else. --check changes nothing and\n" +
-			"exits 3 if something would change.\n\n" +
+			"exits 3 if something would change, or if nobody has accepted what needs a look: each\n" +
+			"content that is stored here gets its verdict anew.\n\n" +
 			"A tier above third-party is taken from LOCKFILE only for skills that have it here\n" +
 			"already, with the same bytes from the same source; --trust-tiers takes it for all.\n" +
 			"Skills that are replaced can be rolled back.\n\n" +
@@ -170,6 +174,8 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Check, "check", false, "only print what would change")
 	cmd.Flags().BoolVar(&opts.sync.DropEarlier, "drop-earlier", false,
 		"forget the version to roll back to if it is damaged and cannot be had again")
+	cmd.Flags().BoolVar(&opts.sync.TrustAccepted, "trust-accepted", false,
+		"serve what LOCKFILE says somebody accepted, without looking at it here")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
 	opts.access.Register(cmd.Flags(), false)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
@@ -177,8 +183,8 @@ func newSyncCmd(a *app) *cobra.Command {
 }
 
 func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
-	if o.Trust && !o.Check {
-		if err := o.app.byUser("--trust-tiers"); err != nil {
+	for flag, given := range map[string]bool{"trust-tiers": o.Trust, "trust-accepted": o.sync.TrustAccepted} {
+		if err := o.app.byUser("--" + flag); given && !o.Check && err != nil {
 			return err
 		}
 	}
@@ -194,13 +200,20 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.Check,
+		confirm: func(ctx context.Context, plan *install.Plan) error {
+			return o.app.accept(ctx, plan, nil, !o.JSON)
+		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			if o.sync.Lock != nil && !o.Trust {
 				if err := checkTiers(args[0], i.Lock(), o.sync.Lock); err != nil {
 					return nil, err
 				}
 			}
-			return i.Sync(ctx, o.sync)
+			plan, err := i.Sync(ctx, o.sync)
+			if err == nil && o.Check {
+				o.found, err = plan.AssessAll(ctx, o.sync)
+			}
+			return plan, err
 		},
 		print: func(plan *install.Plan) error { return o.print(plan, args) },
 	})
@@ -209,7 +222,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 // print prints what was changed, or would be.
 func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	if o.JSON {
-		if err := report.WriteJSON(o.app.out, append([]install.Change{}, plan.Changes...)); err != nil {
+		all := append(append([]install.Change{}, plan.Changes...), o.found...)
+		if err := report.WriteJSON(o.app.out, all); err != nil {
 			return err
 		}
 	}
@@ -231,8 +245,16 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 			o.app.printf("%s\n", report.Printable(text))
 		}
 	}
+	for _, c := range o.found {
+		if !o.JSON {
+			o.app.printf("%s\n", report.Printable(c.Name+": "+string(c.Verdict)+": "+c.Why))
+		}
+	}
 	count := report.Plural(changed, "skill")
 	switch {
+	case len(plan.Changes) == 0 && len(o.found) > 0:
+		return exit.Errorf(exit.Problems, "look at them, then: skillsd accept NAME",
+			"nobody has accepted %s", report.Plural(len(o.found), "skill"))
 	case len(plan.Changes) == 0:
 		o.app.notef("ok: nothing to do")
 	case o.Check:
@@ -273,6 +295,7 @@ type updateOptions struct {
 	app           *app
 	Roots         config.RootOptions
 	access        config.AccessOptions
+	Accept        []string
 	Preview, JSON bool
 }
 
@@ -285,17 +308,27 @@ func newUpdateCmd(a *app) *cobra.Command {
 			"that changed there. The changes are printed: instructions and scripts as a diff, other\n" +
 			"files by name, allowed-tools and signals. --preview prints them and changes nothing. A\n" +
 			"script that changed does not run before it is allowed again; `skillsd rollback NAME`\n" +
-			"returns to the version before.",
+			"returns to the version before.\n\n" +
+			"A version that somebody must look at first, such as one with new scripts or hosts, does\n" +
+			"not replace the one that is served: on a terminal you are asked, elsewhere --accept says\n" +
+			"yes to exactly the tree that was printed, and without it the exit code is 3.",
 		RunE: runE(opts.run),
 	}
 	opts.Roots.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.Preview, "preview", false, "print what would change, and change nothing")
+	cmd.Flags().StringArrayVar(&opts.Accept, "accept", nil,
+		"serve the version with the tree `DIGEST` although it needs a look (repeatable)")
 	opts.access.Register(cmd.Flags(), true)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 func (o *updateOptions) run(ctx context.Context, names []string) error {
+	if len(o.Accept) > 0 && !o.Preview {
+		if err := o.app.byUser("--accept"); err != nil {
+			return err
+		}
+	}
 	access, err := o.access.Access(&o.app.Process)
 	if err != nil {
 		return err
@@ -304,6 +337,9 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 	return o.app.carryOut(ctx, planned{
 		roots: &o.Roots,
 		dry:   o.Preview,
+		confirm: func(ctx context.Context, plan *install.Plan) error {
+			return o.app.accept(ctx, plan, o.Accept, !o.JSON)
+		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			plan, err := i.Update(ctx, names, access)
 			if err == nil {
@@ -313,6 +349,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 		},
 		print: func(plan *install.Plan) error {
 			report.PrintNotes(o.app.err, plan.Notes)
+			report.MarkHeld(rows, plan)
 			return o.print(rows)
 		},
 	})
@@ -335,7 +372,12 @@ func (o *updateOptions) print(rows []report.Update) error {
 	if o.Preview {
 		verb = "would change"
 	}
-	o.app.notef("%s %d, unchanged %d, failed %d", verb, count["changed"], count["unchanged"], count["failed"])
+	held := ""
+	if count["held"] > 0 {
+		held = fmt.Sprintf(", held %d", count["held"])
+	}
+	o.app.notef("%s %d, unchanged %d, failed %d%s", verb, count["changed"], count["unchanged"],
+		count["failed"], held)
 	if count["failed"] > 0 {
 		return &exit.Error{Code: exit.Problems}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/skills"
@@ -26,7 +27,7 @@ func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	}
 	lock, err := a.readLock()
 	if err != nil {
-		return nil, installFailure(err)
+		return nil, installing.Failure(err)
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -49,15 +50,16 @@ func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	return lock, nil
 }
 
-// withInstalled adds a row for each installed skill that is disabled, by what the lock file says.
+// withInstalled adds a row for each installed skill that is not served, by what the lock file says.
 func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
 	for _, e := range lock.Skills {
-		if e.Enabled {
+		if e.Served() {
 			continue
 		}
-		row := report.EmptyRow(e.Name, e.Name, stateOff)
+		state, reason := installing.NotServed(e)
+		row := report.EmptyRow(e.Name, e.Name, state)
 		row.Tier, row.Origin, row.TreeDigest = e.Tier.String(), report.OriginText(e), e.Tree
-		row.Reasons = []string{"`skillsd enable " + report.ShellLine(e.Name) + "` serves it"}
+		row.Reasons = []string{reason}
 		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
 		for _, f := range e.Files {
 			if f.Path != "SKILL.md" && f.Path != "skill.md" {
@@ -70,18 +72,16 @@ func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow
 	return rows
 }
 
-// stateOff is the state of an installed skill that is disabled.
-const stateOff = "disabled"
-
-// offOr returns the error for a skill that was not found: that it is installed and disabled, or another.
+// offOr returns the error for a skill that was not found: that it is installed and not served, or another.
 func (a *app) offOr(name string, other error) error {
 	lock, err := a.readLock()
 	if err != nil {
 		return other
 	}
-	if e := lock.Find(name); e != nil && !e.Enabled {
-		return exit.Errorf(exit.Failure, "`skillsd enable "+report.ShellLine(name)+"` serves it",
-			"%s is installed and disabled (from %s)", name, report.Printable(report.OriginText(e)))
+	if e := lock.Find(name); e != nil && !e.Served() {
+		state, reason := installing.NotServed(e)
+		return exit.Errorf(exit.Failure, report.Printable(reason),
+			"%s is installed and %s (from %s)", name, state, report.Printable(report.OriginText(e)))
 	}
 	return other
 }

@@ -48,7 +48,7 @@ func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapsho
 // JSON.
 var listStates = []string{
 	string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled),
-	string(skills.StateUnavailable), stateBroken,
+	string(skills.StateUnavailable), report.StateQuarantined, stateBroken,
 }
 
 func newListCmd(a *app) *cobra.Command {
@@ -57,8 +57,9 @@ func newListCmd(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List the skills that would be served, those withheld, and what was found wrong",
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
-			"unavailable. VERDICT is strict when `skillsd validate` accepts the skill, repaired when its\n" +
-			"frontmatter loads only after a repair, else lenient. RUN counts the scripts that\n" +
+			"unavailable or, of what is installed, quarantined: see `skillsd accept`. VERDICT is strict\n" +
+			"when `skillsd validate` accepts the skill, repaired when its frontmatter loads only after a\n" +
+			"repair, else lenient. RUN counts the scripts that\n" +
 			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix. A\n" +
 			"root that was given and cannot be read makes the exit code 1.",
 		Args: cobra.NoArgs,
@@ -66,13 +67,14 @@ func newListCmd(a *app) *cobra.Command {
 	}
 	opts.register(cmd.Flags())
 	cmd.Flags().StringVar(&opts.Only, "only", "",
-		"only skills in this `STATE`: enabled, hidden, disabled, unavailable or, with --json, broken")
+		"only skills in this `STATE`: enabled, hidden, disabled, unavailable, quarantined or, with "+
+			"--json, broken")
 	return cmd
 }
 
 func (o *listOptions) run(ctx context.Context, _ []string) error {
 	if o.Only != "" && !slices.Contains(listStates, o.Only) {
-		return exit.Usagef("use enabled, hidden, disabled, unavailable or broken",
+		return exit.Usagef("use enabled, hidden, disabled, unavailable, quarantined or broken",
 			"--only: unknown state %q", o.Only)
 	}
 	verdicts, snapshot, err := o.judged(ctx)

@@ -173,7 +173,7 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd.AddCommand(
 		newServeCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
-		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a),
+		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a), newAcceptCmd(a),
 		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newEnvCmd(a),
 		newSessionCmd(a), newPageCmd(a), newSetupCmd(a), newDoctorCmd(a), newConfigCmd(a),
 		newSchemaCmd(a), newVersionCmd(a), newManCmd(cmd),

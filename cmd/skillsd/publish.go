@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/source/discovery"
@@ -112,7 +113,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 		made.Digest, err = registry.Publish(ctx, packs, tag)
 	}
 	if err != nil {
-		return installFailure(&install.FetchError{Source: repository, Err: err, Kind: install.KindOCI})
+		return installing.Failure(&install.FetchError{Source: repository, Err: err, Kind: install.KindOCI})
 	}
 	for _, one := range made.Skills {
 		one.File = repository + "@" + one.Digest.String()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Fields is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
@@ -30,11 +31,23 @@ type Fields struct {
 	JSON json.RawMessage
 }
 
-// Requires is what a skill says its scripts need: metadata.requires, and requires.bins and
-// requires.env at the top, in metadata, or in a vendor's block of metadata.
+// Requires is what a skill says it needs: metadata.requires, and blocks requires at the top, in metadata, or
+// in a vendor's block of metadata, such as those of openclaw, clawdbot and Hermes. The words of a block
+// that are read are bins, anyBins, env, os, platforms, skills and tools. Besides those, platforms,
+// required_environment_variables, required-skills and prerequisites.env_vars are read at the top, os in a
+// vendor's block, and requires_tools and requires_toolsets in both.
 type Requires struct {
-	Commands []string // on PATH
-	Env      []string // variables
+	Commands    []string // on PATH
+	AnyCommands []string // of each, commands with spaces between them, one on PATH
+	Env         []string // variables
+	Platforms   []string // one of them
+	Skills      []string // names of other skills
+	Tools       []string // of the client or of its MCP servers
+}
+
+// Lists returns the lists, for those who treat all alike.
+func (r *Requires) Lists() []*[]string {
+	return []*[]string{&r.Commands, &r.AnyCommands, &r.Env, &r.Platforms, &r.Skills, &r.Tools}
 }
 
 // Value returns the JSON of a top-level field, nil if the frontmatter has no such field.
@@ -119,7 +132,7 @@ func newFields(whole *value) Fields {
 			f.AllowedTools = []string{}
 		}
 	}
-	// Vendors write requirements in three places; all of them count.
+	// Vendors write requirements in many places; all of them count.
 	metadata := whole.member("metadata")
 	f.Author, f.Version = metadata.text("author"), metadata.text("version")
 	f.Tags = metadata.member("tags").words(strings.Fields)
@@ -131,10 +144,45 @@ func newFields(whole *value) Fields {
 	}
 	if metadata != nil && metadata.kind == mapping {
 		for i := range metadata.items {
-			f.Requires.read(metadata.items[i].member("requires"))
+			vendor := &metadata.items[i]
+			f.Requires.read(vendor.member("requires"))
+			f.Requires.Platforms = append(f.Requires.Platforms, vendor.member("os").words(fields)...)
+			f.Requires.readHermes(vendor)
 		}
 	}
+	f.Requires.Platforms = append(f.Requires.Platforms, whole.member("platforms").words(fields)...)
+	f.Requires.Skills = append(f.Requires.Skills, whole.member("required-skills").words(fields)...)
+	f.Requires.readHermes(whole)
+	f.Requires.readVariables(whole.member("required_environment_variables"))
+	f.Requires.readVariables(whole.member("prerequisites").member("env_vars"))
 	return f
+}
+
+// fields splits a list that was written as a text.
+func fields(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+}
+
+// readHermes adds the tools without which Hermes does not show a skill.
+func (r *Requires) readHermes(v *value) {
+	r.Tools = append(r.Tools, v.member("requires_tools").words(fields)...)
+	r.Tools = append(r.Tools, v.member("requires_toolsets").words(fields)...)
+}
+
+// readVariables adds the variables of a list of names, or of mappings with a name that are not optional.
+func (r *Requires) readVariables(v *value) {
+	if v == nil || v.kind != list {
+		return
+	}
+	for i := range v.items {
+		name := v.items[i].scalar()
+		if v.items[i].kind == mapping && !v.items[i].flag("optional", false) {
+			name = v.items[i].text("name")
+		}
+		if name != "" {
+			r.Env = append(r.Env, name)
+		}
+	}
 }
 
 // read adds a requires block. One that is not a mapping may require anything, such as other skills or
@@ -142,6 +190,13 @@ func newFields(whole *value) Fields {
 func (r *Requires) read(v *value) {
 	r.Commands = append(r.Commands, v.member("bins").words(strings.Fields)...)
 	r.Env = append(r.Env, v.member("env").words(strings.Fields)...)
+	if group := v.member("anyBins").words(strings.Fields); len(group) > 0 {
+		r.AnyCommands = append(r.AnyCommands, strings.Join(group, " "))
+	}
+	r.Platforms = append(r.Platforms, v.member("os").words(fields)...)
+	r.Platforms = append(r.Platforms, v.member("platforms").words(fields)...)
+	r.Skills = append(r.Skills, v.member("skills").words(fields)...)
+	r.Tools = append(r.Tools, v.member("tools").words(fields)...)
 }
 
 // splitTools splits a list of tools at spaces and commas outside of parentheses.

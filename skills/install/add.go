@@ -28,6 +28,9 @@ type Request struct {
 	All    bool // all skills of the source; otherwise there must be one
 	// KeepGoing installs the skills that can be installed if others cannot.
 	KeepGoing bool
+	// WithRequirements also installs the skills of the source that others require. The whole source is looked
+	// through; Subdir only says where the skills are that are asked for.
+	WithRequirements bool
 	// Digest is what the bytes of an archive of a web server must have; empty: what they have.
 	Digest digest.Digest
 	Access
@@ -104,6 +107,10 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		}
 		origin.Subdir = origin.Path
 	}
+	part, err := req.wholeOf(&origin)
+	if err != nil {
+		return nil, err
+	}
 	if req.Name != "" {
 		if err := checkName(req.Name); err != nil {
 			return nil, &SourceError{Reason: "--name: " + err.Error()}
@@ -118,7 +125,10 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		}
 		defer func() { err = errors.Join(err, from.close()) }()
 		p.Notes = from.notes
-		chosen, err := p.choose(from, req)
+		chosen, err := p.choose(from, req, part)
+		if err == nil && req.WithRequirements {
+			chosen = p.required(from, chosen)
+		}
 		if err == nil {
 			// check can refuse more skills, but a refusal that is known already makes storing needless.
 			err = p.refused(req, len(chosen))
@@ -128,6 +138,10 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		}
 		if err == nil {
 			err = p.check(ctx)
+		}
+		if err == nil {
+			err = p.assess(ctx)
+			p.refuseArrivals()
 		}
 		if err == nil {
 			err = p.refused(req, len(p.Changes))
@@ -145,8 +159,8 @@ func (p *Plan) refused(req Request, others int) error {
 }
 
 // choose returns the skills to install. The others become refusals, or notes if one was asked for.
-func (p *Plan) choose(from *fetched, req Request) (chosen []candidate, err error) {
-	all := from.candidates()
+func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candidate, err error) {
+	all := within(part, from.candidates())
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	switch {
 	case len(all) == 0:

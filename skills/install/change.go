@@ -45,7 +45,12 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 		if err := p.check(ctx); err != nil {
 			return err
 		}
-		return p.scanOld(ctx)
+		if err := p.scanOld(ctx); err != nil {
+			return err
+		}
+		err := p.assess(ctx)
+		p.refuseArrivals()
+		return err
 	})
 }
 
@@ -123,7 +128,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 // scanOld reads the skills that change as they were installed, whoever changed them in place since.
 func (p *Plan) scanOld(ctx context.Context) (err error) {
 	for _, c := range p.Changes {
-		if c.lockOnly {
+		if c.lockOnly || c.Before == nil || !c.NewContent() {
 			continue
 		}
 		if tree, err := p.i.cfg.Trees.Tree(ctx, c.Before.Tree); err == nil {
@@ -179,7 +184,7 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 		}
 		p.prepare = func(ctx context.Context) error {
 			for _, c := range p.Changes {
-				if c.After == nil || !c.After.Enabled {
+				if c.After == nil || !c.After.Served() {
 					continue
 				}
 				if err := p.placeStored(ctx, c.After); err != nil {

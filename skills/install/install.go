@@ -22,8 +22,15 @@
 // # Plans
 //
 // Each command computes a [Plan]: [Installer.Add], [Installer.Update], [Installer.Sync],
-// [Installer.Remove], [Installer.Enable], [Installer.Disable] and [Installer.Rollback]. A plan can be
+// [Installer.Remove], [Installer.Enable], [Installer.Disable], [Installer.Accept] and
+// [Installer.Rollback]. A plan can be
 // shown; [Plan.Apply] carries it out.
+//
+// # Quarantine
+//
+// Each content that a plan brings is assessed by [policy.Arrival]. One that somebody must look at is stored
+// and in the lock file, and in no directory that is served, until its tree is accepted. An update does not
+// replace a version that is served by one that waits.
 //
 // # Layout
 //
@@ -34,7 +41,7 @@
 //
 // # Limits
 //
-// The package does not judge whether a skill is good, only what it is. It does not guard against
+// An assessment goes by simple rules, which miss what hides from them. The package does not guard against
 // programs that may write below the state directory, although [Installer.Verify] finds their changes.
 package install
 
@@ -216,7 +223,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		}
 	}
 	entry := i.lock.Find(name)
-	if entry == nil || !entry.Enabled {
+	if entry == nil || !entry.Served() {
 		return nil
 	}
 	p, err := i.newPlan(func(p *Plan) error {

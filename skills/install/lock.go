@@ -66,6 +66,7 @@ type Version struct {
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
+	Assessment  `yaml:",inline"`
 }
 
 // LockFiles are the files of a skill, in byte order of Path. Only paths and digests are known of them.
@@ -75,11 +76,12 @@ type LockFiles []store.File
 type Entry struct {
 	Name        string        `json:"name" yaml:"name"` // of its directory, and its path in the catalogue
 	Tier        skills.Tier   `json:"tier" yaml:"tier"`
-	Enabled     bool          `json:"enabled" yaml:"enabled"` // it is served
+	Enabled     bool          `json:"enabled" yaml:"enabled"` // it is served, unless it is quarantined
 	Origin      Origin        `json:"origin" yaml:"origin"`
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
+	Assessment  `yaml:",inline"`
 	// Previous is the version that a rollback returns to.
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
@@ -87,7 +89,7 @@ type Entry struct {
 // version returns the content of an entry.
 func (e *Entry) version() *Version {
 	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
-		InstalledAt: e.InstalledAt, Files: e.Files}
+		InstalledAt: e.InstalledAt, Files: e.Files, Assessment: e.Assessment}
 }
 
 // with returns the entry with another content; the content that it had becomes the earlier version.
@@ -98,6 +100,7 @@ func (e *Entry) with(v *Version) *Entry {
 	}
 	changed.Origin.Commit, changed.Origin.Digest = v.Commit, v.Digest
 	changed.Tree, changed.InstalledAt, changed.Files = v.Tree, v.InstalledAt, v.Files
+	changed.Assessment = v.Assessment
 	changed.setPrevious(e.version(), e.Origin)
 	return &changed
 }
@@ -338,7 +341,7 @@ func (v *Version) check() error {
 	if v.Tree.Validate() != nil || store.TreeDigest(v.Files) != v.Tree {
 		return errors.New("tree: is not the digest of the files")
 	}
-	return nil
+	return v.Assessment.check()
 }
 
 // lockFiles returns the files of a stored tree as the lock file has them.

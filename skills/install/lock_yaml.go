@@ -26,11 +26,13 @@ const lockHead = "# Written by skillsd install. `skillsd verify` holds the insta
 // lockKeys are the keys of the mappings of a lock file, by the place of the mapping. A key that ends in
 // "?" may be missing.
 var lockKeys = map[string][]string{
-	"":        {"version", "skills"},
-	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files", "previous?"},
+	"": {"version", "skills"},
+	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files",
+		"verdict?", "why?", "accepted?", "previous?"},
 
-	".skills.origin":          {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?"},
-	".skills.previous":        {"origin?", "commit?", "digest?", "tree", "installedAt", "files"},
+	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?"},
+	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "files",
+		"verdict?", "why?", "accepted?"},
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?"},
 }
 

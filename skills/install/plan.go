@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -33,6 +34,9 @@ type Plan struct {
 	Changes []Change
 	// Refused are the skills that are not installed, or stay as they are, in byte order of Path.
 	Refused []Refusal
+	// Held are the changes that Apply did not make: the content waits to be accepted, and the version that is
+	// served stays.
+	Held []Change
 	// Old and New have the skills of an installation or update as they were installed and as they will
 	// be served; paths are names. A version that the store has lost is not in Old.
 	Old, New *skills.Snapshot
@@ -59,6 +63,9 @@ type Change struct {
 
 	// Set by Sync: how the installed skill differs from the lock file.
 	What string `json:"what"`
+	// Set by AssessAll: look or refuse, and the reasons.
+	Verdict policy.Verdict `json:"verdict,omitempty"`
+	Why     string         `json:"why,omitempty"`
 	// Earlier says that a Sync concerns only the version that a rollback goes back to.
 	Earlier bool `json:"earlier,omitempty"`
 	// Lost is why the earlier version cannot be fetched again, and Dropped that it was forgotten. Apply
@@ -91,7 +98,7 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text()}
 	err := error(nil)
-	for _, dir := range []string{"place", "old", "before"} {
+	for _, dir := range []string{"place", "old", "before", "earlier"} {
 		err = errors.Join(err, i.root.MkdirAll(p.dir+"/"+dir, 0o700))
 	}
 	if err == nil {
@@ -110,11 +117,10 @@ func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 // system errors.
 func (p *Plan) Apply(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if p.prepare != nil {
-		if err := p.prepare(ctx); err != nil {
-			return err
-		}
+	if err := p.Prepare(ctx); err != nil {
+		return err
 	}
+	p.hold()
 	// Trees that were stored again are kept by the commit, also if no skill moves.
 	idle := len(p.stored) == 0
 	for _, c := range p.Changes {
@@ -124,6 +130,18 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 		return nil
 	}
 	return p.commit(ctx)
+}
+
+// Prepare makes the skills ready and assesses them if that was not done to compute the plan. Apply does it
+// too.
+//
+// Errors: those of Apply.
+func (p *Plan) Prepare(ctx context.Context) error {
+	prepare := p.prepare
+	if p.prepare = nil; prepare == nil {
+		return nil
+	}
+	return prepare(ctx)
 }
 
 // Close drops a plan that was not applied, with the trees that were stored for it.
@@ -209,7 +227,7 @@ func (i *Installer) taken(ctx context.Context, before *Entry, paths []string) er
 
 // serves reports whether a path is that of an installed skill, or of one that is served from within it.
 func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
-	if at == e.Name || !e.Enabled {
+	if at == e.Name || !e.Served() {
 		return at == e.Name
 	}
 	root := skills.Root{Dir: i.path(placeOf(e.Tier, e.Name)), Tier: e.Tier}
@@ -314,7 +332,7 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	if c.Before != nil {
 		was = placeOf(c.Before.Tier, c.Before.Name)
 	}
-	if c.After != nil && c.After.Enabled {
+	if c.After != nil && c.After.Served() {
 		is = placeOf(c.After.Tier, c.After.Name)
 		if err := p.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
 			return err

@@ -21,6 +21,8 @@ type Sync struct {
 	// replaced, or else the one there was. All else is taken from Lock: the caller decides whether its
 	// tiers are trusted.
 	Lock *Lock
+	// TrustAccepted serves the contents that Lock says somebody accepted, without somebody here.
+	TrustAccepted bool
 	// Exact removes skills that are not in Lock.
 	Exact bool
 	// DropEarlier forgets earlier versions that cannot be fetched again. Earlier versions of a Lock from
@@ -43,6 +45,9 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	}
 	return i.newPlan(func(p *Plan) error {
 		for _, e := range want.Skills {
+			if s.Lock != nil {
+				e = e.foreign(i.lock.clash(e.Name), s.TrustAccepted)
+			}
 			if err := e.startsProgram(i.lock.clash(e.Name)); s.Lock != nil && err != nil {
 				return err
 			}
@@ -82,7 +87,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 		c.What = "is installed as " + here.Name
 	case here.Tree != e.Tree:
 		c.What = "is of another version"
-	case here.Tier != e.Tier || here.Enabled != e.Enabled:
+	case here.Tier != e.Tier || here.Enabled != e.Enabled || here.Served() != e.Served():
 		c.What = "has another tier or state"
 	case here.Origin != e.Origin:
 		c.What = "is from elsewhere, or another commit"
@@ -112,7 +117,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		}
 		if !c.Earlier {
 			origins := []Origin{c.After.Origin}
-			if here := c.Before; here != nil && here.Enabled && here.Tree == c.After.Tree {
+			if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
 				place := p.i.path(placeOf(here.Tier, here.Name))
 				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
 			}
@@ -127,7 +132,12 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		if c.After.Previous == nil {
 			continue
 		}
-		_, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
+		earlier, lost := at.tree(ctx, c.After.Previous.Tree, c.After.previousOrigin())
+		if lost == nil && s.Lock != nil && c.Before == nil {
+			if err := earlier.Copy(ctx, p.i.root, p.dir+"/earlier/"+c.Name); err != nil {
+				return err
+			}
+		}
 		// A fetch that was canceled does not mean that the version is lost.
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -142,17 +152,24 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			c.After = &changed
 		}
 	}
-	snapshot, err := p.scan(ctx, "place")
-	if err != nil {
+	if p.New, err = p.scan(ctx, "place"); err != nil {
 		return err
 	}
-	paths := pathsByName(snapshot)
+	paths := pathsByName(p.New)
 	for _, c := range p.Changes {
 		if err := p.i.taken(ctx, c.Before, paths[c.Name]); err != nil {
 			return refuse("take it from the lock file, or move what is served there", "%s: %v", c.Name, err)
 		}
 	}
-	return nil
+	if s.Lock != nil {
+		if err := p.assessEarlier(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.scanOld(ctx); err != nil {
+		return err
+	}
+	return p.assess(ctx)
 }
 
 // sources are those that a Sync has fetched. Close releases them.

@@ -124,13 +124,16 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	info, err := i.root.Lstat(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if e.Enabled {
+		if e.Served() {
 			add("", "is not in its place")
 		}
 		return problems, nil
 	case err != nil:
 		return nil, err
-	case !e.Enabled:
+	case e.Quarantined():
+		add("", "is in its place although nobody has accepted it")
+		return problems, nil
+	case !e.Served():
 		add("", "is in its place although it is disabled")
 		return problems, nil
 	case !info.IsDir():

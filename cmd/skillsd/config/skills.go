@@ -2,6 +2,7 @@ package config
 
 import (
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -50,6 +51,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	}
 	extensions, _ := p.Env("PATHEXT")
 	to.HasCommand = func(name string) bool { return detect.Command(path, extensions, name) != "" }
+	to.Platform = runtime.GOOS
 	to.HasEnv = func(name string) bool {
 		_, ok := p.Env(name)
 		return ok

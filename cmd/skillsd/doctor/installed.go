@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -80,6 +81,15 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	}
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
 		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
+	}
+	for _, e := range found.Lock.Skills {
+		if e.Quarantined() {
+			hint := "look at it, then: skillsd accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
+			if e.Verdict == policy.Refuse {
+				hint = "remove it: skillsd remove " + report.ShellLine(e.Name)
+			}
+			add(Warn, e.Name+" is not served: "+string(e.Verdict)+": "+report.Printable(e.Why), hint)
+		}
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {
 		add(Warn, fmt.Sprintf("%s not verified within %v", report.Plural(left, "skill"), inspectTime),

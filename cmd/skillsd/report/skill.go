@@ -64,6 +64,11 @@ type SkillRow struct {
 type requiresRow struct {
 	Commands []string `json:"commands"`
 	Env      []string `json:"env"`
+	// One command of each text must be there.
+	AnyCommands []string `json:"anyCommands,omitempty"`
+	Platforms   []string `json:"platforms,omitempty"` // one of them
+	Skills      []string `json:"skills,omitempty"`
+	Tools       []string `json:"tools,omitempty"` // of the client, which skillsd cannot see
 }
 
 // ScriptRow is a script of a skill and whether it may run.
@@ -142,8 +147,10 @@ func NewSkillRow(
 		Resources: []skills.Resource{}, Scripts: []ScriptRow{}, Shadows: []ShadowRow{},
 		Diagnostics: Diagnostics(sk.Diagnostics), Violations: []Problem{}, Skill: sk,
 	}
-	if r := &front.Requires; len(r.Commands)+len(r.Env) > 0 {
-		row.Requires = &requiresRow{append([]string{}, r.Commands...), append([]string{}, r.Env...)}
+	r := front.Requires
+	if slices.ContainsFunc(r.Lists(), func(list *[]string) bool { return len(*list) > 0 }) {
+		row.Requires = &requiresRow{append([]string{}, r.Commands...), append([]string{}, r.Env...),
+			r.AnyCommands, r.Platforms, r.Skills, r.Tools}
 	}
 	for _, loser := range snapshot.Shadowed {
 		if loser.Path == sk.Path {
@@ -287,12 +294,15 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 	return err
 }
 
+// StateQuarantined is the state of an installed skill that nobody has accepted.
+const StateQuarantined = "quarantined"
+
 // mark returns the state as one character.
 func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {
 	case skills.StateEnabled:
 		return paint.Good("✓")
-	case skills.StateUnavailable:
+	case skills.StateUnavailable, StateQuarantined:
 		return paint.Bad("✗")
 	}
 	return "○"
@@ -315,7 +325,7 @@ func (r *SkillRow) facts() []string {
 	if r.TreeDigest != "" {
 		files = fmt.Sprint(len(r.Resources) + 1)
 	}
-	if r.State == string(skills.StateDisabled) && r.Skill == nil {
+	if r.Skill == nil && (r.State == string(skills.StateDisabled) || r.State == StateQuarantined) {
 		return []string{r.Tier, "-", files, "-"} // the row is from the lock file, which has neither
 	}
 	allowed := 0
@@ -354,7 +364,15 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("tags", strings.Join(row.Tags, ", "))
 	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
 	if r := row.Requires; r != nil {
-		fact("requires", strings.Join(slices.Concat(r.Commands, r.Env), ", "))
+		needs := slices.Concat(r.Commands, r.Env)
+		for what, names := range map[string][]string{"one of the commands": r.AnyCommands,
+			"the platform": r.Platforms, "the skill": r.Skills, "the client's tool": r.Tools} {
+			for _, name := range names {
+				needs = append(needs, what+" "+name)
+			}
+		}
+		slices.Sort(needs[len(r.Commands)+len(r.Env):])
+		fact("requires", strings.Join(needs, ", "))
 	}
 	fact("modified", row.LastModified)
 	fact("digest", row.Digest.String())

@@ -13,17 +13,22 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/compare"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // Update is what an update makes of a skill, as update --json prints it.
 type Update struct {
-	Name   string       `json:"name"`
-	State  string       `json:"state"` // changed, unchanged or failed
-	Error  string       `json:"error,omitempty"`
-	Before *Version     `json:"before,omitempty"`
-	After  *Version     `json:"after,omitempty"`
-	Files  []FileChange `json:"files,omitempty"`
+	Name   string   `json:"name"`
+	State  string   `json:"state"` // changed, unchanged, failed, or held: it waits to be accepted
+	Error  string   `json:"error,omitempty"`
+	Before *Version `json:"before,omitempty"`
+	After  *Version `json:"after,omitempty"`
+	// Verdict is about the new content: look or refuse, empty for clean; Why has the reasons.
+	Verdict policy.Verdict `json:"verdict,omitempty"`
+	Why     string         `json:"why,omitempty"`
+	Files   []FileChange   `json:"files,omitempty"`
 	FactChanges
 	Left []Diagnostic `json:"left,omitempty"`
 	// Nested are the skills that lie in it and differ, each served by itself.
@@ -41,7 +46,8 @@ type NestedUpdate struct {
 type FactChanges struct {
 	ToolsAdded []string     `json:"allowedToolsAdded,omitempty"`
 	ToolsGone  []string     `json:"allowedToolsRemoved,omitempty"`
-	Signals    []Diagnostic `json:"signals,omitempty"` // that were not there before
+	Signals    []Diagnostic `json:"signals,omitempty"`    // that were not there before
+	Hosts      []string     `json:"hostsAdded,omitempty"` // that no text named before
 }
 
 // Version is the content of a skill before or after an update.
@@ -76,6 +82,17 @@ func Updates(ctx context.Context, plan *install.Plan) ([]Update, error) {
 	return rows, ctx.Err()
 }
 
+// MarkHeld marks the rows of updates that a plan did not make, because they wait to be accepted.
+func MarkHeld(rows []Update, plan *install.Plan) {
+	for _, c := range plan.Held {
+		for i := range rows {
+			if rows[i].Name == c.Name {
+				rows[i].State = "held"
+			}
+		}
+	}
+}
+
 func newVersion(e *install.Entry) *Version { return &Version{e.Origin.Commit, e.Tree.String()} }
 
 // Print prints what changes of the skill: nothing if it does not change.
@@ -86,6 +103,8 @@ func (r *Update) Print(out, stderr io.Writer) {
 		return
 	case "unchanged":
 		return
+	case "held":
+		out = stderr // it is not what was done
 	}
 	shown := func(v *Version) string {
 		if v.Commit != "" {
@@ -123,6 +142,9 @@ func (f *FactChanges) print(w io.Writer, indent string) {
 	for _, tool := range f.ToolsGone {
 		fmt.Fprintf(w, "%sallowed-tools: - %s\n", indent, Printable(tool))
 	}
+	for _, host := range f.Hosts {
+		fmt.Fprintf(w, "%shosts: + %s\n", indent, Printable(host))
+	}
 	for _, d := range f.Signals {
 		fmt.Fprintf(w, "%s%s: %s\n", indent, d.Severity, d.Text())
 	}
@@ -141,28 +163,24 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 		return row, nil
 	}
 	row.State, row.After, row.Left = "changed", newVersion(c.After), Diagnostics(c.Left)
-	paths := map[string]bool{c.Name: true}
-	for _, sk := range slices.Concat(plan.Old.Skills, plan.New.Skills) {
-		if strings.HasPrefix(sk.Path, c.Name+"/") {
-			paths[sk.Path] = true
-		}
-	}
+	row.Verdict, row.Why = c.After.Verdict, c.After.Why
 	// Instructions (false) and scripts (true) by path: the ones of nested skills are files of the skill too.
 	texts := map[string]bool{}
 	var was, is side
-	for _, at := range slices.Sorted(maps.Keys(paths)) {
+	for _, at := range compare.Below(c.Name, plan.Old, plan.New) {
 		below := strings.TrimPrefix(strings.TrimPrefix(at, c.Name), "/")
+		var contents [2]compare.Content
 		sides := [2]side{{&skills.Skill{}, &skills.Index{}}, {&skills.Skill{}, &skills.Index{}}}
 		for i, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
-			sk := snapshot.Skill(at)
-			if sk == nil {
-				continue
-			}
-			index, err := sk.Index(ctx)
+			content, err := compare.ContentOf(ctx, snapshot, at)
 			if err != nil {
 				return row, err
 			}
-			sides[i] = side{sk, index}
+			sk, index := content.Skill, content.Index
+			if sk == nil {
+				continue
+			}
+			contents[i], sides[i] = content, side{sk, index}
 			texts[path.Join(below, sk.File)] = false
 			for _, r := range index.Resources {
 				if r.Script != nil {
@@ -171,7 +189,12 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 			}
 		}
 		from, to := sides[0], sides[1]
-		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: compareFacts(from, to)}
+		facts, err := compare.Versions(ctx, contents[0], contents[1])
+		if err != nil {
+			return row, err
+		}
+		nested := NestedUpdate{Path: at, Change: "changed", FactChanges: FactChanges{facts.ToolsAdded,
+			facts.ToolsGone, Diagnostics(facts.Signals), facts.Hosts}}
 		switch {
 		case below == "":
 			row.FactChanges, was, is = nested.FactChanges, from, to
@@ -230,24 +253,4 @@ func (v side) text(ctx context.Context, path string) (data []byte, ok bool) {
 		return nil, false
 	}
 	return content.Data, true
-}
-
-// compareFacts finds the tools that differ and the signals that are new.
-func compareFacts(was, is side) FactChanges {
-	// The place of a diagnostic in its file may differ between versions.
-	bare := func(d skills.Diagnostic) skills.Diagnostic {
-		return skills.Diagnostic{Code: d.Code, Path: d.Path, Detail: d.Detail}
-	}
-	known := map[skills.Diagnostic]bool{}
-	for _, d := range slices.Concat(was.sk.Diagnostics, was.index.Diagnostics) {
-		known[bare(d)] = true
-	}
-	signals := slices.DeleteFunc(slices.Concat(is.sk.Diagnostics, is.index.Diagnostics),
-		func(d skills.Diagnostic) bool { return known[bare(d)] })
-	missing := func(in, from []string) []string {
-		return slices.DeleteFunc(slices.Clone(from),
-			func(tool string) bool { return slices.Contains(in, tool) })
-	}
-	before, after := was.sk.Frontmatter.AllowedTools, is.sk.Frontmatter.AllowedTools
-	return FactChanges{missing(before, after), missing(after, before), Diagnostics(signals)}
 }

@@ -1,0 +1,112 @@
+// Package installing says what became of an installation, for the commands that change what is installed:
+// what resolves a failure, which skills are not served and why, and what there is to look at.
+package installing
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/source/oci"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// Failure gives an error of a plan its exit code, and says what resolves it.
+func Failure(err error) error {
+	if _, chosen := errors.AsType[*exit.Error](err); chosen {
+		return err
+	}
+	fail := &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(err.Error()))}
+	refused, isRefused := errors.AsType[*install.SourceError](err)
+	fetch, isFetch := errors.AsType[*install.FetchError](err)
+	archive, isArchive := errors.AsType[*source.ArchiveError](err)
+	lock, isLock := errors.AsType[*install.LockError](err)
+	_, notAccepted := errors.AsType[*install.AcceptError](err)
+	_, isMissing := errors.AsType[*install.MissingError](err)
+	_, isCorrupt := errors.AsType[*store.CorruptError](err)
+	switch {
+	case isRefused:
+		fail.Code, fail.Hint = exit.Usage, refused.Hint
+	case isLock:
+		fail.Hint = report.HintLock(lock.File)
+	case notAccepted:
+		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows the verdict of what waits, and its tree"
+	case isMissing:
+		fail.Code, fail.Hint = exit.Usage, "`skillsd list` shows what is installed and where it came from"
+	case errors.Is(err, install.ErrNoPrevious):
+		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
+	case isCorrupt || errors.Is(err, store.ErrNotFound):
+		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
+	case errors.Is(err, install.ErrNoGit):
+		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
+	case isFetch && fetch.Kind == install.KindOCI && !oci.Denied(err):
+		fail.Hint = exit.SystemHint(err)
+	case isFetch && fetch.Kind == install.KindOCI:
+		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
+	case isFetch && fetch.Kind == install.KindMCP:
+		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
+	case isFetch && fetch.Kind != install.KindGit:
+		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
+	case isFetch:
+		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
+	case isArchive:
+		fail.Err = errors.New(report.Printable(archive.Error()))
+	default:
+		fail.Hint = exit.SystemHint(err)
+	}
+	return fail
+}
+
+// NotServed returns the state of an installed skill that is not served, and why or what serves it.
+func NotServed(e *install.Entry) (state, reason string) {
+	switch {
+	case !e.Quarantined():
+		return string(skills.StateDisabled), "`skillsd enable " + report.ShellLine(e.Name) + "` serves it"
+	case e.Verdict == policy.Refuse:
+		return report.StateQuarantined, "refuse: " + e.Why
+	}
+	return report.StateQuarantined, string(e.Verdict) + ": " + e.Why + "; look at it, then: skillsd accept " +
+		report.ShellLine(e.Name+"@"+e.Tree.String())
+}
+
+// Show prints what there is to look at of a change whose content waits to be accepted, in the installation of
+// a state directory.
+func Show(w io.Writer, state string, c *install.Change) {
+	fmt.Fprintf(w, "%s: %s: %s\n", c.Name, c.After.Verdict, report.Printable(c.After.Why))
+	fmt.Fprintf(w, "  from %s\n", report.Printable(report.OriginText(c.After)))
+	fmt.Fprintf(w, "  files: %s\n", filepath.Join(state, "trees", c.After.Tree.Encoded()))
+}
+
+// Waiting returns a warning for each skill whose new content is not served, and a hint what serves it, which
+// may be empty.
+func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
+	for _, c := range slices.Concat(plan.Changes, plan.Held) {
+		if !c.NewContent() || !c.After.Quarantined() {
+			continue
+		}
+		text, hint := "is installed and not served", "accept "+c.Name+"@"+c.After.Tree.String()
+		switch {
+		case c.Before != nil && c.Before.Served():
+			text = "stays as it was"
+			hint = "update " + c.Name + " --accept " + c.After.Tree.String()
+		case dry:
+			text, hint = "would not be served", ""
+		}
+		if c.After.Verdict == policy.Refuse {
+			hint = ""
+		} else if hint != "" {
+			hint = "look at it, then: skillsd " + hint
+		}
+		why := string(c.After.Verdict) + ": " + c.After.Why
+		rows = append(rows, [2]string{c.Name + " " + text + ": " + why, hint})
+	}
+	return rows
+}

@@ -1,0 +1,79 @@
+package serve
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// PinNotes says which entries of the configuration no longer fit skills that a plan changes, a line each.
+func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
+	const holds = ""
+	var order []string
+	notes := map[string]string{} // by the name of a script, of which there may be several entries
+	for i := range c.Keys.Allow {
+		entry, err := c.Keys.Allow[i].Entry()
+		owner, dir, nested := strings.Cut(entry.Skill, "/")
+		at := slices.IndexFunc(plan.Changes, func(change install.Change) bool { return change.Name == owner })
+		if err != nil || at < 0 || plan.Changes[at].Before == nil ||
+			plan.Changes[at].Before == plan.Changes[at].After {
+			continue
+		}
+		was, is := filesOf(plan.Changes[at].Before, dir), filesOf(plan.Changes[at].After, dir)
+		if nested && !hasSkill(was) && !hasSkill(is) {
+			continue // it is served from elsewhere
+		}
+		name, note := ScriptName(entry), holds
+		file := slices.IndexFunc(is, func(f store.File) bool { return f.Path == entry.Path })
+		if file < 0 {
+			note = "the configuration still allows " + name +
+				", which is gone; take that back: skillsd disallow "
+		} else if change := entry.Changed(is[file].Digest,
+			store.TreeDigest(is)); change == policy.TreeChanged {
+			note = name + " does not run: other files of its skill are not what was allowed; " +
+				"read them and allow it again: skillsd allow "
+		} else if change != policy.Unchanged {
+			note = name + " is not what was allowed and does not run; read it and allow it again: " +
+				"skillsd allow "
+		}
+		if _, known := notes[name]; !known {
+			order = append(order, name)
+		} else if notes[name] == holds {
+			continue
+		}
+		notes[name] = note
+	}
+	for _, name := range order {
+		if notes[name] != holds {
+			lines = append(lines, notes[name]+report.ShellLine(name))
+		}
+	}
+	return lines
+}
+
+// filesOf returns the files of an installed skill, or of the one that lies in its directory dir.
+func filesOf(e *install.Entry, dir string) []store.File {
+	if e == nil {
+		return nil
+	}
+	var files []store.File
+	for _, f := range e.Files {
+		if below, ok := strings.CutPrefix(f.Path, dir+"/"); dir == "" || ok {
+			files = append(files, store.File{Path: below, Digest: f.Digest})
+		}
+	}
+	return files
+}
+
+// hasSkill reports whether files belong to a skill.
+func hasSkill(files []store.File) bool {
+	return slices.ContainsFunc(files, func(f store.File) bool {
+		return strings.EqualFold(f.Path,
+			"SKILL.md")
+	})
+}

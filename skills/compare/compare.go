@@ -1,0 +1,175 @@
+// Package compare finds what a new content of a skill has that the one before did not: signals, scripts,
+// declared tools and hosts that its texts name. It says what differs and judges nothing.
+//
+// A host is found where a text has a URL of http or https with the host written out. One that a program
+// puts together when it runs is not found. Reserved names of examples and of this machine do not count.
+package compare
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/pattern"
+)
+
+// Limits on the texts in which hosts are looked for. What they leave out makes [Facts.Unsearched] true.
+const (
+	maxFile = 1 << 20 // bytes of a file
+	maxAll  = 8 << 20 // bytes of the files of a skill
+)
+
+// Content is one version of a skill. The zero Content is that of a skill that there was not.
+type Content struct {
+	Skill *skills.Skill
+	Index *skills.Index
+}
+
+// ContentOf returns the content of the skill at a path of a snapshot, the zero Content if there is none. The
+// snapshot may be nil.
+func ContentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Content, error) {
+	if snapshot == nil {
+		return Content{}, nil
+	}
+	sk := snapshot.Skill(at)
+	if sk == nil {
+		return Content{}, nil
+	}
+	index, err := sk.Index(ctx)
+	return Content{sk, index}, err
+}
+
+// Facts are the differences between two versions of a skill.
+type Facts struct {
+	ToolsAdded, ToolsGone []string
+	Signals               []skills.Diagnostic // that the version before did not have
+	Scripts               []string            // paths that were not scripts before
+	Hosts                 []string            // that no text named before; sorted
+	// Unsearched says that limits left out signals or texts with hosts.
+	Unsearched bool
+}
+
+// Versions compares two versions of a skill.
+//
+// Errors: errors of ctx.
+func Versions(ctx context.Context, was, is Content) (*Facts, error) {
+	// The place of a diagnostic in its file may differ between versions.
+	bare := func(d skills.Diagnostic) skills.Diagnostic {
+		return skills.Diagnostic{Code: d.Code, Path: d.Path, Detail: d.Detail}
+	}
+	known := map[skills.Diagnostic]bool{}
+	for _, d := range was.diagnostics() {
+		known[bare(d)] = true
+	}
+	facts := &Facts{
+		Signals: slices.DeleteFunc(is.diagnostics(),
+			func(d skills.Diagnostic) bool { return known[bare(d)] }),
+		ToolsAdded: missing(was.tools(), is.tools()), ToolsGone: missing(is.tools(), was.tools()),
+		Scripts:    missing(was.scripts(), is.scripts()),
+		Unsearched: is.Index != nil && !is.Index.Searched(),
+	}
+	if was.Skill == nil || is.Skill == nil {
+		return facts, ctx.Err()
+	}
+	before, _ := was.hosts(ctx)
+	after, whole := is.hosts(ctx)
+	facts.Hosts = missing(before, after)
+	facts.Unsearched = facts.Unsearched || !whole
+	return facts, ctx.Err()
+}
+
+// missing returns what is in from and not in in.
+func missing(in, from []string) []string {
+	return slices.DeleteFunc(slices.Clone(from), func(s string) bool { return slices.Contains(in, s) })
+}
+
+func (c Content) diagnostics() []skills.Diagnostic {
+	if c.Skill == nil {
+		return nil
+	}
+	return slices.Concat(c.Skill.Diagnostics, c.Index.Diagnostics)
+}
+
+func (c Content) tools() []string {
+	if c.Skill == nil {
+		return nil
+	}
+	return c.Skill.Frontmatter.AllowedTools
+}
+
+func (c Content) scripts() (paths []string) {
+	if c.Skill == nil {
+		return nil
+	}
+	for _, r := range c.Index.Resources {
+		if r.Script != nil {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// hosts returns the hosts that the texts of a content name, sorted, and whether all texts were searched.
+func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
+	found, left := map[string]bool{}, int64(maxAll)
+	whole = true
+	read := func(path string) {
+		content, err := c.Skill.Read(ctx, path, min(maxFile, left))
+		if whole = whole && err == nil; err == nil {
+			left -= int64(len(content.Data))
+			addHosts(found, content.Data)
+		}
+	}
+	read(c.Skill.File)
+	for _, r := range c.Index.Resources {
+		if r.Text && ctx.Err() == nil {
+			read(r.Path)
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), whole
+}
+
+var urlHost = pattern.New(`(?i)\bhttps?://(?:[^\s/@"'<>]*@)?([a-z0-9_.-]+|\[[0-9a-f:.]+\])`)
+
+// addHosts adds the hosts of the URLs of a text to found.
+func addHosts(found map[string]bool, text []byte) {
+	for _, match := range urlHost().FindAllSubmatch(text, -1) {
+		host := strings.Trim(string(bytes.ToLower(match[1])), ".-_")
+		if host != "" && !reserved(host) {
+			found[host] = true
+		}
+	}
+}
+
+// reserved reports whether a host is a name for examples, or this machine.
+func reserved(host string) bool {
+	for _, name := range []string{"example.com", "example.org", "example.net", "example", "test", "invalid",
+		"localhost"} {
+		if host == name || strings.HasSuffix(host, "."+name) {
+			return true
+		}
+	}
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && (address.IsLoopback() || address.IsUnspecified())
+}
+
+// Below returns the paths of the skills of snapshots that are name or lie in it, each once, sorted. The
+// snapshots may be nil.
+func Below(name string, snapshots ...*skills.Snapshot) []string {
+	paths := map[string]bool{name: true}
+	for _, snapshot := range snapshots {
+		if snapshot == nil {
+			continue
+		}
+		for _, sk := range snapshot.Skills {
+			if strings.HasPrefix(sk.Path, name+"/") {
+				paths[sk.Path] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(paths))
+}
