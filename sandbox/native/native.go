@@ -93,13 +93,12 @@
 // second where adding up takes long, so a burst may pass it for that long. Samples count private and
 // shared memory, in swap or not, page tables and mappings, files in /tmp, /dev/shm, /out and the layer
 // of a staged workspace with a kibibyte for each, locks on files, watches of epoll, and sockets and
-// pipes as if their buffers had the usual size and were full. A file that is mapped as well counts
-// twice, and memory that is shared without a file has at most 4 MiB a piece and counts as if it had
-// them. Samples do not count buffers of TCP connections beyond the usual size if a container shows
-// /proc/sys read-only, memory shared by /dev/zero on a kernel without Landlock, pipes that are only in
-// flight between processes, at most as many as one process may have descriptors, and what else the
-// kernel keeps for a process, such as descriptors and timers, which is bounded only by the limits on
-// processes and descriptors. Other ways to memory that no process owns are refused as far as they are
+// pipes as if their buffers had the usual size and were full, with what waits in TCP connections beyond
+// it. A file that is mapped as well counts twice, and memory that is shared without a file has at most
+// 4 MiB a piece and counts as if it had them. Samples do not count memory shared by /dev/zero on a
+// kernel without Landlock, pipes that are only in flight between processes, at most as many as one
+// process may have descriptors, and what else the kernel keeps for a process, such as descriptors and
+// timers, which is bounded only by the limits on processes and descriptors. Other ways to memory that no process owns are refused as far as they are
 // known.
 //
 // No cgroup counts locks on files; a run that has more than 16384 is over its memory limit. Under cgroup

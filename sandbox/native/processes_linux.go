@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,31 @@ func sockets(pid int) int64 {
 	}
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	return field(bytes.TrimPrefix(line, []byte("sockets: ")), "used")
+}
+
+// queued returns how many bytes wait in the TCP connections of the network namespace of a process, beyond
+// perSocket in each.
+func queued(pid int) (n int64) {
+	for _, name := range []string{"tcp", "tcp6"} {
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/" + name)
+		if err != nil {
+			continue
+		}
+		for line := range bytes.Lines(data) {
+			f := bytes.Fields(line)
+			if len(f) < 5 {
+				continue
+			}
+			sent, received, _ := strings.Cut(string(f[4]), ":")
+			for _, digits := range []string{sent, received} {
+				size, err := strconv.ParseInt(digits, 16, 64) // fails in the line of headings
+				if err == nil {
+					n += max(size-perSocket, 0)
+				}
+			}
+		}
+	}
+	return n
 }
 
 // descendants returns the processes that descend from pid.

@@ -35,8 +35,14 @@ const fewSockets = 16
 const maxLocks = 16 << 10
 
 // unread returns the most that the kernel keeps for the sockets of the network namespace of pid: how full
-// their buffers are is not shown.
-func unread(pid int) int64 { return max(sockets(pid)-fewSockets, 0) * perSocket }
+// their buffers are is shown of TCP connections only, whose buffers grow where pidone could not bound them.
+func unread(pid int) int64 {
+	n := sockets(pid)
+	if n == 0 {
+		return 0
+	}
+	return max(n-fewSockets, 0)*perSocket + queued(pid)
+}
 
 // sample adds up what the processes below pid use: every process of a sandbox descends from its first.
 // It counts resident memory, page tables and mappings, sockets and pipes as if they were full, watches of

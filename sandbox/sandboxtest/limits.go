@@ -95,7 +95,7 @@ func noProcess(t *testing.T, mark string) {
 
 func testMemory(t *testing.T, f *fixture) {
 	for _, how := range []string{"anonymous", "shared", "memfd", "sysv", "messages", "semaphores", "sockets",
-		"datagrams", "pipes", "watches", "tables", "tmpfs", "processes",
+		"connections", "datagrams", "pipes", "watches", "tables", "tmpfs", "processes",
 		"zapped", "unmapped", "named", "devzero", "leader", "mappings"} {
 		t.Run(how, func(t *testing.T) {
 			if how == "devzero" {
@@ -106,7 +106,8 @@ func testMemory(t *testing.T, f *fixture) {
 			}
 			cmd := f.command(t, "memory.py", how, strconv.Itoa(int(Scaled(40*time.Second).Seconds())))
 			cmd.Limits.Memory = 256 << 20
-			if how == "pipes" || how == "watches" { // the kernel bounds them, but not as low
+			switch how {
+			case "connections", "pipes", "watches": // the kernel bounds them, but not as low
 				cmd.Limits.Memory = 64 << 20
 			}
 			cmd.Limits.File = 1 << 30

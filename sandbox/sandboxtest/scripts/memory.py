@@ -107,6 +107,21 @@ try:
                     time.sleep(late + 20)
             time.sleep(0.3)
             taken += 256 // 2 * 2 * 200 * 1024
+    elif how == "connections":  # a few, whose buffers grow unless a backend bounds them
+        import socket
+        listener = socket.create_server(("127.0.0.1", 0))
+        taken = 0
+        for _ in range(60):
+            end = socket.create_connection(listener.getsockname())
+            kept.extend([end, listener.accept()[0]])
+            end.setblocking(False)
+            try:
+                while True:
+                    taken += end.send(b"x" * 65536)
+            except BlockingIOError:
+                pass
+        if taken < 64 << 20:
+            raise OSError("only %d bytes" % taken)
     elif how == "datagrams":  # that nobody receives: some kernels charge them to no process
         import socket
         for _ in range(16):
