@@ -105,22 +105,25 @@ var importRules = map[string][]string{
 	"mcpserver/session": {
 		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/artifact", "mcpserver/session/caches",
 		"mcpserver/session/earlier",
-		"mcpserver/session/packages", "mcpserver/session/progress", "mcpserver/session/secrets",
-		"mcpserver/session/slots",
+		"mcpserver/session/packages", "mcpserver/session/peers", "mcpserver/session/progress",
+		"mcpserver/session/recorder", "mcpserver/session/secrets", "mcpserver/session/slots",
 		"mcpserver/session/snapshot",
 		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
 		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
 	},
 	"mcpserver/session/approval": {},
 	"mcpserver/session/artifact": {"provenance"},
+	"mcpserver/session/peers":    {"mcpserver/session/earlier", "provenance"},
 	"mcpserver/session/progress": {},
+	"mcpserver/session/recorder": {"provenance", "provenance/cfharness"},
 	"mcpserver/session/caches":   {"sandbox", "skills/script", "skills/store"},
 	"mcpserver/session/earlier":  {"skills", "provenance", "provenance/cfharness", "skills/policy"},
 	"mcpserver/session/secrets":  {"provenance", "provenance/redact", "sandbox", "skills/policy"},
 	"mcpserver/session/packages": {"provenance", "provenance/cfharness", "sandbox", "sandbox/environment", "sandbox/environment/rootfs", "skills/script"},
 	"mcpserver/session/slots":    {},
 	"mcpserver/session/snapshot": {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
-	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/session/artifact", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
+	"mcpserver": {"mcpserver/picture", "mcpserver/session", "mcpserver/session/artifact", "mcpserver/session/peers",
+		"mcpserver/session/recorder", "mcpserver/tasks", "mcpserver/wire", "mcpserver/httpauth", "skills", "skills/policy",
 		"skills/script", "skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 
@@ -134,6 +137,8 @@ var importRules = map[string][]string{
 	"cmd/skillsd/owners":    {"skills"},
 	"cmd/skillsd/config":    {"*"},
 	"cmd/skillsd/serve":     {"*"},
+	"cmd/skillsd/serve/cluster": {"cmd/skillsd/config", "cmd/skillsd/exit", "mcpserver", "mcpserver/session/approval",
+		"mcpserver/session/peers", "provenance", "provenance/filestore", "provenance/jetstream"},
 	"cmd/skillsd/doctor":    {"*"},
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
@@ -211,7 +216,7 @@ var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e
 
 // natsUsers are the only packages that may import NATS themselves, tests included.
 var natsUsers = map[string][]string{
-	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest"},
+	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest", "cmd/skillsd/serve/cluster"},
 	natsServerPath: {"provenance/jetstream/clustertest"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -61,7 +62,8 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Parent:        firstText(meta[metaParent]),
 		Room:          room,
 	}
-	call.Records, _ = ctx.Value(recorderKey{}).(*session.Recorder)
+	call.Forwarded = wire.IsForwarded(ctx)
+	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)
 	for _, key := range []string{metaSession, metaParent} {
 		// A child whose name is dropped would act in the session of the process, with all that it has.
 		if value, ok := meta[key]; ok && firstText(value) == "" {

@@ -243,7 +243,7 @@ func (s *Server) open(
 		return nil, call, err
 	}
 	call.Handle = cmp.Or(handle, call.Handle)
-	ses, err := s.cfg.Sessions.Open(ctx, call)
+	ses, err := s.sessionOf(ctx, call)
 	return ses, call, err
 }
 

@@ -1,15 +1,23 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -37,6 +45,9 @@ type HTTPOptions struct {
 	// principal loaded counts while it has one conversation, and clients whose requests of 2026-07-28 name
 	// no session are not offered that revision.
 	OnlyHandles bool
+	// Cluster are other servers of the same sessions; nil for none. With it, calls that name no session are
+	// as with OnlyHandles, and only 2026-07-28 and later are served, without tasks.
+	Cluster *Cluster
 	// SessionKey marks the ids of protocol sessions, so that they outlive the process; may be nil.
 	SessionKey []byte
 	Rate       float64 // requests a second of each principal; 0 sets no limit
@@ -71,6 +82,9 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},
 	}
+	if o.Cluster != nil {
+		o.OnlyHandles, opts.Forward = true, o.Cluster.forward
+	}
 	if s.guesses.Store(!o.OnlyHandles); !o.OnlyHandles {
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
@@ -86,6 +100,9 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	if err != nil {
 		listener.Close()
 		return err
+	}
+	if o.Cluster != nil {
+		o.Cluster.Accept(s.accept(handler))
 	}
 	defer s.tasks.Close()
 	ctx, stop := context.WithCancel(ctx)
@@ -127,4 +144,81 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 		return p, true
 	}
 	return localPrincipal, false
+}
+
+// Cluster are the other servers that serve the same sessions. A request whose session one of them has is
+// passed on to it, with what is known of who sent it.
+type Cluster struct {
+	// Transport reaches the others, and nobody else. A request's host is the address of a server.
+	Transport http.RoundTripper
+	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
+	Accept func(handler http.Handler)
+}
+
+// headerPrincipal has the principal of a request that is passed on.
+const headerPrincipal = "Skillsd-Principal"
+
+// sessionOf returns the session of a call. If another server has it, the request is passed on.
+func (s *Server) sessionOf(ctx context.Context, call session.Call) (*session.Session, error) {
+	ses, err := s.cfg.Sessions.Open(ctx, call)
+	passOn(ctx, err)
+	return ses, err
+}
+
+// passOn passes the request on if err says that its session is elsewhere.
+func passOn(ctx context.Context, err error) {
+	if at, ok := errors.AsType[*peers.Elsewhere](err); ok {
+		wire.Forward(ctx, at.Address)
+	}
+}
+
+// forward passes a request on; see wire.HTTPOptions.Forward.
+func (c *Cluster) forward(w http.ResponseWriter, r *http.Request, body []byte, address string) error {
+	principal, _ := principalOf(r.Context())
+	who, err := json.Marshal(principal)
+	if err != nil {
+		return err
+	}
+	out := r.Clone(r.Context())
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	var failed error
+	(&httputil.ReverseProxy{
+		Transport: c.Transport, FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", address, ""
+			p.Out.Header.Del("Authorization")
+			p.Out.Header.Set(headerPrincipal, base64.StdEncoding.EncodeToString(who))
+		},
+		ModifyResponse: func(response *http.Response) error {
+			if response.StatusCode == http.StatusMisdirectedRequest {
+				return wire.ErrMisdirected
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			// Whom nothing was sent to has done nothing.
+			if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+				err = wire.ErrMisdirected
+			}
+			failed = err
+		},
+	}).ServeHTTP(w, out)
+	return failed
+}
+
+// accept answers requests that other servers pass on.
+func (s *Server) accept(handler *wire.HTTP) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var principal policy.Principal
+		who, err := base64.StdEncoding.DecodeString(r.Header.Get(headerPrincipal))
+		if err == nil {
+			err = json.Unmarshal(who, &principal)
+		}
+		if err != nil || principal.Name == "" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		handler.ServeForwarded(w, r.WithContext(withPrincipal(s.trace.headerContext(r), principal)),
+			principal.Name)
+	})
 }

@@ -134,6 +134,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	if artifact.Is(r.URI) {
 		artifact, err := s.cfg.Sessions.ReadArtifact(ctx, call, r.URI)
 		if err != nil {
+			passOn(ctx, err)
 			return nil, err
 		}
 		meta := map[string]any{metaDigest: artifact.Digest, metaSize: artifact.Size}
@@ -147,7 +148,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		}
 		return result, nil
 	}
-	ses, err := s.cfg.Sessions.Open(ctx, call)
+	ses, err := s.sessionOf(ctx, call)
 	if err != nil {
 		return nil, err
 	}

@@ -73,6 +73,9 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	a, sent := s.activate(loaded)
+	if err := s.publish(ctx, loaded); err != nil {
+		return nil, err
+	}
 	loaded.Unnamed = in.Call.Unnamed()
 	// Another conversation may have been sent them, if the session is guessed.
 	if loaded.Known = sent && !in.Force && !s.isGuessed(); loaded.Known {

@@ -134,6 +134,8 @@ func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Sessio
 		return s.Open(ctx, call)
 	case kind == "":
 		return nil, nil
+	case s.cfg.Peers != nil:
+		return s.locate(ctx, call)
 	}
 	return s.opened(ctx, func() *Session { return s.keyed[call.key(kind, id)] }), nil
 }

@@ -48,6 +48,7 @@ const (
 	CodeProvenanceUnavailable Code = "provenance_unavailable"
 	CodeRecordsFull           Code = "records_full"
 	CodeServerBusy            Code = "server_busy"
+	CodeSessionMoved          Code = "session_moved"
 	CodeInternal              Code = "internal"
 )
 
@@ -201,6 +202,10 @@ var (
 	readsCrowded = failure{CodeServerBusy, "too many parts of records are being read",
 		"call again in 10 seconds"}
 	sessionsInUse = failure{CodeServerBusy, "the server has too many sessions in use", readsCrowded.remedy}
+
+	sessionMoved = failure{CodeSessionMoved, "the session is at another server now",
+		"call again; what a script that was running did is in the record of the session only if it ended " +
+			"before"}
 
 	internalFailure = failure{CodeInternal, "the server could not do this",
 		"the operator finds the cause in the server's log"}
@@ -398,6 +403,9 @@ func sandboxError(err error) *Error {
 // recordError is the answer when the record of a call cannot be written: nothing is shown that
 // could not be proven afterwards.
 func recordError(err error) *Error {
+	if errors.Is(err, provenance.ErrLost) {
+		return sessionMoved.because(err)
+	}
 	if outOfFiles(err) {
 		return recordWithoutFiles.because(err)
 	}

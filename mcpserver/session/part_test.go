@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"

@@ -37,6 +37,9 @@ func (s *Session) remember() {
 // restored, or an *Error if there is no room. A session that other calls share, or that has another profile
 // or parent, is replaced by one that only the handle finds: who has no handle must gain nothing from it.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
+	if s.cfg.Peers != nil {
+		return nil, nil // the session itself goes on
+	}
 	sum := earlier.Sum(call.Handle)
 	p := s.earlier.By(ctx, earlier.HandleKey(call.Principal.Name, sum))
 	switch {
@@ -65,7 +68,7 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 // another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
 	s.first.Do(func() {
-		if call.lasting() == "" || call.Parent != "" {
+		if call.lasting() == "" || call.Parent != "" || s.cfg.Peers != nil {
 			return
 		}
 		key := earlier.ClientKey(call.Principal.Name, call.Profile, "", policy.Clip(call.lasting()))

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 
+	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -57,7 +57,7 @@ func (s *Session) record(ctx context.Context, r *request, e *provenance.Event) e
 	if err := s.append(ctx, e); err != nil {
 		return err
 	}
-	r.call.Records.note(s, e)
+	r.call.Records.Note(s.recorded(), e)
 	return nil
 }
 
@@ -70,6 +70,9 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	err := s.cfg.Records.Append(ctx, e)
 	_, full := errors.AsType[*provenance.FullError](err)
 	s.broken.Store(err != nil && !full) // a full quota has an answer of its own
+	if errors.Is(err, provenance.ErrLost) {
+		s.ending.Go(func() { s.dropLost(s) })
+	}
 	if err != nil {
 		return recordError(err)
 	}
@@ -200,67 +203,5 @@ func encode(v any) json.RawMessage {
 	return raw
 }
 
-// Recorder collects what one call leaves in the record of its session. The zero value is ready. It is
-// safe for concurrent use.
-type Recorder struct {
-	// Brief leaves out everything but the ids of the session, and these too if it has the id asked for.
-	Brief bool
-
-	mu        sync.Mutex
-	session   *Session // nil if nothing was recorded and the session has the id asked for
-	requested string   // the id asked for, if the session has another
-	events    []*provenance.Event
-}
-
-// opened notes which session a call belongs to that asked for one with an id.
-func (r *Recorder) opened(s *Session, id string) {
-	if r == nil || id == "" || id == s.id {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.session, r.requested = s, s.shortened(id)
-}
-
-// note adds a recorded event. A nil Recorder notes nothing.
-func (r *Recorder) note(s *Session, e *provenance.Event) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.session = s
-	r.events = append(r.events, e)
-}
-
-// Records returns what was collected as a caller may see it: with sandbox paths in place of host paths for
-// a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded and
-// the session has the id that the call asked for, if it asked for one.
-//
-// Errors: the error of a row that cannot be read.
-func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.session == nil {
-		return nil, nil
-	}
-	if r.Brief {
-		if r.requested == "" {
-			return nil, nil
-		}
-		r.events = nil
-	}
-	viewer := r.session.viewer(remote)
-	records, err := cfharness.NewCallRecords(r.session.id, r.events,
-		func(view string, row json.RawMessage) (json.RawMessage, error) {
-			seen, err := viewer.Row(view, row)
-			if err != nil || seen == nil {
-				return row, err
-			}
-			return seen, nil
-		})
-	if records != nil {
-		records.RequestedRunID = r.requested
-	}
-	return records, err
-}
+// recorded returns the session as a recorder names it.
+func (s *Session) recorded() *recorder.Session { return &recorder.Session{ID: s.id, Viewer: s.viewer} }

@@ -11,6 +11,7 @@ import (
 	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -21,7 +22,7 @@ import (
 func (b *bench) runRecorded(t *testing.T) (*RunResult, *cfharness.CallRecords, string) {
 	t.Helper()
 	ses, call := b.call("run_skill_script")
-	call.Records = &Recorder{}
+	call.Records = &recorder.Recorder{}
 	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +281,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 	if err != nil || loaded.Output.Content != nil || loaded.Output.Resources != nil {
 		t.Errorf("without records: %s, %v", encode(loaded.Output), err)
 	}
-	call.Records = &Recorder{}
+	call.Records = &recorder.Recorder{}
 	for _, test := range []struct {
 		force bool
 		want  string

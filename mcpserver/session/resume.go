@@ -33,22 +33,10 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	if was.Principal != principal.Name {
 		return errNotLocal
 	}
-	ses, err := s.newSession(Call{Principal: principal, ClientSession: was.ClientSession,
-		Profile: was.Profile, Parent: was.ParentSession}, was.Parent)
+	ses, err := s.recalled(Call{Principal: principal}, id, was)
 	if err != nil {
 		return err
 	}
-	ses.id, ses.child, ses.began = id, was.Child, true
-	// The numbers are parts of ids and file names, which must not occur twice in one record.
-	ses.outputs = was.Outputs
-	for _, output := range was.OutputIDs[:min(len(was.OutputIDs), maxTaken)] {
-		ses.taken[output] = true
-	}
-	ses.decisions.Store(was.Decisions)
-	ses.invocations.Store(was.Invocations)
-	ses.raised.Raise(earlier.Strictest(was.Modes))
-	// The client's earlier session is this one: the first call has no other to restore.
-	ses.first.Do(func() {})
 	if err := ses.begin(ctx, provenance.KindSessionResumed); err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
@@ -74,6 +62,27 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	defer s.mu.Unlock()
 	s.process = ses
 	return nil
+}
+
+// recalled returns a session to continue a record in, for a call of its principal. Nothing is recorded yet.
+func (s *Sessions) recalled(call Call, id string, was *cfharness.Recollection) (*Session, error) {
+	call.ClientSession, call.Profile, call.Parent = was.ClientSession, was.Profile, was.ParentSession
+	ses, err := s.newSession(call, was.Parent)
+	if err != nil {
+		return nil, err
+	}
+	ses.id, ses.child, ses.began = id, was.Child, true
+	// The numbers are parts of ids and file names, which must not occur twice in one record.
+	ses.outputs = was.Outputs
+	for _, output := range was.OutputIDs[:min(len(was.OutputIDs), maxTaken)] {
+		ses.taken[output] = true
+	}
+	ses.decisions.Store(was.Decisions)
+	ses.invocations.Store(was.Invocations)
+	ses.raised.Raise(earlier.Strictest(was.Modes))
+	// The client's earlier session is this one: the first call has no other to restore.
+	ses.first.Do(func() {})
+	return ses, nil
 }
 
 // resumeActivations makes active again what the session had loaded and has not changed, records what has,

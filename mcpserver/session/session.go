@@ -43,6 +43,8 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
+	"github.com/skillsd/skillsd/mcpserver/session/peers"
+	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
@@ -75,6 +77,11 @@ type Config struct {
 	HostInterpreter func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error)
 
 	Environments *packages.Environments // optional: nil has none
+
+	// Peers finds the sessions of all servers that record into Records, each of which continues those of the
+	// others; Approver has its questions in common with theirs. Optional: nil has no other servers.
+	Peers    *peers.Peers
+	Approver *approval.Approver
 
 	Workspace sandbox.Workspace // optional: the zero value grants none
 
@@ -146,7 +153,8 @@ func New(cfg Config) *Sessions {
 		cfg.Now = time.Now
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
-		reading: slots.New(1), approver: approval.New(), pins: map[string]digest.Digest{},
+		reading: slots.New(1), approver: cmp.Or(cfg.Approver, approval.New()),
+		pins:   map[string]digest.Digest{},
 		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{},
 		resting: map[earlier.Key]*Session{}}
 	s.serving, s.over = context.WithCancel(context.Background())
@@ -185,6 +193,8 @@ type Call struct {
 	// is then found by Named, Handle, ClientSession or ProtocolSession, in this order and only among the
 	// sessions of the principal.
 	Remote bool
+	// Forwarded says that another server passed the call on, which found the session here.
+	Forwarded bool
 	// Named is the name that the client gives the call's session in words of this server. The call then
 	// belongs to that session, on stdio too: a handle, which a model may send, leads to no other.
 	Named           string
@@ -208,7 +218,7 @@ type Call struct {
 	Source      cfharness.Source       // of an activation, as the caller says; empty: it does not
 	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
 	Manifest    *cfharness.RunManifest // of a session that the call begins; nil for the server's
-	Records     *Recorder              // collects what the call records; may be nil
+	Records     *recorder.Recorder     // collects what the call records; may be nil
 
 	// Turn is the client's own id of the model's turn the call belongs to.
 	Turn string
@@ -268,8 +278,9 @@ type Session struct {
 	background sync.WaitGroup
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
-	broken atomic.Bool // the last append failed
-	raised *earlier.Mode
+	broken    atomic.Bool  // the last append failed
+	published atomic.Value // the last handle by which all servers find the session
+	raised    *earlier.Mode
 
 	decisions, invocations atomic.Uint64 // last number of each
 
@@ -320,7 +331,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	case err != nil:
 		return nil, err
 	}
-	call.Records.opened(ses, call.RunID)
+	ses.noteID(call)
 	ses.resumeClient(ctx, call)
 	if ses.startsActive() {
 		if err := ses.begun(ctx); err != nil {
@@ -331,11 +342,18 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 		return ses, nil
 	}
 	if restored, err := s.restoreHandle(ctx, ses, call); restored != nil || err != nil {
-		call.Records.opened(restored, call.RunID)
+		restored.noteID(call)
 		return restored, err
 	}
 	r := ses.newRequest(call, policy.Read)
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
+}
+
+// noteID tells the recorder of a call that its session has another id than the call asked for.
+func (s *Session) noteID(call Call) {
+	if s != nil && call.RunID != "" && call.RunID != s.id {
+		call.Records.Opened(s.recorded(), s.shortened(call.RunID))
+	}
 }
 
 // keyed reports whether a call belongs to a session that is found by a key.

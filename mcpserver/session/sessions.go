@@ -68,6 +68,11 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 			return s.enter(ctx, call, state, nil)
 		}
 	}
+	if s.cfg.Peers != nil && call.keyed() {
+		if ses, err := s.locate(ctx, call); ses != nil || err != nil {
+			return ses, err
+		}
+	}
 	kind, id := call.ownKey()
 	switch {
 	case !call.keyed():
@@ -90,7 +95,10 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	if kind == "protocol" {
 		state.protocol = id
 	}
-	return s.enter(ctx, call, state, nil)
+	if ses, err = s.enter(ctx, call, state, nil); err == nil && kind == kindClient && s.cfg.Peers != nil {
+		return s.claim(ctx, call, ses)
+	}
+	return ses, err
 }
 
 // namesProcess reports whether the name that a call gives its session is one of the process's session: its
@@ -141,6 +149,13 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 	}
 	if s.earlier.IsOf(ctx, name, call.Principal.Name) {
 		return name, nil
+	}
+	if s.cfg.Peers != nil {
+		key := (&Call{Principal: call.Principal}).key(kindClient, name)
+		if id, err := s.cfg.Peers.Find(ctx, key, true); err != nil || id != "" {
+			return id, err
+		}
+		return "", parentUnknown.because(nil, "{name}", quote(name))
 	}
 	if id := s.earlier.Named(ctx, s.shortened(name), call.Principal.Name); id != "" {
 		return id, nil
@@ -202,31 +217,51 @@ func (s *Sessions) enter(
 	if err != nil {
 		return nil, err
 	}
-	// A session has its place until its end is recorded: until then it has files open.
-	taken := s.places.Take(ctx, call.Principal.Name, func() {
+	if err := s.takePlace(ctx, call.Principal.Name); err != nil {
+		return nil, err
+	}
+	return s.seat(ctx, call.Principal.Name, key, func() (*Session, error) {
+		ses, err := s.newSession(call, parent)
+		if err == nil {
+			ses.keyed = state
+		}
+		return ses, err
+	})
+}
+
+// takePlace takes a place for one more session, which it has until its end is recorded: until then it has
+// files open.
+func (s *Sessions) takePlace(ctx context.Context, principal string) error {
+	taken := s.places.Take(ctx, principal, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.relieve()
 	})
 	switch {
 	case !taken && s.cfg.MaxRemote < maxRemote:
-		return nil, filesExhausted.because(errTooMany) // there would be more places with more open files
+		return filesExhausted.because(errTooMany) // there would be more places with more open files
 	case !taken:
-		return nil, sessionsInUse.because(errTooMany)
+		return sessionsInUse.because(errTooMany)
 	}
+	return nil
+}
+
+// seat opens a session in a place that was taken, unless one with its key is open, and counts the call in.
+func (s *Sessions) seat(
+	ctx context.Context, principal string, key earlier.Key, open func() (*Session, error),
+) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ses := s.keyed[key]
 	if ses != nil {
 		s.places.Free() // another call opened it in between
 	} else {
+		var err error
 		switch ses = s.resting[key]; {
-		case !s.makeOwnRoom(call.Principal.Name):
+		case !s.makeOwnRoom(principal):
 			err = sessionsInUse.because(errTooMany)
 		case ses == nil:
-			if ses, err = s.newSession(call, parent); err == nil {
-				ses.keyed = state
-			}
+			ses, err = open()
 		}
 		if err != nil {
 			s.places.Free()
@@ -310,7 +345,7 @@ func (s *Sessions) restingOf(call Call) *keyedState {
 // guess leads there. Sessions.mu is held.
 func (s *Sessions) rest(ses *Session) {
 	s.drop(ses)
-	if ses.keyed.shared {
+	if ses.keyed.shared || s.cfg.Peers != nil { // any server may continue it
 		return
 	}
 	if len(s.resting) >= maxResting {
@@ -543,10 +578,14 @@ func (s *Session) end(ctx context.Context) error {
 		return nil
 	}
 	s.background.Wait()
-	if err := s.flushPending(ctx); err != nil {
-		return err
+	err := s.flushPending(ctx)
+	if err == nil {
+		err = s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 	}
-	err := s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
+	if errors.Is(err, provenance.ErrLost) { // it goes on elsewhere
+		s.cfg.Records.Release(s.id)
+		err = nil
+	}
 	s.endRecorded = err == nil
 	return err
 }

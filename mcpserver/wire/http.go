@@ -41,6 +41,10 @@ type HTTPOptions struct {
 	// OnlySessions reports whether a client is not offered 2026-07-28, which has no sessions: its
 	// server/discover is refused, and such a client then sends initialize. Nil offers it to all.
 	OnlySessions func(client mcp.Implementation) bool
+	// Forward answers a request by the server with an address, to which it sends body; see [Forward]. Its
+	// error is ErrMisdirected if that server is not the one, or no server is there, and nothing was written.
+	// With it only 2026-07-28 and later are served. Nil: there are no other servers.
+	Forward func(w http.ResponseWriter, r *http.Request, body []byte, address string) error
 	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
 	// The function that it returns reports whether a notification of a method is news to that client; the
 	// client does not get the others. Nil lets all through. It must not block.

@@ -3,10 +3,12 @@ package wire
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -163,13 +165,26 @@ func (ex *exchange) run(opening bool) {
 	if !opening { // a stream could not carry the id of the session
 		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
-	rec := newRecorder()
 	ctx := ex.call.ctx
 	if ex.session != nil {
 		ctx = d.Server.WithContext(ctx, ex.session)
 	}
-	handle := func(ctx context.Context) (any, *Error) { return ex.ask(ctx, rec) }
-	result, failure := d.guard(ctx, ex.msg, handle)
+	var rec *recorder
+	var result any
+	var failure *Error
+	begin := time.Now()
+	for again, done := true, false; again; {
+		rec = newRecorder()
+		result, failure = d.guard(ctx, ex.msg,
+			func(ctx context.Context) (any, *Error) { return ex.ask(ctx, rec) })
+		if done, again = ex.forwarded(); done {
+			ex.session.finish()
+			return
+		}
+		if again = again && ctx.Err() == nil && time.Since(begin) < forwardPatience; again {
+			time.Sleep(forwardPause)
+		}
+	}
 	if ex.session != nil {
 		ex.session.finish()
 	}
@@ -325,4 +340,86 @@ func (ex *exchange) empty() {
 	default:
 		ex.w.WriteHeader(http.StatusAccepted)
 	}
+}
+
+// Forward has the request of ctx answered by another server, in the place of the answer of its handler. An
+// empty address says that this server, to which the request was forwarded, is not the one to answer it.
+// Nothing must have been sent to the client yet, and the handler can be called again. Outside of
+// [HTTPOptions.Forward] it does nothing.
+func Forward(ctx context.Context, address string) {
+	if s := callSessionOf(ctx); s != nil {
+		s.forward.Store(&address)
+	}
+}
+
+// forwardPatience is how long another server is looked for, and forwardPause is between two attempts.
+const (
+	forwardPatience = 5 * time.Second
+	forwardPause    = 20 * time.Millisecond
+)
+
+// ErrMisdirected is the error of forwarding a request to a server that is not the one to answer it. Nothing
+// was written to its client, and the handler of the request is called again.
+var ErrMisdirected = errors.New("the other server does not answer this request")
+
+type forwardedKey struct{}
+
+// IsForwarded reports whether the request of ctx was forwarded by another server.
+func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
+
+// ServeForwarded answers a request that another server has forwarded, after it made all checks up to that of
+// the rate. A server that is not the one to answer it, or that ends, answers 421.
+func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
+	if r.Method != http.MethodPost || h.hangUp.Err() != nil {
+		w.WriteHeader(http.StatusMisdirectedRequest)
+		return
+	}
+	h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
+}
+
+// forwarded answers the request by another server if its handler said so. It reports whether that was so, and
+// whether the handler is to be called again.
+func (ex *exchange) forwarded() (done, again bool) {
+	if ex.session == nil || ex.h.opts.Forward == nil {
+		return false, false
+	}
+	to := ex.session.forward.Swap(nil)
+	if to == nil {
+		return false, false
+	}
+	ex.session.yield() // this one waits, and does nothing
+	ex.out.handOver(func() bool {
+		switch {
+		case ex.stream.begun:
+			return false // too late; the client gets the error of the handler
+		case *to == "":
+			ex.w.WriteHeader(http.StatusMisdirectedRequest)
+			done = true
+		default:
+			err := ex.h.opts.Forward(ex.w, ex.r, ex.msg.raw, *to)
+			again = errors.Is(err, ErrMisdirected)
+			if done = !again; err != nil && done {
+				ex.h.dispatcher.logPrivate(ex.call.ctx, ex.msg, err.Error())
+				ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, &Error{Code: mcp.INTERNAL_ERROR,
+					Message: "the server that has the session did not answer; what it did is not known"})
+			}
+		}
+		return done
+	})
+	return done, again
+}
+
+// onlyModern refuses a request of the older revisions if there are other servers: what those revisions keep
+// of a session between requests each server has for itself.
+func (ex *exchange) onlyModern() bool {
+	if ex.h.opts.Forward == nil || ex.modern {
+		return false
+	}
+	said := protocolOf(ex.msg.params)
+	ex.h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, &Error{
+		Code:    mcp.UNSUPPORTED_PROTOCOL_VERSION,
+		Message: "this server is one of several, and serves only " + mcp.LATEST_PROTOCOL_VERSION,
+		Data: map[string]any{"supported": []string{mcp.LATEST_PROTOCOL_VERSION},
+			"requested": said.ProtocolVersion}})
+	return true
 }

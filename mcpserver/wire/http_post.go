@@ -52,6 +52,9 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m),
 		decoded: decoded}
+	if ex.onlyModern() {
+		return
+	}
 	if !ex.modern {
 		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
 			if ex.protocol = h.session(r.Context(), id, principal); ex.protocol != nil {

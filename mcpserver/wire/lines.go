@@ -137,6 +137,21 @@ func (w *lineWriter) hungUp(id json.RawMessage) {
 	}})
 }
 
+// handOver calls write, which writes to what is below, while no line is written. If it reports that it has,
+// nothing else is.
+func (w *lineWriter) handOver(write func() bool) {
+	w.lock <- struct{}{}
+	written := true // as well if it panics
+	defer func() {
+		if written {
+			w.retired.Do(w.close)
+		} else {
+			<-w.lock
+		}
+	}()
+	written = write()
+}
+
 // close makes every later write a no-op. It does not wait for a Write that is
 // blocked on a client that does not read.
 func (w *lineWriter) close() { close(w.closed) }

@@ -97,9 +97,10 @@ type callSession struct {
 	mayAsk   bool                     // the client can be asked during the call
 	silent   atomic.Bool              // the client cancelled the call, or it is about to be answered
 	own      *notifications
-	hangUp   context.Context       // ends with the input of the connection
-	chosen   atomic.Pointer[Error] // see SetError
-	instead  atomic.Pointer[any]   // see SetResult
+	hangUp   context.Context        // ends with the input of the connection
+	chosen   atomic.Pointer[Error]  // see SetError
+	instead  atomic.Pointer[any]    // see SetResult
+	forward  atomic.Pointer[string] // see Forward
 
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 	// decoded gives back what the message takes while it is decoded; nil if nothing is counted

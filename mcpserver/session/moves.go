@@ -1,0 +1,141 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/peers"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// locate returns the session of a call that names one or has a handle, wherever it was opened, or nil if
+// there is none.
+//
+// Errors: *Error, with *peers.Elsewhere as its cause if another server has the session.
+func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
+	var keys []peers.Key
+	if call.Handle != "" && call.Named == "" {
+		keys = append(keys, peers.Key{Key: earlier.HandleKey(call.Principal.Name, earlier.Sum(call.Handle))})
+	}
+	if name := call.name(); name != "" {
+		keys = append(keys, peers.Key{Key: call.key(kindClient, name), Named: true})
+	}
+	ses, err := peers.Locate(ctx, s.cfg.Peers, keys, peers.Host[*Session]{
+		Here: func(id string) (_ *Session, open bool) {
+			ses := s.opened(ctx, func() *Session {
+				for _, ses := range s.keyed {
+					if open = ses.id == id; open {
+						return ses
+					}
+				}
+				return nil
+			})
+			if open && (ses.principal.Name != call.Principal.Name ||
+				!call.admits(ses.profile, ses.parentName)) {
+				ses = nil
+			}
+			return ses, open
+		},
+		Take:   func(ctx context.Context, id string) (*Session, error) { return s.takeOver(ctx, call, id) },
+		Ending: func() bool { return s.serving.Err() != nil },
+		Passed: call.Forwarded,
+	})
+	public, ok := errors.AsType[*Error](err)
+	_, elsewhere := errors.AsType[*peers.Elsewhere](err)
+	switch {
+	case err == nil:
+		return ses, nil
+	case elsewhere:
+		return nil, sessionMoved.because(err)
+	case ok && !errors.Is(err, provenance.ErrLost):
+		return nil, public
+	}
+	return nil, recordError(err)
+}
+
+// claim gives a session, which its client names, its name among all servers, and returns the session that has
+// it: another server may have been first.
+//
+// Errors: as locate.
+func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session, error) {
+	if err := ses.begun(ctx); err != nil {
+		return nil, err
+	}
+	id, err := s.cfg.Peers.Name(ctx, ses.keyed.key, ses.id, peers.Life)
+	if err != nil {
+		return nil, recordError(err)
+	} else if id == ses.id {
+		return ses, nil
+	}
+	s.dropLost(ses)
+	call.Handle = "" // the name comes first
+	first, err := s.locate(ctx, call)
+	if first == nil && err == nil {
+		err = sessionMoved.because(provenance.ErrNotFound)
+	}
+	return first, err
+}
+
+// dropLost drops a session that another server has, if it is still open here.
+func (s *Sessions) dropLost(ses *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses.keyed != nil && s.keyed[ses.keyed.key] == ses {
+		s.drop(ses)
+	}
+}
+
+// publish lets all servers find the session by a handle before the client gets it.
+//
+// Errors: *Error.
+func (s *Session) publish(ctx context.Context, l *Loaded) error {
+	if s.cfg.Peers == nil || s.published.Load() == l.Handle {
+		return nil
+	}
+	key := earlier.HandleKey(s.principal.Name, earlier.Sum(l.Handle))
+	if _, err := s.cfg.Peers.Name(ctx, key, s.id, l.Until.Sub(s.cfg.Now())); err != nil {
+		return recordError(err)
+	}
+	s.published.Store(l.Handle)
+	return nil
+}
+
+// takeOver continues the record of a session that no server has. What it had loaded is active if the files
+// are the same; what the user approved for the rest of the session is asked again.
+func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *Session, err error) {
+	ctx = context.WithoutCancel(ctx)
+	if err := s.cfg.Records.Take(ctx, id); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if taken == nil {
+			s.cfg.Records.Release(id)
+		}
+	}()
+	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
+	if err != nil || was.Principal != call.Principal.Name || !call.admits(was.Profile, was.ParentSession) {
+		return nil, err
+	}
+	if err := s.takePlace(ctx, call.Principal.Name); err != nil {
+		return nil, err
+	}
+	ses, err := s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
+		Remote: true}, id, was)
+	if err == nil {
+		err = ses.begin(ctx, provenance.KindSessionResumed)
+	}
+	if err == nil {
+		_, err = ses.resumeActivations(ctx, was, false)
+	}
+	if err != nil {
+		s.places.Free()
+		return nil, err
+	}
+	ses.recordInBackground()
+	ses.keyed = &keyedState{key: earlier.KeyOf(call.Principal.Name, "", "", "moved", id)}
+	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))
+	return s.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
+}

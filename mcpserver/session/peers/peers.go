@@ -1,0 +1,275 @@
+// Package peers finds the sessions of several servers that record into one store, by what clients show of
+// them.
+//
+// A session is served by the server that wrote it last, for as long as that one says that it has it. What a
+// server does not find here, because its cell has expired, nobody has.
+package peers
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// Cells are values that servers have in common, each for a time; see approval.Cells.
+type Cells interface {
+	Change(ctx context.Context, key string, life time.Duration, change func(value []byte) []byte) error
+}
+
+// Holder says which server has a session.
+type Holder struct {
+	Own     bool // this one
+	Held    bool
+	Address string // of another one
+}
+
+// Peers finds sessions. It is safe for concurrent use.
+type Peers struct {
+	cells  Cells
+	holder func(ctx context.Context, id string) (Holder, error)
+
+	mu     sync.Mutex
+	locked map[string]chan struct{} // closed when the session is unlocked
+}
+
+// New returns Peers that find sessions in cells. holder returns which server has a session; its error is
+// provenance.ErrNotFound if nothing of the session is recorded.
+func New(cells Cells, holder func(ctx context.Context, id string) (Holder, error)) *Peers {
+	return &Peers{cells: cells, holder: holder, locked: map[string]chan struct{}{}}
+}
+
+// Life is how long a name finds its session after it was last looked for.
+const Life = 7 * 24 * time.Hour
+
+// renewed is how old a cell may be before a look prolongs it.
+const renewed = time.Hour
+
+// Name lets a key find a session for a time, unless it finds another one already. It returns the id of the
+// session that the key finds.
+//
+// Errors: those of the cells.
+func (p *Peers) Name(ctx context.Context, key earlier.Key, id string, life time.Duration) (string, error) {
+	found := id
+	err := p.change(ctx, key, life, func(is string, _ time.Time) string {
+		if is != "" && is != id {
+			found = is
+			return ""
+		}
+		return id
+	})
+	return found, err
+}
+
+// Find returns the id of the session that a key finds, "" for none. A session that is found by its name stays
+// findable for Life.
+//
+// Errors: those of the cells.
+func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id string, err error) {
+	err = p.change(ctx, key, Life, func(is string, at time.Time) string {
+		id = is
+		if named && is != "" && time.Since(at).Abs() > renewed {
+			return is
+		}
+		return ""
+	})
+	return id, err
+}
+
+// Forget ends that a key finds a session.
+//
+// Errors: those of the cells.
+func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
+	return p.cells.Change(ctx, cell(key), time.Second, func(value []byte) []byte {
+		if is, _ := parse(value); is != id {
+			return nil
+		}
+		return []byte("gone")
+	})
+}
+
+// change changes which session a key finds; "" leaves it as it is.
+func (p *Peers) change(
+	ctx context.Context, key earlier.Key, life time.Duration, to func(is string, at time.Time) string,
+) error {
+	return p.cells.Change(ctx, cell(key), life, func(value []byte) []byte {
+		id := to(parse(value))
+		if id == "" {
+			return nil
+		}
+		return fmt.Appendf(nil, "%d %s", time.Now().Unix(), id)
+	})
+}
+
+func cell(key earlier.Key) string { return "session " + hex.EncodeToString(key[:]) }
+
+// parse reads the value of a cell; id is empty if it names no session.
+func parse(value []byte) (id string, at time.Time) {
+	seconds, name, _ := bytes.Cut(value, []byte(" "))
+	unix, err := strconv.ParseInt(string(seconds), 10, 64)
+	if err != nil {
+		return "", at
+	}
+	return string(name), time.Unix(unix, 0)
+}
+
+// patience is how long a call waits for its session, which another server ends or takes, and pause is between
+// two looks.
+const (
+	patience = 5 * time.Second
+	pause    = 20 * time.Millisecond
+)
+
+// Key is what may find a session.
+type Key struct {
+	earlier.Key
+	Named bool // by its client, who may do without it for long
+}
+
+// Host is a server, as a call looks for its session S there.
+type Host[S comparable] struct {
+	// Here returns the session of an id, zero if it does not count for the call, and whether it is open.
+	Here func(id string) (s S, open bool)
+	// Take continues a session that no server has. It returns zero if it does not count for the call; its
+	// error is provenance.ErrLost if another server was faster.
+	Take   func(ctx context.Context, id string) (S, error)
+	Ending func() bool // the server, which takes no session any more
+	Passed bool        // the call was passed on by another server
+}
+
+// Locate returns the session that the first of the keys finds, or zero if there is none that counts for the
+// call.
+//
+// Errors: *Elsewhere if another server has the session, provenance.ErrLost if for five seconds it was not
+// known which has it, those of the cells and of Take, or the error of ctx.
+func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) (found S, err error) {
+	var none S
+	for _, key := range keys {
+		id, err := p.Find(ctx, key.Key, key.Named)
+		if err != nil {
+			return none, err
+		}
+		for begin := time.Now(); id != "" && found == none; {
+			found, err = locate(ctx, p, id, h)
+			switch {
+			case errors.Is(err, provenance.ErrNotFound): // it was deleted
+				err = p.Forget(ctx, key.Key, id)
+			case errors.Is(err, provenance.ErrLost) && time.Since(begin) < patience:
+				select {
+				case <-time.After(pause):
+					continue
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
+			}
+			if err != nil {
+				return none, err
+			}
+			break
+		}
+		if found != none {
+			return found, nil
+		}
+	}
+	return none, nil
+}
+
+// locate looks for the session of an id at this moment.
+func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (none S, err error) {
+	unlock, err := p.lock(ctx, id)
+	if err != nil {
+		return none, err
+	}
+	defer unlock()
+	if s, open := h.Here(id); open {
+		return s, nil
+	}
+	holder, err := p.holder(ctx, id)
+	switch ending := h.Ending(); {
+	case err != nil:
+		return none, err
+	case holder.Own && !ending:
+		return none, provenance.ErrLost // its end is being recorded
+	case holder.Held && !holder.Own && !ending && !h.Passed:
+		return none, &Elsewhere{Address: holder.Address}
+	case holder.Held, ending:
+		return none, &Elsewhere{}
+	}
+	free, err := p.reserve(ctx, id)
+	if err != nil {
+		return none, err
+	}
+	defer free()
+	return h.Take(ctx, id)
+}
+
+// reserved is how long other servers do not take a session that one is about to take, and may have died of.
+const reserved = 30 * time.Second
+
+// reserve keeps other servers from taking a session: the files that a server writes before the event that
+// names them would replace those of another one, which was faster.
+//
+// Errors: provenance.ErrLost if another server has reserved it, those of the cells.
+func (p *Peers) reserve(ctx context.Context, id string) (free func(), err error) {
+	token, taken := []byte(rand.Text()), false
+	err = p.cells.Change(ctx, "take "+id, reserved, func(value []byte) []byte {
+		if taken = len(value) > 0 && !bytes.Equal(value, token); taken {
+			return nil
+		}
+		return token
+	})
+	if err == nil && taken {
+		err = provenance.ErrLost
+	}
+	return func() {
+		// One that is not freed ends by itself.
+		_ = p.cells.Change(context.WithoutCancel(ctx), "take "+id, time.Second, func(value []byte) []byte {
+			if !bytes.Equal(value, token) {
+				return nil
+			}
+			return []byte{}
+		})
+	}, err
+}
+
+// lock waits until no other call of this process has locked the session.
+//
+// Errors: the error of ctx.
+func (p *Peers) lock(ctx context.Context, id string) (unlock func(), err error) {
+	for {
+		p.mu.Lock()
+		before := p.locked[id]
+		if before == nil {
+			done := make(chan struct{})
+			p.locked[id] = done
+			p.mu.Unlock()
+			return func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				delete(p.locked, id)
+				close(done)
+			}, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Elsewhere is the error of a call whose session another server has.
+type Elsewhere struct {
+	Address string // of that server; empty if the call is to be sent again, to whichever has it then
+}
+
+func (e *Elsewhere) Error() string { return "the session is at " + strconv.Quote(e.Address) }
