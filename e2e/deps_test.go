@@ -139,7 +139,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/serve":     {"*"},
 	"cmd/skillsd/serve/cluster": {"cmd/skillsd/config", "cmd/skillsd/exit", "mcpserver", "mcpserver/session/approval",
 		"mcpserver/session/peers", "provenance", "provenance/filestore", "provenance/jetstream"},
-	"cmd/skillsd/doctor":    {"*"},
+	"cmd/skillsd/doctor": {"*"},
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",

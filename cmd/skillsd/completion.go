@@ -191,7 +191,7 @@ func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name, prefix st
 }
 
 func (a *app) sessionIDs(ctx context.Context, _ typed) ([]string, cobra.ShellCompDirective) {
-	records, _, err := a.records()
+	records, _, err := a.records(ctx)
 	if err != nil {
 		return nil, noFiles
 	}

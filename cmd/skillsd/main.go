@@ -64,10 +64,11 @@ type app struct {
 
 	gcPercent int // how often garbage is collected, for a server that has started
 
-	unwritten error  // the first error of printf
-	started   bool   // a server read its input
-	retries   bool   // the process serves a fault, and tries whether the server can start now
-	fault     string // of the try
+	unwritten error          // the first error of printf
+	started   bool           // a server read its input
+	retries   bool           // the process serves a fault, and tries whether the server can start now
+	fault     string         // of the try
+	cluster   config.Cluster // whose records `skillsd session` reads
 	config.Process
 }
 

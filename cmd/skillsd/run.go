@@ -151,7 +151,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	if err := p.Open(); err != nil {
+	if err := p.Open(ctx, logger); err != nil {
 		return err
 	}
 	sessions, err := p.Sessions(ctx, p.Records, logger)
@@ -372,7 +372,7 @@ func streamsOf(r *session.RunResult) iter.Seq2[string, *session.Stream] {
 
 // printStreams prints the output of the script, each stream on the stream on which the script printed it.
 func (o *runOptions) printStreams(ctx context.Context, id string, r *session.RunResult) error {
-	records, _, err := o.app.records()
+	records, _, err := o.app.records(ctx)
 	if err != nil {
 		return err
 	}

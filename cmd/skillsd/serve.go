@@ -167,7 +167,7 @@ func newPageCmd(a *app) *cobra.Command {
 			if err := a.byUser("`skillsd page`"); err != nil {
 				return err
 			}
-			records, dir, err := a.records()
+			records, dir, err := a.records(ctx)
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -20,6 +20,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
@@ -35,7 +36,11 @@ func newSessionCmd(a *app) *cobra.Command {
 		RunE:  groupE,
 	}
 	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
-		newSessionExportCmd(a), newSessionGCCmd(a), newSessionKeygenCmd(a))
+		newSessionExportCmd(a), newSessionGCCmd(a))
+	for _, reads := range cmd.Commands() {
+		a.cluster.Register(reads.Flags())
+	}
+	cmd.AddCommand(newSessionKeygenCmd(a))
 	return cmd
 }
 
@@ -46,7 +51,7 @@ func newSessionListCmd(a *app) *cobra.Command {
 		Short: "List sessions, newest first",
 		Args:  cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
-			records, dir, err := a.records()
+			records, dir, err := a.records(ctx)
 			if err != nil {
 				return err
 			}
@@ -82,9 +87,14 @@ func newSessionListCmd(a *app) *cobra.Command {
 
 const hintElsewhere = "--artifact-root or --state names another place"
 
-// records opens the recorded sessions for reading, and returns the directory that they are in. The caller
-// closes them. Besides it, only the server and collectTrees know which store it is.
-func (a *app) records() (provenance.Reader, string, error) {
+// records opens the recorded sessions for reading, and returns where they are. The caller closes them.
+// Besides it, only the server and collectTrees know which store it is.
+func (a *app) records(ctx context.Context) (provenance.Reader, string, error) {
+	if a.cluster.Enabled() {
+		logger := serve.TextLogger(a.err, slog.LevelWarn, true)
+		records, err := cluster.OpenReader(ctx, &a.cluster, logger)
+		return records, strings.Join(a.cluster.Servers, " "), err
+	}
 	dir, err := a.ArtifactDir()
 	if err != nil {
 		return nil, "", err
@@ -107,7 +117,7 @@ func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.
 // findSession opens the recorded sessions and returns the id of the one that name means: an id, "latest" or
 // the beginning of one id. The caller closes the records.
 func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
-	records, dir, err := a.records()
+	records, dir, err := a.records(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -185,10 +195,10 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 					name)
 			}
 			// The public key comes first, so that a failure leaves no private key behind.
-			if err := writeKey(args[0]+".pub", public, 0o644); err != nil {
+			if err := sessions.WriteKey(args[0]+".pub", public, 0o644); err != nil {
 				return err
 			}
-			if err := writeKey(args[0], private, 0o600); err != nil {
+			if err := sessions.WriteKey(args[0], private, 0o600); err != nil {
 				return errors.Join(err, os.Remove(args[0]+".pub"))
 			}
 			a.printf("%s\n", public)
@@ -198,20 +208,6 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "skillsd",
 		"`NAME` of the key in its signatures, without spaces and +")
 	return cmd
-}
-
-// writeKey writes a file that must not exist.
-func writeKey(name, key string, mode fs.FileMode) error {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if errors.Is(err, fs.ErrExist) {
-		return exit.Errorf(exit.Failure, "choose another name; a key that is lost cannot be made again",
-			"%s already exists", name)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(key + "\n")
-	return errors.Join(err, file.Sync(), file.Close())
 }
 
 func newSessionGCCmd(a *app) *cobra.Command {
@@ -263,7 +259,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	if opts.Keep < 0 {
 		return exit.Usagef("give 0 or more", "--keep %d is negative", opts.Keep)
 	}
-	records, _, err := a.records()
+	records, _, err := a.records(ctx)
 	if err != nil {
 		return err
 	}
@@ -435,7 +431,7 @@ func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
 	case len(args) > 0:
 		return exit.Usagef("leave one of them out", "--all and a session cannot be combined")
 	}
-	records, _, err := o.app.records()
+	records, _, err := o.app.records(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ type Options struct {
 		Addr     string
 		Insecure bool
 	}
-	Page    Page     // the operator's
+	Page    Page // the operator's
+	Cluster Cluster
 	Records struct { // what is kept of sessions
 		SignKey   string
 		KeepShown bool
@@ -109,6 +110,19 @@ type Page struct {
 	Operator string // a role, as Viewer is
 	Viewer   string
 }
+
+// Cluster says which cluster has the records, and what this server is there.
+type Cluster struct {
+	Servers           []string // URLs of servers of NATS; none: records are files
+	Creds             string
+	CA, Cert, CertKey string // of TLS to these servers
+	Prefix, Replicas  string // Replicas is a number
+	Key               string // file
+	Node, Addr        string // name of this server, and where others reach it
+}
+
+// Enabled reports whether records are in a cluster.
+func (c *Cluster) Enabled() bool { return len(c.Servers) > 0 }
 
 // RecordLimits say how much is kept. Zero is the default of each.
 type RecordLimits struct {

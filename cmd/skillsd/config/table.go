@@ -15,6 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
+
+	"github.com/spf13/pflag"
 )
 
 // Option is one option: its names on the command line, in the environment and in the configuration file, its
@@ -59,12 +61,13 @@ const (
 	SectionPolicy  Section = "What may run, on which evidence"
 	SectionRuns    Section = "How scripts run"
 	SectionHTTP    Section = "HTTP"
+	SectionCluster Section = "Cluster"
 	SectionRecords Section = "Records, log and metrics"
 )
 
 // Sections returns all sections, in the order of the help.
 func Sections() []Section {
-	return []Section{SectionSkills, SectionPolicy, SectionRuns, SectionHTTP, SectionRecords}
+	return []Section{SectionSkills, SectionPolicy, SectionRuns, SectionHTTP, SectionCluster, SectionRecords}
 }
 
 // PathKind says whether a value is a path. In the file a path is relative to the file.
@@ -146,6 +149,7 @@ var groupHelp = map[string]string{
 		"last written longest ago first, but none that is open; default none",
 	"http":      "serving over HTTP",
 	"http.auth": "who is let in",
+	"cluster":   "several servers of the same sessions",
 	"log":       "the log on stderr",
 	"metrics":   "metrics for Prometheus",
 }
@@ -254,7 +258,7 @@ func (o *Options) Table() []Option {
 			"kept outputs of one principal's scripts; default 4GiB where there are several"),
 		record("gc.age", &gc.Age, "delete sessions not written for so long, such as 90d"),
 		record("gc.total", &gc.Total, "delete sessions unused longest while all take more, such as 20GiB"),
-	}), o.httpTable(), under(SectionRecords, []Option{
+	}), o.httpTable(), o.Cluster.table(), under(SectionRecords, []Option{
 		{Key: "log.level", Flag: "log-level", Value: &o.LogLevel,
 			Words: []string{"debug", "info", "warn", "error"}, Default: "info",
 			Help: "`LEVEL`: debug, info, warn or error"},
@@ -395,6 +399,47 @@ func interpreterKeys() (keys []string) {
 		keys = append(keys, InterpreterKey(in.Runtime))
 	}
 	return keys
+}
+
+// Register adds the flags that say where a cluster is, for a command that reads its records.
+func (c *Cluster) Register(flags *pflag.FlagSet) {
+	register(flags, slices.DeleteFunc(c.table(), func(o Option) bool {
+		return o.Flag == "cluster-key" || o.Flag == "node" || o.Flag == "node-addr"
+	}))
+	flags.Lookup("cluster").Usage = "read the records in the NATS cluster of this `URL` (repeatable)"
+}
+
+// table returns the options of a cluster.
+func (c *Cluster) table() []Option {
+	return under(SectionCluster, []Option{
+		{Key: "cluster.servers", Flag: "cluster", Value: &c.Servers,
+			Help: "with --http or --unix, be one of several servers of the same sessions, with " +
+				"records in the NATS cluster of this `URL`, such as tls://nats-1:4222 (repeatable); see " +
+				"skillsd help cluster"},
+		{Key: "cluster.key", Flag: "cluster-key", Value: &c.Key, Path: anyPath,
+			Help: "`FILE` with the key that all servers of the cluster have in common, at least 32 " +
+				"characters"},
+		{Key: "cluster.creds", Flag: "cluster-creds", Value: &c.Creds, Path: anyPath,
+			Help: "`FILE` with the credentials of a user of NATS"},
+		{Key: "cluster.ca", Flag: "cluster-ca", Value: &c.CA, Path: anyPath,
+			Help: "`FILE` with the certificates that sign those of the cluster; TLS is then required"},
+		{Key: "cluster.cert", Flag: "cluster-cert", Value: &c.Cert, Path: anyPath,
+			Help: "`FILE` with the certificate by which the cluster knows this server"},
+		{Key: "cluster.cert_key", Flag: "cluster-cert-key", Value: &c.CertKey, Path: anyPath,
+			Help: "key `FILE` of that certificate"},
+		{Key: "cluster.prefix", Flag: "cluster-prefix", Value: &c.Prefix, Default: "skillsd",
+			Help: "`NAME` that begins those of streams: teams with different ones have " +
+				"nothing in common"},
+		{Key: "cluster.replicas", Flag: "cluster-replicas", Value: &c.Replicas,
+			Words: []string{"3", "5", "1"}, Default: "3",
+			Help: "`N` servers of NATS each have all records: 3, 5, or 1, which loses records with " +
+				"its server"},
+		{Key: "cluster.node", Flag: "node", Value: &c.Node,
+			Help: "`NAME` of this server in records; default that of the machine"},
+		{Key: "cluster.addr", Flag: "node-addr", Value: &c.Addr,
+			Help: "`ADDR` at which this server takes requests that others pass on, such as " +
+				"10.0.0.7:9470; default a port on loopback, if the cluster is there"},
+	})
 }
 
 // httpTable returns the options of serving over HTTP.

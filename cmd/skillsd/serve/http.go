@@ -26,6 +26,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -57,11 +58,13 @@ func (o *Options) checkHTTP() error {
 		h.Issuer == "":
 		return exit.Usagef("add --auth-token-file or --auth-issuer",
 			"--auth-evidence has no effect without authentication")
+	case !o.Cluster.Enabled() && o.clusterFlag() != "":
+		return exit.Usagef("add --cluster URL", "--%s has no effect without a cluster", o.clusterFlag())
 	case h.Enabled():
 		return nil
 	}
 	for _, flag := range []string{"allowed-host", "allowed-origin", "auth-evidence", "auth-issuer",
-		"auth-token-file", "http-activation", "http-path",
+		"auth-token-file", "cluster", "http-activation", "http-path",
 		"insecure-no-auth", "page", "page-client", "public-url", "rate-limit", "shared-records", "tls-cert"} {
 		kind := cfg.OriginOf(flag).Kind
 		// Several servers may share an environment that has these.
@@ -75,13 +78,28 @@ func (o *Options) checkHTTP() error {
 	return nil
 }
 
+// clusterFlag returns a flag about a cluster that was given, or "".
+func (o *Options) clusterFlag() string {
+	for _, option := range o.Table() {
+		if option.Section == config.SectionCluster &&
+			o.Process.Cfg.OriginOf(option.Flag).Kind == config.FromFlag {
+			return option.Flag
+		}
+	}
+	return ""
+}
+
 // serveHTTP listens and serves until ctx ends.
-func (o *Options) serveHTTP(ctx context.Context, server *mcpserver.Server, logger *slog.Logger) error {
+func (o *Options) serveHTTP(
+	ctx context.Context, server *mcpserver.Server, of *cluster.Cluster, logger *slog.Logger,
+) error {
 	listener, opts, err := o.openHTTP(ctx, logger)
 	if err != nil {
 		return err
 	}
-	if opts.SessionKey, err = o.sessionKey(); err != nil {
+	if of != nil {
+		opts.Cluster = of.Serving()
+	} else if opts.SessionKey, err = o.sessionKey(); err != nil {
 		logger.WarnContext(ctx, "sessions of clients end with this process", tint.Err(err))
 	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),

@@ -18,6 +18,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -59,9 +60,18 @@ type Plan struct {
 	trees *store.Store
 	// nil if no entry names an environment
 	environments *environment.Store
-	Records      *filestore.Store
-	Detection    *detection // not started
+	Records      Records
+	Cluster      *cluster.Cluster // nil without
+	Detection    *detection       // not started
 	Registry     *skills.Registry
+}
+
+// Records is the store of a server.
+type Records interface {
+	provenance.Store
+	KeepsShown() int64 // bytes of shown texts that a session keeps, 0 for none
+	Uses(context.Context) ([]filestore.Use, error)
+	Path(session, name string) string // of a file of a session on this machine
 }
 
 // Problem is a fault of a plan.
@@ -112,6 +122,9 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
 		p.fail(o.checkQuotas())
 	}
+	if o.Cluster.Enabled() && o.HTTP.Enabled() {
+		p.fail(p.checkCluster())
+	}
 	if p.usesEnvironments() {
 		if p.lock, err = o.Process.ReadLock(); err != nil {
 			p.warn(exit.Usagef("mend it, or remove it and run `skillsd env sync`", "%w", err))
@@ -150,6 +163,39 @@ func (o *Options) checkQuotas() error {
 				"; a smaller output of --limit takes less",
 				"%s is %s, and %s are kept free for the outcome of one run: no script would run",
 				q.key, q.most, config.Size(room))
+		}
+	}
+	return nil
+}
+
+// checkCluster refuses what servers of a cluster would do differently from one alone.
+func (p *Plan) checkCluster() error {
+	o := p.options
+	if err := cluster.Check(&o.Cluster); err != nil {
+		return err
+	}
+	limits := o.Records.Limits
+	for _, principal := range o.Process.Cfg.Keys.Principals {
+		limits.Bytes = max(limits.Bytes, principal.RecordBytes)
+		limits.Sessions = max(limits.Sessions, principal.RecordSessions)
+		limits.Outputs = max(limits.Outputs, principal.RecordOutputs)
+	}
+	switch {
+	case o.Records.SignKey != "":
+		return exit.Usagef("leave out --sign-key", "--cluster: records there are not signed")
+	case !o.Records.KeepShown:
+		return exit.Usagef("leave out --keep-shown", "--cluster: records there keep what was shown")
+	case limits != config.RecordLimits{}:
+		return exit.Usagef("leave them out, and bound the streams of the cluster",
+			"--cluster: records there have no limits of principals, and none of the disk")
+	}
+	if p.Policy == nil {
+		return nil
+	}
+	for _, entry := range p.Policy.Entries() {
+		if entry.Pin == "" || entry.Tree == "" && !entry.PinScript {
+			return exit.Usagef("`skillsd allow` writes them; each server runs what has them",
+				"--cluster: the allowlist entry %s has no digest of its tree and its script", entry.Spec())
 		}
 	}
 	return nil
@@ -222,7 +268,8 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		_, err := o.FindSession(ctx, o.Resume.Session)
 		try(err)
 	}
-	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && len(p.own) > 1 && filestore.Served(p.own[1].path) {
+	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && !o.Cluster.Enabled() && len(p.own) > 1 &&
+		filestore.Served(p.own[1].path) {
 		p.warn(p.servedError(filestore.ErrServing))
 	}
 	switch {
@@ -259,16 +306,18 @@ func (p *Plan) servedError(err error) error {
 		"the other does not know", "%w: %s", err, p.own[1].path)
 }
 
-// Open opens the stores of a server without problems, and prepares the detection of its sandbox and the
-// registry of its skills.
-func (p *Plan) Open() (err error) {
+// openRecords opens the records, which a server over HTTP can have in a cluster.
+func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 	o := p.options
-	state, artifacts := p.own[0].path, p.own[1].path
-	if p.trees, err = store.Open(state); err != nil {
-		return exit.Place("state directory", "--state", err)
+	if o.Cluster.Enabled() && o.HTTP.Enabled() {
+		c, err := cluster.Open(ctx, &o.Cluster, logger)
+		if err == nil {
+			p.Cluster, p.Records = c, c.Records
+		}
+		return err
 	}
 	limits := o.RecordLimits()
-	p.Records, err = filestore.Open(artifacts, &filestore.Options{
+	files, err := filestore.Open(p.own[1].path, &filestore.Options{
 		Signer: p.signer, ForgetShown: !o.Records.KeepShown, Floor: int64(limits.Free),
 		Quota: func(principal string) filestore.Quota {
 			own := o.Process.Cfg.Keys.Principals[principal]
@@ -278,7 +327,22 @@ func (p *Plan) Open() (err error) {
 		},
 	})
 	if err != nil {
-		return errors.Join(exit.Place("artifact root", "--artifact-root", err), p.trees.Close())
+		return exit.Place("artifact root", "--artifact-root", err)
+	}
+	p.Records = files
+	return nil
+}
+
+// Open opens the stores of a server without problems, and prepares the detection of its sandbox and the
+// registry of its skills.
+func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
+	o := p.options
+	state := p.own[0].path
+	if p.trees, err = store.Open(state); err != nil {
+		return exit.Place("state directory", "--state", err)
+	}
+	if err := p.openRecords(ctx, logger); err != nil {
+		return errors.Join(err, p.trees.Close())
 	}
 	path, _ := o.Process.Env("PATH")
 	p.Detection = &detection{
@@ -397,7 +461,10 @@ func (p *Plan) keepScan(ctx context.Context, logger *slog.Logger) {
 // ended.
 func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	p.keepScan(ctx, logger)
-	if p.Records != nil {
+	switch {
+	case p.Cluster != nil:
+		err = p.Cluster.Close()
+	case p.Records != nil:
 		err = p.Records.Close()
 	}
 	if p.environments != nil {
@@ -426,7 +493,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
 	}
 	facts.Origin = (&origins{state: p.own[0].path, registry: p.Registry}).of
-	sessions := session.New(session.Config{
+	cfg := session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
 		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,
 		HostInterpreter: p.Detection.interpreters.FindOnHost,
@@ -440,7 +507,11 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Secret:    o.Process.Secret,
 		MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog,
 		Version: o.Version, Logger: logger,
-	})
+	}
+	if p.Cluster != nil {
+		cfg.Peers, cfg.Approver = p.Cluster.Peers, p.Cluster.Approver
+	}
+	sessions := session.New(cfg)
 	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
 		return nil, err
 	}

@@ -44,10 +44,10 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err := p.Err(); err != nil {
 		return err
 	}
-	if err := p.Open(); err != nil {
+	if err := p.Open(ctx, logger); err != nil {
 		return err
 	}
-	if o.HTTP.Enabled() && !o.HTTP.SharedRecords {
+	if o.HTTP.Enabled() && !o.HTTP.SharedRecords && p.Cluster == nil {
 		release, err := filestore.Serve(p.own[1].path)
 		if err != nil {
 			return p.servedError(err)
@@ -77,6 +77,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
 		CatalogBudget: int(o.CatalogBudget),
 		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
+		NoTasks: p.Cluster != nil,
 	}
 	o.countUses(ctx, &cfg, logger)
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
@@ -217,7 +218,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	defer group.Wait()
 	defer stop()
 	if o.HTTP.Enabled() {
-		return o.serveHTTP(ctx, server, logger)
+		return o.serveHTTP(ctx, server, p.Cluster, logger)
 	}
 	if report.IsTerminal(o.In) {
 		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is "+

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -53,6 +55,20 @@ func ReadKeys(names []string) (keys []note.Verifier, err error) {
 		keys = append(keys, key)
 	}
 	return keys, nil
+}
+
+// WriteKey writes the file of a key, which must not exist.
+func WriteKey(name, key string, mode fs.FileMode) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return exit.Errorf(exit.Failure, "choose another name; a key that is lost cannot be made again",
+			"%s already exists", name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(key + "\n")
+	return errors.Join(err, file.Sync(), file.Close())
 }
 
 // Verify prints whether records are as they were written.

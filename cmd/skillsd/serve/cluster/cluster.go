@@ -1,0 +1,357 @@
+// Package cluster makes a server one of several: their records are in a NATS cluster, and each serves the
+// sessions that it wrote last.
+//
+// Servers of one cluster have a key in common. It makes what they ask users one, and nobody else can connect
+// to the address at which a server takes the requests of the others.
+package cluster
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/nats-io/nats.go"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/peers"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/jetstream"
+)
+
+const (
+	// leastKey and mostKey bound the key of a cluster, in bytes.
+	leastKey, mostKey = 32, 4 << 10
+
+	headerTimeout = 10 * time.Second
+	connectWithin = 5 * time.Second
+	pingEvery     = 10 * time.Second // the connection to the cluster, which is given up after three
+)
+
+// Check refuses options that do not belong together, and connections that others could read.
+//
+// Errors: *exit.Error.
+func Check(o *config.Cluster) error {
+	if err := checkServers(o); err != nil {
+		return err
+	}
+	switch {
+	case o.Key == "":
+		return exit.Usagef("all servers of the cluster have the same: `openssl rand -hex 32 > FILE`",
+			"--cluster needs --cluster-key FILE")
+	case o.Addr == "" && !onLoopback(o.Servers):
+		return exit.Usagef("give HOST:PORT of this machine, which the other servers reach",
+			"--cluster on other machines needs --node-addr")
+	}
+	if host, _, err := net.SplitHostPort(o.Addr); o.Addr != "" {
+		ip := net.ParseIP(host)
+		if err != nil || host == "" || ip != nil && ip.IsUnspecified() {
+			return exit.Usagef("give HOST:PORT by which the other servers reach this one",
+				"--node-addr %q is not an address to reach", o.Addr)
+		}
+	}
+	return nil
+}
+
+func checkServers(o *config.Cluster) error {
+	if (o.Cert == "") != (o.CertKey == "") {
+		return exit.Usagef("give both or none", "--cluster-cert and --cluster-cert-key belong together")
+	}
+	if !slices.Contains([]string{"1", "3", "5"}, o.Replicas) {
+		return exit.Usagef("use 3 or 5; 1 loses records with the server that has them",
+			"--cluster-replicas %s", config.Clip(o.Replicas))
+	}
+	for _, server := range o.Servers {
+		u, err := url.Parse(server)
+		if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
+			return exit.Usagef("use nats://HOST:PORT or tls://HOST:PORT", "--cluster %s", config.Clip(server))
+		}
+		if u.User != nil {
+			return exit.Usagef("use --cluster-creds FILE", "--cluster: others can see the password of a URL")
+		}
+	}
+	if !encrypted(o) && !onLoopback(o.Servers) {
+		return exit.Usagef("use tls://HOST:PORT, or --cluster-ca FILE",
+			"--cluster: records and questions would travel unencrypted to another machine")
+	}
+	return nil
+}
+
+func encrypted(o *config.Cluster) bool {
+	for _, server := range o.Servers {
+		if !strings.HasPrefix(server, "tls:") && o.CA == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// onLoopback reports whether all servers are on this machine.
+func onLoopback(servers []string) bool {
+	for _, server := range servers {
+		u, err := url.Parse(server)
+		if err != nil {
+			return false
+		}
+		ip := net.ParseIP(u.Hostname())
+		if u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
+// connect connects to a cluster.
+//
+// Errors: *exit.Error.
+func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, error) {
+	opts := []nats.Option{nats.Name(name), nats.Timeout(connectWithin), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(pingEvery),
+		nats.MaxPingsOutstanding(2),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				logger.Warn("connection to the cluster lost", tint.Err(err))
+			}
+		}),
+		nats.ReconnectHandler(func(c *nats.Conn) {
+			logger.Info("connected to the cluster again", slog.String("server", c.ConnectedUrlRedacted()))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			logger.Warn("cluster", tint.Err(err))
+		}),
+	}
+	for _, file := range [][2]string{{"cluster-creds", o.Creds}, {"cluster-cert-key", o.CertKey}} {
+		if file[1] == "" {
+			continue
+		}
+		if _, err := config.ReadOperatorFile(file[0], file[1], config.MaxFile); err != nil {
+			return nil, err
+		}
+	}
+	if o.Creds != "" {
+		opts = append(opts, nats.UserCredentials(o.Creds))
+	}
+	if o.CA != "" {
+		opts = append(opts, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		opts = append(opts, nats.ClientCert(o.Cert, o.CertKey))
+	}
+	conn, err := nats.Connect(strings.Join(o.Servers, ","), opts...)
+	if err != nil {
+		return nil, exit.Errorf(exit.Failure, "start its servers with JetStream, and see --cluster-creds "+
+			"and --cluster-ca", "--cluster %s: %w", strings.Join(o.Servers, ","), err)
+	}
+	return conn, nil
+}
+
+func options(o *config.Cluster) *jetstream.Options {
+	replicas, _ := strconv.Atoi(o.Replicas) // see checkServers
+	return &jetstream.Options{Prefix: o.Prefix, Replicas: replicas, Node: o.Node}
+}
+
+// OpenReader opens the records of a cluster for reading. Closing them ends the connection.
+//
+// Errors: *exit.Error.
+func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (provenance.Reader, error) {
+	if err := checkServers(o); err != nil {
+		return nil, err
+	}
+	conn, err := connect(o, "skillsd session", logger)
+	if err != nil {
+		return nil, err
+	}
+	records, err := jetstream.OpenReader(ctx, conn, options(o))
+	if err != nil {
+		conn.Close()
+		return nil, unusable(err)
+	}
+	return &reader{records, conn}, nil
+}
+
+func unusable(err error) error {
+	return exit.Errorf(exit.Failure, "see --cluster-prefix and --cluster-replicas, and whether a server "+
+		"of skillsd has used this cluster", "--cluster: %w", err)
+}
+
+type reader struct {
+	provenance.Reader
+	conn *nats.Conn
+}
+
+// Close implements provenance.Reader.
+func (r *reader) Close() error {
+	err := r.Reader.Close()
+	r.conn.Close()
+	return err
+}
+
+// Cluster is this server among the others.
+type Cluster struct {
+	Records  *Records
+	Peers    *peers.Peers
+	Approver *approval.Approver
+
+	logger   *slog.Logger
+	conn     *nats.Conn
+	listener net.Listener
+	others   *http.Transport
+	server   *http.Server
+	serving  sync.WaitGroup
+}
+
+// Open connects to a cluster and listens for the other servers. It answers nobody before Serving.
+//
+// Errors: *exit.Error.
+func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Cluster, err error) {
+	if err := Check(o); err != nil {
+		return nil, err
+	}
+	key, err := readKey(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	node := o.Node
+	if node == "" {
+		node, _ = os.Hostname() // it only names turns in records
+	}
+	c = &Cluster{logger: logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	addr := o.Addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	if c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err != nil {
+		return c, exit.Errorf(exit.Failure, "give an address of this machine that nothing listens on",
+			"--node-addr: %w", err)
+	}
+	if addr == "127.0.0.1:0" {
+		addr = c.listener.Addr().String()
+	}
+	if c.conn, err = connect(o, "skillsd "+node, logger); err != nil {
+		return c, err
+	}
+	opts := options(o)
+	opts.Address, opts.Node = addr, node
+	store, err := jetstream.Open(ctx, c.conn, opts)
+	if err != nil {
+		return c, unusable(err)
+	}
+	c.Records = &Records{store}
+	cells, err := jetstream.OpenCells(ctx, c.conn, opts)
+	if err != nil {
+		return c, unusable(err)
+	}
+	c.Peers = peers.New(cells, func(ctx context.Context, id string) (peers.Holder, error) {
+		h, err := store.Holder(ctx, id)
+		return peers.Holder{Own: h.Own, Held: h.Held, Address: h.Address}, err
+	})
+	secret, err := derive(key, "approvals")
+	if err != nil {
+		return c, err
+	}
+	c.Approver = approval.NewShared(secret, approval.NewLedger(cells))
+	if err := c.identify(key); err != nil {
+		return c, err
+	}
+	logger.InfoContext(ctx, "in the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
+		slog.String("node", node), slog.String("node-addr", addr))
+	return c, nil
+}
+
+// readKey reads the key that the servers of a cluster have in common.
+//
+// Errors: *exit.Error.
+func readKey(path string) ([]byte, error) {
+	text, err := config.ReadOperatorFile("cluster-key", path, mostKey)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	key := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		return nil, exit.Flag("cluster-key", err)
+	case config.OthersRead(info):
+		return nil, exit.Usagef("run: chmod go-r "+path, "--cluster-key: others can read %s", path)
+	case len(key) < leastKey:
+		return nil, exit.Usagef("`openssl rand -hex 32 > FILE` makes one",
+			"--cluster-key: %s has less than %d characters", path, leastKey)
+	}
+	return []byte(key), nil
+}
+
+// derive returns the key for one purpose.
+func derive(key []byte, purpose string) ([]byte, error) {
+	return hkdf.Key(sha256.New, key, nil, "skillsd cluster "+purpose, sha256.Size)
+}
+
+// Serving returns how requests reach the other servers, and theirs this one.
+func (c *Cluster) Serving() *mcpserver.Cluster {
+	return &mcpserver.Cluster{Transport: c.others, Accept: func(handler http.Handler) {
+		c.server.Handler = handler
+		c.serving.Go(func() {
+			err := c.server.ServeTLS(c.listener, "", "")
+			if !errors.Is(err, http.ErrServerClosed) {
+				c.logger.Error("other servers cannot reach this one any more", tint.Err(err))
+			}
+		})
+	}}
+}
+
+// Close ends the connections, once the sessions have ended.
+func (c *Cluster) Close() (err error) {
+	if c.server != nil {
+		err = c.server.Close()
+	}
+	if c.listener != nil {
+		if closed := c.listener.Close(); !errors.Is(closed, net.ErrClosed) {
+			err = errors.Join(err, closed)
+		}
+	}
+	c.serving.Wait()
+	if c.others != nil {
+		c.others.CloseIdleConnections()
+	}
+	if c.Records != nil {
+		err = errors.Join(err, c.Records.Close())
+	}
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	return err
+}
+
+// Records are those of a cluster. All that was shown is kept, and principals have no quotas.
+type Records struct{ *jetstream.Store }
+
+// KeepsShown returns how many bytes of shown texts a session keeps: there is no limit but that of JSON.
+func (r *Records) KeepsShown() int64 { return 1 << 53 }
+
+// Path returns "": no file of this machine has the bytes.
+func (r *Records) Path(string, string) string { return "" }
+
+// Uses returns nothing: what principals take is not counted.
+func (r *Records) Uses(context.Context) ([]filestore.Use, error) { return nil, nil }
+
+// errForeign refuses a connection of somebody without the key of the cluster.
+var errForeign = errors.New("it does not have the key of this cluster")

@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"time"
+)
+
+// identify makes both ends of connections between the servers of a cluster. Each proves, by TLS with the key
+// pair that only the key of the cluster gives, that it has the key; names and times say nothing.
+func (c *Cluster) identify(key []byte) error {
+	seed, err := derive(key, "servers")
+	if err != nil {
+		return err
+	}
+	private := ed25519.NewKeyFromSeed(seed)
+	public := private.Public().(ed25519.PublicKey)
+	form := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, public, private)
+	if err != nil {
+		return err
+	}
+	both := &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
+		// The certificate has no name that could be verified; the handshake proves that it has the key.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			has, ok := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
+			if !ok || !has.Equal(public) {
+				return errForeign
+			}
+			return nil
+		},
+	}
+	dialer := &net.Dialer{Timeout: connectWithin}
+	c.others = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: both,
+		MaxIdleConnsPerHost: 32,
+		TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute, DisableCompression: true}
+	c.server = &http.Server{TLSConfig: both.Clone(), ReadHeaderTimeout: headerTimeout,
+		ErrorLog: slog.NewLogLogger(c.logger.Handler(), slog.LevelDebug)}
+	return nil
+}

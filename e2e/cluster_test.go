@@ -1,0 +1,266 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
+)
+
+// fronts are servers of one cluster behind a proxy that sends each request to the next.
+type fronts struct {
+	*caller // reaches the proxy
+	all     []*site
+	down    []atomic.Bool // whether the proxy leaves one out
+	flags   []string      // that name the cluster
+	next    atomic.Int64
+	handle  string // sent with each run
+}
+
+// startFronts starts n servers that serve the demo skill, whose script ok.sh may run.
+func startFronts(t *testing.T, n int, flags ...string) *fronts {
+	t.Helper()
+	nats, dir := clustertest.Start(t, 3), t.TempDir()
+	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config.yaml")
+	for name, text := range map[string]string{key: strings.Repeat("0123456789abcdef", 4), config: ""} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots := []string{"--config", config, "--skills-root", "builtin=" + tree(t, demoSkill())}
+	allow := exec.Command(binary, append([]string{"allow", "--yes", "--offer-tool", "demo:scripts/ok.sh", "--state", dir}, roots...)...)
+	if out, err := allow.CombinedOutput(); err != nil {
+		t.Fatalf("allow: %v\n%s", err, out)
+	}
+	f := &fronts{down: make([]atomic.Bool, n)}
+	for _, server := range nats.URLs() {
+		f.flags = append(f.flags, "--cluster", server)
+	}
+	flags = append(append(append(flags, roots...), f.flags...), "--cluster-key", key, "--auth-token-file", tokenFile(t, "alice", "bob"))
+	for i := range n {
+		f.all = append(f.all, serveHTTP(t, append(flags, "--node", fmt.Sprint("front", i))...))
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		i := int(f.next.Add(1)-1) % n
+		for f.down[i].Load() {
+			i = (i + 1) % n
+		}
+		to, err := url.Parse(f.all[i].url)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Out.URL, r.Out.Host = to, ""
+	}})
+	t.Cleanup(proxy.Close)
+	f.caller = f.at(0, "alice-token")
+	f.caller.site.url = proxy.URL + "/mcp"
+	return f
+}
+
+// at returns a caller of one server.
+func (f *fronts) at(i int, token string) *caller {
+	own := *f.all[i]
+	return &caller{site: &own, token: token}
+}
+
+// call calls a tool and returns the state of the question that is the answer, if it is one.
+func (f *fronts) call(c *caller, tool, arguments, more string) (result toolResult, state string) {
+	c.t.Helper()
+	_, got, err := c.send(c.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}%s}}`,
+		tool, arguments, modernAble, more), "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var asked struct{ RequestState string }
+	if json.Unmarshal(got.Result, &result) != nil || json.Unmarshal(got.Result, &asked) != nil {
+		c.t.Fatalf("no result: %+v", got)
+	}
+	return result, asked.RequestState
+}
+
+func (f *fronts) load(c *caller) string {
+	c.t.Helper()
+	loaded, _ := f.call(c, "load_skill", `{"name":"demo"}`, "")
+	return handleIn(c.t, loaded)
+}
+
+// run runs the script with an argument.
+func (f *fronts) run(c *caller, argument, more string) (toolResult, string) {
+	c.t.Helper()
+	return f.call(c, "run_skill_script", fmt.Sprintf(`{"skill":"demo","path":"scripts/ok.sh","args":[%q],"activation":%q}`, argument, f.handle), more)
+}
+
+// needRun wants a run that was let through; without a sandbox it is one that failed for the want of it.
+func needRun(t *testing.T, argument string, result toolResult) {
+	t.Helper()
+	// What is let through is seen without a sandbox, too.
+	if !strings.Contains(result.text(), "ran-ok "+argument) && result.code() != "sandbox_unavailable" {
+		t.Errorf("not run: %s", result.text())
+	}
+}
+
+// events returns the record of the newest session but for snapshots, verified.
+func (f *fronts) events(t *testing.T) (kinds []string) {
+	t.Helper()
+	session := func(args ...string) []byte {
+		var stderr bytes.Buffer
+		cmd := exec.Command(binary, append(append([]string{"session"}, args...), f.flags...)...)
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("session %v: %v\n%s%s", args, err, out, &stderr)
+		}
+		return out
+	}
+	session("verify")
+	for line := range strings.Lines(string(session("show", "--json"))) {
+		var e struct{ Kind string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != "registry.snapshot" {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	return kinds
+}
+
+func count(list []string, kind string) (n int) {
+	for _, k := range list {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// A session that one server opened is served by whichever the balancer chooses, in one record; when its
+// server is killed, another one continues it.
+func TestClusterSessionMoves(t *testing.T) {
+	f := startFronts(t, 3, "--prompt-slot-role", "direct-command")
+	f.handle = f.load(f.caller)
+	for i := range 6 {
+		result, _ := f.run(f.caller, fmt.Sprint("first", i), "")
+		needRun(t, fmt.Sprint("first", i), result)
+	}
+	kinds := f.events(t)
+	if n := count(kinds, "session.resumed"); n != 0 {
+		t.Errorf("the session was taken %d times from a server that lives: %v", n, kinds)
+	}
+	if n := count(kinds, "skill.script_requested"); n != 6 {
+		t.Errorf("%d requests are recorded: %v", n, kinds)
+	}
+	// The first server opened it.
+	f.down[0].Store(true)
+	if err := f.all[0].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.all[0].leave()
+	var wg sync.WaitGroup
+	for i := range 4 { // two servers want to continue it at once
+		wg.Go(func() {
+			result, _ := f.run(f.caller, fmt.Sprint("second", i), "")
+			needRun(t, fmt.Sprint("second", i), result)
+		})
+	}
+	wg.Wait()
+	kinds = f.events(t)
+	if n := count(kinds, "session.resumed"); n != 1 {
+		t.Errorf("the session was continued %d times: %v", n, kinds)
+	}
+	if n := count(kinds, "skill.script_requested"); n != 10 {
+		t.Errorf("%d requests are recorded: %v", n, kinds)
+	}
+	// A server that is asked to end hands its sessions over.
+	ended := 0
+	for i := 1; i < 3; i++ {
+		if strings.Contains(f.all[i].stderr.String(), "session taken over") {
+			ended = i
+		}
+	}
+	if ended == 0 {
+		t.Fatal("no server took the session over")
+	}
+	f.down[ended].Store(true)
+	if err := f.all[ended].cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	result, _ := f.run(f.caller, "third", "")
+	needRun(t, "third", result)
+	f.all[ended].leave()
+	if result, _ := f.run(f.at(3-ended, "bob-token"), "bob", ""); result.code() != "activation_unknown" {
+		t.Errorf("the handle counts for another principal: %s", result.text())
+	}
+}
+
+// What is asked at one server is answered at another, once; three refusals are three, wherever they come
+// from.
+func TestClusterApprovals(t *testing.T) {
+	f := startFronts(t, 3)
+	f.handle = f.load(f.caller)
+	_, state := f.run(f.at(0, "alice-token"), "one", "")
+	if state == "" {
+		t.Fatal("not asked")
+	}
+	result, _ := f.run(f.at(1, "alice-token"), "one", reply(state, "accept"))
+	needRun(t, "one", result)
+	for i := range 3 {
+		if result, _ := f.run(f.at(i, "alice-token"), "one", reply(state, "accept")); result.code() != "approval_declined" {
+			t.Errorf("replayed at %d: %s", i, result.text())
+		}
+	}
+	// Asked before its server is killed, the question is answered at another one.
+	_, state = f.run(f.at(0, "alice-token"), "two", "")
+	f.down[0].Store(true)
+	if err := f.all[0].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	f.all[0].leave()
+	result, _ = f.run(f.at(1, "alice-token"), "two", reply(state, "accept"))
+	needRun(t, "two", result)
+	if result, _ := f.run(f.at(2, "alice-token"), "two", reply(state, "accept")); result.code() != "approval_declined" {
+		t.Errorf("replayed: %s", result.text())
+	}
+	for i := range 3 {
+		// Sessions of their own do not count anew.
+		c := f.at(1+i%2, "alice-token")
+		f.handle = f.load(c)
+		_, state := f.run(c, "three", "")
+		if state == "" {
+			t.Fatalf("not asked after %d refusals", i)
+		}
+		time.Sleep(1100 * time.Millisecond) // a client that answers by itself is faster
+		f.run(f.at(1+(i+1)%2, "alice-token"), "three", reply(state, "decline"))
+	}
+	for i := 1; i < 3; i++ {
+		if result, state := f.run(f.at(i, "alice-token"), "three", ""); state != "" || result.code() != "approval_declined" {
+			t.Errorf("asked a fourth time at %d: %s", i, result.text())
+		}
+	}
+}
+
+// What the servers of a cluster do not have in common is refused.
+func TestClusterRefuses(t *testing.T) {
+	f := startFronts(t, 1)
+	c := f.at(0, "alice-token")
+	status, got, err := c.send(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
+	if err != nil || status != http.StatusBadRequest || got.Error == nil || !strings.Contains(string(got.Error.Data), "2026-07-28") {
+		t.Errorf("initialize: %d %+v, %v", status, got, err)
+	}
+	if status, got := c.discover("claude-code"); status != http.StatusOK || strings.Contains(got, "/tasks") {
+		t.Errorf("server/discover: %d %s", status, got)
+	}
+}
