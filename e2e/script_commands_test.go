@@ -80,9 +80,18 @@ func scriptSign(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: sign KEY FILE")
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	// Who signed before signs with the same key.
+	var private *ecdsa.PrivateKey
+	kept := ts.MkAbs(args[0]) + ".private"
+	der, err := os.ReadFile(kept)
+	if err == nil {
+		private, err = x509.ParseECPrivateKey(der)
+	} else if private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err == nil {
+		der, err = x509.MarshalECPrivateKey(private)
+		err = errors.Join(err, os.WriteFile(kept, der, 0o600))
+	}
 	ts.Check(err)
-	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	der, err = x509.MarshalPKIXPublicKey(private.Public())
 	ts.Check(err)
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), public, 0o600))

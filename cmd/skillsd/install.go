@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -134,11 +133,14 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 				"SYSTEMROOT", "TEMP", "http_proxy", "https_proxy", "HTTPS_PROXY", "no_proxy",
 				"NO_PROXY", "all_proxy", "ALL_PROXY")},
 		Proxy:    a.proxy,
-		Login:    a.registryLogin(),
+		Login:    a.RegistryLogin(),
 		Progress: line.Count,
 		Waiting: func() {
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},
+	}
+	if cfg.Admit, err = a.Admit(); err != nil {
+		return nil, err
 	}
 	if roots != nil {
 		if cfg.Taken, err = a.taken(ctx, roots); err != nil {
@@ -174,19 +176,6 @@ func (a *app) environment(names ...string) []string {
 // proxy returns the proxy that the environment names for a URL.
 func (a *app) proxy(at *url.URL) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: at})
-}
-
-// registryLogin returns the logins of Docker's configuration.
-func (a *app) registryLogin() oci.Login {
-	dir, ok := a.Env("DOCKER_CONFIG")
-	if !ok || dir == "" {
-		home, _ := a.Env("HOME")
-		if home == "" {
-			home, _ = a.Env("USERPROFILE")
-		}
-		dir = filepath.Join(home, ".docker")
-	}
-	return oci.DockerLogin(filepath.Join(dir, "config.json"))
 }
 
 // installOptions are the flags of install.

@@ -162,7 +162,8 @@ func newSyncCmd(a *app) *cobra.Command {
 			"exits 3 if something would change, or if nobody has accepted what needs a look: each\n" +
 			"content that is stored here gets its verdict anew.\n\n" +
 			"A tier above third-party is taken from LOCKFILE only for skills that have it here\n" +
-			"already, with the same bytes from the same source; --trust-tiers takes it for all.\n" +
+			"already, with the same bytes from the same source, or whose signer the configuration\n" +
+			"trusts as much; --trust-tiers takes it for all.\n" +
 			"Skills that are replaced can be rolled back.\n\n" +
 			"The version that `skillsd rollback` returns to is brought back too. If it cannot be\n" +
 			"had, the rest is repaired and the exit code is 3; --drop-earlier forgets it.",
@@ -205,7 +206,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			if o.sync.Lock != nil && !o.Trust {
-				if err := checkTiers(args[0], i.Lock(), o.sync.Lock); err != nil {
+				if err := o.app.checkTiers(args[0], i.Lock(), o.sync.Lock); err != nil {
 					return nil, err
 				}
 			}
@@ -274,13 +275,21 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	return nil
 }
 
-// checkTiers refuses a lock file that would have skills trusted more than they are here. Trust belongs
-// to the content and to where it comes from: a name proves nothing, and a file may claim any source for
-// content of the store, and any commit for a source.
-func checkTiers(file string, here, there *install.Lock) error {
+// checkTiers refuses a lock file that would have skills trusted more than they are here. Trust belongs to the
+// content and to where it comes from: a name proves nothing, and a file may claim any source for content of
+// the store, and any commit for a source. What a signer signed is trusted as the configuration says, since
+// synchronizing verifies the signature.
+func (a *app) checkTiers(file string, here, there *install.Lock) error {
+	admit, err := a.Admit()
+	if err != nil {
+		return err
+	}
 	for _, e := range there.Skills {
 		known := here.Find(e.Name)
 		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
+		if tier, err := admit(e.Origin); err == nil && e.Origin.Signer != "" && tier <= e.Tier {
+			trusted = true
+		}
 		if e.Tier != skills.LeastTrusted() && !trusted {
 			hint := "with --trust-tiers it is: " +
 				report.ShellLine("skillsd", "sync", "--trust-tiers", file)
@@ -330,6 +339,9 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 		}
 	}
 	access, err := o.access.Access(&o.app.Process)
+	if err == nil && access.SignedBy != "" && !o.Preview {
+		err = o.app.byUser("--signed-by")
+	}
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 	}
 	client := (&web.Client{Home: home, Proxy: a.proxy}).HTTP()
 	defer client.CloseIdleConnections()
-	registry, err := oci.Open(repository, client, a.registryLogin())
+	registry, err := oci.Open(repository, client, a.RegistryLogin())
 	if err == nil {
 		made.Digest, err = registry.Publish(ctx, packs, tag)
 	}

@@ -20,12 +20,12 @@ import (
 
 // Request is what to install.
 type Request struct {
-	Source string // a URL for git or of an archive, a zip archive or a directory
-	Ref    string // of git: a branch, a tag or a commit; empty: the default branch
-	Subdir string // the part of the source to look in; empty: all of it
-	Name   string // of the skill if it is one; empty: its name in the source
-	Tier   skills.Tier
-	All    bool // all skills of the source; otherwise there must be one
+	Source string      // a URL for git or of an archive, a zip archive or a directory
+	Ref    string      // of git: a branch, a tag or a commit; empty: the default branch
+	Subdir string      // the part of the source to look in; empty: all of it
+	Name   string      // of the skill if it is one; empty: its name in the source
+	Tier   skills.Tier // of those that Config.Admit does not trust more
+	All    bool        // all skills of the source; otherwise there must be one
 	// KeepGoing installs the skills that can be installed if others cannot.
 	KeepGoing bool
 	// WithRequirements also installs the skills of the source that others require. The whole source is looked
@@ -47,8 +47,6 @@ type Access struct {
 	SignedBy signed.Signer
 	// Offered are signers of whom one may have signed what Add installs, if SignedBy is empty.
 	Offered []signed.Signer
-	// Verifier verifies their bundles.
-	Verifier signed.Verifier
 	// Credentials lets git ask the credential helper of the user for the host of a source.
 	Credentials bool
 
@@ -259,6 +257,9 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			}
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
 				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
+			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {
+				entry.Tier = tier
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			p.Changes = append(p.Changes, Change{Name: c.name, After: entry, Left: left})

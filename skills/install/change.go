@@ -14,6 +14,7 @@ import (
 //
 // Errors: *MissingError; errors of ctx; system errors.
 func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
+	access.Offered = nil
 	entries, err := i.named(names)
 	if err != nil {
 		return nil, err

@@ -85,6 +85,9 @@ type Config struct {
 	Proxy func(*url.URL) (*url.URL, error)
 	// Login has the logins for registries; may be nil.
 	Login oci.Login
+	// Admit decides whether a skill of an origin, whose signer was verified, may be installed, and at which
+	// tier if the request does not say more than the least trusted one; may be nil.
+	Admit func(from Origin) (skills.Tier, error)
 	// Waiting is called once if another command is at work; may be nil.
 	Waiting func()
 	// Progress is called while a command works, with what it does and how far it is; may be nil. One

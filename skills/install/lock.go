@@ -273,7 +273,7 @@ func (o Origin) check() error {
 		return errors.New("subdir: is not a path in a source")
 	}
 	if o.Signer != "" && o.Signer.Check() != nil {
-		return errors.New("signer: is not a key, an authority or an identity")
+		return errors.New("signer: is not a key or an authority")
 	}
 	switch o.Kind {
 	case KindGit:

@@ -125,6 +125,12 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 	idle := len(p.stored) == 0
 	for _, c := range p.Changes {
 		idle = idle && c.lockOnly && c.After == c.Before
+		if c.After == nil || !c.After.Enabled || c.lockOnly {
+			continue
+		}
+		if _, err := p.i.admit(c.After.Origin); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
 	}
 	if idle {
 		return nil
@@ -180,10 +186,13 @@ func (p *Plan) check(ctx context.Context) (err error) {
 	paths := pathsByName(p.New)
 	all, failed := len(p.Changes), error(nil)
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		if c.lockOnly {
+		_, err := p.i.admit(c.After.Origin)
+		if c.lockOnly && err == nil {
 			return false
 		}
-		err := p.i.taken(ctx, c.Before, paths[c.Name])
+		if err == nil {
+			err = p.i.taken(ctx, c.Before, paths[c.Name])
+		}
 		if err == nil && p.New.Skill(c.Name) == nil {
 			err = errors.New("does not load where it is installed")
 		}

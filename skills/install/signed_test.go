@@ -183,8 +183,8 @@ func (s *signer) model(files map[string]string) string {
 		signed.BundleType, base64.StdEncoding.EncodeToString([]byte(payload)), kind, sig)
 }
 
-// Skills that carry their own signatures are installed from any source only with those, all of their files and
-// no others.
+// Skills that carry their own signatures are installed from any source only with those, all of their files
+// and no others.
 func TestSignedSkills(t *testing.T) {
 	ann, bob := newSigner(t), newSigner(t)
 	files := func(body string) map[string]string {

@@ -22,9 +22,9 @@ func (a Access) signers(from Origin) (all []signed.Signer, must bool) {
 	return a.Offered, false
 }
 
-// vouch verifies the bundles of a source as a whole, for the digest that was fetched. A source without one may
-// have skills that are signed themselves, as those that cannot be fetched may; a bundle of somebody else refuses
-// the source if there is one who must have signed it.
+// vouch verifies the bundles of a source as a whole, for the digest that was fetched. A source without one
+// may have skills that are signed themselves, as those that cannot be fetched may; a bundle of somebody else
+// refuses the source if there is one who must have signed it.
 func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]byte, error)) error {
 	signers, must := access.signers(f.origin)
 	if len(signers) == 0 {
@@ -38,13 +38,11 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 		return nil
 	}
 	for _, by := range signers {
-		err := access.Verifier.Bytes(ctx, by, found, f.origin.Digest)
+		err := by.Bytes(found, f.origin.Digest)
 		switch {
 		case err == nil:
 			f.origin.Signer, f.vouched = by, true
 			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case must && !errors.Is(err, signed.ErrUnsigned):
 			return f.origin.notBy(by, err)
 		}
@@ -79,12 +77,10 @@ func (f *fetched) signer(
 		return "", err
 	}
 	for _, by := range signers {
-		err := access.Verifier.Directory(ctx, by, bundle.Data, name, files, neverInstalled)
+		err := by.Directory(bundle.Data, name, files, neverInstalled)
 		switch {
 		case err == nil:
 			return by, nil
-		case ctx.Err() != nil:
-			return "", ctx.Err()
 		case must:
 			return "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
 		}
@@ -102,6 +98,21 @@ func (o *Origin) notBy(by signed.Signer, err error) error {
 	return refuse("ask its publisher; `skillsd update NAME --signed-by FILE` takes another signer",
 		"%s is not signed by %.200s: %v", o.Source, by,
 		strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// admit decides whether a skill of an origin may be installed.
+//
+// Errors: *SourceError.
+func (i *Installer) admit(from Origin) (skills.Tier, error) {
+	if i.cfg.Admit == nil {
+		return skills.LeastTrusted(), nil
+	}
+	tier, err := i.cfg.Admit(from)
+	if err != nil {
+		return tier, refuse("ask its publisher for a signature, and name who signed in trust.signers of the "+
+			"configuration; for a skill that is installed, `skillsd update NAME --signed-by FILE`", "%v", err)
+	}
+	return tier, nil
 }
 
 // verified reports whether a skill with a tree is installed here whose signer was verified.

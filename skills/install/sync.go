@@ -39,6 +39,7 @@ type Sync struct {
 // Errors: errors of ctx; system errors; of Apply, also *SourceError, *FetchError and other errors of
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
+	s.Offered = nil
 	want := s.Lock
 	if want == nil {
 		want = i.lock

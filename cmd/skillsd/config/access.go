@@ -28,8 +28,8 @@ func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 		"`HOST=VARIABLE`: the variable has the token for git or files of a host")
 	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
 	if signers {
-		flags.StringVar(&o.SignedBy, "signed-by", "", "the public key in `FILE` must have signed the source or its "+
-			"skills, or a key that the authority of the certificate in it certified")
+		flags.StringVar(&o.SignedBy, "signed-by", "", "the public key in `FILE` must have signed the "+
+			"source or its skills, or a key that the authority of the certificate in it certified")
 	}
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
@@ -58,6 +58,13 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		if access.SignedBy, err = readSigner("signed-by", o.SignedBy); err != nil {
 			return access, err
 		}
+	}
+	trust, err := p.Trust()
+	if err != nil {
+		return access, err
+	}
+	for _, s := range trust.Signers {
+		access.Offered = append(access.Offered, signed.Signer(s.Signer))
 	}
 	for _, given := range o.Variables {
 		err := add("token-env", given, func(name string) (string, error) {

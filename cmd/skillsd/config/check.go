@@ -60,6 +60,9 @@ func (d *decoder) check(o *Options) {
 			d.refuse("index."+kind, "%s", err)
 		}
 	}
+	if slices.Contains(o.Required, "") {
+		d.refuse("trust.required", "a beginning is empty; all stands for every source")
+	}
 	d.checkAllow(o)
 	for _, profile := range o.PolicyProfiles() {
 		key := "profiles." + profile.Name

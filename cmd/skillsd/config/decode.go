@@ -255,6 +255,8 @@ func (d *decoder) value(n *yaml.Node, key string, option *Option) {
 		})
 	case *map[string]SecretKey:
 		*p = objects(d, n, key, (*SecretKey).table)
+	case *map[string]SignerKey:
+		*p = objects(d, n, key, (*SignerKey).table)
 	case *map[string]ProfileKey:
 		*p = objects(d, n, key, (*ProfileKey).table)
 	case *map[string]EnvironmentKey:

@@ -49,6 +49,8 @@ type Options struct {
 	Allow         []AllowKey // of the file
 	Secrets       map[string]SecretKey
 	Profiles      map[string]ProfileKey
+	Required      []string                // of the file: beginnings of sources whose skills must be signed
+	Signers       map[string]SignerKey    // of the file
 	Principals    map[string]PrincipalKey // of the file
 	Mode          string
 	Role          string
@@ -308,6 +310,25 @@ func (k *ProfileKey) table() []Option {
 		{Key: "activate", Value: &k.Activate,
 			Help: "paths of skills that are active when a session with the profile starts"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
+	}
+}
+
+// SignerKey says who somebody is whose signature of an installed skill counts, and how much.
+type SignerKey struct {
+	SignedBy string   `json:"signed_by,omitempty"`
+	Tier     string   `json:"tier,omitempty"`
+	Sources  []string `json:"sources,omitempty"`
+}
+
+func (k *SignerKey) table() []Option {
+	return []Option{
+		{Key: "signed_by", Value: &k.SignedBy, Path: anyPath, Required: true,
+			Help: "file with the public key that signs, or with the certificate of an authority that " +
+				"certifies keys"},
+		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(),
+			Help: "how far the skills that they signed are trusted; default third-party"},
+		{Key: "sources", Value: &k.Sources, Help: "beginnings of the sources for which the signature " +
+			"counts, such as https://github.com/NVIDIA; default all"},
 	}
 }
 

@@ -97,6 +97,8 @@ func (o *Option) form() *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "object", PropertyNames: names, AdditionalProperties: textSchema(nil)}
 	case *map[string]SecretKey:
 		return byName(objectSchema("secrets.*", new(SecretKey).table()))
+	case *map[string]SignerKey:
+		return byName(objectSchema("trust.signers.*", new(SignerKey).table()))
 	case *map[string]ProfileKey:
 		return byName(objectSchema("profiles.*", new(ProfileKey).table()))
 	case *map[string]EnvironmentKey:

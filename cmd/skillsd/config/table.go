@@ -137,6 +137,7 @@ var groupHelp = map[string]string{
 	"skills":      "choices for single skills",
 	"catalog":     "how skills are named to models",
 	"policy":      "what is decided and on which evidence",
+	"trust":       "whose signatures of installed skills count",
 	"workspace":   "what scripts see at /workspace",
 	"limits": "limits of a run, its defaults and the most a call or an entry may ask for, and of runs " +
 		"at the same time",
@@ -308,6 +309,10 @@ func (o *Options) policyTable() []Option {
 		{Key: "secrets", InFile: &o.Secrets,
 			Help: "where the secrets come from that entries of allow give to their scripts, by the name of " +
 				"the variable the script sees; the values are not in this file"},
+		{Key: "trust.required", InFile: &o.Required,
+			Help: "beginnings of sources from which skills are installed, updated and synchronized only " +
+				"if one of the signers signed them; all for every source"},
+		{Key: "trust.signers", InFile: &o.Signers, Help: "whose signatures count, by a name"},
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; each only narrows"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
 			InFile: &o.Principals,

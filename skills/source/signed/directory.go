@@ -1,7 +1,6 @@
 package signed
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,23 +16,20 @@ const (
 	modelPredicate  = "https://model_signing/signature/v1.0"
 )
 
-// DirectoryNames are the names of a bundle at the top of the directory that it is about, in the order in which
-// they are looked for.
+// DirectoryNames are the names of a bundle at the top of the directory that it is about, in the order in
+// which they are looked for.
 var DirectoryNames = []string{"skill.oms.sig", "skill.sigstore", "model.sig"}
 
 // unsignedNames are files of git, which Model Signing leaves out unless it is asked to sign them.
 var unsignedNames = []string{".gitattributes", ".gitignore"}
 
 // Directory returns an error unless the bundle at a path says that a signer signed exactly the other files of
-// the directory, which have SHA-256 digests. left reports whether a path that was signed may be missing, because
-// it is of a kind that nobody takes from a directory.
-//
-// Errors: errors of ctx.
-func (v Verifier) Directory(
-	ctx context.Context, by Signer, bundle []byte, at string, files map[string]digest.Digest,
-	left func(path string) bool,
+// the directory, which have SHA-256 digests. left reports whether a path that was signed may be missing,
+// because it is of a kind that nobody takes from a directory.
+func (s Signer) Directory(
+	bundle []byte, at string, files map[string]digest.Digest, left func(path string) bool,
 ) error {
-	signed, err := v.open(ctx, by, bundle, "")
+	signed, err := s.open(bundle, "")
 	if err != nil {
 		return err
 	}
@@ -81,7 +77,7 @@ func (e *envelope) resources() (map[string]digest.Digest, error) {
 	err := json.Unmarshal(e.Payload, &statement)
 	if err != nil || e.PayloadType != statementType || statement.Type != inTotoStatement ||
 		statement.Predicate != modelPredicate || len(statement.Subject) != 1 {
-		return nil, errors.New("what was signed is not a model signature (https://model_signing/signature/v1.0)")
+		return nil, errors.New("what was signed is not a model signature of version 1.0")
 	}
 	if method := statement.Content.Serialization.Method; method != "files" {
 		return nil, fmt.Errorf("the signature is made by the method %.40q; files is read", method)

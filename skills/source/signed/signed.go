@@ -1,20 +1,19 @@
 // Package signed verifies Sigstore bundles, offline: those of files and of manifests of registries
-// (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and those of directories by OpenSSF Model Signing
-// (`model_signing sign`), whose statement lists the digest of each file.
+// (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and those of directories by OpenSSF Model
+// Signing (`model_signing sign`), whose statement lists the digest of each file.
 //
-// Who must have signed is a [Signer]. A key and an authority need no trust in anybody else: what a bundle has of
-// logs and times is not looked at, and a certificate need only have been valid when it was issued, as Model
-// Signing has it. An identity is verified by a program that links Sigstore's library ([Identify]), against the
-// authorities and logs of a trusted root that the caller gives; nothing is fetched.
+// Who must have signed is a [Signer], the holder of a key or whoever an authority certified. Neither needs
+// trust in anybody else: what a bundle has of logs and times is not looked at, and a certificate need only
+// have been valid when it began, as Model Signing has it. Identities that an issuer knows are not
+// verified.
 //
-// Keys are those of ECDSA over P-256, P-384 and P-521, of RSA from 2048 bits, and of Ed25519. A file is verified
-// by its SHA-256 digest, which only signatures of P-256 and RSA are made of. Of envelopes only those of cosign's
-// and of model signatures count: a statement of another kind about the same bytes, such as a scan that found
-// something, says nothing about who published them.
+// Keys are those of ECDSA over P-256, P-384 and P-521, of RSA from 2048 bits, and of Ed25519. A file is
+// verified by its SHA-256 digest, which only signatures of P-256 and RSA are made of. Of envelopes only
+// those of cosign's and of model signatures count: a statement of another kind about the same bytes, such
+// as a scan that found something, says nothing about who published them.
 package signed
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -69,23 +68,18 @@ type envelope struct {
 	} `json:"signatures"`
 }
 
-// Verifier verifies bundles. The zero value verifies those of keys and authorities.
-type Verifier struct {
-	// Identify verifies those of identities; may be nil.
-	Identify Identify
-}
-
-// Bytes returns an error unless one of several bundles says that a signer signed the bytes of a SHA-256 digest.
+// Bytes returns an error unless one of several bundles says that a signer signed the bytes of a SHA-256
+// digest.
 //
-// Errors: ErrUnsigned if there is no bundle; errors of ctx.
-func (v Verifier) Bytes(ctx context.Context, by Signer, bundles [][]byte, sum digest.Digest) error {
+// Errors: ErrUnsigned if there is no bundle.
+func (s Signer) Bytes(bundles [][]byte, sum digest.Digest) error {
 	if sum.Validate() != nil || sum.Algorithm() != digest.SHA256 {
 		return errors.New("what was fetched has no SHA-256 digest")
 	}
 	err := ErrUnsigned
 	for _, text := range bundles {
 		var signed *envelope
-		if signed, err = v.open(ctx, by, text, sum); err == nil && signed != nil {
+		if signed, err = s.open(text, sum); err == nil && signed != nil {
 			err = signed.signs(sum)
 		}
 		if err == nil {
@@ -95,27 +89,17 @@ func (v Verifier) Bytes(ctx context.Context, by Signer, bundles [][]byte, sum di
 	return err
 }
 
-// open verifies the signature of a bundle, and returns the envelope that was signed; nil if it is of the bytes
-// of the digest themselves. Nothing of an envelope is read before its signature was verified.
-func (v Verifier) open(ctx context.Context, by Signer, text []byte, sum digest.Digest) (*envelope, error) {
+// open verifies the signature of a bundle, and returns the envelope that was signed; nil if it is of the
+// bytes of the digest themselves. Nothing of an envelope is read before its signature was verified.
+func (s Signer) open(text []byte, sum digest.Digest) (*envelope, error) {
 	if len(text) > MaxBundle {
 		return nil, errors.New("the bundle is too long")
-	}
-	if issuer, name, ok := by.identity(); ok {
-		if v.Identify == nil {
-			return nil, errors.New("an identity needs --trusted-root FILE")
-		}
-		payload, kind, err := v.Identify(ctx, text, sum, name, issuer)
-		if err != nil || kind == "" {
-			return nil, err
-		}
-		return &envelope{Payload: payload, PayloadType: kind}, nil
 	}
 	var b bundle
 	if err := json.Unmarshal(text, &b); err != nil {
 		return nil, errors.New("the bundle is not the JSON of one")
 	}
-	public, err := by.public(&b)
+	public, err := s.public(&b)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +118,8 @@ func (v Verifier) open(ctx context.Context, by Signer, text []byte, sum digest.D
 	signed := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(b.Envelope.PayloadType), b.Envelope.PayloadType,
 		len(b.Envelope.Payload))
 	signed = append(signed, b.Envelope.Payload...)
-	for _, s := range b.Envelope.Signatures[:min(len(b.Envelope.Signatures), 10)] {
-		if verify(public, signed, s.Sig) {
+	for _, one := range b.Envelope.Signatures[:min(len(b.Envelope.Signatures), 10)] {
+		if verify(public, signed, one.Sig) {
 			return b.Envelope, nil
 		}
 	}

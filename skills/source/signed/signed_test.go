@@ -1,7 +1,6 @@
 package signed
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -143,18 +142,18 @@ func TestBytes(t *testing.T) {
 				test.want = "not of this signer"
 			}
 			text := encode(t, test.bundle)
-			hasError(t, name+", "+what, Verifier{}.Bytes(t.Context(), key, [][]byte{[]byte("{}"), text}, sum), test.want)
-			if (Verifier{}).Bytes(t.Context(), stranger, [][]byte{text}, sum) == nil {
+			hasError(t, name+", "+what, key.Bytes([][]byte{[]byte("{}"), text}, sum), test.want)
+			if stranger.Bytes([][]byte{text}, sum) == nil {
 				t.Errorf("%s, %s: another key verified it", name, what)
 			}
 		}
 	}
-	if err := (Verifier{}).Bytes(t.Context(), keyOf(t, all["rsa"]), nil, sum); !errors.Is(err, ErrUnsigned) {
+	if err := keyOf(t, all["rsa"]).Bytes(nil, sum); !errors.Is(err, ErrUnsigned) {
 		t.Errorf("no bundle: error = %v", err)
 	}
 	for what, by := range map[string]Signer{"nobody": "", "half a key": "AA=="} {
 		good := encode(t, about(t, all["rsa"], signPredicate, statementType, sum))
-		if (Verifier{}).Bytes(t.Context(), by, [][]byte{good}, sum) == nil {
+		if by.Bytes([][]byte{good}, sum) == nil {
 			t.Errorf("%s signed", what)
 		}
 	}
@@ -266,37 +265,9 @@ func TestDirectory(t *testing.T) {
 		"twice":             {c.root, changed("scripts/a.sh", "SKILL.md"), sums(nil), "signed twice"},
 		"other list":        {c.root, changed(`"sha256":"`, `"sha256":"00`), sums(nil), "are not those"},
 	} {
-		err := Verifier{}.Directory(t.Context(), test.by, encode(t, test.bundle), "skill.oms.sig", test.files, left)
+		err := test.by.Directory(encode(t, test.bundle), "skill.oms.sig", test.files, left)
 		hasError(t, what, err, test.want)
 	}
-}
-
-// What an identity signed is what the verified envelope says, not what the bundle seems to have.
-func TestIdentity(t *testing.T) {
-	by, err := Identity("ann@example.com", "https://issuer.example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := map[string]string{"SKILL.md": "skill"}
-	payload, kind, failed := []byte(model(texts)), statementType, error(nil)
-	v := Verifier{Identify: func(_ context.Context, _ []byte, _ digest.Digest, name, issuer string) ([]byte, string, error) {
-		if name != "ann@example.com" || issuer != "https://issuer.example.com" {
-			t.Errorf("%s of %s", name, issuer)
-		}
-		return payload, kind, failed
-	}}
-	files := map[string]digest.Digest{"SKILL.md": digest.FromString("skill")}
-	directory := func() error {
-		return v.Directory(t.Context(), by, nil, "model.sig", files, func(string) bool { return false })
-	}
-	hasError(t, "directory", directory(), "")
-	hasError(t, "bytes", v.Bytes(t.Context(), by, [][]byte{nil}, digest.FromString("x")), "not a signature of cosign")
-	kind = ""
-	hasError(t, "a message", directory(), "of one file, not of a directory")
-	hasError(t, "bytes of a message", v.Bytes(t.Context(), by, [][]byte{nil}, digest.FromString("x")), "")
-	failed = errors.New("no")
-	hasError(t, "refused", directory(), "no")
-	hasError(t, "no root", Verifier{}.Bytes(t.Context(), by, [][]byte{nil}, digest.FromString("x")), "--trusted-root")
 }
 
 func TestSigners(t *testing.T) {
@@ -310,13 +281,10 @@ func TestSigners(t *testing.T) {
 			t.Errorf("%q is the signer %s", text, by)
 		}
 	}
-	for _, bad := range [][2]string{{"", "https://i"}, {"a b", "https://i"}, {"a", "http://i"}, {"a", ""}, {"a", "https://i x"},
-		{"a\n", "https://i"}, {strings.Repeat("a", maxSigner), "https://i"}} {
-		if by, err := Identity(bad[0], bad[1]); err == nil {
-			t.Errorf("%q is a signer", by)
-		}
+	if Signer(strings.Repeat("a", maxSigner+1)).Check() == nil {
+		t.Error("a signer is too long")
 	}
-	for _, by := range []Signer{newChain(t, 0).root, keyOf(t, ecKey(t, elliptic.P256())), "identity:https://i a"} {
+	for _, by := range []Signer{newChain(t, 0).root, keyOf(t, ecKey(t, elliptic.P256()))} {
 		if err := by.Check(); err != nil || strings.Contains(by.String(), string(by)) {
 			t.Errorf("%s: %v", by, err)
 		}
@@ -333,7 +301,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(strings.Repeat(`{"verificationMaterial":`, 20_000)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, by := range []Signer{key, c.root} {
-			if (Verifier{}).Bytes(t.Context(), by, [][]byte{text}, sum) == nil {
+			if by.Bytes([][]byte{text}, sum) == nil {
 				t.Errorf("%q is a signature", text)
 			}
 		}

@@ -11,24 +11,18 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/opencontainers/go-digest"
 )
 
-// Signer is who must have signed: the holder of a key (the base64 of its PKIX form), whoever an authority
-// certified ("authority:" and the base64 of its certificate), or an identity ("identity:", the URL of the issuer
-// that knows it, a space, and its name). Empty is nobody.
+// Signer is who must have signed: the holder of a key (the base64 of its PKIX form), or whoever an authority
+// certified ("authority:" and the base64 of its certificate). Empty is nobody.
 type Signer string
 
-// The beginnings of signers that are not keys.
-const (
-	authorityPrefix = "authority:"
-	identityPrefix  = "identity:"
-)
+// authorityPrefix begins a signer that is not a key.
+const authorityPrefix = "authority:"
 
 // maxSigner is the longest text of a signer, in bytes.
 const maxSigner = 16 << 10
@@ -50,29 +44,12 @@ func Parse(text []byte) (Signer, error) {
 	return s, s.Check()
 }
 
-// Identity returns the signer of an identity, such as an address of mail or the URL of a workflow, and of the
-// issuer that knows it.
-func Identity(name, issuer string) (Signer, error) {
-	s := Signer(identityPrefix + issuer + " " + name)
-	return s, s.Check()
-}
-
 // Check returns why a text is not a signer.
 func (s Signer) Check() error {
-	switch issuer, name, isIdentity := s.identity(); {
-	case len(s) > maxSigner:
+	if len(s) > maxSigner {
 		return errors.New("is too long")
-	case isIdentity:
-		at, err := url.Parse(issuer)
-		odd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
-		if err != nil || at.Scheme != "https" || at.Host == "" || strings.ContainsFunc(issuer, odd) {
-			return errors.New("has an issuer that is not an https:// URL")
-		}
-		if name == "" || strings.ContainsFunc(name, odd) {
-			return errors.New("has no name of an identity, or one with white space")
-		}
-		return nil
-	case strings.HasPrefix(string(s), authorityPrefix):
+	}
+	if strings.HasPrefix(string(s), authorityPrefix) {
 		_, err := s.authority()
 		return err
 	}
@@ -81,26 +58,12 @@ func (s Signer) Check() error {
 }
 
 func (s Signer) String() string {
-	if issuer, name, ok := s.identity(); ok {
-		return name + " of " + issuer
-	}
 	if authority, err := s.authority(); err == nil {
-		return fmt.Sprintf("the authority %s, %s", authority.Subject.CommonName, digest.FromBytes(authority.Raw))
+		sum := digest.FromBytes(authority.Raw)
+		return fmt.Sprintf("the authority %s, %s", authority.Subject.CommonName, sum)
 	}
 	der, _ := base64.StdEncoding.DecodeString(string(s))
 	return "the key " + digest.FromBytes(der).String()
-}
-
-// NeedsRoot reports whether a trusted root is needed to verify the signer.
-func (s Signer) NeedsRoot() bool {
-	_, _, ok := s.identity()
-	return ok
-}
-
-func (s Signer) identity() (issuer, name string, ok bool) {
-	rest, ok := strings.CutPrefix(string(s), identityPrefix)
-	issuer, name, _ = strings.Cut(rest, " ")
-	return issuer, name, ok
 }
 
 func (s Signer) authority() (*x509.Certificate, error) {

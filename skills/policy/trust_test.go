@@ -1,0 +1,41 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+func TestTrust(t *testing.T) {
+	signers := []TrustedSigner{
+		{Name: "ann", Signer: "A", Tier: skills.TierOrg, Sources: []string{"https://h/skills/"}},
+		{Name: "everywhere", Signer: "B", Tier: skills.TierUser},
+	}
+	one := Trust{Signers: signers, Required: []string{"https://h/skills"}}
+	all := Trust{Signers: signers, Required: []string{AllSources}}
+	for _, test := range []struct {
+		trust          Trust
+		source, signer string
+		tier           skills.Tier
+		refused        bool
+	}{
+		{Trust{}, "https://h/skills", "", skills.TierThirdParty, false},
+		{Trust{}, "https://h/skills", "A", skills.TierThirdParty, false},
+		{one, "https://h/skills", "A", skills.TierOrg, false},
+		{one, "https://h/skills/a.zip", "A", skills.TierOrg, false},
+		{one, "https://h/skills/a.zip", "", skills.TierThirdParty, true},
+		{one, "https://h/skills", "C", skills.TierThirdParty, true},
+		{one, "https://h/skills-of-another/a.zip", "A", skills.TierThirdParty, false},
+		{one, "https://h/skills-of-another/a.zip", "", skills.TierThirdParty, false},
+		{one, "https://h/skills/b", "B", skills.TierUser, false},
+		{all, "/srv/skills", "", skills.TierThirdParty, true},
+		{all, "/srv/skills", "A", skills.TierThirdParty, true},
+		{all, "/srv/skills", "B", skills.TierUser, false},
+		{Trust{Signers: []TrustedSigner{{Tier: skills.TierOrg}}, Required: []string{"", AllSources}}, "", "", skills.TierThirdParty, true},
+	} {
+		tier, err := test.trust.Admit(test.source, test.signer)
+		if tier != test.tier || (err != nil) != test.refused {
+			t.Errorf("%+v, %s by %q: %s, %v", test.trust.Required, test.source, test.signer, tier, err)
+		}
+	}
+}
