@@ -158,7 +158,7 @@ func (p *Plan) refused(req Request, others int) error {
 
 // choose returns the skills to install. The others become refusals, or notes if one was asked for.
 func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candidate, err error) {
-	all := within(part, from.candidates())
+	all := inPart(part, from.candidates())
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
 	switch {
 	case len(all) == 0:

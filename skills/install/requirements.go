@@ -23,8 +23,8 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 	return part, nil
 }
 
-// within returns the candidates at a path and below it; of an empty path all.
-func within(part string, all []candidate) []candidate {
+// inPart returns the candidates at a path and below it; of an empty path all.
+func inPart(part string, all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		return part != "" && c.path != part && !strings.HasPrefix(c.path, part+"/")
 	})
