@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 )
 
 var pageLink = regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/login#[\w-]{43})\n`)
@@ -109,5 +112,75 @@ func TestServePage(t *testing.T) {
 	var skills struct{ Skills []struct{ Path string } }
 	if read(viewer, "/skills.json", "", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
 		t.Errorf("skills are %+v, want those of the flags of the server", skills)
+	}
+}
+
+// TestServePageLogin wants a user of the server's issuer shown what was done with tokens of the same subject, and
+// each kind of token accepted where it belongs alone.
+func TestServePageLogin(t *testing.T) {
+	provider := oidctest.New(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(oidctest.Secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveHTTP(t, "--auth-issuer", provider.URL, "--auth-audience", "skills", "--page", "127.0.0.1:0",
+		"--page-client", oidctest.Client, "--page-secret-file", secret, "--skills-root", "builtin="+tree(t, demoSkill()))
+	base := strings.TrimSuffix(s.logged(regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/)\n`)), "/")
+	token := func(audience, subject string) string {
+		return provider.Sign(map[string]any{"iss": provider.URL, "aud": audience, "sub": subject,
+			"roles": "page-operator", "exp": time.Now().Add(time.Hour).Unix()})
+	}
+	for _, subject := range []string{"alice", "bob"} {
+		s.open(token("skills", subject)).tool("load_skill", map[string]any{"name": "demo"})
+	}
+	stranger := &caller{site: s, token: token(oidctest.Client, "alice")}
+	response, err := stranger.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("an ID token of the page opens the endpoint: %s", response.Status)
+	}
+	principals := func(client *http.Client, bearer string) (names []string, status int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/sessions.json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+bearer)
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		var found struct{ Sessions []struct{ Principal string } }
+		if answer.StatusCode == http.StatusOK {
+			err = json.NewDecoder(answer.Body).Decode(&found)
+		}
+		for _, row := range found.Sessions {
+			names = append(names, row.Principal)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(names)
+		return names, answer.StatusCode
+	}
+	if _, status := principals(s.client, token("skills", "alice")); status != http.StatusUnauthorized {
+		t.Errorf("a token of the endpoint opens the page: %d", status)
+	}
+	for role, want := range map[string]string{"page-viewer": "jwt:alice", "page-operator": "jwt:alice jwt:bob"} {
+		provider.LogIn(map[string]any{"sub": "alice", "roles": []string{role}})
+		jar, _ := cookiejar.New(nil)
+		viewer := &http.Client{Jar: jar, Timeout: patience}
+		answer, err := viewer.Get(base + "/login/start")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if names, status := principals(viewer, ""); strings.Join(names, " ") != want {
+			t.Errorf("%s: %d, sessions of %q, want %s", role, status, names, want)
+		}
 	}
 }

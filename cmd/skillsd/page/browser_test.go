@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/e2e/browser"
+	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -353,6 +354,27 @@ func TestBrowserLogin(t *testing.T) {
 	if got := eval[string](first, `location.pathname`); got != "/login" {
 		t.Errorf("the cookie opens another name: %s", got)
 	}
+}
+
+// TestBrowserSignIn wants a browser in by a provider, which is another site to it, and out again.
+func TestBrowserSignIn(t *testing.T) {
+	t.Parallel()
+	provider := oidctest.New(t)
+	provider.LogIn(map[string]any{"sub": "olga", "roles": "ops"})
+	dir := t.TempDir()
+	corpus(t, dir, "ses_a", "plain")
+	// The provider is on 127.0.0.1: a browser takes that and localhost for two sites.
+	s := open(t, dir, oidc(provider, "http", "localhost"))
+	tab := newTab(t, chromium(t))
+	tab.open(s.link)
+	tab.until(`location.pathname === "/login" && document.readyState === "complete"`)
+	eval[any](tab, `void setTimeout(() => document.querySelector("a.button").click())`)
+	tab.until(`location.pathname === "/sessions" && document.readyState === "complete"`)
+	if got := eval[string](tab, `document.querySelector("header form").textContent`); !strings.Contains(got, "olga") {
+		t.Errorf("the header says %q, want who looks", got)
+	}
+	eval[any](tab, `void setTimeout(() => document.querySelector("header button").click())`)
+	tab.until(`location.pathname === "/login" && document.readyState === "complete"`)
 }
 
 // TestBrowserAxe wants no finding of axe-core on any screen, in light and dark.

@@ -20,9 +20,13 @@ import (
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
-// oidc has a page let in by a provider; with a scheme of https, over TLS.
-func oidc(provider *oidctest.Provider, scheme string) func(*page.Options, string) {
+// oidc has a page let in by a provider, over TLS if the scheme is https, under the name of another host if one is
+// given.
+func oidc(provider *oidctest.Provider, scheme string, host ...string) func(*page.Options, string) {
 	return func(o *page.Options, addr string) {
+		for _, name := range host {
+			addr = strings.Replace(addr, "127.0.0.1", name, 1)
+		}
 		at := &url.URL{Scheme: scheme, Host: addr}
 		login, err := httpauth.NewLogin(httpauth.LoginConfig{Issuer: provider.URL, Client: oidctest.Client,
 			Secret: oidctest.Secret, Redirect: at.String() + serve.LoginCallback})

@@ -146,13 +146,22 @@ func (s *site) get(path string) string {
 const hostile = "<script>document.title='pwned'</script><img src=x onerror=alert(1)>\"'`{{.}}" +
 	"\u202etxt.exe\u2066\x1b[31m\u200b[click](javascript:alert(1)) https://evil.example/ \xff &lt;b&gt;"
 
-// corpus records a session in which every text that others choose is text, and returns its id.
+// corpus records in dir a session in which every text that others choose is text.
 func corpus(t *testing.T, dir, id, text string) {
 	t.Helper()
 	store, err := filestore.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	record(t, store, id, text)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func record(t *testing.T, store provenance.Writer, id, text string) {
+	t.Helper()
+	var err error
 	text = strings.ToValidUTF8(text, "\ufffd")
 	add := func(kind provenance.Kind, detail string, row, decision any, files ...provenance.File) {
 		t.Helper()
@@ -200,9 +209,6 @@ func corpus(t *testing.T, dir, id, text string) {
 			"operator": "`skillsd allow " + text + "`"}})
 	add(provenance.KindDriftDetected, text, nil, nil)
 	add(provenance.KindSessionEnded, "ended", nil, nil)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // routes are the paths of all screens about a session.
@@ -305,17 +311,16 @@ func TestForeignRequests(t *testing.T) {
 		if answer.StatusCode != test.want {
 			t.Errorf("%s with %v = %d, want %d", test.method, test.header, answer.StatusCode, test.want)
 		}
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff",
-			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+		// All of them, as they are: what is missing here is what an attacker looks for.
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; " +
+				"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
+				"require-trusted-types-for 'script'",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			"Cache-Control": "no-store"} {
 			if got := answer.Header.Get(name); got != want {
 				t.Errorf("%s with %v: %s is %q, want %q", test.method, test.header, name, got, want)
-			}
-		}
-		csp := answer.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "require-trusted-types-for 'script'",
-			"frame-ancestors 'none'"} {
-			if !strings.Contains(csp, want) || strings.Contains(csp, "unsafe") {
-				t.Errorf("%s with %v: the policy is %q, want %s", test.method, test.header, csp, want)
 			}
 		}
 	}
@@ -507,6 +512,7 @@ func TestPages(t *testing.T) {
 	dir := t.TempDir()
 	const events = 10_000
 	long(t, dir, "ses_long", events)
+	corpus(t, dir, "ses_bad", "plain")
 	s := open(t, dir)
 	s.login()
 	seen := 0
@@ -528,6 +534,16 @@ func TestPages(t *testing.T) {
 	}
 	if seen != events {
 		t.Errorf("the pages have %d events, want %d", seen, events)
+	}
+	var bad page.Session
+	if err := json.Unmarshal([]byte(s.get("/sessions/ses_bad/session.json?only=bad")), &bad); err != nil {
+		t.Fatal(err)
+	}
+	if bad.Bad != 1 || bad.Of != 1 || len(bad.Blocks) != 1 || bad.Blocks[0].Outcome != "refused" {
+		t.Errorf("what failed or was refused is %+v, want the refusal", bad.Blocks)
+	}
+	if text := s.get("/sessions/ses_bad"); !strings.Contains(text, `href="?only=bad"`) {
+		t.Error("what was refused is not one click away")
 	}
 	if text := s.get("/sessions/ses_long?at=5001"); !strings.Contains(text, `id="e5001"`) {
 		t.Error("?at=5001 is not the page with event 5001")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -29,6 +30,7 @@ type Session struct {
 	Children      []string `json:"children"`        // ids of sessions that name it as their parent
 	Fault         string   `json:"fault,omitempty"` // why the record could not be read to its end
 	Snapshots     []Step   `json:"snapshots"`
+	Bad           int      `json:"bad"` // calls that failed or were refused; ?only=bad has those alone
 	Paging
 	Blocks []Block `json:"blocks"`
 }
@@ -87,7 +89,11 @@ func (p *Page) session(r *http.Request) (any, error) {
 		}
 		q.Del("at")
 	}
-	blocks, paging := pageOf(q, t.blocks, maxRows)
+	chosen := slices.DeleteFunc(slices.Clone(t.blocks), func(b *Block) bool { return b.Class != "bad" })
+	if out.Bad = len(chosen); q.Get("only") != "bad" {
+		chosen = t.blocks
+	}
+	blocks, paging := pageOf(q, chosen, maxRows)
 	out.Paging = paging
 	for _, b := range blocks {
 		shown := *b
