@@ -20,7 +20,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 )
 

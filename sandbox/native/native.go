@@ -98,8 +98,8 @@
 // 4 MiB a piece and counts as if it had them. Samples do not count memory shared by /dev/zero on a
 // kernel without Landlock, pipes that are only in flight between processes, at most as many as one
 // process may have descriptors, and what else the kernel keeps for a process, such as descriptors and
-// timers, which is bounded only by the limits on processes and descriptors. Other ways to memory that no process owns are refused as far as they are
-// known.
+// timers, which is bounded only by the limits on processes and descriptors. Other ways to memory that no
+// process owns are refused as far as they are known.
 //
 // No cgroup counts locks on files; a run that has more than 16384 is over its memory limit. Under cgroup
 // v1 the cgroup does not count the buffers of sockets, which are added as for a sample; a run
