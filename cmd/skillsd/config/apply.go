@@ -52,6 +52,11 @@ func register(flags *pflag.FlagSet, options []Option) {
 				flags.Var(size, option.Flag, option.Help)
 				continue
 			}
+			if count, ok := p.(*int); ok && option.Part == "" {
+				byDefault, _ := strconv.Atoi(option.Default)
+				flags.IntVar(count, option.Flag, byDefault, option.Help)
+				continue
+			}
 			if parts[option.Flag] == nil {
 				parts[option.Flag] = &partsFlag{}
 			}

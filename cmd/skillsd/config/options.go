@@ -118,7 +118,8 @@ type Cluster struct {
 	Servers           []string // URLs of servers of NATS; none: records are files
 	Creds             string
 	CA, Cert, CertKey string // of TLS to these servers
-	Prefix, Replicas  string // Replicas is a number
+	Prefix            string
+	Replicas          int
 	Key               string // file
 	Node, Addr        string // name of this server, and where others reach it
 }

@@ -436,7 +436,7 @@ func (c *Cluster) table() []Option {
 			Help: "`NAME` that begins those of streams: teams with different ones have " +
 				"nothing in common"},
 		{Key: "cluster.replicas", Flag: "cluster-replicas", Value: &c.Replicas,
-			Words: []string{"3", "5", "1"}, Default: "3",
+			Default: "3",
 			Help: "`N` servers of NATS each have all records: 3, 5, or 1, which loses records with " +
 				"its server"},
 		{Key: "cluster.node", Flag: "node", Value: &c.Node,

@@ -16,7 +16,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -72,9 +71,9 @@ func checkServers(o *config.Cluster) error {
 	if (o.Cert == "") != (o.CertKey == "") {
 		return exit.Usagef("give both or none", "--cluster-cert and --cluster-cert-key belong together")
 	}
-	if !slices.Contains([]string{"1", "3", "5"}, o.Replicas) {
+	if !slices.Contains([]int{1, 3, 5}, o.Replicas) {
 		return exit.Usagef("use 3 or 5; 1 loses records with the server that has them",
-			"--cluster-replicas %s", config.Clip(o.Replicas))
+			"--cluster-replicas %d", o.Replicas)
 	}
 	for _, server := range o.Servers {
 		u, err := url.Parse(server)
@@ -161,8 +160,7 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 }
 
 func options(o *config.Cluster) *jetstream.Options {
-	replicas, _ := strconv.Atoi(o.Replicas) // see checkServers
-	return &jetstream.Options{Prefix: o.Prefix, Replicas: replicas, Node: o.Node}
+	return &jetstream.Options{Prefix: o.Prefix, Replicas: o.Replicas, Node: o.Node}
 }
 
 // OpenReader opens the records of a cluster for reading. Closing them ends the connection.
