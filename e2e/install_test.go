@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -163,7 +164,11 @@ func TestInstallAllowServe(t *testing.T) {
 	beside := demoSkill()
 	beside["demo/scripts/lib.sh"] = "echo beside\n"
 	commit(beside)
-	o.run(0, "update")
+	held := regexp.MustCompile(`--accept (sha256:[0-9a-f]+)`).FindStringSubmatch(o.run(3, "update"))
+	if held == nil {
+		t.Fatal("update does not say how to accept a new script")
+	}
+	o.run(0, "update", "demo", "--accept", held[1])
 	if r := run(); !r.IsError || !strings.Contains(r.text(), "script_snapshot_mismatch") || !strings.Contains(r.text(), "other files") {
 		t.Errorf("a script beside which a file is new: %s", r.text())
 	}
