@@ -1,6 +1,7 @@
 package environment_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,34 @@ func TestStoreFindsChanges(t *testing.T) {
 				t.Errorf("made anew: %v", err)
 			}
 		})
+	}
+}
+
+// Once the kernel is asked for changes, one of a file in its place is found at once too.
+func TestCheckFindsWrites(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("missing capability: inotify")
+	}
+	s := openStore(t, filepath.Join(t.TempDir(), "environments"))
+	tree := stored(t, s, sample)
+	if err := tree.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tree.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(treeDir(s, tree), site, "n.py")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(file, 0o644), os.WriteFile(file, bytes.ToUpper(text), 0o644),
+		os.Chmod(file, 0o444)); err != nil {
+		t.Fatal(err)
+	}
+	var changed *environment.ChangedError
+	if _, err := tree.Check(t.Context()); !errors.As(err, &changed) {
+		t.Errorf("Check = %v", err)
 	}
 }
 

@@ -194,18 +194,20 @@ func (t *Tree) forget(err error) {
 	}
 }
 
-// Check checks a tree before a run: its directories, unless the kernel says that they did not change, and
-// everything if that was last done more than a second ago.
+// Check checks a tree before a run: everything if that was last done more than a second ago, or if the kernel
+// reported a change since; otherwise its directories, unless the kernel says that they did not change. No
+// report names a write through another name of a file, or through memory.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Check(ctx context.Context) (Checked, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.full) > fullEvery {
+	watched, quiet := t.events != nil, t.quiet()
+	if time.Since(t.full) > fullEvery || watched && !quiet {
 		err := t.verify(ctx)
 		return Checked{How: "full", At: t.full.UTC()}, err
 	}
-	if !t.quiet() {
+	if !quiet {
 		if _, err := t.walk(ctx, func(m *member) bool { return m.Kind == directory }); err != nil {
 			t.forget(err)
 			return Checked{}, err
