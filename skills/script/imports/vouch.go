@@ -231,7 +231,8 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 func namesIndex(word string) bool {
 	option, _, _ := strings.Cut(word, "=")
 	switch option {
-	case "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index", "--index", "--registry":
+	case "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index", "--index",
+		"--registry":
 		return true
 	}
 	return false
