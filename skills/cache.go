@@ -34,10 +34,11 @@ const (
 // a hint only: bytes are verified whenever they are served. Some of what it knows is read all the
 // same, and if it says something else, all of it is discarded. Its methods are safe for concurrent use.
 //
-// The file has a line with the format, the kernel's boot and the digest of the rest, so that a damaged
-// file is noticed, and a record for each directory and file: its kind, its mark, the length of its value
-// and the value. A value is decoded when it is looked for: a process that serves one of ten thousand
-// skills must not decode the others. What is decoded shares the memory of the file.
+// The file has a line with the program that wrote it, the kernel's boot and the digest of the rest, and a
+// record for each directory and file: its kind, its mark, the length of its value and the value. A damaged
+// file is noticed, and what another version of the program found by other rules does not count. A value is
+// decoded when it is looked for: a process that serves one of ten thousand skills must not decode the
+// others. What is decoded shares the memory of the file.
 type Cache struct {
 	file   string
 	sample func() bool // nil: one in sampleOne
@@ -134,11 +135,24 @@ func (c *Cache) read() []byte {
 
 // header returns the first line of a cache with those records.
 func header(records []byte) []byte {
-	return fmt.Appendf(nil, "{\"format\":\"skillsd scans 2\",\"boot\":%q,\"sha256\":\"%x\"}\n",
-		fsys.BootID(), sha256.Sum256(records))
+	return fmt.Appendf(nil, "{\"program\":%q,\"boot\":%q,\"sha256\":\"%x\"}\n",
+		program(), fsys.BootID(), sha256.Sum256(records))
 }
 
-// splitRecords returns the records of a cache; nil if it is damaged, of another format, or from before the
+// program identifies the file of this program.
+var program = sync.OnceValue(func() string {
+	file, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return file
+	}
+	return fmt.Sprintf("%s %d %d", file, info.Size(), info.ModTime().UnixNano())
+})
+
+// splitRecords returns the records of a cache; nil if it is damaged, of another program, or from before the
 // kernel was started: what other systems did to the disk since need not have left marks.
 func splitRecords(data []byte) []string {
 	first, records, _ := bytes.Cut(data, []byte("\n"))

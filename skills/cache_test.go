@@ -2,6 +2,7 @@ package skills
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -163,6 +164,40 @@ func TestCacheLies(t *testing.T) {
 		}
 		if now := splitRecords(cache.read()); (len(now) == 0) != tt.found {
 			t.Errorf("%s: %d records are kept", tt.name, len(now))
+		}
+	}
+}
+
+// What another program found does not count: it may have other rules, or write other records. Another program
+// is another file, or this one with other bytes.
+func TestCacheOfAnotherProgram(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("missing capability: marks of files")
+	}
+	dir, file := cachedTree(t)
+	first, cache := scanCached(t, dir, file)
+	if _, err := cache.Save(first); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(splitRecords(good)) == 0 {
+		t.Fatal("nothing is known")
+	}
+	for _, part := range []string{self, fmt.Sprint(info.Size()), fmt.Sprint(info.ModTime().UnixNano())} {
+		other := bytes.Replace(good, []byte(part), []byte("1"), 1)
+		if bytes.Equal(other, good) || splitRecords(other) != nil {
+			t.Errorf("a cache that does not name %s is believed", part)
 		}
 	}
 }
