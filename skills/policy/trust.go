@@ -15,7 +15,8 @@ const AllSources = "all"
 type Trust struct {
 	Signers []TrustedSigner
 	// Required are the beginnings of sources from which no skill is installed unless one of Signers signed
-	// it: "https://example.com/skills" is the beginning of itself and of what follows it after a "/".
+	// it: "https://example.com/skills" is the beginning of itself, with ".git" or without, and of what
+	// follows it after a "/".
 	Required []string
 }
 
@@ -50,7 +51,8 @@ func (t Trust) Admit(source, signer string) (skills.Tier, error) {
 // begins reports whether one of several texts is the beginning of a source.
 func begins(source string, beginnings []string) bool {
 	return slices.ContainsFunc(beginnings, func(beginning string) bool {
-		rest, ok := strings.CutPrefix(source, strings.TrimSuffix(beginning, "/"))
+		rest, ok := strings.CutPrefix(source, strings.TrimSuffix(strings.TrimSuffix(beginning, "/"), ".git"))
+		rest = strings.TrimPrefix(rest, ".git")
 		return ok && beginning != "" && (rest == "" || rest[0] == '/')
 	})
 }
