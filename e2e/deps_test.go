@@ -146,7 +146,7 @@ var importRules = map[string][]string{
 		"provenance", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "mcpserver/httpauth", "provenance",
 		"provenance/cfharness"},
-	"cmd/skillsd/installing": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills", "skills/install", "skills/policy",
+	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "skills", "skills/install", "skills/policy",
 		"skills/source", "skills/source/oci", "skills/store"},
 	"cmd/skillsd/schemas": {"mcpserver", "provenance", "provenance/cfharness", "skills", "skills/policy"},
 	"cmd/skillsd/clients": {"cmd/skillsd/exit", "cmd/skillsd/report", "skills/store/fsys"},

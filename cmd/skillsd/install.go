@@ -17,7 +17,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/store"
@@ -62,7 +61,7 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	installed.line.Clear()
 	err = p.print(plan)
 	// A script whose pin no longer fits would fail later, in a call of a model.
-	for _, line := range serve.PinNotes(&a.Cfg, plan) {
+	for _, line := range installing.PinNotes(&a.Cfg, plan) {
 		a.notef("skillsd: note: %s", line)
 	}
 	waiting := installing.Waiting(plan, p.dry)

@@ -184,10 +184,15 @@ func newSyncCmd(a *app) *cobra.Command {
 }
 
 func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
-	for flag, given := range map[string]bool{"trust-tiers": o.Trust, "trust-accepted": o.sync.TrustAccepted} {
-		if err := o.app.byUser("--" + flag); given && !o.Check && err != nil {
-			return err
+	if !o.Check {
+		if o.Trust {
+			err = o.app.byUser("--trust-tiers")
+		} else if o.sync.TrustAccepted {
+			err = o.app.byUser("--trust-accepted")
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if o.sync.Access, err = o.access.Access(&o.app.Process); err != nil {
 		return err

@@ -582,7 +582,7 @@ func (s *Session) end(ctx context.Context) error {
 	if err == nil {
 		err = s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 	}
-	if errors.Is(err, provenance.ErrLost) { // it goes on elsewhere
+	if errors.Is(err, provenance.ErrLost) { // another server continues it
 		s.cfg.Records.Release(s.id)
 		err = nil
 	}

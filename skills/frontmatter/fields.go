@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode"
 )
 
 // Fields is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
@@ -127,7 +126,7 @@ func newFields(whole *value) Fields {
 		JSON:                   bytes.Clone(whole.appendJSON(make([]byte, 0, 512))),
 	}
 	if tools := whole.member("allowed-tools"); tools != nil && tools.kind != null {
-		f.AllowedToolsDeclared, f.AllowedTools = true, tools.words(splitTools)
+		f.AllowedToolsDeclared, f.AllowedTools = true, tools.words(splitList)
 		if f.AllowedTools == nil {
 			f.AllowedTools = []string{}
 		}
@@ -146,27 +145,22 @@ func newFields(whole *value) Fields {
 		for i := range metadata.items {
 			vendor := &metadata.items[i]
 			f.Requires.read(vendor.member("requires"))
-			f.Requires.Platforms = append(f.Requires.Platforms, vendor.member("os").words(fields)...)
+			f.Requires.Platforms = append(f.Requires.Platforms, vendor.member("os").words(splitList)...)
 			f.Requires.readHermes(vendor)
 		}
 	}
-	f.Requires.Platforms = append(f.Requires.Platforms, whole.member("platforms").words(fields)...)
-	f.Requires.Skills = append(f.Requires.Skills, whole.member("required-skills").words(fields)...)
+	f.Requires.Platforms = append(f.Requires.Platforms, whole.member("platforms").words(splitList)...)
+	f.Requires.Skills = append(f.Requires.Skills, whole.member("required-skills").words(splitList)...)
 	f.Requires.readHermes(whole)
 	f.Requires.readVariables(whole.member("required_environment_variables"))
 	f.Requires.readVariables(whole.member("prerequisites").member("env_vars"))
 	return f
 }
 
-// fields splits a list that was written as a text.
-func fields(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
-}
-
 // readHermes adds the tools without which Hermes does not show a skill.
 func (r *Requires) readHermes(v *value) {
-	r.Tools = append(r.Tools, v.member("requires_tools").words(fields)...)
-	r.Tools = append(r.Tools, v.member("requires_toolsets").words(fields)...)
+	r.Tools = append(r.Tools, v.member("requires_tools").words(splitList)...)
+	r.Tools = append(r.Tools, v.member("requires_toolsets").words(splitList)...)
 }
 
 // readVariables adds the variables of a list of names, or of mappings with a name that are not optional.
@@ -193,14 +187,14 @@ func (r *Requires) read(v *value) {
 	if group := v.member("anyBins").words(strings.Fields); len(group) > 0 {
 		r.AnyCommands = append(r.AnyCommands, strings.Join(group, " "))
 	}
-	r.Platforms = append(r.Platforms, v.member("os").words(fields)...)
-	r.Platforms = append(r.Platforms, v.member("platforms").words(fields)...)
-	r.Skills = append(r.Skills, v.member("skills").words(fields)...)
-	r.Tools = append(r.Tools, v.member("tools").words(fields)...)
+	r.Platforms = append(r.Platforms, v.member("os").words(splitList)...)
+	r.Platforms = append(r.Platforms, v.member("platforms").words(splitList)...)
+	r.Skills = append(r.Skills, v.member("skills").words(splitList)...)
+	r.Tools = append(r.Tools, v.member("tools").words(splitList)...)
 }
 
-// splitTools splits a list of tools at spaces and commas outside of parentheses.
-func splitTools(s string) []string {
+// splitList splits a list that was written as a text at spaces and commas outside of parentheses.
+func splitList(s string) []string {
 	depth := 0
 	return strings.FieldsFunc(s, func(r rune) bool {
 		switch r {

@@ -55,6 +55,9 @@ func (p *Process) StateDir() (string, error) {
 // EnvironmentsDir returns the directory of environments below the state directory.
 func EnvironmentsDir(state string) string { return filepath.Join(state, "environments") }
 
+// TreesDir is the directory of stored trees.
+func TreesDir(state string) string { return filepath.Join(state, "trees") }
+
 // LockPlace returns the path of the lock of environments, next to the configuration; empty without one.
 func (p *Process) LockPlace() (string, error) {
 	place, err := p.ConfigPlace()
@@ -105,7 +108,7 @@ func (p *Process) CheckDirs() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{state, artifacts, filepath.Join(state, "trees"), EnvironmentsDir(state),
+	for _, dir := range []string{state, artifacts, TreesDir(state), EnvironmentsDir(state),
 		filepath.Join(state, "installed")} {
 		// A link is its owner's, wherever it leads.
 		for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {

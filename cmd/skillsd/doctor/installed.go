@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
-	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -84,11 +84,8 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	}
 	for _, e := range found.Lock.Skills {
 		if e.Quarantined() {
-			hint := "look at it, then: skillsd accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
-			if e.Verdict == policy.Refuse {
-				hint = "remove it: skillsd remove " + report.ShellLine(e.Name)
-			}
-			add(Warn, e.Name+" is not served: "+string(e.Verdict)+": "+report.Printable(e.Why), hint)
+			add(Warn, e.Name+" is not served: "+string(e.Verdict)+": "+report.Printable(e.Why),
+				installing.HintQuarantined(e))
 		}
 	}
 	if left := len(found.Lock.Skills) - found.Verified; left > 0 {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
@@ -73,8 +74,15 @@ func NotServed(e *install.Entry) (state, reason string) {
 	case e.Verdict == policy.Refuse:
 		return report.StateQuarantined, "refuse: " + e.Why
 	}
-	return report.StateQuarantined, string(e.Verdict) + ": " + e.Why + "; look at it, then: skillsd accept " +
-		report.ShellLine(e.Name+"@"+e.Tree.String())
+	return report.StateQuarantined, string(e.Verdict) + ": " + e.Why + "; " + HintQuarantined(e)
+}
+
+// HintQuarantined says what to do about an installed skill that nobody has accepted.
+func HintQuarantined(e *install.Entry) string {
+	if e.Verdict == policy.Refuse {
+		return "remove it: skillsd remove " + report.ShellLine(e.Name)
+	}
+	return "look at it, then: skillsd accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
 }
 
 // Show prints what there is to look at of a change whose content waits to be accepted, in the installation of
@@ -82,7 +90,7 @@ func NotServed(e *install.Entry) (state, reason string) {
 func Show(w io.Writer, state string, c *install.Change) {
 	fmt.Fprintf(w, "%s: %s: %s\n", c.Name, c.After.Verdict, report.Printable(c.After.Why))
 	fmt.Fprintf(w, "  from %s\n", report.Printable(report.OriginText(c.After)))
-	fmt.Fprintf(w, "  files: %s\n", filepath.Join(state, "trees", c.After.Tree.Encoded()))
+	fmt.Fprintf(w, "  files: %s\n", filepath.Join(config.TreesDir(state), c.After.Tree.Encoded()))
 }
 
 // Waiting returns a warning for each skill whose new content is not served, and a hint what serves it, which
@@ -92,18 +100,13 @@ func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 		if !c.NewContent() || !c.After.Quarantined() {
 			continue
 		}
-		text, hint := "is installed and not served", "accept "+c.Name+"@"+c.After.Tree.String()
+		text, hint := "is installed and not served", HintQuarantined(c.After)
 		switch {
 		case c.Before != nil && c.Before.Served():
-			text = "stays as it was"
-			hint = "update " + c.Name + " --accept " + c.After.Tree.String()
+			text, hint = "stays as it was", "look at it, then: skillsd update "+
+				report.ShellLine(c.Name)+" --accept "+c.After.Tree.String()
 		case dry:
 			text, hint = "would not be served", ""
-		}
-		if c.After.Verdict == policy.Refuse {
-			hint = ""
-		} else if hint != "" {
-			hint = "look at it, then: skillsd " + hint
 		}
 		why := string(c.After.Verdict) + ": " + c.After.Why
 		rows = append(rows, [2]string{c.Name + " " + text + ": " + why, hint})

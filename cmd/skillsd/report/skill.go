@@ -365,13 +365,15 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact("allowed tools", strings.Join(row.AllowedTools, ", "))
 	if r := row.Requires; r != nil {
 		needs := slices.Concat(r.Commands, r.Env)
-		for what, names := range map[string][]string{"one of the commands": r.AnyCommands,
-			"the platform": r.Platforms, "the skill": r.Skills, "the client's tool": r.Tools} {
+		add := func(what string, names []string) {
 			for _, name := range names {
 				needs = append(needs, what+" "+name)
 			}
 		}
-		slices.Sort(needs[len(r.Commands)+len(r.Env):])
+		add("one of the commands", r.AnyCommands)
+		add("the platform", r.Platforms)
+		add("the skill", r.Skills)
+		add("the client's tool", r.Tools)
 		fact("requires", strings.Join(needs, ", "))
 	}
 	fact("modified", row.LastModified)

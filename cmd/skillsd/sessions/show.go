@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -173,7 +172,7 @@ func Replay(
 ) error {
 	var stored *store.Store
 	// Opening a store creates it, which reading a session must not.
-	if _, err := os.Stat(filepath.Join(state, "trees")); state != "" && err == nil {
+	if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
 		if stored, err = store.Open(state); err == nil {
 			defer stored.Close()
 		}

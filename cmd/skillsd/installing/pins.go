@@ -1,4 +1,4 @@
-package serve
+package installing
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/store"
@@ -28,7 +29,7 @@ func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 		if nested && !hasSkill(was) && !hasSkill(is) {
 			continue // it is served from elsewhere
 		}
-		name, note := ScriptName(entry), holds
+		name, note := serve.ScriptName(entry), holds
 		file := slices.IndexFunc(is, func(f store.File) bool { return f.Path == entry.Path })
 		if file < 0 {
 			note = "the configuration still allows " + name +
@@ -72,8 +73,6 @@ func filesOf(e *install.Entry, dir string) []store.File {
 
 // hasSkill reports whether files belong to a skill.
 func hasSkill(files []store.File) bool {
-	return slices.ContainsFunc(files, func(f store.File) bool {
-		return strings.EqualFold(f.Path,
-			"SKILL.md")
-	})
+	return slices.ContainsFunc(files,
+		func(f store.File) bool { return strings.EqualFold(f.Path, "SKILL.md") })
 }
