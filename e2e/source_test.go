@@ -178,7 +178,7 @@ func TestArchivePrecedence(t *testing.T) {
 		{"prefix", []string{dir, "user:acme/zip=" + path}, map[string]string{"demo": dir, "other": dir, "acme/zip/demo": path, "acme/zip/demo/inner": path}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			args := []string{"list", "--json"}
+			args := []string{"list", "--json", "--state", t.TempDir()}
 			for _, root := range test.roots {
 				args = append(args, "--skills-root", root)
 			}

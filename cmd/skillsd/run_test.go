@@ -23,7 +23,11 @@ import (
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(string) (string, bool) { return "", false }}}
+	env := map[string]string{"SKILLSD_STATE": t.TempDir()} // whoever runs the tests may have installed skills
+	a := &app{in: strings.NewReader(""), out: &out, err: &errs, Process: config.Process{Env: func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	}}}
 	code = a.main(t.Context(), args)
 	return code, out.String(), errs.String()
 }
