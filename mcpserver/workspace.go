@@ -95,7 +95,7 @@ func sandboxState(raw []byte) session.ClientDir {
 const maxUnseen = 5
 
 // unseen returns lines about arguments that name a file of the client's directory which the script did not
-// see: most programs go on without it, or say only that it is missing. The answer tells which files exist
+// see: most programs go on without it, or say only that it is missing. The answer shows which files exist
 // there, so it is given only to the client that started this process, and about nothing outside of that
 // directory.
 func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) string {

@@ -161,8 +161,8 @@ func readLine(line []byte) *Event {
 	return e
 }
 
-// LastCall returns the time of the last event of a call among the lines of the end of a record, none of which
-// it checks; the first may be a part of one. It is zero if there is none.
+// LastCall returns the time of the last event of a call among the lines of the end of a record, none of
+// which it checks; the first may be a part of one. It returns zero without such an event.
 func LastCall(lines []byte) time.Time {
 	for len(lines) > 0 {
 		at := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1

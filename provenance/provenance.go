@@ -45,8 +45,8 @@ type Event struct {
 	Client    string    `json:"client,omitempty"` // name and version the client gave
 	// Turn names the turn of the writer, in a store that several processes write to (see Writer.Take).
 	Turn string `json:"turn,omitempty"`
-	// Call is the same in all events of one call, and in those of the question to the user that it ended
-	// with, of the answer, and of the call that came with the answer. It is unique in its session.
+	// Call is the same in all events of one call: also in the events of the question to the user that it
+	// ended with, of the answer, and of the call that came with the answer. It is unique in its session.
 	Call string `json:"call,omitempty"`
 
 	Skill    string          `json:"skill,omitempty"` // skill path

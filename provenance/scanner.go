@@ -50,7 +50,7 @@ func (s *Scanner) All() iter.Seq2[*Event, error] {
 }
 
 // Follow yields the events of a record that grows, of which q selects some, until ctx ends, and the error
-// that ends them. seen is called with each event before the next one is read.
+// that ended it. seen is called with each event before the next one is read.
 func (s *Scanner) Follow(
 	ctx context.Context, q Query, seen func(*Event), yield func(*Event, error) bool,
 ) {

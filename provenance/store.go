@@ -32,8 +32,8 @@ type Writer interface {
 	// Errors: ErrHeld if another writer has the session and the store does not let it be taken; as Append.
 	Take(ctx context.Context, session string) error
 
-	// Release ends this writer's turn, so that another writer can have the session. It does nothing if there
-	// is none.
+	// Release ends this writer's turn, so that another writer can have the session. It does nothing if this
+	// writer has no turn.
 	Release(session string)
 
 	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the

@@ -55,9 +55,8 @@ const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-t
 	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
 	"config state"
 
-// rulesByUser refuses, in an agent's shell, a run whose rules are not those of the configuration in its
-// place:
-// a flag or a variable would let a model in as well as an entry does.
+// rulesByUser refuses, in an agent's shell, a run whose rules do not come from the configuration in its
+// place: a flag or a variable would let a model in as well as an entry does.
 func (o *runOptions) rulesByUser() error {
 	for _, flag := range strings.Fields(rulesOfRun) {
 		if given := o.Flags.Lookup(flag); given != nil && given.Changed &&

@@ -102,8 +102,8 @@ func fixed(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, noFiles)
 }
 
-// complete returns a completer of words that depend on the configuration, for the first most arguments or, if
-// that is 0, all. An error gives no words: a shell has no place for it.
+// complete returns a completer of words that depend on the configuration, for the first most arguments or,
+// if that is 0, all. After an error it offers nothing: a shell cannot show the error.
 func (a *app) complete(most int, of words) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)

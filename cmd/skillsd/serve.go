@@ -54,7 +54,7 @@ func newServeCmd(a *app) *cobra.Command {
 }
 
 // serveFault answers the client of a server that cannot start, if one speaks on stdin: it says why in the
-// words that were printed. args are those of the process.
+// words that were printed. args are the arguments of the process.
 func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string, text, hint string) {
 	given := func(flag string) bool {
 		option := cmd.Flags().Lookup(flag)
@@ -77,7 +77,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	fault.Serve(ctx)
 }
 
-// faultText is an error with what mends it, as a client is told it.
+// faultText returns an error and its remedy, as a client reads them.
 func faultText(text, hint string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -192,8 +192,8 @@ func newPageCmd(a *app) *cobra.Command {
 func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func(
 	context.Context, net.Listener, serve.PageSource) error {
 	return func(ctx context.Context, listener net.Listener, source serve.PageSource) error {
-		// What commands say of this machine is said with the flags of the server, but for those about
-		// its listeners, which are taken.
+		// The commands describe this machine with the flags of the server, except for the flags of its
+		// listeners, whose addresses are in use.
 		var given []string
 		for _, option := range table() {
 			flag := flags.Lookup(option.Flag)

@@ -14,7 +14,7 @@ import (
 )
 
 // explainUsage has cmd and the commands below it answer wrong arguments and flags with a sentence that names
-// what is wrong, and a hint with what was probably meant.
+// the mistake, and a hint at the argument that was probably meant.
 func explainUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(flagError)
 	for _, sub := range cmd.Commands() {

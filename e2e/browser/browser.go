@@ -50,7 +50,7 @@ type message struct {
 
 // Start starts the Chromium at path with a profile in dir, which must be empty. It ends with ctx.
 //
-// Errors: those of starting a process; a system on which no process inherits pipes is one of them.
+// Errors: the errors of starting a process; it fails on a system on which no process inherits pipes.
 func Start(ctx context.Context, path, dir string) (*Browser, error) {
 	ctx, stop := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+dir,

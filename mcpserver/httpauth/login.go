@@ -127,7 +127,7 @@ func (l *Login) oauth(ctx context.Context) (*oauth2.Config, error) {
 	defer l.mu.Unlock()
 	age := l.verifier.cfg.now().Sub(l.asked)
 	if l.asked.IsZero() || age > keysFresh || l.last != nil && age > keysWait {
-		// What it says is everyone's, and does not end with the request that asked.
+		// The answer serves all requests, so the end of the one that asked does not cancel it.
 		l.found, l.last = l.verifier.keys.discover(context.WithoutCancel(ctx))
 		if l.last == nil && (!safeKeyURL(l.found.Authorization) || !safeKeyURL(l.found.Token)) {
 			l.last = errors.New("its discovery document names no endpoints for logins that are https URLs")

@@ -88,7 +88,7 @@ func (s *Session) withheld(
 		Path: object.Path, Detail: object.Code + ": " + object.Detail, Row: encode(row)}
 }
 
-// is reports whether the text of segments, without the secrets of a run, is that of the stream.
+// is reports whether the text of segments, without the secrets of a run, equals the stream.
 func (s *Stream) is(segments []cfharness.StreamSegment, r *run) bool {
 	return r.secrets.Text(textOf(segments)) == s.Head+s.Tail
 }

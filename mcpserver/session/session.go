@@ -78,8 +78,8 @@ type Config struct {
 
 	Environments *packages.Environments // optional: nil has none
 
-	// Peers finds the sessions of all servers that record into Records, each of which continues those of the
-	// others; Approver has its questions in common with theirs. Optional: nil has no other servers.
+	// Peers finds the sessions of all servers that record into Records, each of which continues the sessions
+	// of the others; Approver has its questions in common with theirs. Optional: nil has no other servers.
 	Peers    *peers.Peers
 	Approver *approval.Approver
 
@@ -349,7 +349,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
 }
 
-// noteID tells the recorder of a call that its session has another id than the call asked for.
+// noteID notes for the recorder of a call that its session has another id than the call asked for.
 func (s *Session) noteID(call Call) {
 	if s != nil && call.RunID != "" && call.RunID != s.id {
 		call.Records.Opened(s.recorded(), s.shortened(call.RunID))

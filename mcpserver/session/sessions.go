@@ -436,8 +436,8 @@ func (s *Sessions) makeOwnRoom(principal string) bool {
 	return ses != nil
 }
 
-// unused returns the session that was unused longest, of the principal with the most in each, which are at
-// least least; nil if there is none. Sessions.mu is held.
+// unused returns the session that was unused longest, of the principal with the most in each, who has at
+// least least; it returns nil if nobody has that many. Sessions.mu is held.
 func (s *Sessions) unused(each map[string]int, least int) (oldest *Session) {
 	for _, ses := range s.keyed {
 		n := each[ses.principal.Name]

@@ -222,8 +222,8 @@ func (s *Session) recordInBackground() {
 	}
 }
 
-// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. One
-// that cannot be read, since it may have changed after the server started, is recorded as a failed load.
+// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. If it
+// cannot be read, since it may have changed after the server started, a failed load is recorded.
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)

@@ -245,7 +245,7 @@ func (ex *exchange) usual() bool {
 		(version == "" || mcp.IsValidProtocolVersion(version))
 }
 
-// ask returns the answer to the request, nothing if there is none or rec has it.
+// ask returns the answer to the request, or nil if the request has none or rec has it.
 func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
 	if !ex.usual() {
 		return ex.askLibrary(ctx, rec)

@@ -80,8 +80,8 @@ func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
 		deleted: make(map[string]bool)}
 }
 
-// add gives s an id if it has none. If there is no room, an unused session ends. It reports false if there is
-// none, and if the id is in use or was that of a session that its client ended.
+// add gives s an id if it has none. If there is no room, an unused session ends. It reports false if every
+// session is in use, and if the id is in use or belonged to a session that its client ended.
 func (t *sessionTable) add(s *httpSession) bool {
 	id := s.id
 	if id == "" {

@@ -96,7 +96,7 @@ func (r *Recollection) add(e *provenance.Event) error {
 		OutputID string `json:"outputId"`
 	}
 	var row, decided, invoked numbered
-	// What does not parse has no number: the rows of some kinds can be any object.
+	// An object without a number is not an error: the rows of some kinds can be any object.
 	_ = json.Unmarshal(e.Decision, &decided)
 	_ = json.Unmarshal(e.Invocation, &invoked)
 	r.Decisions = max(r.Decisions, decided.Sequence)

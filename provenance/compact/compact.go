@@ -1,6 +1,6 @@
 // Package compact reads JSON without white space, as records hold it, some ten times faster than
-// encoding/json: a record is read as a whole to be verified, shown or listed, and decoding it was most of
-// that time.
+// encoding/json: a record is read as a whole to be verified, shown or listed, and decoding took most of the
+// time.
 //
 // It makes no value of what it reads. [Value] and [Writer] accept exactly what encoding/json accepts.
 // [Members] and [Indent] answer only if they are sure, and otherwise leave the question to encoding/json.

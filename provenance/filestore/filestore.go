@@ -100,8 +100,8 @@ type Options struct {
 	// Signer signs the head of a session's chain when the session ends; nil signs nothing. If the
 	// process is killed before it signs, the session stays unsigned: Verify with a key reports it.
 	Signer note.Signer
-	// Floor is how many bytes of the file system stay free: below it no event is recorded but those that
-	// conclude what has begun. Zero is none.
+	// Floor is how many bytes of the file system stay free: below it only events are recorded that conclude
+	// what has begun. 0 sets no floor.
 	Floor int64
 	// Quota returns how much the sessions of a principal may take; nil bounds nothing. Below its quota a
 	// principal may begin what exceeds it, such as one long event.
@@ -166,7 +166,7 @@ func Open(dir string, opts *Options) (*Store, error) {
 	}
 	st.ledger.of = st.opts.Quota
 	st.reader.dir, st.reader.root, st.reader.own, st.reader.writing = dir, root, ownDir(root), st.held
-	// What is left takes space, but no session needs it gone; Collect reports the error.
+	// Leftovers only take space; Collect reports the error.
 	_ = removeUnbegun(dir, root)
 	return st, nil
 }

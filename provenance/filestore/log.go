@@ -163,8 +163,8 @@ type fold struct {
 	cfharness.Heads
 }
 
-// Extend is that of the Tally. After an error the fold is as before, because Heads accepts every event that a
-// Tally accepts.
+// Extend adds events to the Tally. After an error the fold is as before, because Heads accepts every event
+// that a Tally accepts.
 func (f *fold) Extend(e *provenance.Event, now func() time.Time) ([]byte, error) {
 	line, err := f.Tally.Extend(e, now)
 	if err == nil {

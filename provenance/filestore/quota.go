@@ -99,7 +99,7 @@ type Use struct {
 // Uses returns what the sessions of each principal take, in the order of names. It may be a second old, or
 // older where counting takes long.
 //
-// Errors: those of reading the sessions.
+// Errors: the errors of reading the sessions.
 func (st *Store) Uses(ctx context.Context) ([]Use, error) {
 	if err := st.count(ctx); err != nil {
 		return nil, err

@@ -32,8 +32,8 @@ func (heldError) Error() string { return "another process holds it" }
 
 func (heldError) Unwrap() error { return provenance.ErrHeld }
 
-// waitLock locks, for which it tries every so often for as long as wait. If another has the lock for all of
-// that, it returns a heldError.
+// waitLock locks, for which it tries every so often for as long as wait. If another process holds the lock
+// all that time, it returns a heldError.
 func waitLock(lock *flock.Flock, wait, every time.Duration) error {
 	// With a context that has ended, TryLockContext does not even try.
 	if held, err := lock.TryLock(); held || err != nil {

@@ -127,7 +127,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	return v.listUnrecorded()
 }
 
-// open opens a file of the session; it is nil if there is none.
+// open opens a file of the session; it returns nil if the file does not exist.
 func (v *verifier) open(name string) (*os.File, error) {
 	f, err := openRegular(v.dir, name)
 	switch {
@@ -141,7 +141,7 @@ func (v *verifier) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// read reads a file of at most limit bytes; it is nil if there is none.
+// read reads a file of at most limit bytes; it returns nil if the file does not exist.
 func (v *verifier) read(name string, limit int64) ([]byte, error) {
 	f, err := v.open(name)
 	if f == nil {
@@ -226,7 +226,7 @@ func (v *verifier) event(e *provenance.Event) error {
 	return nil
 }
 
-// checkSession compares session.json, which is nil if there is none, with the session as it was at event seq.
+// checkSession compares session.json, nil if it does not exist, with the session as it was at event seq.
 func (v *verifier) checkSession(found []byte, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:

@@ -263,7 +263,7 @@ func isExecutable(path string) bool {
 }
 
 // Command returns the path of the first program called name in the directories of path, a list as in PATH,
-// and then in /usr/bin, /usr/local/bin and /bin, or "" if there is none. It starts nothing. The name may be
+// and then in /usr/bin, /usr/local/bin and /bin, or "" if it finds none. It starts nothing. The name may be
 // foreign: one that is a path itself is not looked for. On Windows, name may lack one of extensions, a list
 // as in PATHEXT.
 func Command(path, extensions, name string) string {

@@ -141,8 +141,8 @@ func venvHome(root string) (string, error) {
 }
 
 // venvBase returns the path below home of the Python that a virtual environment was made from. A program
-// that is a link must lead there: else Python would take another library than the environment was made for,
-// without a word.
+// that is a link must lead there: otherwise Python would silently take another library than the environment
+// was made for.
 func venvBase(program, root, home string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {

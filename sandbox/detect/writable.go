@@ -13,7 +13,7 @@ import (
 var errWritten = errors.New("is reached by way of the workspace, where scripts may write")
 
 // Writable is a directory that scripts may write, but for directories in it that they may only read. The
-// paths are absolute, and those of ReadOnly have no links.
+// paths are absolute, and ReadOnly has no links in them.
 type Writable struct {
 	Dir      string
 	ReadOnly []string
@@ -90,8 +90,8 @@ func (f *Finder) unwritten(path string) error {
 }
 
 // ProgramDirs returns, without links, the directories of a workspace that scripts must not write because the
-// server looks there for programs: those of path, a list as in PATH, and of the programs named, with all
-// of the installation that they belong to.
+// server looks there for programs: the directories of path, a list as in PATH, and the directories of the
+// programs named, with the whole installation that they belong to.
 func ProgramDirs(workspace, path string, named []string) (dirs []string) {
 	workspace, err := filepath.EvalSymlinks(workspace)
 	if err != nil || !filepath.IsAbs(workspace) { // there is none

@@ -9,11 +9,11 @@
 // # What is unpacked
 //
 // A package is a foreign archive. It is refused as a whole, with an [*UnsafeError], if it has absolute
-// paths, "..", links or devices, two files of one name, a file that another package has with other
-// content, a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a
-// wheel, a file that its RECORD does not list with its hash. Left out are compiled modules, which need
-// not be what their source says, headers, and programs that have the name of a common one ([reserved]).
-// What is left out, or runs when an interpreter starts, is a [Note] for who decides.
+// paths, "..", links or devices, two files of one name, a file that another package has with other content,
+// a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a file
+// that its RECORD does not list with its hash. Left out are compiled modules, which need not be what their
+// source says, headers, and programs that have the name of a common one ([reserved]). A file that is left
+// out, or runs when an interpreter starts, is a [Note] for the one who decides.
 //
 // # Places
 //

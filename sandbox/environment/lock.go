@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 )
 
-// LockName is the name of a lock file, beside the configuration.
+// LockName is the name of a lock file, which is next to the configuration.
 const LockName = "environments.lock.json"
 
 const (

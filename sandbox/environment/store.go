@@ -131,7 +131,7 @@ func blobName(sum digest.Digest, executable bool) string {
 //
 // Errors: errors of r; system errors.
 func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) {
-	// Most files are small, and most of those of a further environment are there: they are not written.
+	// Most files are small, and a further environment shares most of them: these are not written.
 	var head bytes.Buffer
 	size, err := io.CopyN(&head, r, 1<<20)
 	if err != nil && err != io.EOF {

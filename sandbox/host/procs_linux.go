@@ -11,8 +11,8 @@ import (
 )
 
 // Disinherit keeps every descriptor that this process has now from the programs that it starts, except for
-// the three standard ones. Those that it opened itself are kept anyway, those of its own parent are not. It
-// does nothing before Linux 5.11, which cannot mark them all at once.
+// the three standard ones. Go keeps the descriptors that this process opened anyway, but not the inherited
+// ones. Disinherit does nothing before Linux 5.11, which cannot mark them all at once.
 func Disinherit() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
 // attributes make a command the leader of a session, without a terminal, that ends with the server. It

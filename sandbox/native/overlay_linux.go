@@ -166,8 +166,8 @@ func newOverlay(options [][2]string, layers ...*os.File) (mount *os.File, err er
 // mustAttach is set once the kernel has made an overlay of attached mounts only: it logs each refusal.
 var mustAttach atomic.Bool
 
-// attached calls do where the mounts are attached to the caller's file tree: kernels before 6.8 make overlays
-// of nothing else. The tree is that of a thread, which ends with it, and nobody else sees it.
+// attached calls do where the mounts are attached to the caller's file tree: kernels before 6.8 make
+// overlays of nothing else. The tree belongs to a thread, ends with it, and nobody else sees it.
 func attached(do func() error, mounts ...*os.File) error {
 	result := make(chan error, 1)
 	go func() {

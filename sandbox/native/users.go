@@ -30,8 +30,8 @@ type UIDs struct{ First, Last uint32 }
 
 // ParseUIDs reads a range such as 2010000000-2010065535. An empty text is the zero value.
 //
-// Errors: text is not a range in ascending order, or has the number of root, of [FileUID] or one that
-// stands for no user.
+// Errors: text is not a range in ascending order, or has the number of root, of [FileUID] or the number that
+// means no user.
 func ParseUIDs(text string) (UIDs, error) {
 	if text == "" {
 		return UIDs{}, nil

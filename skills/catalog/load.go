@@ -32,11 +32,11 @@ func Location(sk *skills.Skill) string {
 	return filepath.Join(dir, name)
 }
 
-// LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only
-// shows a model its skills needs nothing else: the list has a lead, DefaultLead if there is none and
-// it fits, and the location of each skill. The skills that the scan pins or shortens are added to the
-// options. Skills that the scan skips are left out silently; a program that reports them calls
-// [skills.Scan], [Offered] and [Render] itself.
+// LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only shows
+// a model its skills needs nothing else: the list has a lead, DefaultLead if it is empty and there is room,
+// and the location of each skill. The skills that the scan pins or shortens are added to the options. Skills
+// that the scan skips are left out silently; a program that reports them calls [skills.Scan], [Offered] and
+// [Render] itself.
 //
 // Errors: as for [skills.Scan].
 func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOptions, opts Options) (

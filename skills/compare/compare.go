@@ -23,14 +23,14 @@ const (
 	maxAll  = 8 << 20 // bytes of the files of a skill
 )
 
-// Content is one version of a skill. The zero Content is that of a skill that there was not.
+// Content is one version of a skill. The zero Content means that the skill did not exist.
 type Content struct {
 	Skill *skills.Skill
 	Index *skills.Index
 }
 
-// ContentOf returns the content of the skill at a path of a snapshot, the zero Content if there is none. The
-// snapshot may be nil.
+// ContentOf returns the content of the skill at a path of a snapshot, or the zero Content. The snapshot may
+// be nil.
 func ContentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Content, error) {
 	if snapshot == nil {
 		return Content{}, nil

@@ -147,9 +147,9 @@ func (p *Policy) excluded(r *Request) *Denial {
 // HasProfile reports whether a profile, configured or built in, has that name.
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
 
-// Activates returns the paths of the skills that are active when a session of a principal starts: those of
-// the profile that a request narrows it to, and, unless the session is a child, of the operator's profiles.
-// Only what all of them include is active.
+// Activates returns the paths of the skills that are active when a session of a principal starts: the
+// initial skills of the profile that a request narrows it to, and, unless the session is a child, of the
+// operator's profiles. Only what all of them include is active.
 func (p *Policy) Activates(principal Principal, profile string, child bool) (paths []string) {
 	p.eachProfile(principal, []string{profile}, func(profile *Profile, operators bool) {
 		if !operators || !child {

@@ -11,7 +11,7 @@ import (
 type Skill struct{ Names, Needs []string }
 
 // Lacking returns the skills that lack one that they require, by their places in all, with a phrase for each
-// that is lacking. A skill that lacks one is itself not there for those that require it. The time is
+// that is lacking. A skill that lacks one does not count for the skills that require it. The time is
 // proportional to the names and needs.
 func Lacking(all []Skill) map[int][]string {
 	offered, requiring := map[string]int{}, map[string][]int{}

@@ -143,8 +143,8 @@ func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	}
 }
 
-// NewCompileJob returns the job that compiles all of modules, as python3 finds them below dir. It leaves
-// what it makes in out.
+// NewCompileJob returns the job that compiles all of modules, as python3 finds them below dir, into the
+// directory out.
 func NewCompileJob(interpreter, dir, out string, modules []string) *CacheJob {
 	job := pythonJob(interpreter, dir, out, "", modules)
 	job.Argv[len(job.Argv)-1] = "every"

@@ -21,11 +21,10 @@ const (
 	maxLink      = 1024
 )
 
-// Untar extracts a tar archive, which may be packed with gzip, into an empty directory. It follows the
-// rules of the package: every entry is a file, a directory, or a symbolic link whose text does not lead
-// out, which is made last; hard links, devices and sparse files are refused, and so are names as in a zip
-// archive. All files together have at most 2 GiB, and grow no more than 200-fold; size is that of the
-// archive.
+// Untar extracts a tar archive, which may be packed with gzip, into an empty directory. It follows the rules
+// of the package: every entry is a file, a directory, or a symbolic link whose text does not lead out, which
+// is made last; hard links, devices and sparse files are refused, and so are names as in a zip archive. All
+// files together have at most 2 GiB, and grow no more than 200-fold; size is the length of the archive.
 //
 // If it fails, the directory holds a part of the archive, and is to be removed.
 //

@@ -167,8 +167,8 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 	return err
 }
 
-// Commands returns the command lines of the servers in the user's own file of the client that are skillsd and
-// that the client starts, by their names. A file that cannot be read has none.
+// Commands returns the command lines of the servers in the user's own file of the client that are skillsd
+// and that the client starts, by their names. It returns none for a file that it cannot read.
 func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	lines := map[string][]string{}
 	path, err := c.path(env, "")

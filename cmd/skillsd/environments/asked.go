@@ -106,8 +106,8 @@ func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk 
 	return err
 }
 
-// requirementLines returns the requirements of a file. Hashes are left out, since the lock has those of
-// what was resolved; options and other files are refused.
+// requirementLines returns the requirements of a file. It leaves hashes out, since the lock has the digests
+// of the resolved packages; it refuses options and other files.
 func requirementLines(text string) (lines []string, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
 	for line := range strings.Lines(text) {

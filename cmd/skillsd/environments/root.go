@@ -56,7 +56,7 @@ func (c *Command) source(spec string) (rootfs.Source, error) {
 	return source, nil
 }
 
-// ordered returns names, or those of all environments if names is empty, with root file systems first.
+// ordered returns names, or the names of all environments if names is empty, with root file systems first.
 func (c *Command) ordered(names []string) []string {
 	all := c.Process.Cfg.Keys.Environments
 	if len(names) == 0 {

@@ -1,5 +1,5 @@
-// Package installing says what became of an installation, for the commands that change what is installed:
-// what resolves a failure, which skills are not served and why, and what there is to look at.
+// Package installing reports the outcome of an installation, for the commands that change installed skills:
+// the remedy of a failure, the skills that are not served and why, and the changes to review.
 package installing
 
 import (

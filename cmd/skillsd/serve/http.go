@@ -178,7 +178,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		OnlyHandles: h.Activation == "handle"}
-	// The names of the server are also those of its public URL and of its address.
+	// The server also answers to the hosts of its public URL and of its address.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())
 	}

@@ -342,7 +342,7 @@ type clientWorkspaces struct {
 	allowed  []string // where links in the roots may lead
 	own      []string // state and records
 	programs []string // that the server may start, and where it looks for them
-	// programDirs returns those of the directories that scripts may only read instead.
+	// programDirs returns the directories of a workspace that scripts may only read.
 	programDirs func(workspace string) []string
 	config      string // where a configuration is or would be looked for; empty: nowhere
 	mode        sandbox.WorkspaceMode

@@ -204,7 +204,7 @@ func (p *Plan) checkCluster() error {
 // MaxKeyFile bounds a key file, in bytes.
 const MaxKeyFile = 4 << 10
 
-// fail adds a problem that keeps the server from starting. Without an error there is none.
+// fail adds a problem that keeps the server from starting, unless err is nil.
 func (p *Plan) fail(err error) {
 	if err != nil {
 		p.Problems = append(p.Problems, Problem{Severity: skills.Error, Err: err})
@@ -397,7 +397,7 @@ const (
 )
 
 // Collect deletes old sessions as the configuration says, now and again and again, until ctx ends. release
-// ends those of this server that nobody uses; see [provenance.CollectOptions].
+// ends sessions of this server that nobody uses; see [provenance.CollectOptions].
 func (p *Plan) Collect(ctx context.Context, release func(context.Context, string) bool, logger *slog.Logger) {
 	gc := p.options.Records.GC
 	if gc.Age == 0 && gc.Total == 0 {

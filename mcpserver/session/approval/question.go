@@ -44,7 +44,7 @@ type part struct{ label, text string }
 
 // Form renders a question: with fields for a client that cuts long lines of a message, else as one message.
 // What a model chose is quoted, with escapes for all that is not a visible character, so that none of it can
-// look like a line of the question. What does not fit is counted in the message.
+// look like a line of the question. The message counts the lines that do not fit.
 func (f *Facts) Form(fields bool) Form {
 	where := "in a sandbox"
 	if f.OnHost {

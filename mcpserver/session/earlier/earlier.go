@@ -43,8 +43,8 @@ const (
 	MaxKnown = 100_000
 )
 
-// Key finds a session: a hash of a principal, a profile, a parent, the kind of what a client shows, and that.
-// What a client chooses can thus neither be long nor name a session of another principal.
+// Key finds a session: a hash of a principal, a profile, a parent, the kind of what a client shows, and
+// that. A name that a client chooses can thus neither be long nor find a session of another principal.
 type Key [sha256.Size]byte
 
 // KeyOf returns the key of some texts. No other texts have it.

@@ -30,8 +30,8 @@ type Registries struct {
 type registry struct{ whole, short provenance.Shared }
 
 // Put writes skill-registry.json of a session that may see a part of a snapshot, or the whole of it. It has
-// the digest of every file, unless patient ends before they are known: then it has those of all SKILL.md, so
-// that the record says in any case which skills there were.
+// the digest of every file, unless patient ends before they are known: then it has the digest of each
+// SKILL.md, so that the record names every skill in any case.
 //
 // Errors: as [provenance.Writer].
 func (r *Registries) Put(

@@ -114,8 +114,8 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 // nodeNames are what npm calls systems and processors.
 var nodeNames = map[string]string{"windows": "win32", "amd64": "x64", "386": "ia32"}
 
-// suits reports whether this machine is one that a package is for: one of list, if that names any, and none
-// that it excludes.
+// suits reports whether a package is for this machine: list names the machine, if it names any, and does not
+// exclude it.
 func suits(list []string, own string) bool {
 	own = cmp.Or(nodeNames[own], own)
 	named := false

@@ -18,8 +18,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// certificates are those of the system, which a company adds its own to; pip and npm bring lists of their
-// own.
+// certificates are the certificates of the system, to which a company adds its own; pip and npm bring lists
+// of their own.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
 // resolvePython lets pip resolve requirements.
@@ -109,7 +109,7 @@ func parseReport(data []byte) ([]environment.Package, error) {
 			} `json:"metadata"`
 		} `json:"install"`
 	}
-	// What an index adds to its pages, such as a warning, comes before the report.
+	// A warning that an index adds to its pages comes before the report.
 	if err := json.Unmarshal(data[max(bytes.IndexByte(data, '{'), 0):], &report); err != nil {
 		return nil, err
 	}

@@ -8,9 +8,9 @@
 //
 // Everything that every user may read, below the directories of the top. Left out are the directories that a
 // sandbox has of its own ([Own]), files of the top, names with control characters, and files and directories
-// that not everyone may read: a script could not read them in a container either. Files lose their set-id
-// bits. A few files of etc ([Synthetic]) are replaced by those of every sandbox. Modules that Python compiled
-// are kept if they are of their source, and marked as such: their times are lost.
+// without read permission for all: a script could not read them in a container either. Files lose their
+// set-id bits. A few files of etc ([Synthetic]) are replaced by the files of every sandbox. Modules that
+// Python compiled are kept if they are of their source, and marked as such: their times are lost.
 //
 // # What is refused
 //
@@ -149,7 +149,7 @@ func (n *node) add(name string, segments []string, added *node) error {
 	return nil
 }
 
-// find returns the file at segments, nil if there is none. A link on the way leads nowhere.
+// find returns the file at segments, or nil. It follows no links.
 func (n *node) find(segments []string) *node {
 	for _, s := range segments {
 		if n = n.children[s]; n == nil {

@@ -27,8 +27,7 @@ const (
 const MaxSent = 40
 
 // A Birth is a process that a starter starts: this program in namespaces of its own. Cloning a process into
-// a new user namespace copies the tables of its memory, and those of a starter are small, whatever its
-// parent holds.
+// a new user namespace copies the tables of its memory; a starter has small ones, whatever its parent holds.
 type Birth struct {
 	Mark  string // its value of [Marker]
 	Files bool   // it gets the starter's descriptors before FirstFD; else none

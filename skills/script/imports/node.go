@@ -32,8 +32,8 @@ var (
 	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
 )
 
-// Node returns the packages that a script for Node imports, and those of the files of the skill that it
-// reads. files are the skill's sources; has reports whether a package of that name is there.
+// Node returns the packages that a script for Node imports, directly or by files of the skill that it
+// imports. files are the skill's sources; has reports whether a package of that name is there.
 func Node(script string, files map[string][]byte, has func(name string) bool) (modules []Module) {
 	done := map[string]bool{}
 	var follow func(file string, kind Kind)

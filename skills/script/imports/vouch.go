@@ -107,8 +107,8 @@ func (m *Metadata) Specs() (specs, others []string) {
 
 var versionCondition = pattern.New(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
 
-// Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. A condition
-// that is not understood counts as met.
+// Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. An unknown
+// condition counts as met.
 func (m *Metadata) Accepts(version string) bool {
 	have := numbers(version)
 	for text := range strings.SplitSeq(m.Python, ",") {

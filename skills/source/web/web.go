@@ -176,8 +176,8 @@ func (c *Client) authorize(req *http.Request) {
 	}
 }
 
-// follow returns why a place that a server or an index names is not used. Unlike that of a source, its URL
-// may have a query.
+// follow returns why a place that a server or an index names is not used. Unlike the URL of a source, it may
+// have a query.
 func (c *Client) follow(at *url.URL) error {
 	to := *at
 	to.RawQuery, to.Fragment, to.ForceQuery = "", "", false
