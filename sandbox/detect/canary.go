@@ -29,7 +29,7 @@ func (e *CheckError) Error() string {
 
 const (
 	daemonLimit = 200 * time.Millisecond
-	checkLimit  = 20 * time.Second
+	checkLimit  = time.Minute
 )
 
 // probe prints what it sees, for judge to compare. A line that it does not print is a miss too.
