@@ -35,6 +35,7 @@ var importRules = map[string][]string{
 	// The shapes of one client; the other packages of records look at them, and provenance does not.
 	"provenance/cfharness": {"provenance", "provenance/compact"},
 	"provenance/intoto":    {"provenance", "provenance/cfharness"},
+	"provenance/evals":     {"provenance", "provenance/cfharness"},
 	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact"},
 	// It verifies a session as a filestore does.
 	"provenance/jetstream":             {"provenance", "provenance/cfharness", "provenance/filestore"},
@@ -143,7 +144,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
-		"provenance", "skills/store"},
+		"provenance", "provenance/evals", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/sessions", "mcpserver/httpauth", "provenance",
 		"provenance/cfharness"},
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "skills", "skills/install", "skills/policy",

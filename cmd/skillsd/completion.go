@@ -58,7 +58,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"list --only":             fixed(listStates...),
 		"prompt --format":         fixed("xml", "text"),
 		"prompt --location":       fixed("path", "uri"),
-		"session export --format": fixed("json", "intoto"),
+		"session export --format": fixed("json", "intoto", "evals"),
 		"install --tier":          fixed(skills.TierNames()...),
 	}
 	for _, option := range config.Table() {

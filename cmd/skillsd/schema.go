@@ -19,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/schemas"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
+	"github.com/skillsd/skillsd/provenance/evals"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/install"
@@ -63,17 +64,19 @@ func newSchemaCmd(a *app) *cobra.Command {
 // schemaNames returns the names of all schemas.
 func schemaNames() []string {
 	names := slices.Clone(schema.Names())
-	names = append(names, requestMeta, denialCodes)
+	names = append(names, requestMeta, denialCodes, evalRun)
 	for _, o := range outputs() {
 		names = append(names, o.name())
 	}
 	return names
 }
 
-// Names of the schemas of what a caller sends, and of the words that it must know.
+// Names of the schemas of what a caller sends, of the words that it must know, and of the skillsd.json of a
+// run that session export --format evals writes.
 const (
 	requestMeta = "request-meta"
 	denialCodes = "denial-codes"
+	evalRun     = "eval-run"
 )
 
 // output is what a command prints with --json.
@@ -136,6 +139,9 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 		s, err = schemas.RequestMeta()
 	case denialCodes:
 		s = schemas.DenialCodes()
+	case evalRun:
+		s, err = schemas.For(reflect.TypeFor[evals.Run]())
+		schemas.NeverNull(s)
 	}
 	if s != nil {
 		s.Schema = dialect

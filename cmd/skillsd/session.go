@@ -303,21 +303,31 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 }
 
 func newSessionExportCmd(a *app) *cobra.Command {
-	var format string
+	var format, to string
 	cmd := &cobra.Command{
 		Use:   "export [SESSION]",
 		Short: "Print a session for other tools",
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was " +
 			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's " +
 			"outputs as the subject and skill tree, script, arguments, sandbox, policy decision and place " +
-			"in the record as the predicate of type " + intoto.ExecutionType + ". A record is not verified " +
-			"beyond its chain; see `skillsd session verify`. Without SESSION it is the newest.",
+			"in the record as the predicate of type " + intoto.ExecutionType + ". With evals it is written " +
+			"into the new directory --to, as a run that the skill-creator of Anthropic grades, shows and " +
+			"counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
+			"`skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if format != "json" && format != "intoto" {
-				return exit.Usagef("use json or intoto", "--format %q is unknown", format)
+			switch {
+			case format != "json" && format != "intoto" && format != "evals":
+				return exit.Usagef("use json, intoto or evals", "--format %q is unknown", format)
+			case (format == "evals") != (to != ""):
+				return exit.Usagef("give both or neither, as --format evals --to eval-0/with_skill/run-1",
+					"--to is the directory that --format evals writes")
 			}
 			return a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
+				if format == "evals" {
+					state, _ := a.StateDir() // without one, stored trees cannot be found
+					return sessions.WriteEval(ctx, records, id, state, to)
+				}
 				out := bufio.NewWriter(a.out)
 				if format == "json" {
 					return errors.Join(report.WriteExport(ctx, out, records, id), out.Flush())
@@ -330,7 +340,8 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "json", "`FORMAT`: json or intoto")
+	cmd.Flags().StringVar(&format, "format", "json", "`FORMAT`: json, intoto or evals")
+	cmd.Flags().StringVar(&to, "to", "", "`DIR` to make, with the files of --format evals")
 	return cmd
 }
 

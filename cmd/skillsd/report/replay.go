@@ -24,7 +24,7 @@ import (
 type Shown struct {
 	Seq     uint64               `json:"seq"`
 	Time    provenance.Timestamp `json:"time"`
-	What    string               `json:"what"` // instructions, file, stdout, stderr, denial or error
+	What    string               `json:"what"` // instructions, file, stdout, stderr, made, denial or error
 	Skill   string               `json:"skill,omitempty"`
 	Path    string               `json:"path,omitempty"`
 	Digest  string               `json:"digest,omitempty"` // of the whole file
@@ -198,8 +198,13 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 		if row.Skillsd == nil {
 			return nil, nil
 		}
-		return slices.Concat(f.stream(s, "stdout", &row.Skillsd.Stdout),
-			f.stream(s, "stderr", &row.Skillsd.Stderr)), nil
+		found := f.output(s, "stdout", row.Skillsd.Stdout.Shown, row.Skillsd.Stdout.Bytes)
+		found = append(found, f.output(s, "stderr", row.Skillsd.Stderr.Shown, row.Skillsd.Stderr.Bytes)...)
+		for _, made := range row.Skillsd.Out {
+			s.Path = "/out/" + made.Name
+			found = append(found, f.output(s, "made", made.Shown, made.Bytes)...)
+		}
+		return found, nil
 	case provenance.KindPolicyDenied:
 		s.What = "denial"
 		return s.with([]byte(e.Detail+"\n"), nil), nil
@@ -245,21 +250,20 @@ func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, e
 	return data, nil
 }
 
-// stream returns the released output of a run, as much of it as was shown.
-func (f *shownFinder) stream(s Shown, name string, summary *cfharness.StreamSummary) []Shown {
-	shown := summary.Shown
+// output returns the released output of a run, as much as was shown of all of it.
+func (f *shownFinder) output(s Shown, name string, shown *cfharness.ShownText, all int64) []Shown {
 	if shown == nil {
 		return nil
 	}
 	data, err := f.kept(shown.Digest)
 	if head := shown.Head; err == nil && head != nil && *head >= 0 && *head <= int64(len(data)) {
-		gap := fmt.Sprintf("\n[%d bytes were not shown]\n", summary.Bytes-shown.Bytes)
+		gap := fmt.Sprintf("\n[%d bytes were not shown]\n", all-shown.Bytes)
 		data = slices.Concat(data[:*head], []byte(gap), data[*head:])
 	}
 	s.What, s.Digest = name, shown.Digest.String()
-	all := s.with(data, err)
-	all[0].Bytes = int(shown.Bytes)
-	return all
+	found := s.with(data, err)
+	found[0].Bytes = int(shown.Bytes)
+	return found
 }
 
 // find returns bytes by their digest: kept by the session, or of a tree that its skill had.

@@ -38,8 +38,11 @@ func TestReplay(t *testing.T) {
 			Skillsd:   &cfharness.ReadExtension{Offset: &offset, Bytes: &bytes},
 			FileFacts: cfharness.FileFacts{ObservedDigest: digest.FromString(whole)}}
 	}
-	run := cfharness.ScriptExecution{Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{
-		Bytes: 10, Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}}}}
+	run := cfharness.ScriptExecution{Skillsd: &cfharness.RunExtension{
+		Stdout: cfharness.StreamSummary{Bytes: 10,
+			Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}},
+		Out: []cfharness.OutFile{{Name: "named only"},
+			{Name: "a.csv", Bytes: 3, Shown: &cfharness.ShownText{Digest: keep("csv"), Bytes: 3}}}}}
 	failed := cfharness.ResourceRead{Status: cfharness.StatusError,
 		Error: &cfharness.RecordError{Code: "c", Message: "m"}}
 	for _, e := range []struct {
@@ -87,7 +90,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	want := "instructions Do it.\nfile  thfile missing\nerror c: m\nstdout ou\n[7 bytes were not " +
-		"shown]\ntdenial no\x1b\n"
+		"shown]\ntmade csvdenial no\x1b\n"
 	if got.String() != want {
 		t.Errorf("Replay gave %q, want %q", got.String(), want)
 	}

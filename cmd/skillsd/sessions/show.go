@@ -6,10 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"iter"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +24,9 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/evals"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // Show prints a session, or a part of it.
@@ -170,26 +176,9 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 func Replay(
 	ctx context.Context, to io.Writer, records provenance.Reader, id, state string, asJSON bool,
 ) error {
-	var stored *store.Store
-	// Opening a store creates it, which reading a session must not.
-	if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
-		if stored, err = store.Open(state); err == nil {
-			defer stored.Close()
-		}
-	}
-	tree := func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
-		if stored == nil {
-			return nil, provenance.ErrNotFound
-		}
-		tree, err := stored.Tree(ctx, d)
-		if err != nil {
-			return nil, err
-		}
-		return tree.ReadFile, nil
-	}
 	out := bufio.NewWriter(to)
 	missing := 0
-	for shown, err := range report.Replay(ctx, records, id, tree) {
+	for shown, err := range replay(ctx, records, id, state) {
 		if err != nil {
 			return errors.Join(out.Flush(), err)
 		}
@@ -209,4 +198,93 @@ func Replay(
 	}
 	return exit.Errorf(exit.Problems, "`skillsd session verify` says what differs from the record",
 		"%d of the texts shown can no longer be found by their digest", missing)
+}
+
+// replay yields what the model was shown, from the session and from the trees of the state directory.
+func replay(
+	ctx context.Context, records provenance.Reader, id, state string,
+) iter.Seq2[*report.Shown, error] {
+	return func(yield func(*report.Shown, error) bool) {
+		var stored *store.Store
+		// Opening a store creates it, which reading a session must not.
+		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
+			if stored, err = store.Open(state); err == nil {
+				defer stored.Close()
+			}
+		}
+		report.Replay(ctx, records, id, func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
+			if stored == nil {
+				return nil, provenance.ErrNotFound
+			}
+			tree, err := stored.Tree(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return tree.ReadFile, nil
+		})(yield)
+	}
+}
+
+// maxEval bounds the description of an evaluation.
+const maxEval = 1 << 20
+
+// WriteEval writes a session as a run of an evaluation into a directory that it makes, such as
+// eval-0/with_skill/run-1. The description of the evaluation is the eval_metadata.json of eval-0, if there
+// is one; otherwise its number is the one in the name.
+//
+// Errors: those of reading the session, or of writing; the directory is then removed.
+func WriteEval(ctx context.Context, records provenance.Reader, id, state, dir string) (err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	eval := evals.Eval{Name: id}
+	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+		number, found := strings.CutPrefix(filepath.Base(above), "eval-")
+		if !found {
+			continue
+		}
+		eval.Name = filepath.Base(above)
+		// Names such as eval-long-report have no number.
+		eval.ID, _ = strconv.Atoi(number)
+		name := filepath.Join(above, "eval_metadata.json")
+		text, err := fsys.ReadFile(name, maxEval, nil)
+		if err == nil {
+			err = json.Unmarshal(text, &eval)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return exit.Errorf(exit.Failure, "mend or remove it", "read %s: %w", name, err)
+		}
+		break
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o777); errors.Is(err, fs.ErrExist) {
+		return exit.Errorf(exit.Failure, "give a directory that does not exist, as eval-0/with_skill/run-2",
+			"%s exists already", dir)
+	} else if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return evals.Write(ctx, root, records, id, eval, func(yield func(evals.Text, error) bool) {
+		for shown, err := range replay(ctx, records, id, state) {
+			if err != nil {
+				yield(evals.Text{}, err)
+				return
+			}
+			if !yield(evals.Text{Seq: shown.Seq, Bytes: shown.Bytes, Write: shown.WriteText}, nil) {
+				return
+			}
+		}
+	})
 }

@@ -1,0 +1,472 @@
+// Package evals writes a recorded session as one run of an evaluation of a skill, in the form of the
+// skill-creator of github.com/anthropics/skills: its viewer shows the run, its grader reads it, and its
+// aggregation counts it once it is graded.
+//
+// A run is a directory such as eval-0/with_skill/run-1:
+//
+//	eval_metadata.json   the evaluation, as its own directory has it
+//	transcript.md        what the model was shown, in order
+//	timing.json          how long the session took, and the tokens of what was shown
+//	skillsd.json         a [Run]: each call with what it showed, ran or was refused
+//	outputs/metrics.json calls by tool, errors and sizes
+//	outputs/N-I-NAME     file I that the run of event N made, as it was kept
+//
+// The record has no prompts and no answers of a model, and no tokens but of what the server showed.
+package evals
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// The type and the version of a [Run].
+const (
+	RunType    = "skillsd.eval-run"
+	RunVersion = 1
+)
+
+// BytesPerToken is how many bytes of a text are counted as one token. It is an estimate: each model counts in
+// its own way.
+const BytesPerToken = 4
+
+// Eval is the evaluation that a run is of: the content of eval_metadata.json.
+type Eval struct {
+	ID     int    `json:"eval_id"`
+	Name   string `json:"eval_name"`
+	Prompt string `json:"prompt"`
+	// Assertions are as the evaluation has them.
+	Assertions provenance.List[json.RawMessage] `json:"assertions"`
+}
+
+// Text is a text that the model was shown with an event.
+type Text struct {
+	Seq   uint64
+	Bytes int
+	Write func(io.Writer) error // as it is in the transcript
+}
+
+// Run is the content of skillsd.json.
+type Run struct {
+	Type    string                `json:"type"`
+	Version int                   `json:"version"`
+	Session string                `json:"session"`
+	Steps   provenance.List[Step] `json:"steps"`
+	Summary
+}
+
+// Summary is what the steps of a run come to.
+type Summary struct {
+	Client string `json:"client,omitempty"`
+	// Skills are those that the session could see when it last took stock.
+	Skills provenance.List[string] `json:"skills"`
+	Totals Totals                  `json:"totals"`
+}
+
+// Step is what one event of the session says.
+type Step struct {
+	Seq  uint64               `json:"seq"`
+	Time provenance.Timestamp `json:"time"`
+	// What is loaded, read, ran, denied or failed.
+	What  string `json:"what"`
+	Tool  string `json:"tool,omitempty"` // or method; empty if nobody called
+	Skill string `json:"skill,omitempty"`
+	Path  string `json:"path,omitempty"`
+	// Source is how a loaded skill came to be activated.
+	Source cfharness.Source `json:"source,omitempty"`
+	Code   string           `json:"code,omitempty"` // of a denial or an error
+	// Outcome, ExitCode and DurationMS are of a script that started.
+	Outcome    cfharness.Outcome `json:"outcome,omitempty"`
+	ExitCode   *int              `json:"exitCode,omitempty"`
+	DurationMS int64             `json:"durationMs,omitempty"`
+	Files      []string          `json:"files,omitempty"` // of outputs/, that the script made
+	// PromptSlot is where the call came from, as its caller bound it.
+	PromptSlot  json.RawMessage `json:"promptSlot,omitempty"`
+	ShownBytes  int             `json:"shownBytes"`
+	ShownTokens int             `json:"shownTokens"`
+}
+
+// Totals are the sums of the steps.
+type Totals struct {
+	Loaded      int `json:"loaded"`
+	Read        int `json:"read"`
+	Ran         int `json:"ran"`
+	Denied      int `json:"denied"`
+	Failed      int `json:"failed"`
+	ShownBytes  int `json:"shownBytes"`
+	ShownTokens int `json:"shownTokens"`
+}
+
+// Metrics is the content of metrics.json, but for files_created, the names of the files of outputs/.
+type Metrics struct {
+	ToolCalls       map[string]int `json:"tool_calls"`
+	TotalToolCalls  int            `json:"total_tool_calls"`
+	TotalSteps      int            `json:"total_steps"`
+	Errors          int            `json:"errors_encountered"`
+	OutputChars     int64          `json:"output_chars"`
+	TranscriptChars int64          `json:"transcript_chars"`
+}
+
+// Timing is the content of timing.json.
+type Timing struct {
+	TotalTokens int                  `json:"total_tokens"` // of what was shown
+	DurationMS  int64                `json:"duration_ms"`
+	Seconds     float64              `json:"total_duration_seconds"`
+	Start       provenance.Timestamp `json:"executor_start"`
+	End         provenance.Timestamp `json:"executor_end"`
+	Executor    float64              `json:"executor_duration_seconds"`
+}
+
+// Write writes the run into an empty directory. shown are the texts that the session was shown, in order. Its
+// memory does not grow with the session.
+//
+// Errors: the errors of reading the record, ErrCorrupt for a file that is not as the record says, or the
+// errors of writing.
+func Write(
+	ctx context.Context, dir *os.Root, records provenance.Reader, session string, eval Eval,
+	shown iter.Seq2[Text, error],
+) (err error) {
+	w := &writer{ctx: ctx, dir: dir, records: records, session: session,
+		metrics: Metrics{ToolCalls: map[string]int{}}}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := dir.Mkdir("outputs", 0o700); err != nil {
+		return err
+	}
+	head, err := provenance.Encode(Run{Type: RunType, Version: RunVersion, Session: session})
+	if err != nil {
+		return err
+	}
+	head, _, _ = bytes.Cut(head, []byte("[]"))
+	w.transcript, w.runs = w.create("transcript.md"), w.create("skillsd.json")
+	w.made = w.create("outputs/metrics.json")
+	// The viewer takes the prompt from under this heading.
+	prompt := cmp.Or(eval.Prompt, "(the record has no prompts)")
+	fmt.Fprintf(w.transcript, "## Eval Prompt\n\n%s\n\n## What the model was shown\n\n", prompt)
+	fmt.Fprintf(w.runs, "%s[", head)
+	fmt.Fprint(w.made, `{"files_created":[`)
+	if err := w.steps(shown); err != nil {
+		return err
+	}
+	if w.registry {
+		if err := w.skills(); err != nil {
+			return err
+		}
+	}
+	if err := w.transcript.Flush(); err != nil {
+		return err
+	}
+	w.metrics.TotalSteps, w.metrics.TranscriptChars = w.metrics.TotalToolCalls, w.transcript.written
+	took := w.timing.End.Sub(w.timing.Start.Time)
+	w.timing.TotalTokens, w.timing.DurationMS = w.sum.Totals.ShownTokens, took.Milliseconds()
+	w.timing.Seconds, w.timing.Executor = took.Seconds(), took.Seconds()
+	return errors.Join(w.runs.end(w.sum), w.made.end(w.metrics), w.create("timing.json").pretty(w.timing),
+		w.create("eval_metadata.json").pretty(eval))
+}
+
+// writer writes a run.
+type writer struct {
+	ctx     context.Context
+	dir     *os.Root
+	records provenance.Reader
+	session string
+	files   []*file
+
+	transcript, runs, made *file
+
+	registry bool // the session has one
+	sum      Summary
+	metrics  Metrics
+	timing   Timing
+}
+
+// file is one of the files of a run. The error of creating it is that of every write.
+type file struct {
+	*bufio.Writer
+	file    *os.File
+	written int64
+	listed  int
+}
+
+func (w *writer) create(name string) *file {
+	to, err := w.dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f := &file{file: to}
+	f.Writer = bufio.NewWriter(writes(func(p []byte) (n int, _ error) {
+		if err != nil {
+			return 0, err
+		}
+		n, err = to.Write(p)
+		f.written += int64(n)
+		return n, err
+	}))
+	w.files = append(w.files, f)
+	return f
+}
+
+type writes func(p []byte) (int, error)
+
+func (w writes) Write(p []byte) (int, error) { return w(p) }
+
+// close closes what was created.
+func (w *writer) close() (err error) {
+	for _, f := range w.files {
+		err = errors.Join(err, f.Flush())
+		if f.file != nil {
+			err = errors.Join(err, f.file.Close())
+		}
+	}
+	return err
+}
+
+// add writes a value of the list with which the file begins.
+func (f *file) add(v any) error {
+	raw, err := provenance.Encode(v)
+	if err != nil {
+		return err
+	}
+	separator := "\n"
+	if f.listed > 0 {
+		separator = ",\n"
+	}
+	f.listed++
+	_, err = fmt.Fprintf(f, "%s%s", separator, raw)
+	return err
+}
+
+// end ends the list, and writes the other members of the object.
+func (f *file) end(rest any) error {
+	raw, err := provenance.Encode(rest)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "\n],%s\n", raw[1:])
+	return err
+}
+
+func (f *file) pretty(v any) error {
+	text, err := provenance.EncodePretty(v)
+	if err == nil {
+		_, err = f.Write(text)
+	}
+	return err
+}
+
+// steps adds every event of the session with its texts.
+func (w *writer) steps(shown iter.Seq2[Text, error]) error {
+	next, stop := iter.Pull2(shown)
+	defer stop()
+	text, err, more := next()
+	for e, failure := range w.records.Events(w.ctx, provenance.Query{Session: w.session}) {
+		if failure != nil {
+			return failure
+		}
+		step := w.step(e)
+		// Both follow the same order; an event that the other has not seen is one that came meanwhile.
+		for ; more && (err != nil || text.Seq <= e.Seq); text, err, more = next() {
+			if err == nil {
+				err = text.Write(w.transcript)
+			}
+			if err != nil {
+				return err
+			}
+			step.ShownBytes += text.Bytes
+		}
+		if err := w.add(e, &step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step returns what an event says; What is empty for nothing.
+func (w *writer) step(e *provenance.Event) Step {
+	var decision struct {
+		ToolID      string          `json:"toolId"`
+		PromptSlot  json.RawMessage `json:"promptSlot"`
+		ReasonCodes []string        `json:"reasonCodes"`
+	}
+	var row struct {
+		Source   cfharness.Source       `json:"source"`
+		ExitCode *int                   `json:"exitCode"`
+		Error    *cfharness.RecordError `json:"error"`
+		Denied   struct{ Code string }  `json:"observationDenied"`
+		Skillsd  struct {
+			Outcome    cfharness.Outcome `json:"outcome"`
+			DurationMS int64             `json:"durationMs"`
+			Sent       bool              `json:"sent"`
+		} `json:"skillsd"`
+	}
+	// A decision or a row of another form says nothing here; who reads it finds the fault.
+	if len(e.Decision) > 0 {
+		_ = json.Unmarshal(e.Decision, &decision)
+	}
+	if len(e.Row) > 0 {
+		_ = json.Unmarshal(e.Row, &row)
+	}
+	s := Step{Seq: e.Seq, Time: provenance.Stamp(e.Time), Tool: decision.ToolID, Skill: e.Skill,
+		Path: e.Path, PromptSlot: decision.PromptSlot}
+	switch e.Kind {
+	case provenance.KindSkillActivated:
+		s.What, s.Code, s.Source = "loaded", e.ErrorCode(), row.Source
+		byItself := row.Source == cfharness.SourcePreload || row.Source == cfharness.SourceInherited
+		switch {
+		case s.Code != "":
+			s.Tool = cmp.Or(s.Tool, "load_skill")
+		case byItself && !row.Skillsd.Sent, slices.Contains(decision.ReasonCodes, cfharness.RuleResumeReload):
+			s.Tool = "" // nobody called
+		}
+	case provenance.KindResourceRead:
+		s.What = "read"
+	case provenance.KindScriptExecuted:
+		s.What, s.ExitCode = "ran", row.ExitCode
+		s.Outcome, s.DurationMS = row.Skillsd.Outcome, row.Skillsd.DurationMS
+	case provenance.KindPolicyDenied:
+		s.What, s.Code = "denied", row.Denied.Code
+	default:
+		return Step{}
+	}
+	if row.Error != nil {
+		s.Code = cmp.Or(row.Error.Code, "error")
+	}
+	if s.Code != "" && s.What != "denied" {
+		s.What = "failed"
+	}
+	return s
+}
+
+// add adds an event and its step to what is written at the end.
+func (w *writer) add(e *provenance.Event, s *Step) error {
+	w.sum.Client = cmp.Or(w.sum.Client, e.Client)
+	if w.timing.Start.IsZero() {
+		w.timing.Start = provenance.Stamp(e.Time)
+	}
+	w.timing.End = provenance.Stamp(e.Time)
+	if e.Kind == provenance.KindRegistrySnapshot && e.Detail == provenance.RegistryFile {
+		w.registry = true
+	}
+	if s.What == "" {
+		return nil
+	}
+	t := &w.sum.Totals
+	switch s.What {
+	case "loaded":
+		t.Loaded++
+	case "read":
+		t.Read++
+	case "ran":
+		t.Ran++
+	case "denied":
+		t.Denied++
+	case "failed":
+		t.Failed++
+	}
+	if s.Tool != "" {
+		w.metrics.ToolCalls[s.Tool]++
+		w.metrics.TotalToolCalls++
+	}
+	if s.Code != "" || s.What == "ran" && (s.ExitCode == nil || *s.ExitCode != 0) {
+		w.metrics.Errors++
+	}
+	s.ShownTokens = (s.ShownBytes + BytesPerToken - 1) / BytesPerToken
+	t.ShownBytes += s.ShownBytes
+	t.ShownTokens += s.ShownTokens
+	if err := w.copies(e, s); err != nil {
+		return err
+	}
+	return w.runs.add(s)
+}
+
+// skills reads the names of the skills in the registry of the session.
+func (w *writer) skills() error {
+	from, err := w.records.Stored(w.ctx, w.session, provenance.RegistryFile)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", provenance.RegistryFile, err)
+	}
+	defer from.Close()
+	var registry struct {
+		Skills []struct{ Name string }
+	}
+	if err := json.NewDecoder(from).Decode(&registry); err != nil {
+		return fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.RegistryFile, err)
+	}
+	for _, skill := range registry.Skills {
+		w.sum.Skills = append(w.sum.Skills, skill.Name)
+	}
+	slices.Sort(w.sum.Skills)
+	return nil
+}
+
+// copies copies what a script made. A file that is no longer kept is left out.
+func (w *writer) copies(e *provenance.Event, s *Step) error {
+	if s.What != "ran" {
+		return nil
+	}
+	var row cfharness.ScriptExecution
+	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+		return nil
+	}
+	for i, made := range row.Skillsd.Out {
+		kept := provenance.OutputName(row.OutputID, fmt.Sprintf("out-%d", i))
+		if !slices.ContainsFunc(e.Files, func(f provenance.File) bool { return f.Name == kept }) {
+			continue
+		}
+		from, err := w.records.Stored(w.ctx, w.session, kept)
+		if errors.Is(err, provenance.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", kept, err)
+		}
+		name := fmt.Sprintf("%d-%d-%s", e.Seq, i, plain(made.Name))
+		n, err := w.copy(name, from, made.Digest)
+		if err = errors.Join(err, from.Close()); err != nil {
+			return fmt.Errorf("copy %s: %w", kept, err)
+		}
+		w.metrics.OutputChars += n
+		s.Files = append(s.Files, name)
+		if err := w.made.add(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy writes a file of outputs/, which must have the digest that the record says.
+func (w *writer) copy(name string, from io.Reader, want digest.Digest) (n int64, err error) {
+	to, err := w.dir.OpenFile(path.Join("outputs", name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	got := digest.SHA256.Digester()
+	n, err = io.Copy(io.MultiWriter(to, got.Hash()), from)
+	if err == nil && got.Digest() != want {
+		err = fmt.Errorf("%w: the digest is not %.80q", provenance.ErrCorrupt, want.String())
+	}
+	return n, errors.Join(err, to.Close())
+}
+
+// plain returns the end of a path that a script chose as a name that every system can have.
+func plain(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '-' || r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z') {
+			return r
+		}
+		return '_'
+	}, name)
+	// The end has what says the type.
+	return strings.TrimRight(name[max(0, len(name)-100):], ".")
+}
