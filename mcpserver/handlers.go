@@ -56,7 +56,7 @@ func (s *Server) tool(
 				result.EnsureResultMeta().SetMetaField(metaAllowedTools, made.tools)
 			}
 			if result.IsError = made.failed; made.failed {
-				traceFailure(ctx, "")
+				traceFailure(ctx, "tool_error")
 			}
 		}
 		// Records come before the removal of secrets, because they may repeat words of the call.

@@ -115,6 +115,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 			Remedy: "prompts/list has the names",
 		}
 	}
+	tracePrompt(ctx, p.name)
 	loaded, err := ses.Activate(ctx, session.ActivateRequest{
 		Call: call, Skill: p.skill.Path, Force: true, Source: cfharness.SourceUser,
 	})

@@ -33,7 +33,8 @@ const (
 	attrTransport = attribute.Key("network.transport")     // pipe on stdio, tcp over HTTP
 	attrOperation = attribute.Key("gen_ai.operation.name") // execute_tool, for tools/call
 	attrTool      = attribute.Key("gen_ai.tool.name")
-	attrError     = attribute.Key("error.type") // code of a denial or a plain error, or the next
+	attrPrompt    = attribute.Key("gen_ai.prompt.name")
+	attrError     = attribute.Key("error.type") // code of a denial or a plain error, tool_error, or the next
 	attrRPC       = attribute.Key("rpc.response.status_code")
 )
 
@@ -149,6 +150,15 @@ func traceTool(ctx context.Context, tool string) {
 	if s, ok := ctx.Value(spanKey{}).(*span); ok {
 		s.otel.SetName(s.method + " " + tool)
 		s.set(attrTool.String(tool), attrOperation.String("execute_tool"))
+	}
+}
+
+// tracePrompt names the prompt of a request, which the server has, in its span. There may be many, so its
+// duration does not have the name.
+func tracePrompt(ctx context.Context, prompt string) {
+	if s, ok := ctx.Value(spanKey{}).(*span); ok {
+		s.otel.SetName(s.method + " " + prompt)
+		s.otel.SetAttributes(attrPrompt.String(prompt))
 	}
 }
 

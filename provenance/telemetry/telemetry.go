@@ -34,6 +34,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -198,7 +199,9 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 	served := failed && c.serves(e.Skill)
 	span, outcome := trace.SpanFromContext(ctx), string(r.Skillsd.Outcome)
 	if e.Skill != "" && (!failed || served) {
-		span.SetAttributes(attribute.String("skillsd.skill", e.Skill))
+		// The conventions have the name; of two skills with the same name, the paths differ.
+		span.SetAttributes(attribute.String("skillsd.skill", e.Skill),
+			attribute.String("gen_ai.skill.name", path.Base(e.Skill)))
 	}
 	if outcome != "" {
 		span.SetAttributes(attribute.String("skillsd.outcome", outcome))

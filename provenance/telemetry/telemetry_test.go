@@ -352,12 +352,12 @@ func TestSpanAttributes(t *testing.T) {
 		event *provenance.Event
 		want  map[string]string
 	}{
-		{&provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "demo",
+		{&provenance.Event{Kind: provenance.KindScriptExecuted, Skill: "office/demo",
 			Row: []byte(`{"status":"executed","skillsd":{"outcome":"timeout"}}`)},
-			map[string]string{"skillsd.skill": "demo", "skillsd.outcome": "timeout"}},
+			map[string]string{"skillsd.skill": "office/demo", "gen_ai.skill.name": "demo", "skillsd.outcome": "timeout"}},
 		{&provenance.Event{Kind: provenance.KindScriptRequested, Skill: "ssh-key"}, map[string]string{}},
 		{denial("ssh-key", "load_skill", "profile_excludes"), map[string]string{}},
-		{denial("served", "load_skill", "profile_excludes"), map[string]string{"skillsd.skill": "served"}},
+		{denial("served", "load_skill", "profile_excludes"), map[string]string{"skillsd.skill": "served", "gen_ai.skill.name": "served"}},
 	} {
 		recorder := tracetest.NewSpanRecorder()
 		provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
