@@ -33,12 +33,12 @@ import (
 
 // signer is a publisher with a key.
 type signer struct {
-	t       *testing.T
+	t       testing.TB
 	private *ecdsa.PrivateKey
 	key     signed.Signer
 }
 
-func newSigner(t *testing.T) *signer {
+func newSigner(t testing.TB) *signer {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,6 @@ func TestSources(t *testing.T) {
 		"web tar": sourcetest.Archive(".tar.gz"), "web zip": sourcetest.Archive(".zip"),
 		"server": sourcetest.Served, "index": sourcetest.Index, "registry": sourcetest.Registry, "collection": sourcetest.Collection,
 	} {
-		t.Run(name, func(t *testing.T) { sourcetest.Run(t, open, start) })
+		t.Run(name, func(t *testing.T) { sourcetest.Run(t, open, install.NewSigner, start) })
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/source/signed"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -50,16 +51,24 @@ type Publisher interface {
 // Opener opens an installation with a hook that is called before each step; it may be nil.
 type Opener func(t testing.TB, cfg install.Config, step func(string) error) *install.Installer
 
+// Signer makes a key and what signs the files of a skill with it, as the skill.oms.sig of them.
+type Signer func(t testing.TB) (key signed.Signer, sign func(files map[string]string) string)
+
 // Run holds a kind of source to the contract. start begins an empty source.
-func Run(t *testing.T, open Opener, start func(t *testing.T) Publisher) {
+//
+// Each row of the contract is a method of suite: what is installed, updated, rolled back, brought to another
+// machine, tampered with, signed by somebody else, cut off in the middle, or hostile. An index with thousands
+// of entries and lists without end are held to their limits where they are read, by TestHugeIndex,
+// TestHostileCollection and TestEndless.
+func Run(t *testing.T, open Opener, sign Signer, start func(t *testing.T) Publisher) {
 	for name, test := range map[string]func(*suite){
 		"life": (*suite).life, "elsewhere": (*suite).elsewhere, "tampered": (*suite).tampered,
 		"names of others": (*suite).names, "each step": (*suite).eachStep, "server down": (*suite).serverDown,
-		"hostile": (*suite).hostile, "canceled": (*suite).canceled,
+		"hostile": (*suite).hostile, "wrong signer": (*suite).wrongSigner, "canceled": (*suite).canceled,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(&suite{T: t, open: open, p: start(t)})
+			test(&suite{T: t, open: open, sign: sign, p: start(t)})
 		})
 	}
 }
@@ -67,6 +76,7 @@ func Run(t *testing.T, open Opener, start func(t *testing.T) Publisher) {
 type suite struct {
 	*testing.T
 	open Opener
+	sign Signer
 	p    Publisher
 }
 
@@ -132,6 +142,17 @@ func (m *machine) sync(lock *install.Lock) error {
 	return err
 }
 
+// update brings all skills up to date; a skill that is refused is an error.
+func (m *machine) update(access install.Access) error {
+	plan, err := m.do(m.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
+		return i.Update(m.Context(), nil, access)
+	})
+	if err == nil && len(plan.Refused) > 0 {
+		err = errors.New(plan.Refused[0].Reason)
+	}
+	return err
+}
+
 // trees of what is installed, by name. Every byte of it is verified.
 func (m *machine) installed() map[string]digest.Digest {
 	m.Helper()
@@ -156,7 +177,7 @@ func (m *machine) lock() *install.Lock {
 	return lock
 }
 
-// files returns everything below the state directory but the guard: names, modes and sizes.
+// files returns everything below the state directory but the guard: names, modes, and digests of what is in it.
 func (m *machine) files() map[string]string {
 	m.Helper()
 	found := map[string]string{}
@@ -168,7 +189,8 @@ func (m *machine) files() map[string]string {
 			return err
 		}
 		if info, err := entry.Info(); err == nil && filepath.Base(rel) != "guard" {
-			found[rel] = fmt.Sprint(info.Mode(), info.Size())
+			data, _ := os.ReadFile(path) // nothing of a directory
+			found[rel] = fmt.Sprint(info.Mode(), digest.FromBytes(data))
 			if info.Mode()&fs.ModeSymlink != 0 {
 				m.Errorf("%s is a link", rel)
 			}
@@ -186,6 +208,15 @@ func (m *machine) unchanged(before map[string]string, what string, err error) {
 	m.Helper()
 	if diff := cmp.Diff(before, m.files()); diff != "" || err == nil {
 		m.Errorf("%s: error = %v; the state changed (-before +after):\n%s", what, err, diff)
+	}
+}
+
+// stays fails if a command that failed changed a skill. An update that cannot change one of them may say of
+// the others that the newer version of the source has them as well.
+func (m *machine) stays(trees map[string]digest.Digest, what string, err error) {
+	m.Helper()
+	if got := m.installed(); !maps.Equal(got, trees) || err == nil {
+		m.Errorf("%s: error = %v; installed %v instead of %v", what, err, got, trees)
 	}
 }
 
@@ -288,6 +319,13 @@ func (s *suite) tampered() {
 		before := third.files()
 		third.unchanged(before, "install", third.install(s.p.Request()))
 	}
+	if !says {
+		return // other bytes are a new version
+	}
+	s.publish(two("second"))
+	s.p.Tamper(s)
+	trees := m.installed()
+	m.stays(trees, "update", m.update(install.Access{}))
 }
 
 // names publishes a skill under the name of another one's.
@@ -378,28 +416,99 @@ func (s *suite) canceled() {
 	}
 }
 
-// serverDown breaks the connection in each answer of the server.
+// serverDown breaks the connection in each answer of the server, of an install, an update and a sync.
 func (s *suite) serverDown() {
 	server := s.p.Server()
 	if server == nil {
 		return // nothing of it comes from a server
 	}
-	m := s.machine()
-	s.publish(two("first"))
-	before := m.files()
-	const most = 50
-	for answers := range most {
-		server.BreakAfter(answers)
-		err := m.install(s.p.Request())
-		if err == nil {
-			if answers == 0 || len(m.installed()) != 2 {
-				s.Errorf("installed %v after %d answers", m.installed(), answers)
-			}
-			return
+	m, other := s.machine(), s.machine()
+	for _, c := range []struct {
+		what    string
+		publish Skills
+		m       *machine
+		do      func() error
+	}{
+		{"install", two("first"), m, func() error { return m.install(s.p.Request()) }},
+		{"update", two("second"), m, func() error { return m.update(install.Access{}) }},
+		{"sync", nil, other, func() error { return other.sync(m.lock()) }},
+	} {
+		if c.publish != nil {
+			s.publish(c.publish)
 		}
-		m.unchanged(before, fmt.Sprintf("%d answers", answers), err)
+		before, trees := c.m.files(), c.m.installed()
+		const most = 50
+		for answers := 0; ; answers++ {
+			server.BreakAfter(answers)
+			err := c.do()
+			if err == nil {
+				if got := c.m.installed(); answers == 0 || len(got) != 2 || maps.Equal(got, trees) {
+					s.Errorf("%s: installed %v after %d answers", c.what, got, answers)
+				}
+				break
+			}
+			if c.what != "update" {
+				c.m.unchanged(before, fmt.Sprintf("%s: %d answers", c.what, answers), err)
+			}
+			c.m.stays(trees, fmt.Sprintf("%s: %d answers", c.what, answers), err)
+			if answers == most {
+				s.Fatalf("%s: not done after %d answers: %v", c.what, most, err)
+			}
+		}
+		server.BreakAfter(-1)
 	}
-	s.Errorf("not installed after %d answers", most)
+}
+
+// wrongSigner publishes skills that carry signatures, by the key that is asked for and otherwise.
+func (s *suite) wrongSigner() {
+	ann, sign := s.sign(s)
+	bob, forge := s.sign(s)
+	signed := func(body string, by func(files map[string]string) string) Skills {
+		all := two(body)
+		for _, files := range all {
+			files["skill.oms.sig"] = by(files)
+		}
+		return all
+	}
+	changed, stripped := signed("first", sign), signed("first", sign)
+	changed["two"]["scripts/run.sh"] += "echo more\n"
+	delete(stripped["two"], "skill.oms.sig")
+	m := s.machine()
+	before := m.files()
+	req := s.p.Request()
+	req.SignedBy = ann
+	for what, all := range map[string]Skills{"of another": signed("first", forge), "changed": changed, "stripped": stripped} {
+		s.publish(all)
+		m.unchanged(before, "install: "+what, m.install(req))
+	}
+	s.publish(signed("first", sign))
+	if err := m.install(req); err != nil {
+		s.Fatal(err)
+	}
+	first, before := m.installed(), m.files()
+	for what, all := range map[string]Skills{"of another": signed("second", forge), "stripped": two("second")} {
+		s.publish(all)
+		m.unchanged(before, "update: "+what, m.update(install.Access{}))
+	}
+	s.publish(signed("second", sign))
+	if err := m.update(install.Access{}); err != nil {
+		s.Error(err)
+	}
+	for _, e := range m.lock().Skills {
+		if e.Origin.Signer != ann || e.Tree == first[e.Name] {
+			s.Errorf("%s is signed by %q", e.Name, e.Origin.Signer)
+		}
+	}
+	// What the lock file says of a signer is verified elsewhere.
+	other, lock := s.machine(), m.lock()
+	before = other.files()
+	for _, e := range lock.Skills {
+		e.Origin.Signer = bob
+	}
+	other.unchanged(before, "sync of another signer", other.sync(lock))
+	if err := other.sync(m.lock()); err != nil || !maps.Equal(other.installed(), m.installed()) {
+		s.Errorf("sync: %v", err)
+	}
 }
 
 // hostile publishes what no skill may be. It is refused, or left out, and nothing is half done.
