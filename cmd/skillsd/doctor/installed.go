@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
@@ -21,7 +22,7 @@ const inspectTime = 10 * time.Second
 // all.
 const maxInstalledProblems = 10
 
-// checkInstalled compares the installed skills with the lock file.
+// checkInstalled compares the installed skills with the lock file, and with whose signatures count.
 func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	add := func(verdict, fact, hint string) []Check {
 		checks = append(checks, Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint})
@@ -82,7 +83,16 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	if more := len(found.Problems) - maxInstalledProblems; more > 0 {
 		add(Fail, report.Plural(more, "problem")+" more", "run: skillsd verify")
 	}
+	admit, err := o.Process.Admit()
+	if wrong, ok := errors.AsType[*exit.Error](err); ok {
+		add(Fail, "nothing can be installed: "+err.Error(), wrong.Hint)
+	}
 	for _, e := range found.Lock.Skills {
+		if _, untrusted := admit(e.Origin); err == nil && untrusted != nil && e.Served() {
+			add(Warn, e.Name+" is served and would not be installed: "+report.Printable(untrusted.Error()),
+				"it gets no updates; ask its publisher for a signature, name who signed in trust.signers, "+
+					"or remove it: skillsd remove "+report.ShellLine(e.Name))
+		}
 		if e.Quarantined() {
 			add(Warn, e.Name+" is not served: "+string(e.Verdict)+": "+report.Printable(e.Why),
 				installing.HintQuarantined(e))
