@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +28,7 @@ type fronts struct {
 	all     []*site
 	down    []atomic.Bool // whether the proxy leaves one out
 	flags   []string      // that name the cluster
+	serves  []string      // flags of each server
 	next    atomic.Int64
 	handle  string // sent with each run
 }
@@ -49,9 +52,9 @@ func startFronts(t *testing.T, n int, flags ...string) *fronts {
 	for _, server := range nats.URLs() {
 		f.flags = append(f.flags, "--cluster", server)
 	}
-	flags = append(append(append(flags, roots...), f.flags...), "--cluster-key", key, "--auth-token-file", tokenFile(t, "alice", "bob"))
-	for i := range n {
-		f.all = append(f.all, serveHTTP(t, append(flags, "--node", fmt.Sprint("front", i))...))
+	f.serves = append(append(append(flags, roots...), f.flags...), "--cluster-key", key, "--auth-token-file", tokenFile(t, "alice", "bob"))
+	for range n {
+		f.start(t)
 	}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
 		i := int(f.next.Add(1)-1) % n
@@ -68,6 +71,13 @@ func startFronts(t *testing.T, n int, flags ...string) *fronts {
 	f.caller = f.at(0, "alice-token")
 	f.caller.site.url = proxy.URL + "/mcp"
 	return f
+}
+
+// start starts one more server.
+func (f *fronts) start(t *testing.T, flags ...string) {
+	t.Helper()
+	flags = append(slices.Concat(f.serves, flags), "--node", fmt.Sprint("front", len(f.all)))
+	f.all = append(f.all, serveHTTP(t, flags...))
 }
 
 // at returns a caller of one server.
@@ -112,21 +122,24 @@ func needRun(t *testing.T, argument string, result toolResult) {
 	}
 }
 
-// events returns the record of the newest session but for snapshots, verified.
-func (f *fronts) events(t *testing.T) (kinds []string) {
+// session returns what a command about sessions prints.
+func (f *fronts) session(t *testing.T, args ...string) []byte {
 	t.Helper()
-	session := func(args ...string) []byte {
-		var stderr bytes.Buffer
-		cmd := exec.Command(binary, append(append([]string{"session"}, args...), f.flags...)...)
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("session %v: %v\n%s%s", args, err, out, &stderr)
-		}
-		return out
+	var stderr bytes.Buffer
+	cmd := exec.Command(binary, append(append([]string{"session"}, args...), f.flags...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("session %v: %v\n%s%s", args, err, out, &stderr)
 	}
-	session("verify")
-	for line := range strings.Lines(string(session("show", "--json"))) {
+	return out
+}
+
+// events returns the record of a session, of the newest one without an id, but for snapshots, verified.
+func (f *fronts) events(t *testing.T, id ...string) (kinds []string) {
+	t.Helper()
+	f.session(t, append([]string{"verify"}, id...)...)
+	for line := range strings.Lines(string(f.session(t, append([]string{"show", "--json"}, id...)...))) {
 		var e struct{ Kind string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
@@ -262,5 +275,69 @@ func TestClusterRefuses(t *testing.T) {
 	}
 	if status, got := c.discover("claude-code"); status != http.StatusOK || strings.Contains(got, "/tasks") {
 		t.Errorf("server/discover: %d %s", status, got)
+	}
+}
+
+// Servers decide alike: one with another policy is refused, and says what differs, unless it has a higher
+// number. Those of the lower one then keep the sessions that they have, and pass on what is new.
+func TestClusterGenerations(t *testing.T) {
+	f := startFronts(t, 1)
+	old := f.at(0, "alice-token")
+	f.handle = f.load(old)
+	refused := func(want string, flags ...string) {
+		t.Helper()
+		args := slices.Concat([]string{"serve", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, f.serves, flags)
+		out, err := exec.Command(binary, args...).CombinedOutput()
+		if code, _ := errors.AsType[*exec.ExitError](err); code == nil || code.ExitCode() != 1 || !strings.Contains(string(out), want) {
+			t.Errorf("with %v: %v, want %q:\n%s", flags, err, want, out)
+		}
+	}
+	refused("(front0) decide by something else: --release", "--release", "opaque")
+	refused("skill org more/demo", "--skills-root", "org:more="+tree(t, demoSkill()))
+	f.start(t, "--cluster-generation", "2", "--release", "opaque")
+	refused("start it with the new configuration and --cluster-generation 2")
+	fresh := f.at(1, "alice-token")
+	isReady := func() bool {
+		response, err := old.client.Get(strings.TrimSuffix(old.url, "/mcp") + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}
+	for end := time.Now().Add(soon); isReady(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the old server takes new sessions")
+		}
+	}
+	needTurn := func(node string) {
+		t.Helper()
+		var turn struct{ Turn string }
+		lines := strings.Split(strings.TrimSpace(string(f.session(t, "show", "--json"))), "\n")
+		if json.Unmarshal([]byte(lines[len(lines)-1]), &turn) != nil || !strings.HasPrefix(turn.Turn, node) {
+			t.Errorf("the last event is of turn %q, want one of %s", turn.Turn, node)
+		}
+	}
+	// Its session is its own, from wherever a call comes.
+	if _, state := f.run(fresh, "one", ""); state == "" {
+		t.Error("not asked")
+	}
+	needTurn("front0-")
+	first := f.handle
+	f.handle = f.load(old)
+	needTurn("front1-")
+	f.handle = first
+	f.all[0].cmd.Process.Kill()
+	f.all[0].leave()
+	if _, state := f.run(fresh, "two", ""); state == "" {
+		t.Error("not asked")
+	}
+	// Each of its events is of a turn, whose policy the first one names.
+	var sessions []struct{ ID string }
+	if json.Unmarshal(f.session(t, "list", "--json"), &sessions) != nil || len(sessions) != 2 {
+		t.Fatal("not two sessions")
+	}
+	if kinds := f.events(t, sessions[1].ID); count(kinds, "session.resumed") != 1 {
+		t.Errorf("the session was not continued once: %v", kinds)
 	}
 }

@@ -84,6 +84,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	}
 	if o.Cluster != nil {
 		o.OnlyHandles, opts.Forward = true, o.Cluster.forward
+		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
 	if s.guesses.Store(!o.OnlyHandles); !o.OnlyHandles {
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
@@ -151,6 +152,8 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 type Cluster struct {
 	// Transport reaches the others, and nobody else. A request's host is the address of a server.
 	Transport http.RoundTripper
+	// Ready reports whether new sessions are begun here.
+	Ready func() bool
 	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
 	Accept func(handler http.Handler)
 }

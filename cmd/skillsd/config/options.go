@@ -122,6 +122,7 @@ type Cluster struct {
 	Replicas          int
 	Key               string // file
 	Node, Addr        string // name of this server, and where others reach it
+	Generation        int    // of the configuration
 }
 
 // Enabled reports whether records are in a cluster.

@@ -409,7 +409,7 @@ func interpreterKeys() (keys []string) {
 // Register adds the flags that say where a cluster is, for a command that reads its records.
 func (c *Cluster) Register(flags *pflag.FlagSet) {
 	register(flags, slices.DeleteFunc(c.table(), func(o Option) bool {
-		return o.Flag == "cluster-key" || o.Flag == "node" || o.Flag == "node-addr"
+		return slices.Contains([]string{"cluster-key", "cluster-generation", "node", "node-addr"}, o.Flag)
 	}))
 	flags.Lookup("cluster").Usage = "read the records in the NATS cluster of this `URL` (repeatable)"
 }
@@ -439,6 +439,9 @@ func (c *Cluster) table() []Option {
 			Default: "3",
 			Help: "`N` servers of NATS each have all records: 3, 5, or 1, which loses records with " +
 				"its server"},
+		{Key: "cluster.generation", Flag: "cluster-generation", Value: &c.Generation, Default: "1",
+			Help: "`N` of the policy and the skills here: a server of another N, or with other ones of the " +
+				"same, is refused; servers of a higher N replace those of a lower one"},
 		{Key: "cluster.node", Flag: "node", Value: &c.Node,
 			Help: "`NAME` of this server in records; default that of the machine"},
 		{Key: "cluster.addr", Flag: "node-addr", Value: &c.Addr,

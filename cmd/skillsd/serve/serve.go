@@ -168,12 +168,15 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	collectOften := o.collectRarely()
 	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
 	// for the scan.
-	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != ""
+	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
 	if loaded {
 		if err := report.LookupError(exit.Usage, "--skill: ", server.Load(ctx)); err != nil {
 			return err
 		}
 		if err := o.resume(ctx, server); err != nil {
+			return err
+		}
+		if err := p.join(ctx); err != nil {
 			return err
 		}
 	}
@@ -209,6 +212,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		err := watch.Run(background, registry,
 			watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
 				server.Reloaded(ctx, diff)
+				p.changedAlone(ctx, diff, logger)
 				pins.warn(ctx, registry.Snapshot())
 			}})
 		if err != nil {

@@ -34,6 +34,10 @@ type Holder struct {
 
 // Peers finds sessions. It is safe for concurrent use.
 type Peers struct {
+	// Replaced, if not nil, returns the address of a server that begins sessions in place of this one, which
+	// begins and takes none any more while ok is set.
+	Replaced func() (address string, ok bool)
+
 	cells  Cells
 	holder func(ctx context.Context, id string) (Holder, error)
 
@@ -146,7 +150,7 @@ type Host[S comparable] struct {
 }
 
 // Locate returns the session that the first of the keys finds, or zero if there is none that counts for the
-// call.
+// call. At a server that was replaced, a session that no server has, or that is to be begun, is elsewhere.
 //
 // Errors: *Elsewhere if another server has the session, provenance.ErrLost if for five seconds it was not
 // known which has it, those of the cells and of Take, or the error of ctx.
@@ -179,7 +183,22 @@ func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) 
 			return found, nil
 		}
 	}
-	return none, nil
+	return none, p.elsewhere(h.Passed)
+}
+
+// elsewhere returns where this server has been replaced, or nil.
+func (p *Peers) elsewhere(passed bool) error {
+	if p.Replaced == nil {
+		return nil
+	}
+	address, ok := p.Replaced()
+	switch {
+	case !ok:
+		return nil
+	case passed:
+		return &Elsewhere{}
+	}
+	return &Elsewhere{Address: address}
 }
 
 // locate looks for the session of an id at this moment.
@@ -202,6 +221,9 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return none, &Elsewhere{Address: holder.Address}
 	case holder.Held, ending:
 		return none, &Elsewhere{}
+	}
+	if err := p.elsewhere(h.Passed); err != nil {
+		return none, err
 	}
 	free, err := p.reserve(ctx, id)
 	if err != nil {

@@ -57,6 +57,7 @@ func TestLocate(t *testing.T) {
 		name           string
 		at             map[string]string
 		ending, passed bool
+		replaced       bool              // by D
 		open           map[string]string // here, by id; "" does not count
 		want           string
 		elsewhere      string // address; "?" for any
@@ -68,12 +69,20 @@ func TestLocate(t *testing.T) {
 		{name: "ending", at: map[string]string{"s": ""}, ending: true, elsewhere: "?"},
 		{name: "here", at: map[string]string{"s": "A"}, open: map[string]string{"s": "open s"}, want: "open s"},
 		{name: "foreign", at: map[string]string{"s": "A"}, open: map[string]string{"s": ""}},
+		{name: "replaced", at: map[string]string{"s": ""}, replaced: true, elsewhere: "D"},
+		{name: "replaced, other", at: map[string]string{"s": "B"}, replaced: true, elsewhere: "B"},
+		{name: "replaced, none", at: map[string]string{"s": "A"}, open: map[string]string{"s": ""},
+			replaced: true, elsewhere: "D"},
+		{name: "replaced, passed", at: map[string]string{"s": ""}, replaced: true, passed: true, elsewhere: "?"},
+		{name: "replaced, here", at: map[string]string{"s": "A"}, open: map[string]string{"s": "open s"},
+			replaced: true, want: "open s"},
 		{name: "deleted", at: map[string]string{}},
 		{name: "faster", at: map[string]string{"s": ""}, err: provenance.ErrLost, want: "taken s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := &cluster{cells: newCells(), at: tt.at}
 			p := c.server("A")
+			p.Replaced = func() (string, bool) { return "D", tt.replaced }
 			if id, err := p.Name(t.Context(), key, "s", time.Hour); id != "s" || err != nil {
 				t.Fatal(id, err)
 			}

@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -18,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -53,6 +55,8 @@ func Check(o *config.Cluster) error {
 	case o.Key == "":
 		return exit.Usagef("all servers of the cluster have the same: `openssl rand -hex 32 > FILE`",
 			"--cluster needs --cluster-key FILE")
+	case o.Generation < 1:
+		return exit.Usagef("count from 1", "--cluster-generation %d", o.Generation)
 	case o.Addr == "" && !onLoopback(o.Servers):
 		return exit.Usagef("give HOST:PORT of this machine, which the other servers reach",
 			"--cluster on other machines needs --node-addr")
@@ -205,12 +209,17 @@ type Cluster struct {
 	Peers    *peers.Peers
 	Approver *approval.Approver
 
-	logger   *slog.Logger
-	conn     *nats.Conn
-	listener net.Listener
-	others   *http.Transport
-	server   *http.Server
-	serving  sync.WaitGroup
+	logger     *slog.Logger
+	key        []byte
+	node, addr string
+	conn       *nats.Conn
+	cells      *jetstream.Cells
+	listener   net.Listener
+	others     *http.Transport
+	server     *http.Server
+	serving    sync.WaitGroup
+	leave      context.CancelFunc // of what Join began; nil before
+	successor  atomic.Pointer[generation]
 }
 
 // Open connects to a cluster and listens for the other servers. It answers nobody before Serving.
@@ -220,59 +229,54 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	if err := Check(o); err != nil {
 		return nil, err
 	}
-	key, err := readKey(o.Key)
-	if err != nil {
+	c = &Cluster{logger: logger, node: o.Node}
+	if c.key, err = readKey(o.Key); err != nil {
 		return nil, err
 	}
-	node := o.Node
-	if node == "" {
-		node, _ = os.Hostname() // it only names turns in records
+	if c.node == "" {
+		c.node, _ = os.Hostname() // it only names turns in records
 	}
-	c = &Cluster{logger: logger}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	addr := o.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	if c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err != nil {
+	c.addr = cmp.Or(o.Addr, "127.0.0.1:0")
+	if c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr); err != nil {
 		return c, exit.Errorf(exit.Failure, "give an address of this machine that nothing listens on",
 			"--node-addr: %w", err)
 	}
-	if addr == "127.0.0.1:0" {
-		addr = c.listener.Addr().String()
+	if o.Addr == "" {
+		c.addr = c.listener.Addr().String()
 	}
-	if c.conn, err = connect(o, "skillsd "+node, logger); err != nil {
+	if c.conn, err = connect(o, "skillsd "+c.node, logger); err != nil {
 		return c, err
 	}
 	opts := options(o)
-	opts.Address, opts.Node = addr, node
+	opts.Address, opts.Node = c.addr, c.node
 	store, err := jetstream.Open(ctx, c.conn, opts)
 	if err != nil {
 		return c, unusable(err)
 	}
 	c.Records = &Records{store}
-	cells, err := jetstream.OpenCells(ctx, c.conn, opts)
-	if err != nil {
+	if c.cells, err = jetstream.OpenCells(ctx, c.conn, opts); err != nil {
 		return c, unusable(err)
 	}
-	c.Peers = peers.New(cells, func(ctx context.Context, id string) (peers.Holder, error) {
+	c.Peers = peers.New(c.cells, func(ctx context.Context, id string) (peers.Holder, error) {
 		h, err := store.Holder(ctx, id)
 		return peers.Holder{Own: h.Own, Held: h.Held, Address: h.Address}, err
 	})
-	secret, err := derive(key, "approvals")
+	c.Peers.Replaced = c.replaced
+	secret, err := derive(c.key, "approvals")
 	if err != nil {
 		return c, err
 	}
-	c.Approver = approval.NewShared(secret, approval.NewLedger(cells))
-	if err := c.identify(key); err != nil {
+	c.Approver = approval.NewShared(secret, approval.NewLedger(c.cells))
+	if err := c.identify(c.key); err != nil {
 		return c, err
 	}
 	logger.InfoContext(ctx, "in the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
-		slog.String("node", node), slog.String("node-addr", addr))
+		slog.String("node", c.node), slog.String("node-addr", c.addr))
 	return c, nil
 }
 
@@ -305,7 +309,8 @@ func derive(key []byte, purpose string) ([]byte, error) {
 
 // Serving returns how requests reach the other servers, and theirs this one.
 func (c *Cluster) Serving() *mcpserver.Cluster {
-	return &mcpserver.Cluster{Transport: c.others, Accept: func(handler http.Handler) {
+	ready := func() bool { return c.successor.Load() == nil }
+	return &mcpserver.Cluster{Transport: c.others, Ready: ready, Accept: func(handler http.Handler) {
 		c.server.Handler = handler
 		c.serving.Go(func() {
 			err := c.server.ServeTLS(c.listener, "", "")
@@ -318,6 +323,9 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 
 // Close ends the connections, once the sessions have ended.
 func (c *Cluster) Close() (err error) {
+	if c.leave != nil {
+		c.leave()
+	}
 	if c.server != nil {
 		err = c.server.Close()
 	}
