@@ -29,6 +29,7 @@ type fronts struct {
 	down    []atomic.Bool // whether the proxy leaves one out
 	flags   []string      // that name the cluster
 	serves  []string      // flags of each server
+	nats    *clustertest.Cluster
 	next    atomic.Int64
 	handle  string // sent with each run
 }
@@ -48,7 +49,7 @@ func startFronts(t *testing.T, n int, flags ...string) *fronts {
 	if out, err := allow.CombinedOutput(); err != nil {
 		t.Fatalf("allow: %v\n%s", err, out)
 	}
-	f := &fronts{down: make([]atomic.Bool, n)}
+	f := &fronts{down: make([]atomic.Bool, n), nats: nats}
 	for _, server := range nats.URLs() {
 		f.flags = append(f.flags, "--cluster", server)
 	}
@@ -340,4 +341,34 @@ func TestClusterGenerations(t *testing.T) {
 	if kinds := f.events(t, sessions[1].ID); count(kinds, "session.resumed") != 1 {
 		t.Errorf("the session was not continued once: %v", kinds)
 	}
+}
+
+// The doctor says what of the cluster it sees, and what it does not.
+func TestClusterDoctor(t *testing.T) {
+	f := startFronts(t, 1)
+	f.load(f.caller)
+	sees := func(code int, want ...string) {
+		t.Helper()
+		args := slices.Concat([]string{"doctor", "--verbose", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, f.serves)
+		cmd := exec.Command(binary, args...)
+		out, err := cmd.Output()
+		if cmd.ProcessState.ExitCode() != code {
+			t.Errorf("doctor: %v\n%s", err, out)
+		}
+		for _, want := range want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("doctor does not say %q:\n%s", want, out)
+			}
+		}
+	}
+	sees(0, "3 of 3 replicas current", "servers of generation 1 run (front0)", "1 at front0", "not seen from here")
+	f.serves = append(f.serves, "--release", "opaque")
+	sees(3, "decide by something else: --release")
+	f.serves = f.serves[:len(f.serves)-2]
+	f.all[0].cmd.Process.Kill()
+	f.all[0].leave()
+	f.nats.Stop(2)
+	sees(0, "2 of 3 replicas current", "1 of servers that are gone")
+	f.nats.Stop(1)
+	sees(3, "fail cluster: ", "hint: ")
 }

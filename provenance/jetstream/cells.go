@@ -30,13 +30,25 @@ func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, err
 	c, err := newCluster(conn, opts.withDefaults())
 	cells := &Cells{cluster: c}
 	if err == nil {
-		cells.state, err = c.stream(ctx, jetstream.StreamConfig{Name: c.opts.Prefix + "-state",
-			Subjects: []string{c.subject("st", "*")}, MaxMsgsPerSubject: 1, AllowMsgTTL: true}, true)
+		err = cells.open(ctx, true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open cells: %w", err)
 	}
 	return cells, nil
+}
+
+// open finds the stream, and makes it if it may.
+func (c *Cells) open(ctx context.Context, create bool) (err error) {
+	c.state, err = c.stream(ctx, jetstream.StreamConfig{Name: c.opts.Prefix + "-state",
+		Subjects: []string{c.subject("st", "*")}, MaxMsgsPerSubject: 1, AllowMsgTTL: true}, create)
+	return err
+}
+
+// subjectOfCell returns the subject of the cell of a key, which is not shown to the cluster.
+func (c *cluster) subjectOfCell(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return c.subject("st", hex.EncodeToString(sum[:]))
 }
 
 // headerToken tells the change of one caller from that of another.
@@ -50,8 +62,7 @@ const headerToken = "Token"
 func (c *Cells) Change(
 	ctx context.Context, key string, life time.Duration, change func(value []byte) []byte,
 ) error {
-	sum := sha256.Sum256([]byte(key))
-	subject := c.subject("st", hex.EncodeToString(sum[:]))
+	subject := c.subjectOfCell(key)
 	for {
 		var value []byte
 		var seq uint64

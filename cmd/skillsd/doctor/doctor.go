@@ -117,6 +117,9 @@ func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Che
 			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
 		}
 	}
+	if o.Serve.Cluster.Enabled() && plan.Err() == nil {
+		checks = append(checks, checkCluster(ctx, plan, snapshot)...)
+	}
 	return append(checks, checkWorkspace(plan)...)
 }
 

@@ -90,6 +90,23 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 	return parts, nil
 }
 
+// LookAtCluster looks at the cluster of the server, which is not opened. snapshot has the skills; it is nil
+// if they cannot be read, and then nothing is compared.
+//
+// Errors: those of cluster.Look.
+func (p *Plan) LookAtCluster(
+	ctx context.Context, snapshot *skills.Snapshot, logger *slog.Logger,
+) (*cluster.Seen, error) {
+	var parts cluster.Parts
+	if snapshot != nil && p.Policy != nil {
+		var err error
+		if parts, err = p.parts(ctx, snapshot); err != nil {
+			return nil, err
+		}
+	}
+	return cluster.Look(ctx, &p.options.Cluster, parts, logger)
+}
+
 // changedAlone warns that skills of a server of a cluster have changed, which the others may not have.
 func (p *Plan) changedAlone(ctx context.Context, diff skills.Diff, logger *slog.Logger) {
 	changed := slices.Concat(diff.Added, diff.Changed, diff.Removed)

@@ -15,7 +15,9 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
 const (
@@ -200,4 +202,57 @@ func (c *Cluster) replaced() (addr string, ok bool) {
 		return other.Addr, true
 	}
 	return "", false
+}
+
+// StreamStatus is the state of a stream of a cluster.
+type StreamStatus = jetstream.StreamStatus
+
+// Seen is what a server that is not started yet sees of its cluster.
+type Seen struct {
+	*jetstream.Status        // nil if no server has used the cluster
+	Server            string // of NATS, to which it is connected
+	Encrypted         bool
+	Generation        int // of the servers that run; 0 for none
+	Node              string
+	Refused           error // why this server would be refused, nil if not; *exit.Error
+}
+
+// Look looks at a cluster as a server that decides by some parts would. Nothing is changed. Without parts,
+// nothing is compared.
+//
+// Errors: *exit.Error.
+func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logger) (*Seen, error) {
+	key, err := readKey(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(o, "skillsd doctor", logger)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	seen := &Seen{Server: conn.ConnectedUrlRedacted()}
+	seen.Encrypted = conn.TLSRequired() || strings.HasPrefix(seen.Server, "tls:")
+	opts := options(o)
+	opts.Patience = connectWithin
+	status, err := jetstream.StatusOf(ctx, conn, opts, generationCell)
+	if jetstream.IsUnused(err) {
+		return seen, nil
+	}
+	if err != nil {
+		return nil, unusable(err)
+	}
+	seen.Status = status
+	var has generation
+	if json.Unmarshal(status.Cell, &has) == nil && has.Number > 0 {
+		seen.Generation, seen.Node = has.Number, has.Node
+		own, err := newGeneration(key, o.Generation, parts)
+		if err != nil {
+			return nil, err
+		}
+		if parts != nil {
+			seen.Refused = has.refuses(own)
+		}
+	}
+	return seen, nil
 }

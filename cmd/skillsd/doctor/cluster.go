@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
+	"github.com/skillsd/skillsd/skills"
+)
+
+// checkCluster looks at the cluster of a server whose plan has no problems. Nothing is changed there.
+func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapshot) []Check {
+	const area = "cluster"
+	seen, err := plan.LookAtCluster(ctx, snapshot, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c := fail(area, err.Error(), "")
+		if failed, known := errors.AsType[*exit.Error](err); known {
+			c.Hint = failed.Hint
+		}
+		return []Check{c}
+	}
+	connected := "connected to " + seen.Server
+	if !seen.Encrypted {
+		connected += ", unencrypted"
+	}
+	checks := []Check{ok(area, connected)}
+	if seen.Status == nil {
+		return append(checks, ok(area, "no server of skillsd has used it yet"))
+	}
+	for _, s := range seen.Streams {
+		checks = append(checks, checkStream(area, &s))
+	}
+	return append(checks, checkServers(area, seen)...)
+}
+
+// checkStream says whether a stream would survive the loss of a server.
+func checkStream(area string, s *cluster.StreamStatus) Check {
+	fact := fmt.Sprintf("stream %s: %d of %s current, %s, %s", s.Name, s.Current,
+		report.Plural(s.Replicas, "replica"), report.Plural(int(s.Messages), "message"), config.Size(s.Bytes))
+	if s.Leader != "" {
+		fact += ", led by " + s.Leader
+	}
+	switch {
+	case s.Replicas > 1 && s.Leader == "":
+		return fail(area, fact+", without a leader", "start its servers of NATS: most of them must run")
+	case s.Current < s.Replicas:
+		return warn(area, fact+"; "+strings.Join(s.Behind, ", "), "start that server of NATS, or wait until "+
+			"it has caught up; without most of them nothing is recorded")
+	}
+	return ok(area, fact)
+}
+
+// checkServers says which servers of skillsd are there, whether this one would be one of them, and what
+// cannot be seen.
+func checkServers(area string, seen *cluster.Seen) (checks []Check) {
+	switch refused, _ := errors.AsType[*exit.Error](seen.Refused); {
+	case refused != nil:
+		checks = append(checks, fail(area, refused.Error(), refused.Hint))
+	case seen.Generation == 0:
+		checks = append(checks, ok(area, "no server runs"))
+	default:
+		checks = append(checks, ok(area, fmt.Sprintf("servers of generation %d run (%s), and take this one",
+			seen.Generation, seen.Node)))
+	}
+	var held []string
+	for _, node := range slices.Sorted(maps.Keys(seen.Held)) {
+		held = append(held, fmt.Sprintf("%d at %s", seen.Held[node], node))
+	}
+	if seen.Left > 0 {
+		held = append(held, fmt.Sprintf("%d of servers that are gone, which any server takes", seen.Left))
+	}
+	if seen.Silent > 0 {
+		held = append(held, fmt.Sprintf("%d of servers that do not answer", seen.Silent))
+	}
+	switch fact := "open sessions: " + strings.Join(held, ", "); {
+	case seen.Silent > 0:
+		checks = append(checks, warn(area, fact,
+			"end those servers; whoever is called next takes their sessions"))
+	case len(held) > 0:
+		checks = append(checks, ok(area, fact))
+	default:
+		checks = append(checks, ok(area, "no open session"))
+	}
+	return append(checks, ok(area, "not seen from here: whether the servers of NATS have sync_interval: "+
+		"always, their disks, and who else may write to the streams"))
+}
