@@ -372,3 +372,53 @@ func TestClusterDoctor(t *testing.T) {
 	f.nats.Stop(1)
 	sees(3, "fail cluster: ", "hint: ")
 }
+
+// A session goes from the cluster into a directory and back, whole and once.
+func TestClusterArchive(t *testing.T) {
+	f := startFronts(t, 1)
+	f.load(f.caller)
+	dir := t.TempDir()
+	code := func(args ...string) (string, int) {
+		t.Helper()
+		cmd := exec.Command(binary, append([]string{"session"}, args...)...)
+		out, err := cmd.Output()
+		if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	var list []struct{ ID, State string }
+	sessions := func(want ...string) {
+		t.Helper()
+		list = nil
+		if json.Unmarshal(f.session(t, "list", "--json"), &list) != nil || len(list) != len(want) || len(want) > 0 && list[0].State != want[0] {
+			t.Fatalf("the cluster has %v, want %v", list, want)
+		}
+	}
+	sessions("open")
+	id := list[0].ID
+	move := func(want int, text string, args ...string) {
+		t.Helper()
+		if out, got := code(append(args, f.flags...)...); got != want || !strings.Contains(out, text) {
+			t.Errorf("%v: exit code %d, want %d, %q:\n%s", args, got, want, text, out)
+		}
+	}
+	move(3, "it has not ended", "archive", dir, id)
+	if err := f.all[0].cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	f.all[0].leave()
+	sessions("ended")
+	record := f.session(t, "show", "--json")
+	move(0, "archived "+id, "archive", dir, "--all", "--remove")
+	sessions()
+	if out, got := code("verify", "--artifact-root", dir); got != 0 {
+		t.Errorf("verify: %d\n%s", got, out)
+	}
+	move(0, "imported "+id, "import", dir, id)
+	move(3, "a session of this id is there", "import", dir, id)
+	move(0, id+" is there", "import", dir, "--all")
+	if f.events(t); !bytes.Equal(record, f.session(t, "show", "--json")) {
+		t.Error("the record is another one")
+	}
+}

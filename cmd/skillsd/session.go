@@ -37,6 +37,7 @@ func newSessionCmd(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
 		newSessionExportCmd(a), newSessionGCCmd(a))
+	cmd.AddCommand(sessions.NewMoveCmds(&a.cluster, a.out)...)
 	for _, reads := range cmd.Commands() {
 		a.cluster.Register(reads.Flags())
 	}

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -468,46 +467,7 @@ func (r *reader) Verify(
 		return nil, fmt.Errorf("verify session %s: %w", session, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := r.copyTo(ctx, dir, session); err != nil {
-		return nil, err
-	}
-	files, err := filestore.OpenReader(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer files.Close()
-	return files.Verify(ctx, session, keys...)
-}
-
-// copyTo writes the files of a session as a filestore has them.
-func (r *reader) copyTo(ctx context.Context, dir, session string) error {
-	names := []string{provenance.EventsFile}
-	for name, err := range r.Files(ctx, session) {
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
-	}
-	for _, name := range names {
-		from, err := r.Stored(ctx, session, name)
-		if err != nil {
-			return err
-		}
-		file := filepath.Join(dir, session, filepath.FromSlash(name))
-		err = os.MkdirAll(filepath.Dir(file), 0o700)
-		var to *os.File
-		if err == nil {
-			to, err = os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		}
-		if err == nil {
-			_, err = io.Copy(to, from)
-			err = errors.Join(err, to.Close())
-		}
-		if err := errors.Join(err, from.Close()); err != nil {
-			return fmt.Errorf("copy %s of session %s: %w", name, session, err)
-		}
-	}
-	return nil
+	return filestore.CopyFrom(ctx, dir, r, session, false, keys...)
 }
 
 // Register implements provenance.Reader: there is none.
