@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/skills"
 )
 
@@ -94,7 +95,7 @@ func renderClaims(sk *skills.Skill) string {
 		{"allowed-tools", strings.Join(front.AllowedTools, ", ")},
 	} {
 		if field.text != "" {
-			line := oneLine(string(session.Cut([]byte(field.text), maxClaim)))
+			line := oneLine(string(streams.Cut([]byte(field.text), maxClaim)))
 			claims += field.name + ": " + strings.TrimSpace(line) + "\n"
 		}
 	}
@@ -111,7 +112,7 @@ func renderBody(l *session.Loaded, room int) string {
 		return withNewline(string(body))
 	}
 	outline := outlineOf(body, l.BodyOffset, room/4)
-	cut := session.Cut(body, room-utf8.RuneCountInString(outline))
+	cut := streams.Cut(body, room-utf8.RuneCountInString(outline))
 	first := l.BodyOffset
 	next := first + int64(len(cut))
 	more := fmt.Sprintf("read_skill_resource {skill: %q, path: %q, offset: %d}",
@@ -184,7 +185,7 @@ func renderIndex(files []skills.Resource, whyNot func(script string) string) str
 	}
 	if utf8.RuneCountInString(list) > room {
 		const rest = "…: read_skill_resource with the path . lists all\n"
-		list = string(session.Cut([]byte(list), room-len(rest)))
+		list = string(streams.Cut([]byte(list), room-len(rest)))
 		list = list[:strings.LastIndexByte(list, '\n')+1] + rest
 	}
 	return guide + list
@@ -255,7 +256,7 @@ func (in folders) list(dir string, open map[string]bool, whyNot func(script stri
 func renderList(list string, offset, most int64) string {
 	size := int64(len(list))
 	offset = int64(strings.LastIndexByte(list[:min(offset, size)], '\n') + 1)
-	part := string(session.Cut([]byte(list[offset:][:min(most, size-offset)]), maxRead))
+	part := string(streams.Cut([]byte(list[offset:][:min(most, size-offset)]), maxRead))
 	part = part[:strings.LastIndexByte(part, '\n')+1]
 	switch end := offset + int64(len(part)); {
 	case end == size && part != "":
@@ -322,7 +323,7 @@ func renderRead(r *session.ReadResult) string {
 		b.WriteString("]\n")
 		return b.String()
 	}
-	data := session.Cut(r.Data, maxRead)
+	data := streams.Cut(r.Data, maxRead)
 	switch {
 	case len(data) > 0 || r.Size == 0:
 		b.Write(data)

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -110,10 +111,10 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 // describe adds to the output of a load what a program needs to build the model's context itself. What is too
 // much for a message it finds in the skill's resources and in skill-registry.json.
 func (l *Loaded) describe() {
-	if text := string(l.file); !l.Known && fits(text) {
+	if text := string(l.file); !l.Known && streams.Fits(text) {
 		l.Output.Content = &text
 	}
-	if resources := snapshot.Resources(l.Skill, l.Index); fits(resources) {
+	if resources := snapshot.Resources(l.Skill, l.Index); streams.Fits(resources) {
 		l.Output.Resources = resources
 	}
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -39,8 +38,8 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
-		Duration: result.Duration, Backend: result.Backend, Stdout: stream(&result.Stdout),
-		Stderr: stream(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
+		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),
+		Stderr: streams.Of(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
 	for _, name := range result.Skipped { // which may be any bytes
 		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
@@ -59,10 +58,10 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		}
 	}
 	stdout, stderr := answer.Stdout, answer.Stderr
-	if cutStreams(&answer.Stdout, &answer.Stderr); r.call.Records == nil {
+	if streams.CutBoth(&answer.Stdout, &answer.Stderr); r.call.Records == nil {
 		stdout, stderr = answer.Stdout, answer.Stderr
 	} else {
-		fit(&stdout, &stderr)
+		streams.Fit(&stdout, &stderr)
 	}
 	if keepErr == nil {
 		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
@@ -75,12 +74,12 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
 		output.ExitCode = &result.ExitCode
 	}
-	stdout.describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
-	stderr.describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	stdout.Describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
+	stderr.Describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
 	if r.grant.Target != policy.TargetHost && (r.call.Records != nil || result.Mediation != nil) {
-		stdout.observe(&released.Stdout)
-		stderr.observe(&released.Stderr)
-		observeExit(&released.ExitCode, output.ExitCode, result.Outcome)
+		stdout.Observe(&released.Stdout)
+		stderr.Observe(&released.Stderr)
+		streams.ObserveExit(&released.ExitCode, output.ExitCode, result.Outcome)
 		output.CFCResult = released
 	}
 	e := s.runEvent(ctx, r, &output)
@@ -304,74 +303,6 @@ func (s *Session) runEvent(ctx context.Context, r *run, o *cfharness.RunOutput) 
 	}
 	e.Invocation = s.invocation(r, o)
 	return e
-}
-
-// stream returns what a run printed, as text. What is not UTF-8 is replaced, so that JSON can show the rest.
-func stream(s *sandbox.Stream) Stream {
-	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
-	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
-		Digest: digest.Digest(s.SHA256)}
-}
-
-// Most characters of a run's output that are shown, of both streams together. The whole streams, as
-// far as they were kept, stay in the session's records.
-const (
-	headShare = 24_000
-	tailShare = 12_000
-)
-
-// cutStreams cuts both streams to what is shown: each gets at least a quarter of the room if it needs it.
-func cutStreams(stdout, stderr *Stream) {
-	const all = headShare + tailShare
-	out, err := float64(len(stdout.Head)+len(stdout.Tail)), float64(len(stderr.Head)+len(stderr.Tail))
-	var part float64 // of stdout
-	switch {
-	case err < all/4:
-		part = 1 - (err+64)/all
-	case out < all/4:
-		part = (out + 64) / all
-	default:
-		part = min(max(out/(out+err), 0.25), 0.75)
-	}
-	head, tail := int(part*headShare), int(part*tailShare)
-	stdout.cut(head, tail)
-	stderr.cut(headShare-head, tailShare-tail)
-}
-
-// cut leaves out the middle of a stream that is longer than its share.
-func (s *Stream) cut(head, tail int) {
-	if !s.Truncated {
-		whole := s.Head + s.Tail
-		if utf8.RuneCountInString(whole) <= head+tail {
-			s.Head, s.Tail = whole, ""
-			return
-		}
-		s.Head, s.Tail, s.Truncated = whole, whole, true
-	}
-	s.Head = string(Cut([]byte(s.Head), head))
-	start := len(s.Tail)
-	for range tail {
-		_, size := utf8.DecodeLastRuneInString(s.Tail[:start])
-		start -= size // 0 at the beginning
-	}
-	s.Tail = s.Tail[start:]
-}
-
-// Cut returns at most the given number of characters from the start of text, ending at a line where
-// one ends in the last fifth, else at a character.
-func Cut(text []byte, room int) []byte {
-	if utf8.RuneCount(text) <= room {
-		return text
-	}
-	end := 0
-	for range max(room, 0) {
-		_, size := utf8.DecodeRune(text[end:])
-		end += size
-	}
-	if line := bytes.LastIndexByte(text[:end], '\n') + 1; line > end*4/5 {
-		return text[:line]
-	}
-	return text[:end]
 }
 
 // invocation returns the context of a command that was given to the sandbox: sizes and digests of what the

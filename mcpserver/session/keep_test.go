@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -110,7 +111,7 @@ func TestWithheldIsNotShown(t *testing.T) {
 // Long output is kept as it was cut.
 func TestCutOutputIsKept(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
-	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", headShare) + strings.Repeat("b", headShare) + strings.Repeat("c", tailShare))
+	b.runner.result.Stdout.Head = []byte(strings.Repeat("a", streams.HeadShare) + strings.Repeat("b", streams.HeadShare) + strings.Repeat("c", streams.TailShare))
 	b.load("demo")
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil {

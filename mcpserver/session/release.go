@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"strings"
 	"unicode/utf8"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -43,9 +43,10 @@ func (s *Session) withhold(
 		of.is.Segments, of.is.ByteLength, of.is.Truncated = nil, nil, of.is.Truncated || of.stream.Truncated
 		if of.is.Policy == cfharness.PolicyObserved {
 			of.is.Reason = ""
-			if result.Mediation != nil && !of.stream.is(segments, r) {
+			lets := r.secrets.Text(streams.Text(segments))
+			if result.Mediation != nil && lets != of.stream.Head+of.stream.Tail {
 				// The runtime lets other bytes through than the script wrote: those are what is shown.
-				of.stream.Head, of.stream.Tail, answer.Sealed = r.secrets.Text(textOf(segments)), "", true
+				of.stream.Head, of.stream.Tail, answer.Sealed = lets, "", true
 			}
 			continue
 		}
@@ -86,49 +87,6 @@ func (s *Session) withheld(
 		ToolCallID: r.call.ToolCallID, ObservationDenied: object}
 	return object, &provenance.Event{Kind: provenance.KindPolicyDenied, Skill: object.Skill,
 		Path: object.Path, Detail: object.Code + ": " + object.Detail, Row: encode(row)}
-}
-
-// is reports whether the text of segments, without the secrets of a run, equals the stream.
-func (s *Stream) is(segments []cfharness.StreamSegment, r *run) bool {
-	return r.secrets.Text(textOf(segments)) == s.Head+s.Tail
-}
-
-func textOf(segments []cfharness.StreamSegment) string {
-	var b strings.Builder
-	for _, segment := range segments {
-		b.WriteString(segment.Text)
-	}
-	return b.String()
-}
-
-const (
-	// maxWhole is the most bytes of JSON of both streams of a run together, or of the instructions or the
-	// files of a load, that an answer has for a program. An answer has streams twice, and must fit into a
-	// message of 8 MiB, which is what many readers accept.
-	maxWhole = 3 << 20
-
-	// maxWholeStream is the most characters of each stream if they are larger: none has more than 6 bytes.
-	maxWholeStream = maxWhole / 2 / 6
-)
-
-// fits reports whether a value takes at most maxWhole bytes of JSON.
-func fits(v any) bool {
-	data, err := json.Marshal(v)
-	return err == nil && len(data) <= maxWhole
-}
-
-// fit cuts the streams of a run that a program gets whole if they are too much for a message.
-func fit(streams ...*Stream) {
-	var texts []string
-	for _, s := range streams {
-		texts = append(texts, s.Head, s.Tail)
-	}
-	if fits(texts) {
-		return
-	}
-	for _, s := range streams {
-		s.cut(maxWholeStream*2/3, maxWholeStream/3)
-	}
 }
 
 // keepStreams keeps what the caller gets of the streams of a run, and notes it in their record.
@@ -198,47 +156,4 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 		answer.OutShown = append(answer.OutShown, shown)
 	}
 	return nil
-}
-
-// describe fills the reference's fields of an output object for a stream: the released text, or the object in
-// its place.
-func (s *Stream) describe(o *cfharness.Observation, truncated **bool, length **int64) {
-	if o.Denied = s.Withheld; s.Withheld != nil {
-		return
-	}
-	o.Text = new(s.Head + s.Tail)
-	if s.Truncated {
-		*truncated, *length = new(true), &s.Total
-	}
-}
-
-// observeExit completes what is observed of an exit code; code is nil if the script was stopped.
-func observeExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
-	is.Value, is.Reason = nil, policy.Clip(is.Reason)
-	if is.Policy == cfharness.PolicyObserved {
-		if is.Value, is.Reason = code, ""; code == nil {
-			is.Policy, is.Reason = cfharness.PolicyDenied, "no exit code: "+string(outcome)
-		}
-	}
-}
-
-// observe adds a stream to what is observed of it: the beginning and, if the middle was left out, the end.
-func (s *Stream) observe(is *cfharness.StreamObservation) {
-	if is.Policy != cfharness.PolicyObserved {
-		return
-	}
-	is.Truncated, is.Segments = is.Truncated || s.Truncated, []cfharness.StreamSegment{}
-	head, tail := s.Head, s.Tail
-	if !s.Truncated {
-		head, tail = s.Head+s.Tail, ""
-	}
-	for _, part := range []struct {
-		text string
-		at   int64
-	}{{head, 0}, {tail, s.Total - int64(len(tail))}} {
-		if part.text != "" {
-			is.Segments = append(is.Segments, cfharness.StreamSegment{Text: part.text, Label: is.Label,
-				Offset: max(part.at, 0), ByteLength: int64(len(part.text))})
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -230,7 +231,7 @@ func TestWholeStreams(t *testing.T) {
 	}{
 		"whole":                  {sandbox.Stream{Head: []byte(long), Total: int64(len(long))}, long, 0},
 		"kept":                   {sandbox.Stream{Head: []byte("begin\n"), Tail: []byte("end\n"), Total: 1000, Truncated: true}, "begin\nend\n", 996},
-		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - maxWholeStream/3},
+		"too much for a message": {sandbox.Stream{Head: []byte(wide), Total: int64(len(wide))}, "", 600_000 - streams.MaxWhole/3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: direct})
@@ -245,7 +246,7 @@ func TestWholeStreams(t *testing.T) {
 			if cut := o.StdoutTruncated != nil; cut != (test.offset > 0) || cut != o.CFCResult.Stdout.Truncated || o.CFCResult.Stdout.Segments[len(o.CFCResult.Stdout.Segments)-1].Offset != test.offset {
 				t.Errorf("truncated %v, segments %.300s", cut, encode(o.CFCResult.Stdout.Segments))
 			}
-			if shown := len(result.Stdout.Head) + len(result.Stdout.Tail); shown > headShare+tailShare {
+			if shown := len(result.Stdout.Head) + len(result.Stdout.Tail); shown > streams.HeadShare+streams.TailShare {
 				t.Errorf("the model is shown %d bytes", shown)
 			}
 			var row cfharness.ScriptExecution
@@ -263,7 +264,7 @@ func TestWholeStreams(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.runner.result.Stdout.Head, b.runner.result.Outcome = []byte(long), sandbox.TimedOut
 	b.load("demo")
-	if result, err := b.run("demo", "scripts/ok.sh"); err != nil || len(*result.Output.Stdout.Text) > headShare+tailShare || result.Output.CFCResult != nil {
+	if result, err := b.run("demo", "scripts/ok.sh"); err != nil || len(*result.Output.Stdout.Text) > streams.HeadShare+streams.TailShare || result.Output.CFCResult != nil {
 		t.Errorf("without records: %v, %d bytes", err, len(*result.Output.Stdout.Text))
 	}
 	if result, _, _ := b.runRecorded(t); result.Output.CFCResult.ExitCode.Reason != "no exit code: timeout" {

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/provenance/redact"
@@ -48,15 +47,7 @@ type RunRequest struct {
 }
 
 // Stream is one output stream as it was released.
-type Stream struct {
-	Head, Tail string // text; Tail only when Truncated
-	Total      int64  // bytes the script wrote
-	Truncated  bool   // the middle was not kept
-	Digest     digest.Digest
-
-	// Withheld is in the place of a stream that is not released, else nil; Head and Tail are then empty.
-	Withheld *cfharness.ObservationDenied
-}
+type Stream = streams.Stream
 
 // RunResult is a script that started and ended, or that was canceled before.
 type RunResult struct {
