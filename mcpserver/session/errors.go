@@ -45,6 +45,7 @@ const (
 	CodeCwdDenied             Code = "cwd_denied"
 	CodeEnvDenied             Code = "env_denied"
 	CodeSandboxUnavailable    Code = "sandbox_unavailable"
+	CodeOutcomeUnknown        Code = "outcome_unknown"
 	CodeProvenanceUnavailable Code = "provenance_unavailable"
 	CodeRecordsFull           Code = "records_full"
 	CodeServerBusy            Code = "server_busy"
@@ -176,6 +177,10 @@ var (
 	sandboxFailed = failure{CodeSandboxUnavailable, "the sandbox did not start",
 		"the operator can run `skillsd doctor`"}
 	sandboxDetected = failure{CodeSandboxUnavailable, "scripts cannot be isolated here: {reason}", "{remedy}"}
+
+	outcomeUnknown = failure{CodeOutcomeUnknown, "the script may have run in part, and is not run again: " +
+		"{what} ended before it said what became of it",
+		"look at what the script changes, and call again only if it may run twice"}
 
 	recordUnavailable = failure{CodeProvenanceUnavailable,
 		"the session's record cannot be written, so nothing is read and nothing runs",

@@ -2,13 +2,16 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // locate returns the session of a call that names one or has a handle, wherever it was opened, or nil if
@@ -103,6 +106,33 @@ func (s *Session) publish(ctx context.Context, l *Loaded) error {
 	return nil
 }
 
+// settle records that nobody knows the outcomes of scripts that were requested in a session that is continued.
+//
+// Errors: *Error.
+func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error {
+	for _, e := range was.Unfinished {
+		r := s.unfinished(e)
+		unknown := s.failed(ctx, r, outcomeUnknown.because(nil, "{what}", "its server"))
+		unknown.Call = r.id
+		if err := s.write(ctx, unknown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished returns the run of a recorded request, as far as that says what it is.
+func (s *Session) unfinished(e *provenance.Event) *run {
+	var row cfharness.ScriptRequest
+	_ = json.Unmarshal(e.Row, &row) // which has been read before
+	method := strings.TrimPrefix(row.OutputID, s.id+":")
+	method, _, _ = strings.Cut(method, ":")
+	r := &run{request: s.newRequest(Call{Method: method}, policy.SideEffect), at: e.Time, secrets: s.Secrets(),
+		in: RunRequest{Skill: e.Skill, Path: e.Path}}
+	r.output, r.id = row.OutputID, e.Call
+	return r
+}
+
 // takeOver continues the record of a session that no server has. What it had loaded is active if the files
 // are the same; what the user approved for the rest of the session is asked again.
 func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *Session, err error) {
@@ -129,6 +159,9 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	if err == nil {
 		_, err = ses.resumeActivations(ctx, was, false)
+	}
+	if err == nil {
+		err = ses.settle(ctx, was)
 	}
 	if err != nil {
 		s.places.Free()

@@ -49,6 +49,9 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 			Detail: "not resumed: skills differ"})
 		return errors.Join(&earlier.DriftedError{Drifts: drifts}, err)
 	}
+	if err := ses.settle(ctx, was); err != nil {
+		return err
+	}
 	for _, initial := range ses.startsWith() {
 		if ses.activated(initial.skill.Path) != nil {
 			continue

@@ -258,3 +258,36 @@ func TestResumePreloads(t *testing.T) {
 		t.Error("instructions that were not sent are told to have been")
 	}
 }
+
+// A script whose server was killed while it ran has an outcome in the record that is continued: that nobody
+// knows it.
+func TestResumeUnfinished(t *testing.T) {
+	var output string
+	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
+		ses, call := b.call("run_skill_script")
+		r, err := ses.requested(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		output = r.output
+	})
+	for range 2 {
+		if err := b.Resume(t.Context(), id, local, false); err != nil {
+			t.Fatal(err)
+		}
+		b = b.restart()
+	}
+	var unknown []*provenance.Event
+	for _, e := range events(t, b, id) {
+		if e.Kind == provenance.KindScriptExecuted && e.Detail == string(CodeOutcomeUnknown) {
+			unknown = append(unknown, e)
+		}
+	}
+	var row cfharness.ScriptExecution
+	if len(unknown) != 1 || json.Unmarshal(unknown[0].Row, &row) != nil {
+		t.Fatalf("%d outcomes that are not known", len(unknown))
+	}
+	if row.OutputID != output || row.Status != cfharness.StatusError || row.Path != "scripts/ok.sh" || unknown[0].Call == "" {
+		t.Errorf("recorded %+v", row)
+	}
+}

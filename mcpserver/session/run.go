@@ -484,6 +484,14 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 		// A question has a record of its own, and a record that cannot be written would fail again.
 		return err
 	}
+	if err := s.record(ctx, r.request, s.failed(ctx, r, failure)); err != nil {
+		return err
+	}
+	return failure
+}
+
+// failed returns the record of a run that has no result, and completes its error.
+func (s *Session) failed(ctx context.Context, r *run, failure *Error) *provenance.Event {
 	failure.Message = r.secrets.Text(failure.Message)
 	output := s.runOutput(r)
 	output.Status = cfharness.StatusError
@@ -492,11 +500,8 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 	if failure.Code != CodeCwdDenied {
 		output.ExecutionTarget = ""
 	}
-	if err := s.record(ctx, r.request, s.runEvent(ctx, r, &output)); err != nil {
-		return err
-	}
 	failure.Output = output
-	return failure
+	return s.runEvent(ctx, r, &output)
 }
 
 func (c *Call) progress(message string) {

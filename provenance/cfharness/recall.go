@@ -31,6 +31,8 @@ type Recollection struct {
 	// event that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
 	OutputIDs                       []string // of the rows, in order
+	// Unfinished are the events of the scripts that were requested and have no outcome, in order.
+	Unfinished []*provenance.Event
 }
 
 // Recall folds the events of a session.
@@ -40,12 +42,17 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 	r := Recollection{Sent: make(map[string]bool)}
 	type key struct{ path, handle string }
 	at := make(map[key]int)
+	var pending Pending
+	requests := make(map[string]*provenance.Event)
 	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
 		if err != nil {
 			return nil, err
 		}
 		if err := r.add(e); err != nil {
 			return nil, fmt.Errorf("%w: event %s: %v", provenance.ErrCorrupt, e.ID(), err)
+		}
+		if pending.Add(e); e.Kind == provenance.KindScriptRequested && len(pending) > 0 {
+			requests[pending[len(pending)-1]] = e
 		}
 		if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 {
 			continue
@@ -67,6 +74,9 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 		}
 		at[k] = len(r.Activations)
 		r.Activations = append(r.Activations, row)
+	}
+	for _, id := range pending {
+		r.Unfinished = append(r.Unfinished, requests[id])
 	}
 	return &r, nil
 }
