@@ -56,6 +56,7 @@ var importRules = map[string][]string{
 	// Who fetches from hosts that strangers name follows the rules of the proxy.
 	"sandbox/egress/address": {},
 	"sandbox/host":           {"sandbox"},
+	"sandbox/remote":         {"sandbox"},
 	// Packages are foreign archives, read under the rules of skills/source.
 	"sandbox/environment": {"skills/source", "skills/store"},
 	// Making one resolves in a sandbox, and fetches through its proxy.
@@ -218,7 +219,7 @@ var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e
 
 // natsUsers are the only packages that may import NATS themselves, tests included.
 var natsUsers = map[string][]string{
-	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest", "cmd/skillsd/serve/cluster"},
+	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest", "cmd/skillsd/serve/cluster", "sandbox/remote"},
 	natsServerPath: {"provenance/jetstream/clustertest"},
 }
 

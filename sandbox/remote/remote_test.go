@@ -1,0 +1,326 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
+	"github.com/skillsd/skillsd/sandbox"
+)
+
+// works answers a job by itself, and counts.
+type works struct {
+	runs    atomic.Int32
+	slots   chan struct{}             // a token is a slot
+	before  func()                    // called before a job starts; may be nil
+	running func(ctx context.Context) // called while one runs; may be nil
+}
+
+func newWorks(slots int) *works {
+	w := &works{slots: make(chan struct{}, slots)}
+	for range slots {
+		w.slots <- struct{}{}
+	}
+	return w
+}
+
+func (w *works) Slot(ctx context.Context, _ string, waiting func(int)) (func(), error) {
+	select {
+	case <-w.slots:
+	default:
+		waiting(7)
+		select {
+		case <-w.slots:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return func() { w.slots <- struct{}{} }, nil
+}
+
+func (w *works) Run(ctx context.Context, job []byte, started func() error) []byte {
+	if w.before != nil {
+		w.before()
+	}
+	if err := started(); err != nil {
+		return []byte(err.Error())
+	}
+	w.runs.Add(1)
+	if w.running != nil {
+		w.running(ctx)
+	}
+	return slices.Concat([]byte("answer to "), job)
+}
+
+func link(t *testing.T, conn *nats.Conn, key byte) *Link {
+	t.Helper()
+	l, err := NewLink(conn, "test", bytes.Repeat([]byte{key}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// serve starts a worker of the pool "p" and waits until it takes offers.
+func serve(t *testing.T, l *Link, w *works) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ready := make(chan struct{})
+	log := slog.New(slog.NewTextHandler(writer(func() { close(ready) }), nil))
+	ended.Go(func() { _ = l.Serve(ctx, "p", "w", w, log) })
+	t.Cleanup(func() { cancel(); ended.Wait() })
+	<-ready
+}
+
+// writer calls itself at its first write.
+func writer(first func()) writing { return writing{sync.OnceFunc(first)} }
+
+type writing struct{ f func() }
+
+func (w writing) Write(p []byte) (int, error) { w.f(); return len(p), nil }
+
+func none(int) {}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(1)
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	for _, size := range []int{0, 1, part, part + 1, 5 * part} {
+		job := bytes.Repeat([]byte{'j'}, size)
+		slot, err := pool.Acquire(t.Context(), fmt.Sprint("run ", size), "alice", none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := slot.Run(t.Context(), job)
+		slot.Release()
+		if err != nil || !bytes.Equal(answer, slices.Concat([]byte("answer to "), job)) || slot.Node() != "w" || slot.Queued() {
+			t.Errorf("job of %d bytes: answer of %d bytes, %v", size, len(answer), err)
+		}
+	}
+	// A slot that is given back is there for the next, who is told that it waits.
+	first, err := pool.Acquire(t.Context(), "first", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan int, 1)
+	type got struct {
+		*Slot
+		error
+	}
+	next := make(chan got)
+	go func() {
+		slot, err := pool.Acquire(t.Context(), "second", "bob", func(before int) { waited <- before })
+		next <- got{slot, err}
+	}()
+	if before := <-waited; before != 7 {
+		t.Errorf("%d come before it", before)
+	}
+	first.Release()
+	second := <-next
+	if second.error != nil || !second.Queued() {
+		t.Fatal(second.error)
+	}
+	second.Release()
+	if _, err := pool.Acquire(t.Context(), "run 1", "alice", none); !errors.As(err, new(*RefusedError)) {
+		t.Errorf("a run that was run: %v", err)
+	}
+	if _, err := link(t, pool.conn, 'k').Pool("other").Acquire(t.Context(), "r", "alice", none); !isUnavailable(err) {
+		t.Errorf("no worker: %v", err)
+	}
+}
+
+func isUnavailable(err error) bool {
+	_, ok := errors.AsType[*sandbox.UnavailableError](err)
+	return ok
+}
+
+// What was sent once does nothing when it is sent again, and what others send does nothing at all.
+func TestForgedAndRepeated(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(2)
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	enemy := c.Connect(t)
+	heard, err := enemy.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := enemy.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	// During the run all that was heard comes again, and once more with a changed byte.
+	var sent []*nats.Msg
+	again := func() {
+		for {
+			m, err := heard.NextMsg(50 * time.Millisecond)
+			if err != nil {
+				break
+			}
+			sent = append(sent, m)
+		}
+		for _, m := range sent {
+			altered := bytes.Clone(m.Data)
+			if len(altered) > 0 {
+				altered[len(altered)-1] ^= 1
+			}
+			for _, data := range [][]byte{m.Data, altered} {
+				if err := enemy.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: m.Reply, Data: data}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		if err := enemy.Flush(); err != nil {
+			t.Error(err)
+		}
+	}
+	works.running = func(context.Context) { again() }
+	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := slot.Run(t.Context(), []byte("job"))
+	if err != nil || string(answer) != "answer to job" {
+		t.Errorf("%q, %v", answer, err)
+	}
+	works.running = nil
+	again()
+	// Who has another key is not answered, and its slot at the worker is not taken.
+	foreign := link(t, enemy, 'x').Pool("p")
+	if _, err := foreign.Acquire(t.Context(), "foreign", "mallory", none); !errors.Is(err, ErrBusy) {
+		t.Errorf("foreign offer: %v", err)
+	}
+	for range 2 { // both slots are free
+		<-works.slots
+	}
+	if n := works.runs.Load(); n != 1 || len(sent) < 5 {
+		t.Errorf("%d messages were heard; %d runs", len(sent), n)
+	}
+}
+
+// A job that is not begun in time is not begun at all.
+func TestLateJob(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(1)
+	works.before = func() { time.Sleep(startWithin + 10*time.Millisecond) }
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slot.Run(t.Context(), nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("begun late: %v", err)
+	}
+	// Nor is one that its sender keeps to itself for too long.
+	if slot, err = pool.Acquire(t.Context(), "sent late", "alice", none); err != nil {
+		t.Fatal(err)
+	}
+	<-works.slots // the worker has given the slot up
+	works.slots <- struct{}{}
+	if _, err := slot.Run(t.Context(), nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("sent late: %v", err)
+	}
+	if n := works.runs.Load(); n != 0 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// The answer of a run whose sender is gone is there for who asks, while it runs and later.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(1)
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	begun, end := make(chan struct{}), make(chan struct{})
+	works.running = func(context.Context) { close(begun); <-end }
+	front := c.Connect(t)
+	slot, err := link(t, front, 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = slot.Run(t.Context(), []byte("job")) }()
+	<-begun
+	front.Close()
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	time.AfterFunc(silent+beat, func() { close(end) })
+	for range 2 {
+		job, answer, err := pool.Late(t.Context(), "run", func() { t.Error("lost") })
+		if err != nil || string(job) != "job" || string(answer) != "answer to job" {
+			t.Errorf("%q, %q, %v", job, answer, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, _, err := pool.Late(ctx, "another", cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("a run that nobody knows: %v", err)
+	}
+}
+
+// Nobody knows what a worker did that is silent; one that is asked to end a run says what became of it.
+func TestSilentAndCanceled(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works, conn := newWorks(1), c.Connect(t)
+	serve(t, link(t, conn, 'k'), works)
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	ctx, cancel := context.WithCancel(t.Context())
+	works.running = func(ctx context.Context) { cancel(); <-ctx.Done() }
+	slot, err := pool.Acquire(ctx, "canceled", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := slot.Run(ctx, nil); err != nil || string(answer) != "answer to " {
+		t.Errorf("canceled: %q, %v", answer, err)
+	}
+	end := make(chan struct{})
+	defer close(end)
+	works.running = func(context.Context) { conn.Close(); <-end }
+	if slot, err = pool.Acquire(t.Context(), "silent", "alice", none); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slot.Run(t.Context(), nil); !errors.As(err, new(*UnknownError)) {
+		t.Errorf("silent: %v", err)
+	}
+}
+
+// Answers are forgotten, the oldest first, when there are too many.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	l := link(t, c.Connect(t), 'k')
+	l.most = 100
+	serve(t, l, newWorks(1))
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	for _, run := range []string{"first", "second"} {
+		slot, err := pool.Acquire(t.Context(), run, "alice", none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := slot.Run(t.Context(), bytes.Repeat([]byte{'x'}, 40)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, answer, err := pool.Late(t.Context(), "second", none2); err != nil || len(answer) != 50 {
+		t.Errorf("second: %q, %v", answer, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, _, err := pool.Late(ctx, "first", cancel); err == nil {
+		t.Error("the first is still kept")
+	}
+}
+
+func none2() {}
