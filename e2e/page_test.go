@@ -65,6 +65,27 @@ func TestServePage(t *testing.T) {
 	for _, name := range []string{"alice-token", "bob-token"} {
 		s.open(name).tool("load_skill", map[string]any{"name": "demo"})
 	}
+	// What a model was shown is with the call that showed it.
+	var sessions struct{ Sessions []struct{ ID string } }
+	for deadline := time.Now().Add(patience); len(sessions.Sessions) == 0 && time.Now().Before(deadline); {
+		read(viewer, "/sessions.json?principal=bob", "", &sessions)
+	}
+	var session struct {
+		Blocks []struct {
+			Kind    string
+			Outputs []struct {
+				Label string
+				Bytes int
+			}
+		}
+	}
+	if len(sessions.Sessions) == 1 {
+		read(viewer, "/sessions/"+sessions.Sessions[0].ID+"/session.json", "", &session)
+	}
+	if b := session.Blocks; len(b) != 2 || b[1].Kind != "load" || len(b[1].Outputs) != 1 || b[1].Outputs[0].Bytes == 0 {
+		t.Errorf("the session of bob is %+v, want the text of the skill that it loaded", b)
+	}
+
 	// A client that can ask its user gets the question, and nobody answers.
 	asking := &caller{site: s, token: "alice-token"}
 	response, err := asking.do(t.Context(), "POST", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":`+
@@ -112,6 +133,11 @@ func TestServePage(t *testing.T) {
 	var skills struct{ Skills []struct{ Path string } }
 	if read(viewer, "/skills.json", "", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
 		t.Errorf("skills are %+v, want those of the flags of the server", skills)
+	}
+	var skill struct{ Files []struct{ Path, Text string } }
+	if read(viewer, "/skill.json?path=demo", "", &skill); len(skill.Files) < 2 || skill.Files[0].Path != "SKILL.md" ||
+		!strings.Contains(skill.Files[0].Text, "name: demo") {
+		t.Errorf("the files of a skill are %+v", skill.Files)
 	}
 }
 

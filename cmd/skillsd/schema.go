@@ -108,6 +108,7 @@ func outputs() []output {
 		{command: "page refusals", typ: reflect.TypeFor[page.Refusals](), page: "/refusals.json"},
 		{command: "page session", typ: reflect.TypeFor[page.Session](), page: "/sessions/{id}/session.json"},
 		{command: "page sessions", typ: reflect.TypeFor[page.Sessions](), page: "/sessions.json"},
+		{command: "page skill", typ: reflect.TypeFor[page.Skill](), page: "/skill.json?path={path}"},
 		{command: "page skills", typ: reflect.TypeFor[page.Skills](), page: "/skills.json"},
 		{command: "publish", typ: reflect.TypeFor[published]()},
 		{command: "run", typ: reflect.TypeFor[runReport]()},

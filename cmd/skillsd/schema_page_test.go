@@ -85,7 +85,7 @@ func TestPageSchemas(t *testing.T) {
 		if o.page == "" {
 			continue
 		}
-		answer, err := client.Get(server.URL + strings.Replace(o.page, "{id}", "ses_a", 1))
+		answer, err := client.Get(server.URL + strings.NewReplacer("{id}", "ses_a", "{path}", "pdf").Replace(o.page))
 		if err != nil {
 			t.Fatal(err)
 		}

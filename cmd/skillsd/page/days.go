@@ -41,7 +41,7 @@ func (d Day) Right() int { return d.Left() + dayWidth*9/20 }
 func (p *Page) days(r *http.Request) ([]Day, error) {
 	list, days, _, err := p.calls(r, func(*provenance.Session) bool { return true },
 		func(_ *provenance.Session, b *Block) bool {
-			return b.Kind == "run" || b.Kind == "refusal" || b.Outcome == "refused"
+			return b.Kind == "run" || b.Outcome == refused
 		})
 	days = min(days, 31)
 	out, at := make([]Day, days), map[string]int{}
@@ -58,7 +58,7 @@ func (p *Page) days(r *http.Request) ([]Day, error) {
 		}
 		d := &out[n]
 		switch {
-		case c.Outcome == "refused":
+		case c.Outcome == refused:
 			d.Refused++
 		case c.Backend != "":
 			d.Runs++

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
+	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
@@ -232,7 +235,7 @@ func TestPrincipals(t *testing.T) {
 		"GET /sessions/{id}/events/{seq}/line.json": true, "GET /sessions/{id}/outputs/{name}": true,
 		"GET /refusals": true, "GET /refusals.json": true, "GET /approvals": true, "GET /approvals.json": true,
 		"GET /allowed": false, "GET /allowed.json": false, "GET /skills": false, "GET /skills.json": false,
-		"GET /health": true, "GET /health.json": true, "GET /live": false,
+		"GET /skill": false, "GET /skill.json": false, "GET /health": true, "GET /health.json": true, "GET /live": false,
 	}
 	queries := []string{"", "?principal=obb", "?principal=", "?skill=obb", "?client=obb", "?state=ended", "?denied=1",
 		"?at=4", "?by=principal", "?by=skill&only=jwt:bobby", "?by=principal&only=jwt:bobby", "?days=3650", "?from=1"}
@@ -254,7 +257,7 @@ func TestPrincipals(t *testing.T) {
 			for _, viewer := range []*site{alice, nobody} {
 				for _, id := range []string{"ses_mine", "ses_yours"} {
 					_, text := viewer.ask(http.MethodGet, of(id)+query, nil, nil)
-					secrets := []string{"ses_yours", "/records"}
+					secrets := []string{"ses_yours", "/records", dir}
 					if !strings.Contains(query, theirs) { // which is shown again as it was asked for
 						secrets = append(secrets, theirs)
 					}
@@ -291,10 +294,29 @@ func TestPrincipals(t *testing.T) {
 		t.Error("alice is offered screens that only operators see")
 	}
 
-	// What changes in the sessions of others is not told. A verification that ends is a change.
-	for text := ""; !strings.Contains(text, `"state": "verified"`); {
-		text = alice.get("/sessions/ses_mine/session.json")
+	// A record that cannot be read says so without naming its place.
+	corpus(t, dir, "ses_broken", mine)
+	record := filepath.Join(dir, "ses_broken", provenance.EventsFile)
+	lines, err := os.ReadFile(record)
+	if err == nil {
+		err = os.WriteFile(record, append(lines[:len(lines)/2], "\n{}\n"...), 0o600)
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ahead.Add(int64(2 * time.Second))
+	for _, path := range []string{"/sessions/ses_broken", "/sessions/ses_broken/replay", "/sessions/ses_broken/replay.jsonl",
+		"/sessions/ses_broken/session.json", "/sessions/ses_broken/events/9", "/sessions/ses_broken/outputs/x", "/refusals.json"} {
+		if _, text := alice.ask(http.MethodGet, path, nil, nil); strings.Contains(text, dir) {
+			t.Errorf("%s names the directory of the records: %s", path, text)
+		}
+	}
+	if got := alice.verified("ses_broken"); got.Verdict.State != "differs" || got.Fault == "" {
+		t.Errorf("a broken record is %+v, %q", got.Verdict, got.Fault)
+	}
+
+	// What changes in the sessions of others is not told. A verification that ends is a change.
+	alice.verified("ses_mine")
 	state := func(viewer *site, path string) string {
 		t.Helper()
 		s.ahead.Add(int64(2 * time.Second)) // what is known is a second old at most

@@ -4,13 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // freshMachine is how old what is known of this machine may be: finding it out reads every skill.
@@ -49,8 +57,9 @@ func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, e
 
 // Allowed is what /allowed.json has: the rows of `skillsd allow --list --json`.
 type Allowed struct {
-	At      time.Time `json:"at"`
-	Entries []Entry   `json:"entries"`
+	At      time.Time      `json:"at"`
+	Entries []Entry        `json:"entries"`
+	Checks  []doctor.Check `json:"checks"` // what keeps entries from running, as the doctor says
 	Paging
 }
 
@@ -87,16 +96,18 @@ func (e *Entry) Grants() (list []string) {
 }
 
 func (p *Page) allowed(r *http.Request) (any, error) {
-	if !viewerOf(r.Context()).operator {
-		return nil, errOperators
-	}
-	out := &Allowed{Entries: []Entry{}}
+	out := &Allowed{Entries: []Entry{}, Checks: []doctor.Check{}}
 	at, err := p.ask(r.Context(), &out.Entries, "allow", "--list", "--json")
+	if err == nil {
+		_, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Checks = slices.DeleteFunc(out.Checks,
+		func(c doctor.Check) bool { return c.Script == "" || c.Verdict == doctor.OK })
 	out.At = at
 	out.Entries, out.Paging = pageOf(r.URL.Query(), out.Entries, maxRows)
-	if err != nil {
-		return out, err
-	}
 	runs, _, _, err := p.calls(r, func(s *provenance.Session) bool { return s.Counts.Runs > 0 },
 		func(_ *provenance.Session, b *Block) bool { return b.Kind == "run" && b.Backend != "" })
 	last := map[string]*LastRun{}
@@ -109,80 +120,96 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Skills is what /skills.json has: of the rows of `skillsd list --json`, what the screen shows.
+// Skills is what /skills.json has: the rows of `skillsd list --json`.
 type Skills struct {
-	At     time.Time `json:"at"`
-	Skills []Skill   `json:"skills"`
-	Update *Updates  `json:"updates,omitempty"` // with skillsd page --updates
+	At     time.Time         `json:"at"`
+	Skills []report.SkillRow `json:"skills"`
+	Update *Updates          `json:"updates,omitempty"` // with skillsd page --updates
 	Paging
 }
 
-// Skill is a skill with why it is, or is not, served.
-type Skill struct {
-	Path        string       `json:"path"`
-	Description string       `json:"description"`
-	Tier        string       `json:"tier"`
-	Root        string       `json:"root"`
-	Origin      string       `json:"origin,omitempty"`
-	State       string       `json:"state"`
-	Reasons     []string     `json:"reasons"`
-	TreeDigest  string       `json:"treeDigest"`
-	Scripts     []Script     `json:"scripts"`
-	Diagnostics []Diagnostic `json:"diagnostics"`
-}
-
-// Script is a script of a skill.
-type Script struct {
-	Path    string `json:"path"`
-	Allowed bool   `json:"allowed"`
-	Reason  string `json:"reason,omitempty"` // why it may not run
-}
-
-// Diagnostic is what was found wrong with a skill.
-type Diagnostic struct {
-	Severity string `json:"severity"`
-	Code     string `json:"code"`
-	Detail   string `json:"detail"`
-	Fix      string `json:"fix,omitempty"`
-}
-
 func (p *Page) skills(r *http.Request) (any, error) {
-	if !viewerOf(r.Context()).operator {
-		return nil, errOperators
-	}
-	out := &Skills{Skills: []Skill{}}
-	at, err := p.ask(r.Context(), &out.Skills, "list", "--json")
-	out.At = at
-	out.Update = p.updates.known()
+	out := &Skills{Skills: []report.SkillRow{}, Update: p.updates.known()}
+	var err error
+	out.At, err = p.ask(r.Context(), &out.Skills, "list", "--json")
 	out.Skills, out.Paging = pageOf(r.URL.Query(), out.Skills, maxRows)
 	return out, err
 }
 
+// Skill is what /skill.json has: a skill with the texts of its files as they are at the moment.
+type Skill struct {
+	report.SkillRow
+	Files []File `json:"files"`
+}
+
+// File is a file of a skill.
+type File struct {
+	Path    string        `json:"path"`
+	Bytes   int64         `json:"bytes"`
+	Digest  digest.Digest `json:"digest"`
+	Text    string        `json:"text"`
+	Missing string        `json:"missing,omitempty"` // why the text is not here
+}
+
+// maxTexts is how much of the texts of a skill a screen has, in bytes.
+const maxTexts = 1 << 20
+
+func (p *Page) skill(r *http.Request) (any, error) {
+	var rows []report.SkillRow
+	if _, err := p.ask(r.Context(), &rows, "list", "--json"); err != nil {
+		return nil, err
+	}
+	path := r.URL.Query().Get("path")
+	i := slices.IndexFunc(rows, func(row report.SkillRow) bool { return row.Path == path })
+	if i < 0 {
+		return nil, missing("there is no skill of this path; `skillsd list` names those there are")
+	}
+	out := &Skill{SkillRow: rows[i], Files: []File{}}
+	root, err := os.OpenRoot(filepath.Dir(out.File))
+	if err != nil {
+		return nil, missing("the files of this skill are in no directory, or it cannot be read")
+	}
+	defer root.Close()
+	left := maxTexts
+	first := skills.Resource{Path: filepath.Base(out.File), Digest: out.Digest, Text: true}
+	for _, res := range append([]skills.Resource{first}, out.Resources...) {
+		f := File{Path: res.Path, Bytes: res.Size, Digest: res.Digest}
+		switch text, err := fsys.ReadFileIn(root, filepath.FromSlash(res.Path), skills.MaxFile); {
+		case !res.Text:
+			f.Missing = "it is not text"
+		case err != nil:
+			f.Missing = "it cannot be read"
+		case digest.FromBytes(text) != res.Digest:
+			f.Missing = "it changed just now"
+		case len(text) > left:
+			f.Missing = "it is too long for this page"
+		default:
+			f.Text, f.Bytes = string(text), int64(len(text))
+			left -= len(text)
+		}
+		out.Files = append(out.Files, f)
+	}
+	return out, nil
+}
+
 // Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.
 type Health struct {
-	At     time.Time `json:"at"`
-	Checks []Check   `json:"checks"`           // none if the viewer is not an operator
-	Server *Live     `json:"server,omitempty"` // with serve --page
-	Days   []Day     `json:"days"`             // the oldest first
+	At     time.Time      `json:"at"`
+	Checks []doctor.Check `json:"checks"`           // none if the viewer is not an operator
+	Server *Live          `json:"server,omitempty"` // with serve --page
+	Days   []Day          `json:"days"`             // the oldest first
 	Paging
 }
 
-// Check is one line of the doctor.
-type Check struct {
-	Verdict string `json:"verdict"` // ok, warn or fail
-	Area    string `json:"area"`
-	Fact    string `json:"fact"`
-	Hint    string `json:"hint,omitempty"`
-}
-
 func (p *Page) health(r *http.Request) (any, error) {
-	out := &Health{At: p.Now(), Checks: []Check{}}
+	out := &Health{At: p.Now(), Checks: []doctor.Check{}}
 	var err error
 	if viewerOf(r.Context()).operator {
 		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
 	}
-	rank := map[string]int{"fail": 0, "warn": 1, "ok": 2}
-	slices.SortStableFunc(out.Checks, func(a, b Check) int { return rank[a.Verdict] - rank[b.Verdict] })
+	rank := map[string]int{doctor.Fail: 0, doctor.Warn: 1, doctor.OK: 2}
+	slices.SortStableFunc(out.Checks,
+		func(a, b doctor.Check) int { return rank[a.Verdict] - rank[b.Verdict] })
 	out.Checks, out.Paging = pageOf(r.URL.Query(), out.Checks, maxRows)
 	if err == nil {
 		out.Server, err = p.live(r.Context())

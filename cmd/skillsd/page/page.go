@@ -5,6 +5,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
@@ -81,6 +84,7 @@ func New(o Options, addr string) (*Page, error) {
 	p.pages = sync.OnceValues(func() (*template.Template, error) {
 		return template.New("").Funcs(template.FuncMap{
 			"parts": parts, "lines": blockParts, "advice": advice, "stamp": stamp, "size": size,
+			"arg":   func(text string) []part { return split(text, maxArg, "") },
 			"short": short, "plural": plural, "clock": clock,
 			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
 			"chartWidth":  func(days []Day) int { return len(days) * dayWidth },
@@ -126,22 +130,35 @@ func (p *Page) Handler() http.Handler {
 	handle("GET /sessions/{id}", p.screen("session", p.session))
 	handle("GET /sessions/{id}/session.json", p.document(p.session))
 	handle("GET /sessions/{id}/replay", p.screen("replay", p.replay))
-	handle("GET /sessions/{id}/replay.jsonl", p.replayLines)
+	handle("GET /sessions/{id}/replay.jsonl", p.raw(p.replayLines))
 	handle("GET /sessions/{id}/events/{seq}", p.screen("event", p.event))
-	handle("GET /sessions/{id}/events/{seq}/line.json", p.eventLine)
-	handle("GET /sessions/{id}/outputs/{name}", p.output)
+	handle("GET /sessions/{id}/events/{seq}/line.json", p.raw(p.eventLine))
+	handle("GET /sessions/{id}/outputs/{name}", p.raw(p.output))
 	both("/refusals", "refusals", p.refusals)
 	both("/approvals", "approvals", p.approvals)
-	both("/allowed", "allowed", p.allowed)
-	both("/skills", "skills", p.skills)
+	both("/allowed", "allowed", operators(p.allowed))
+	both("/skills", "skills", operators(p.skills))
+	both("/skill", "skill", operators(p.skill))
 	both("/health", "health", p.health)
 	handle("GET /live", p.changes)
 	return p.access.guard(mux)
 }
 
+// operators lets only operators see what shows this machine.
+func operators(data func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		if !viewerOf(r.Context()).operator {
+			return nil, errOperators
+		}
+		return data(r)
+	}
+}
+
 // view is what a template gets.
 type view struct {
 	Title, Nav string
+	JSON       string // where the same is as JSON
+	State      string // changes with what is shown, as live connections say
 	Viewer     viewer
 	Now        time.Time
 	Query      map[string]string // the filters as they were given
@@ -190,19 +207,27 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		"sessions": {"Sessions", "sessions"}, "session": {"Session", "sessions"},
 		"event": {"Event", "sessions"}, "replay": {"What the model was shown", "sessions"},
 		"refusals": {"Refusals", "refusals"}, "approvals": {"Approvals", "approvals"},
-		"allowed": {"What may run", "allowed"}, "skills": {"Skills", "skills"},
+		"allowed": {"What may run", "allowed"}, "skills": {"Skills", "skills"}, "skill": {"Skill", "skills"},
 		"health": {"Health", "health"},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		found, err := data(r)
+		state, err := p.changed(r, r.PathValue("id")) // before what it is about
+		var found any
+		if err == nil {
+			found, err = data(r)
+		}
 		status := http.StatusOK
-		v := view{Title: titles[name][0], Nav: titles[name][1], Viewer: viewerOf(r.Context()), Now: p.Now(),
-			Query: map[string]string{}, Data: found}
+		ending := map[string]string{"session": "/session.json", "replay": ".jsonl", "event": "/line.json"}
+		same := *r.URL
+		same.Path += cmp.Or(ending[name], ".json")
+		v := view{Title: titles[name][0], Nav: titles[name][1], JSON: same.RequestURI(), State: state,
+			Viewer: viewerOf(r.Context()), Now: p.Now(), Query: map[string]string{}, Data: found}
 		for key, values := range r.URL.Query() {
 			v.Query[key] = values[0]
 		}
 		if err != nil {
-			status, v.Data = statusOf(err), err.Error()
+			status, v.Data = p.fault(r, err)
+			v.JSON = ""
 			p.render(w, status, "fault", v)
 			return
 		}
@@ -231,7 +256,9 @@ func (p *Page) document(data func(r *http.Request) (any, error)) http.HandlerFun
 		found, err := data(r)
 		status := http.StatusOK
 		if err != nil {
-			status, found = statusOf(err), map[string]string{"error": err.Error()}
+			var text string
+			status, text = p.fault(r, err)
+			found = map[string]string{"error": text}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -241,15 +268,33 @@ func (p *Page) document(data func(r *http.Request) (any, error)) http.HandlerFun
 	}
 }
 
-func statusOf(err error) int {
-	_, gone := errors.AsType[missing](err)
-	switch {
-	case errors.Is(err, errOperators):
-		return http.StatusForbidden
-	case gone, errors.Is(err, provenance.ErrNotFound), errors.Is(err, provenance.ErrInvalid):
-		return http.StatusNotFound
+// raw answers with bytes, or says why not.
+func (p *Page) raw(answer func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := answer(w, r); err != nil {
+			status, text := p.fault(r, err)
+			http.Error(w, text, status)
+		}
 	}
-	return http.StatusInternalServerError
+}
+
+// fault returns the status and the text of an answer instead of what was asked for.
+func (p *Page) fault(r *http.Request, err error) (status int, text string) {
+	gone, ok := errors.AsType[missing](err)
+	switch {
+	case ok:
+		return http.StatusNotFound, string(gone)
+	case errors.Is(err, errOperators):
+		return http.StatusForbidden, err.Error()
+	case errors.Is(err, provenance.ErrNotFound), errors.Is(err, provenance.ErrInvalid):
+		return http.StatusNotFound, "this is not kept"
+	}
+	p.Log.WarnContext(r.Context(), "a screen cannot be shown", slog.String("path", r.URL.Path), tint.Err(err))
+	if viewerOf(r.Context()).operator {
+		return http.StatusInternalServerError, err.Error()
+	}
+	// It may name places of this machine.
+	return http.StatusInternalServerError, "this cannot be read; the log of skillsd says why"
 }
 
 // static answers with an embedded file.

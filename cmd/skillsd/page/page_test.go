@@ -10,12 +10,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/net/html"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
@@ -47,13 +49,22 @@ func open(t *testing.T, dir string, changes ...func(o *page.Options, addr string
 	}
 	server := httptest.NewUnstartedServer(nil)
 	s := &site{t: t, ahead: new(atomic.Int64), shown: make(chan string, 1)}
+	skill := t.TempDir()
+	for name, text := range map[string]string{"SKILL.md": hostile, "changed.md": "secret"} {
+		if err := os.WriteFile(filepath.Join(skill, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	said := map[string]string{
 		"allow": `[{"script":"a:scripts/<img src=x>.sh","state":"changed","detail":"it; ` + "`skillsd allow x`" + `"}]`,
-		"list":  `[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}]}]`,
+		"list": fmt.Sprintf(`[{"path":"<b>bold</b>","description":"[a](javascript:x)","tier":"user","scripts":[{"path":"scripts/a.sh"}],`+
+			`"file":%q,"digest":%q,"resources":[{"path":"gone","text":true},{"path":"<img>.png"},{"path":"changed.md","text":true}]}]`,
+			filepath.Join(skill, "SKILL.md"), digest.FromString(hostile)),
 		"update": `[{"name":"<b>x","state":"changed","before":{"tree":"sha256:1"},"after":{"tree":"sha256:2","commit":"<i>"},` +
 			`"files":[{"path":"<img>","change":"changed","diff":"-<script>\n+\u202e"}],"allowedToolsAdded":["<b>"]},` +
 			`{"name":"same","state":"unchanged"},{"name":"y","state":"failed","error":"<b>"}]`,
-		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c"}]`,
+		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c","hint":"run: skillsd sync",` +
+			`"script":"a:<img src=x>"}]`,
 	}
 	options := page.Options{Records: records, Place: "/records",
 		Now:  func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) },
@@ -215,7 +226,18 @@ func record(t *testing.T, store provenance.Writer, id, text string) {
 func routes(id string) []string {
 	return []string{"/sessions", "/sessions?denied=1&skill=a&principal=%3Cb%3E&state=ended",
 		"/sessions/" + id, "/sessions/" + id + "/replay", "/sessions/" + id + "/events/4", "/refusals",
-		"/refusals?by=skill&only=x", "/approvals", "/allowed", "/skills", "/health", "/sessions/nope"}
+		"/refusals?by=skill&only=x", "/approvals", "/allowed", "/skills", "/skill?path=%3Cb%3Ebold%3C/b%3E", "/health"}
+}
+
+// verified waits until the record of a session was looked at, and returns what is known of it then.
+func (s *site) verified(id string) (got page.Session) {
+	s.t.Helper()
+	for got.Verdict == nil || got.Verdict.State == "being verified" {
+		if err := json.Unmarshal([]byte(s.get("/sessions/"+id+"/session.json")), &got); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return got
 }
 
 // TestAccess wants nothing shown but to the browser that opened the link, once.
@@ -224,7 +246,7 @@ func TestAccess(t *testing.T) {
 	dir := t.TempDir()
 	corpus(t, dir, "ses_a", "plain")
 	s := open(t, dir)
-	closed := append(routes("ses_a"), "/", "/sessions.json", "/sessions/ses_a/session.json", "/live",
+	closed := append(routes("ses_a"), "/", "/skill.json?path=%3Cb%3Ebold%3C/b%3E", "/sessions.json", "/sessions/ses_a/session.json", "/live",
 		"/sessions/ses_a/events/1/line.json", "/sessions/ses_a/replay.jsonl",
 		"/sessions/ses_a/outputs/ses_a_run_skill_script_2.stdout")
 	for _, path := range closed {
@@ -252,10 +274,9 @@ func TestAccess(t *testing.T) {
 		t.Errorf("the cookie is %v, want HttpOnly and SameSite=Strict", c)
 	}
 	for _, path := range closed {
-		if path == "/live" || path == "/" || path == "/sessions/nope" {
-			continue
+		if path != "/live" && path != "/" {
+			s.get(path)
 		}
-		s.get(path)
 	}
 	again := &site{t: t, base: s.base, link: used, client: s.client}
 	if again.login() {
@@ -336,7 +357,9 @@ func TestHostileText(t *testing.T) {
 	if !s.login() || !evil.login() {
 		t.Fatal("the link does not open the page")
 	}
-	for _, path := range routes("ses_a")[:11] {
+	s.verified("ses_a")
+	evil.verified("ses_a")
+	for _, path := range routes("ses_a") {
 		want, got := elements(t, s.get(path)), elements(t, evil.get(path))
 		// Characters that do not show get marks, and a command with one is not offered.
 		for _, list := range []*[]string{&want, &got} {
@@ -413,12 +436,7 @@ func TestVerify(t *testing.T) {
 	s := open(t, dir)
 	s.login()
 	for id, want := range map[string]string{"ses_a": "verified", "ses_b": "differs"} {
-		var got page.Session
-		for got.Verdict == nil || got.Verdict.State == "being verified" {
-			if err := json.Unmarshal([]byte(s.get("/sessions/"+id+"/session.json")), &got); err != nil {
-				t.Fatal(err)
-			}
-		}
+		got := s.verified(id)
 		if got.Verdict.State != want || got.Verdict.Head == 0 {
 			t.Errorf("%s: %+v, want %s", id, got.Verdict, want)
 		}
@@ -503,6 +521,141 @@ func TestGroupingByCall(t *testing.T) {
 	}
 	if want := []string{" 1", " 2 3 8 9", " 4 5 6 7"}; !slices.Equal(blocks, want) {
 		t.Errorf("blocks are %q, want %q", blocks, want)
+	}
+}
+
+// TestAdvice wants a command offered for copying where our text has one, and never one that a name brings along.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, want string }{
+		{"the operator can allow it with `skillsd allow a:b` or --allow-skill-script a:b", "skillsd allow a:b"},
+		{"run: skillsd sync", "skillsd sync"},
+		{"no skill of that path is served; to take it back: skillsd disallow a:b", "skillsd disallow a:b"},
+		{"allow it with `skillsd allow 'a:`skillsd remove x`'` or a:`skillsd remove x`", ""},
+		{"the skill has no such script: a:`skillsd remove x`", ""},
+		{"a-b: skillsd remove x", ""},
+		{"run: skillsd sync, or `skillsd remove x`", ""},
+		{"run: skillsd sync, or another", ""},
+		{"`skillsd remove \u202ex`", ""},
+		{"run: skillsd remove x\u200b", ""},
+		{"`rm x`", ""},
+	} {
+		if got := page.Advised(test.text); got != test.want {
+			t.Errorf("%q offers %q, want %q", test.text, got, test.want)
+		}
+	}
+}
+
+// TestWorst wants the call of a session to look at first in the list, and all refusals counted.
+func TestWorst(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store, err := filestore.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit := func(code int) any {
+		return &cfharness.ScriptExecution{OutputID: "x", Status: "executed", ExitCode: &code,
+			Skillsd: &cfharness.RunExtension{Backend: "native"}}
+	}
+	const ran, denied = provenance.KindScriptExecuted, provenance.KindPolicyDenied
+	type step struct {
+		call string
+		kind provenance.Kind
+		row  any
+	}
+	tests := []struct {
+		id    string
+		steps []step
+		want  string
+	}{
+		{"ses_fine", []step{{"1", ran, exit(0)}}, ""},
+		{"ses_withheld", []step{{"1", denied, nil}, {"1", denied, nil}, {"1", ran, exit(0)}, {"2", ran, exit(0)}},
+			"exited 0, output withheld"},
+		{"ses_refused", []step{{"1", denied, nil}, {"2", ran, exit(0)}, {"3", provenance.KindDriftDetected, nil}}, "refused"},
+		{"ses_failed", []step{{"1", ran, exit(3)}, {"2", denied, nil}, {"3", ran, exit(0)}}, "exited 3"},
+	}
+	add := func(id string, s step) {
+		t.Helper()
+		e := &provenance.Event{Session: id, Kind: s.kind, Principal: "local", Skill: "a", Path: "scripts/a.sh", Call: s.call,
+			Decision: []byte(`{"decision":"denied"}`)}
+		if s.row != nil {
+			e.Row, err = json.Marshal(s.row)
+		}
+		if err := errors.Join(err, store.Append(t.Context(), e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range tests {
+		add(test.id, step{"", provenance.KindSessionStarted, nil})
+		for _, s := range test.steps {
+			add(test.id, s)
+		}
+	}
+	s := open(t, dir)
+	s.login()
+	for i, crashed := range []bool{false, true} { // while the writer has them, and after
+		if crashed {
+			if err := store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s.ahead.Store(int64(time.Minute))
+		}
+		var list page.Sessions
+		for _, test := range tests {
+			s.verified(test.id)
+		}
+		if err := json.Unmarshal([]byte(s.get("/sessions.json")), &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range tests {
+			at := slices.IndexFunc(list.Sessions, func(row page.Summary) bool { return row.ID == test.id })
+			got := ""
+			if worst := list.Sessions[at].Worst; worst != nil {
+				got = worst.Outcome
+			}
+			if got != test.want {
+				t.Errorf("%d: the worst of %s is %q, want %q", i, test.id, got, test.want)
+			}
+		}
+	}
+	var refusals page.Refusals
+	if err := json.Unmarshal([]byte(s.get("/refusals.json")), &refusals); err != nil {
+		t.Fatal(err)
+	}
+	if refusals.Total != 4 || len(refusals.Calls) != 3 {
+		t.Errorf("%d refusals of %d calls, want 4 of 3", refusals.Total, len(refusals.Calls))
+	}
+	for query, want := range map[string]int{"?state=crashed+or+damaged": 4, "?state=crashed": 4, "?state=damaged": 0} {
+		var list page.Sessions
+		if err := json.Unmarshal([]byte(s.get("/sessions.json"+query)), &list); err != nil || list.Of != want {
+			t.Errorf("%s: %d sessions, %v, want %d", query, list.Of, err, want)
+		}
+	}
+}
+
+// TestSkillText wants the texts of a skill, but none that changed since the skill was listed.
+func TestSkillText(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	s.login()
+	var got page.Skill
+	if err := json.Unmarshal([]byte(s.get("/skill.json?path=%3Cb%3Ebold%3C/b%3E")), &got); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, f := range got.Files {
+		lines = append(lines, f.Path+" "+f.Missing)
+		if f.Missing != "" && f.Text != "" {
+			t.Errorf("%s is missing and %q", f.Path, f.Text)
+		}
+	}
+	want := []string{"SKILL.md ", "gone it cannot be read", "<img>.png it is not text", "changed.md it changed just now"}
+	if !slices.Equal(lines, want) || got.Files[0].Text != strings.ToValidUTF8(hostile, "\ufffd") {
+		t.Errorf("files are %q, want %q", lines, want)
+	}
+	if answer, _ := s.ask(http.MethodGet, "/skill?path=../x", nil, nil); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("a skill that is not there = %d", answer.StatusCode)
 	}
 }
 

@@ -44,7 +44,7 @@ type Refusals struct {
 	By      string  `json:"by"` // code, skill or principal
 	Groups  []Group `json:"groups"`
 	Calls   []Call  `json:"calls"`   // newest first; with only=NAME those of one group
-	Total   int     `json:"total"`   // refusals of all groups
+	Total   int     `json:"total"`   // refusals of all groups; a call may have several
 	Partial bool    `json:"partial"` // older sessions of these days were not read
 	Paging
 }
@@ -103,7 +103,7 @@ func (p *Page) callsOf(
 func (p *Page) refusals(r *http.Request) (any, error) {
 	list, days, partial, err := p.calls(r,
 		func(s *provenance.Session) bool { return s.Counts.Denials > 0 },
-		func(_ *provenance.Session, b *Block) bool { return b.Outcome == "refused" })
+		func(_ *provenance.Session, b *Block) bool { return b.Denials > 0 })
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +117,7 @@ func (p *Page) refusals(r *http.Request) (any, error) {
 	default:
 		by = "code"
 	}
-	out := &Refusals{Days: days, By: by, Groups: []Group{}, Calls: []Call{}, Total: len(list),
-		Partial: partial}
+	out := &Refusals{Days: days, By: by, Groups: []Group{}, Calls: []Call{}, Partial: partial}
 	at := map[string]int{}
 	for i := range list {
 		c := &list[i]
@@ -130,7 +129,8 @@ func (p *Page) refusals(r *http.Request) (any, error) {
 			out.Groups = append(out.Groups, Group{Name: name, Last: c.Start(),
 				Operator: cmp.Or(c.Operator, c.Remedy)})
 		}
-		out.Groups[n].Count++
+		out.Groups[n].Count += c.Denials
+		out.Total += c.Denials
 	}
 	slices.SortStableFunc(out.Groups, func(a, b Group) int { return b.Count - a.Count })
 	if only := r.URL.Query().Get("only"); only != "" {

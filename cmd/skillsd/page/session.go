@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
@@ -74,7 +75,7 @@ func (p *Page) session(r *http.Request) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	verdict := p.verdicts.of(p.Records, s)
+	verdict := p.verdict(s)
 	out := &Session{Summary: p.withSkills(ctx, []provenance.Session{*s})[0], Mode: t.info.Mode,
 		ClientSession: t.info.ClientSession, Profile: t.info.Profile, Fault: t.fault,
 		Children: append([]string{}, related(all, s.ID)...), Snapshots: append([]Step{}, t.snapshots...),
@@ -95,27 +96,67 @@ func (p *Page) session(r *http.Request) (any, error) {
 	}
 	blocks, paging := pageOf(q, chosen, maxRows)
 	out.Paging = paging
+	read := map[uint64]*Block{} // by the events that showed instructions and files
+	var last uint64
 	for _, b := range blocks {
 		shown := *b
-		shown.Outputs = append([]Output(nil), b.Outputs...)
+		shown.Outputs = slices.Clone(b.Outputs)
 		for i := range shown.Outputs {
 			p.begin(ctx, s.ID, &shown.Outputs[i])
 		}
 		out.Blocks = append(out.Blocks, shown)
+	}
+	for i := range out.Blocks {
+		if b := &out.Blocks[i]; b.Class == "good" && (b.Kind == "load" || b.Kind == "read") {
+			last = b.First()
+			read[last] = b
+		}
+	}
+	if len(read) > 0 {
+		p.shown(ctx, provenance.Query{Session: s.ID, From: blocks[0].First(), Kinds: []provenance.Kind{
+			provenance.KindSkillActivated, provenance.KindResourceRead}}, read, last)
 	}
 	return out, nil
 }
 
 // begin reads the beginning of an output.
 func (p *Page) begin(ctx context.Context, id string, o *Output) {
+	o.ID, o.Gone = "o-"+o.Name, "this output is not kept"
 	file, err := p.Records.Stored(ctx, id, provenance.OutputsDir+"/"+o.Name)
 	if err != nil {
-		o.Gone = true
 		return
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, preview))
-	o.Gone, o.Text, o.More = err != nil, string(text), max(0, o.Bytes-int64(len(text)))
+	if text, err := io.ReadAll(io.LimitReader(file, preview+1)); err == nil {
+		o.Gone = ""
+		o.begins(text)
+	}
+}
+
+// begins keeps the beginning of a text, in whole characters.
+func (o *Output) begins(text []byte) {
+	cut := min(len(text), preview)
+	for cut > 0 && cut < len(text) && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	o.Text, o.More = string(text[:cut]), max(0, o.Bytes-int64(cut))
+}
+
+// shown adds to blocks the beginnings of the texts that their events showed the model, up to event last.
+func (p *Page) shown(ctx context.Context, query provenance.Query, blocks map[uint64]*Block, last uint64) {
+	for text, err := range sessions.Shown(ctx, p.Records, query, p.State) {
+		if err != nil || text.Seq > last {
+			return // the page of the timeline says why the record cannot be read to its end
+		}
+		b := blocks[text.Seq]
+		if b == nil {
+			continue
+		}
+		o := Output{ID: "s-" + strconv.FormatUint(text.Seq, 10), Label: "shown to the model",
+			Bytes: int64(text.Bytes), Gone: text.Missing}
+		o.begins(text.Content())
+		b.Outputs = append(b.Outputs, o)
+	}
 }
 
 // Event is one event as it was recorded.
@@ -161,37 +202,37 @@ func (p *Page) event(r *http.Request) (any, error) {
 	return &Event{Session: e.Session, Event: e, Line: string(line), Pretty: indent(line)}, nil
 }
 
-func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) {
+// eventLine answers with the line of an event as it was recorded.
+func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) error {
 	e, err := p.recorded(r)
-	var line []byte
-	if err == nil {
-		line, err = provenance.EncodeLine(e)
-	}
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
-		return
+		return err
+	}
+	line, err := provenance.EncodeLine(e)
+	if err != nil {
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(line)
+	_, _ = w.Write(line) // a browser that left is no fault
+	return nil
 }
 
 // output answers with the whole of a kept output, which no browser shows.
-func (p *Page) output(w http.ResponseWriter, r *http.Request) {
+func (p *Page) output(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
-		return
+		return err
 	}
 	file, err := p.Records.Stored(r.Context(), s.ID, provenance.OutputsDir+"/"+r.PathValue("name"))
 	if err != nil {
-		http.Error(w, "this output is not kept", statusOf(err))
-		return
+		return err
 	}
 	defer file.Close()
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="output.txt"`)
-	_, _ = io.Copy(w, io.LimitReader(file, maxRead)) // a browser that left is no fault
+	_, _ = io.Copy(w, io.LimitReader(file, maxRead)) // as above
+	return nil
 }
 
 // Replay is what a model was shown, in order.
@@ -217,15 +258,15 @@ func (p *Page) replay(r *http.Request) (any, error) {
 	return out, nil
 }
 
-func (p *Page) replayLines(w http.ResponseWriter, r *http.Request) {
+func (p *Page) replayLines(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.find(r.Context(), r.PathValue("id"))
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	// What cannot be found any more is said in its line.
 	_ = sessions.Replay(r.Context(), w, p.Records, s.ID, p.State, true)
+	return nil
 }
 
 func indent(line []byte) string {

@@ -69,6 +69,7 @@ type Summary struct {
 	provenance.Session
 	Skills  []string `json:"skills"`
 	Verdict *Verdict `json:"verify,omitempty"` // absent until it was asked for
+	Worst   *Worst   `json:"worst,omitempty"`  // absent until then, or if nothing is wrong
 }
 
 // lists keeps the list of sessions for a moment, and the skills of sessions as long as their heads stay.
@@ -142,6 +143,11 @@ func (p *Page) withSkills(ctx context.Context, list []provenance.Session) []Summ
 			l.skills[s.ID] = known
 		}
 		rows[i] = Summary{Session: s, Skills: known.names, Verdict: p.verdicts.known(s.ID)}
+		if s.State == provenance.StateOpen {
+			rows[i].Worst = p.timeline(ctx, &s).worst()
+		} else if rows[i].Verdict != nil {
+			rows[i].Worst = rows[i].Verdict.worst
+		}
 	}
 	return rows
 }
@@ -152,7 +158,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Sessions{Sessions: []Summary{}, States: []string{"open", "ended", "crashed", "damaged"}}
+	out := &Sessions{Sessions: []Summary{}, States: []string{"open", "ended", "crashed", "damaged", faulty}}
 	if viewerOf(r.Context()).operator {
 		out.Place = p.Place
 	}
@@ -180,7 +186,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	}
 	chosen := slices.DeleteFunc(slices.Clone(all), func(s provenance.Session) bool {
 		return !has(s.Principal, q.Get("principal")) || !has(s.Client, q.Get("client")) ||
-			q.Get("state") != "" && string(s.State) != q.Get("state") ||
+			!inState(&s, q.Get("state")) ||
 			q.Get("denied") != "" && s.Counts.Denials == 0
 	})
 	if skill := q.Get("skill"); skill != "" {
@@ -194,11 +200,19 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	chosen, out.Paging = pageOf(q, chosen, pageOfSessions)
 	for i := range chosen {
 		if chosen[i].State != provenance.StateOpen { // those would be verified again and again
-			p.verdicts.of(p.Records, &chosen[i])
+			p.verdict(&chosen[i])
 		}
 	}
 	out.Sessions = append(out.Sessions, p.withSkills(r.Context(), chosen)...)
 	return out, nil
+}
+
+// faulty selects the sessions that did not end as they should.
+const faulty = "crashed or damaged"
+
+func inState(s *provenance.Session, state string) bool {
+	return state == "" || state == string(s.State) ||
+		state == faulty && (s.State == provenance.StateCrashed || s.State == provenance.StateDamaged)
 }
 
 // with returns a query with one value changed.

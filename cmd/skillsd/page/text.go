@@ -15,6 +15,7 @@ import (
 
 // The longest foreign texts that a page shows, in bytes.
 const (
+	maxArg   = 160
 	maxLine  = 2 << 10
 	maxBlock = 64 << 10
 )
@@ -69,32 +70,26 @@ func split(text string, most int, keep string) []part {
 	return list
 }
 
-var command = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("`(skillsd [^`]+)`") })
+// suggested finds the command in a text of ours: between the only backquotes, or all that follows a colon.
+// Names that a skill's author chose come after it, or in it as one word of a shell's line.
+var suggested = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("^([a-z ,;]*)`(skillsd [^`]+)`([^`]*)$|^([a-z ,;]*: )(skillsd [^`,;]+)$")
+})
 
-// segment is a part of a text of ours: a command of skillsd, ready for copying, or what is between commands.
-type segment struct {
-	Command string
-	Parts   []part
+// told is a text of ours with the command of skillsd in it, ready for copying, if it has one.
+type told struct {
+	Before, After []part
+	Command       string
 }
 
-// advice returns a text of ours that may have commands between backquotes. One with a character that does
-// not show is not offered for copying.
-func advice(text string) (list []segment) {
-	for text != "" {
-		at := command().FindStringSubmatchIndex(text)
-		if at == nil || len(list) > 8 {
-			return append(list, segment{Parts: parts(text)})
-		}
-		name := text[at[2]:at[3]]
-		if p := parts(name); len(p) != 1 || p[0].Mark != "" {
-			return append(list, segment{Parts: parts(text)})
-		}
-		if at[0] > 0 {
-			list = append(list, segment{Parts: parts(text[:at[0]])})
-		}
-		list, text = append(list, segment{Command: name}), text[at[1]:]
+// advice returns a text of ours for a place in a line. A command with a character that does not show is not
+// offered for copying.
+func advice(text string) told {
+	at := suggested().FindStringSubmatch(text)
+	if at == nil || len(parts(at[2]+at[5])) != 1 {
+		return told{Before: parts(text)}
 	}
-	return list
+	return told{parts(at[1] + at[4]), parts(at[3]), at[2] + at[5]}
 }
 
 // stamp returns a time exactly, for the attribute from which a browser shows it in its own zone.

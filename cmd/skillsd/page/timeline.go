@@ -36,7 +36,8 @@ type Block struct {
 	Evidence   string        `json:"evidence,omitempty"` // that a user wants it
 	Answer     string        `json:"answer,omitempty"`   // of the user
 
-	Code     string   `json:"code,omitempty"` // of a refusal or an error
+	Denials  int      `json:"denials,omitempty"` // events that refuse it, or what it would have shown
+	Code     string   `json:"code,omitempty"`    // of a refusal or an error
 	Detail   string   `json:"detail,omitempty"`
 	Remedy   string   `json:"remedy,omitempty"`   // that the model was given
 	Operator string   `json:"operator,omitempty"` // how the operator can change it
@@ -57,16 +58,17 @@ type Step struct {
 	Kind string    `json:"kind"`
 }
 
-// Output is a file that a run left.
+// Output is a file that a run left, or a text that the model was shown.
 type Output struct {
-	Name     string `json:"name"` // of the file
+	Name     string `json:"name,omitempty"` // of the file
 	Label    string `json:"label"`
 	Bytes    int64  `json:"bytes"`
 	Withheld bool   `json:"withheld,omitempty"` // from the model
 
+	ID   string `json:"-"` // in the screen
 	Text string `json:"-"` // its beginning
 	More int64  `json:"-"`
-	Gone bool   `json:"-"`
+	Gone string `json:"-"` // why the text is not here
 }
 
 // First returns the number of the first event.
@@ -80,8 +82,11 @@ func (b Block) Waited() int64 {
 	return b.Steps[len(b.Steps)-1].Time.Sub(b.Steps[0].Time).Milliseconds()
 }
 
-// Bars are how long a run waited, for a user or for a slot, and how long it ran, of 100.
-type Bars struct{ Wait, Run int }
+// Bars are how long a run waited, for a user or for a slot, and how long it ran, of 100; and in words.
+type Bars struct {
+	Wait, Run int
+	Words     string
+}
 
 // Bars returns the bars of a run, nil without one. A millisecond is near 0, ten minutes are all.
 func (b Block) Bars() *Bars {
@@ -95,19 +100,11 @@ func (b Block) Bars() *Bars {
 	}
 	length = min(length, 100)
 	run := int(int64(length) * b.DurationMS / all)
-	return &Bars{length - run, run}
-}
-
-// Took says how long a run waited for a user, and how long it ran.
-func (b Block) Took() string {
-	var list []string
-	if wait := b.Waited() - b.DurationMS; b.asked() && b.Outcome != waits && wait > 0 {
-		list = append(list, "waited "+took(wait))
-	}
+	words := "waited " + took(all-b.DurationMS)
 	if b.Backend != "" {
-		list = append(list, "ran "+took(b.DurationMS))
+		words += ", ran " + took(b.DurationMS)
 	}
-	return strings.Join(list, ", ")
+	return &Bars{length - run, run, words}
 }
 
 // asked reports whether a user was asked about it.
@@ -127,8 +124,42 @@ func (b *Block) open(now time.Time, life time.Duration) bool {
 	return now.Before(last.Add(life))
 }
 
-// waits is the outcome of a call whose user was asked.
-const waits = "waits for the user"
+// Outcomes of a call whose user was asked, and of one that was refused.
+const (
+	waits   = "waits for the user"
+	refused = "refused"
+)
+
+// Worst is the call of a session to look at first.
+type Worst struct {
+	Outcome string `json:"outcome"`
+	Class   string `json:"-"`
+	Seq     uint64 `json:"seq"` // of its first event
+}
+
+// worst returns the last of the worst calls: a run that failed, then a refusal, then what else failed, then
+// what waits or was withheld. It returns nil if all is as it should be.
+func (t *timeline) worst() *Worst {
+	var found *Worst
+	most := 0
+	for _, b := range t.blocks {
+		rank := 0
+		switch {
+		case b.Class == "bad" && b.Backend != "":
+			rank = 4
+		case b.Outcome == refused:
+			rank = 3
+		case b.Class == "bad":
+			rank = 2
+		case b.Class == "ask":
+			rank = 1
+		}
+		if rank > 0 && rank >= most {
+			found, most = &Worst{b.Outcome, b.Class, b.First()}, rank
+		}
+	}
+	return found
+}
 
 // timeline is a record grouped by call.
 type timeline struct {
@@ -229,8 +260,8 @@ func label(e *provenance.Event) string {
 		provenance.KindSessionStarted: "started", provenance.KindSessionResumed: "resumed",
 		provenance.KindSessionEnded: "ended", provenance.KindSkillActivated: "loaded",
 		provenance.KindResourceRead: "read", provenance.KindScriptRequested: "requested",
-		provenance.KindScriptExecuted: "ran", provenance.KindPolicyWarned: "warned",
-		provenance.KindPolicyDenied: "refused", provenance.KindApprovalAsked: "user asked",
+		provenance.KindScriptExecuted: "finished", provenance.KindPolicyWarned: "warned",
+		provenance.KindPolicyDenied: refused, provenance.KindApprovalAsked: "user asked",
 		provenance.KindApprovalAnswered: "user answered", provenance.KindDriftDetected: "file changed",
 		provenance.KindOutputsRemoved: "outputs removed",
 	}
@@ -292,7 +323,8 @@ func (b *Block) refused(e *provenance.Event) {
 	if b.Kind == "" {
 		b.Kind = "refusal"
 	}
-	b.Outcome, b.Class = "refused", "bad"
+	b.Outcome, b.Class = refused, "bad"
+	b.Denials++
 	var row cfharness.PolicyEvent
 	if json.Unmarshal(e.Row, &row) == nil && row.ObservationDenied != nil {
 		b.Remedy, b.Code, b.Detail = row.ObservationDenied.Remedy, row.ObservationDenied.Code,
@@ -322,6 +354,11 @@ func (b *Block) ran(e *provenance.Event) {
 	}
 	if row.Error != nil {
 		b.Code, b.Detail = row.Error.Code, row.Error.Message
+	} else if b.Denials > 0 {
+		b.Outcome += ", output withheld"
+		if b.Class == "good" {
+			b.Class = "ask"
+		}
 	}
 	if d := decisionOf(e); d.Skillsd != nil {
 		b.Evidence = d.Skillsd.Evidence

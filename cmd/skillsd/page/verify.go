@@ -15,6 +15,8 @@ type Verdict struct {
 	Head    uint64   `json:"head"`              // the number of the last event that was verified
 	Problem string   `json:"problem,omitempty"` // the first difference
 	Notes   []string `json:"notes,omitempty"`
+
+	worst *Worst // as of that event
 }
 
 // The states of a verdict.
@@ -51,8 +53,9 @@ func (v *verdicts) known(id string) *Verdict {
 	return nil
 }
 
-// of returns the verdict about a session, and has its record verified if it changed since.
-func (v *verdicts) of(records provenance.Reader, s *provenance.Session) Verdict {
+// verdict returns the verdict about a session, and has its record verified if it changed since.
+func (p *Page) verdict(s *provenance.Session) Verdict {
+	v := &p.verdicts
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.found == nil || len(v.found) > maxVerdicts {
@@ -69,11 +72,13 @@ func (v *verdicts) of(records provenance.Reader, s *provenance.Session) Verdict 
 		return found
 	}
 	v.busy[s.ID] = true
-	v.wait.Go(func() { v.verify(records, s.ID, s.Head) })
+	of := *s
+	v.wait.Go(func() { p.verify(&of) })
 	return found
 }
 
-func (v *verdicts) verify(records provenance.Reader, id string, head provenance.Head) {
+func (p *Page) verify(s *provenance.Session) {
+	v := &p.verdicts
 	v.one.Lock()
 	defer v.one.Unlock()
 	v.mu.Lock()
@@ -83,8 +88,9 @@ func (v *verdicts) verify(records provenance.Reader, id string, head provenance.
 		return
 	}
 	// It serves later requests as well, so it does not end with the one that asked first.
-	found, err := records.Verify(context.Background(), id)
-	verdict := Verdict{State: differs, Head: head.Seq}
+	ctx, head := context.Background(), s.Head
+	found, err := p.Records.Verify(ctx, s.ID)
+	verdict := Verdict{State: differs, Head: head.Seq, worst: p.timeline(ctx, s).worst()}
 	switch wrong, _ := errors.AsType[*provenance.VerifyError](err); {
 	case wrong != nil:
 		verdict.Problem = wrong.Error()
@@ -96,8 +102,8 @@ func (v *verdicts) verify(records provenance.Reader, id string, head provenance.
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.found[id], v.hashes[id] = verdict, head.Hash
-	delete(v.busy, id)
+	v.found[s.ID], v.hashes[s.ID] = verdict, head.Hash
+	delete(v.busy, s.ID)
 }
 
 // close waits for the verification under way and begins no other.

@@ -40,20 +40,20 @@ type Shown struct {
 // A TreeFile reads a file of a stored skill tree.
 type TreeFile func(name string) ([]byte, error)
 
-// Replay yields in order what the model of a session was shown. Each text is found by the digest that the
-// record has of it: kept by the session, or in a stored tree of its skill, which tree opens. One that cannot
-// be found is yielded with the reason.
+// Replay yields in order what the events of a session that a query selects showed the model. Each text is
+// found by the digest that the record has of it: kept by the session, or in a stored tree of its skill, which
+// tree opens. One that cannot be found is yielded with the reason.
 //
 // Errors: the errors of reading the record; an error ends the iteration.
 func Replay(
-	ctx context.Context, records provenance.Reader, session string,
+	ctx context.Context, records provenance.Reader, query provenance.Query,
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
 ) iter.Seq2[*Shown, error] {
 	return func(yield func(*Shown, error) bool) {
-		f := &shownFinder{ctx, records, session, map[string][]TreeFile{}}
+		f := &shownFinder{ctx, records, query.Session, map[string][]TreeFile{}}
 		opened := map[digest.Digest]bool{}
 		// A file may have been shown before its skill was activated, so the trees are opened first.
-		activated := provenance.Query{Session: session,
+		activated := provenance.Query{Session: query.Session,
 			Kinds: []provenance.Kind{provenance.KindSkillActivated}}
 		for e, err := range records.Events(ctx, activated) {
 			if err != nil {
@@ -68,7 +68,7 @@ func Replay(
 				f.trees[e.Skill] = append(f.trees[e.Skill], read)
 			}
 		}
-		for e, err := range records.Events(ctx, provenance.Query{Session: session}) {
+		for e, err := range records.Events(ctx, query) {
 			var found []Shown
 			if err == nil {
 				found, err = f.shownBy(e)
@@ -111,6 +111,9 @@ func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 	}
 	return true, nil
 }
+
+// Content returns the text, whose bytes may be anything.
+func (s *Shown) Content() []byte { return s.data }
 
 // WriteJSON writes the text as a line of JSON, with its exact bytes.
 func (s *Shown) WriteJSON(w io.Writer) error {

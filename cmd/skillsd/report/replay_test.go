@@ -72,7 +72,7 @@ func TestReplay(t *testing.T) {
 	keep("in the tree")
 	trees := func(context.Context, digest.Digest) (TreeFile, error) { return nil, errors.New("no trees") }
 	var got strings.Builder
-	for shown, err := range Replay(ctx, records, "s", trees) {
+	for shown, err := range Replay(ctx, records, provenance.Query{Session: "s"}, trees) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -169,8 +169,36 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 	return nil
 }
 
-// Replay prints in order what the model was shown. The state directory has the trees of stored skills; an
-// empty one has none.
+// Shown yields in order what the events that a query selects showed the model. The state directory has the
+// trees of stored skills; an empty one has none.
+//
+// Errors: those of reading the record.
+func Shown(
+	ctx context.Context, records provenance.Reader, query provenance.Query, state string,
+) iter.Seq2[*report.Shown, error] {
+	return func(yield func(*report.Shown, error) bool) {
+		var stored *store.Store
+		// Opening a store creates it, which reading a session must not.
+		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
+			if stored, err = store.Open(state); err == nil {
+				defer stored.Close()
+			}
+		}
+		tree := func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
+			if stored == nil {
+				return nil, provenance.ErrNotFound
+			}
+			tree, err := stored.Tree(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return tree.ReadFile, nil
+		}
+		report.Replay(ctx, records, query, tree)(yield)
+	}
+}
+
+// Replay prints in order what the model was shown.
 //
 // Errors: one with exit.Problems if a text can no longer be found, or the error of reading or writing.
 func Replay(
@@ -178,7 +206,7 @@ func Replay(
 ) error {
 	out := bufio.NewWriter(to)
 	missing := 0
-	for shown, err := range replay(ctx, records, id, state) {
+	for shown, err := range Shown(ctx, records, provenance.Query{Session: id}, state) {
 		if err != nil {
 			return errors.Join(out.Flush(), err)
 		}
@@ -198,31 +226,6 @@ func Replay(
 	}
 	return exit.Errorf(exit.Problems, "`skillsd session verify` says what differs from the record",
 		"%d of the texts shown can no longer be found by their digest", missing)
-}
-
-// replay yields what the model was shown, from the session and from the trees of the state directory.
-func replay(
-	ctx context.Context, records provenance.Reader, id, state string,
-) iter.Seq2[*report.Shown, error] {
-	return func(yield func(*report.Shown, error) bool) {
-		var stored *store.Store
-		// Opening a store creates it, which reading a session must not.
-		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
-			if stored, err = store.Open(state); err == nil {
-				defer stored.Close()
-			}
-		}
-		report.Replay(ctx, records, id, func(ctx context.Context, d digest.Digest) (report.TreeFile, error) {
-			if stored == nil {
-				return nil, provenance.ErrNotFound
-			}
-			tree, err := stored.Tree(ctx, d)
-			if err != nil {
-				return nil, err
-			}
-			return tree.ReadFile, nil
-		})(yield)
-	}
 }
 
 // maxEval bounds the description of an evaluation.
@@ -277,7 +280,7 @@ func WriteEval(ctx context.Context, records provenance.Reader, id, state, dir st
 	}
 	defer root.Close()
 	return evals.Write(ctx, root, records, id, eval, func(yield func(evals.Text, error) bool) {
-		for shown, err := range replay(ctx, records, id, state) {
+		for shown, err := range Shown(ctx, records, provenance.Query{Session: id}, state) {
 			if err != nil {
 				yield(evals.Text{}, err)
 				return

@@ -69,7 +69,7 @@ function follow() {
   if (!live) return;
   const state = document.getElementById("state");
   const source = new EventSource(live.dataset.live);
-  let seen = "", busy = false, again = false;
+  let seen = live.dataset.state, busy = false, again = false;
   const editing = () => document.activeElement && document.activeElement.closest("#filters input, #filters select");
   const update = async () => {
     if (busy || editing()) { again = true; return; }
@@ -79,7 +79,7 @@ function follow() {
   };
   source.addEventListener("state", (event) => {
     state.textContent = "live";
-    if (seen && seen !== event.data) update();
+    if (seen !== event.data) update();
     seen = event.data;
   });
   document.addEventListener("focusout", () => { if (again && !busy) setTimeout(update, 0); });
