@@ -28,10 +28,10 @@ RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 wi
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/skillsd ./cmd/skillsd
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/skillsd ./cmd/skillsd-sigstore
 
-# A first build takes minutes, so it names each package; a later one prints nothing, nor does install, which
-# builds in the same way.
+# A first build takes minutes, so it names each package; a later one prints nothing, nor does install of
+# skillsd, which builds in the same way.
 demo:
 	@echo "building bin/skillsd and the demo: the first time this takes minutes"
 	CGO_ENABLED=0 go build -trimpath -v -o bin/skillsd ./cmd/skillsd
@@ -114,6 +114,7 @@ cf-harness:
 # Into GOBIN, else the bin of GOPATH.
 install:
 	CGO_ENABLED=0 go install -trimpath ./cmd/skillsd
+	CGO_ENABLED=0 go install -trimpath -v ./cmd/skillsd-sigstore
 	@dir="$$(go env GOBIN)"; dir="$${dir:-$$(go env GOPATH | sed 's/:.*//')/bin}"; case ":$$PATH:" in *":$$dir:"*) echo "installed $$dir/skillsd" ;; \
 	*) echo "installed $$dir/skillsd; $$dir is not in your PATH: add it there, with export PATH=\"\$$PATH:$$dir\" in your shell's profile" ;; esac
 
@@ -129,10 +130,10 @@ screens: build
 # the same bytes anywhere; the version is that of the commit.
 release:
 	@rm -rf $(RELEASE) && mkdir -p $(RELEASE)
-	@set -e; for target in $(RELEASES); do \
-	os=$${target%/*}; arch=$${target#*/}; name=skillsd-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/$$name"; \
-	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build -trimpath -buildvcs=auto -ldflags="-s -w" -o $(RELEASE)/$$name ./cmd/skillsd; \
-	(cd $(RELEASE) && go version -m -json $$name >$$name.modules.json); done
+	@set -e; for target in $(RELEASES); do for command in skillsd skillsd-sigstore; do \
+	os=$${target%/*}; arch=$${target#*/}; name=$$command-$$os-$$arch; test $$os != windows || name=$$name.exe; echo "$(RELEASE)/$$name"; \
+	CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT= GOFLAGS= go build -trimpath -buildvcs=auto -ldflags="-s -w" -o $(RELEASE)/$$name ./cmd/$$command; \
+	(cd $(RELEASE) && go version -m -json $$name >$$name.modules.json); done; done
 	@cd $(RELEASE) && { sha256sum skillsd-* 2>/dev/null || shasum -a 256 skillsd-*; } >sha256sums && cat sha256sums
 
 # Once more from a copy elsewhere with nothing built yet: every byte must be the same.

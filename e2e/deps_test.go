@@ -90,7 +90,9 @@ var importRules = map[string][]string{
 	"skills/source/discovery": {"skills"},
 	"skills/source/oci":       {"skills/source", "skills/source/discovery", "skills/source/web"},
 	"skills/source/signed":    {},
-	"skills/source/served":    {"skills", "skills/source"},
+	// Only tests import it.
+	"skills/source/signed/sigstoretest": {},
+	"skills/source/served":              {"skills", "skills/source"},
 	"skills/source/sourcetest": {"skills", "skills/install", "skills/store", "skills/source/discovery",
 		"skills/source/oci", "skills/source/web"},
 	"skills/compare": {"skills", patternPath},
@@ -130,6 +132,8 @@ var importRules = map[string][]string{
 		"skills/script", "skills/search", "skills/catalog", "provenance", "provenance/cfharness", "provenance/redact",
 		"provenance/telemetry"},
 
+	// A program of its own: its library would make skillsd larger and slower to start.
+	"cmd/skillsd-sigstore": {"skills/source/signed"},
 	"cmd/skillsd":          {"*"},
 	"cmd/skillsd/adapters": {"cmd/skillsd/exit", "skills/store/fsys"},
 	"cmd/skillsd/exit":     {},
@@ -217,6 +221,9 @@ func TestInits(t *testing.T) {
 // mcpGoUsers are the only packages that may import mcp-go themselves, tests included.
 var mcpGoUsers = []string{"mcpserver", "mcpserver/tasks", "mcpserver/wire", "e2e", "e2e/conformance", "e2e/demo", "e2e/floor"}
 
+// sigstorePath is the library of skillsd-sigstore.
+const sigstorePath = "github.com/sigstore"
+
 // natsUsers are the only packages that may import NATS themselves, tests included.
 var natsUsers = map[string][]string{
 	natsPath:       {"provenance/jetstream", "provenance/jetstream/clustertest", "cmd/skillsd/serve/cluster", "sandbox/remote"},
@@ -225,7 +232,7 @@ var natsUsers = map[string][]string{
 
 // farFrom lists what a package may not even reach through others.
 var farFrom = map[string][]string{
-	"cmd/skillsd":       {natsServerPath},
+	"cmd/skillsd":       {natsServerPath, sigstorePath},
 	"mcpserver/session": {mcpGoPath, "net/http"},
 	"skills":            {mcpGoPath, "net/http", "os/exec"},
 	"skills/policy":     {mcpGoPath, "net/http", "os/exec"},
@@ -335,7 +342,7 @@ func TestPackageTree(t *testing.T) {
 func TestProcessNames(t *testing.T) {
 	used := map[string][]string{}
 	for _, f := range sourceFiles(t) {
-		if path.Dir(f.path) == "cmd/skillsd" || below(f.path, "e2e") {
+		if path.Dir(f.path) == "cmd/skillsd" || path.Dir(f.path) == "cmd/skillsd-sigstore" || below(f.path, "e2e") {
 			continue
 		}
 		for _, use := range cmdOnlyUses(f.syntax) {

@@ -35,6 +35,10 @@ import (
 //	conforms FILE SCHEMA          FILE, or each of its lines, is JSON as `skillsd schema SCHEMA` describes it
 //	web DIR [TOKEN]               serves DIR over http, to who has the token, and sets WEB to its URL and WEBHOST
 //	sign KEY FILE                 makes a key, writes its public half to KEY and a bundle to FILE.sigstore.json
+//	sigstore ROOT                 starts a Sigstore, writes its trusted_root.json to ROOT, and sets VERIFIER to the
+//	                              program that verifies identities, and VERIFIERDIR to its directory
+//	sign-as ROOT IDENTITY ISSUER FILE|DIR|oci://REFERENCE
+//	                              signs as an identity: into FILE.sigstore.json, DIR/skill.sigstore, or the registry
 //	registry                      starts a registry of images, and sets REGISTRY to its host and port
 //	terminal COLUMNS FILE PROGRAM [ARG...]
 //	                              runs a program on a terminal and writes into FILE what the terminal received
@@ -46,6 +50,7 @@ import (
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"index": scriptIndex, "rootfs": scriptRootfs, "web": scriptWeb, "registry": scriptRegistry, "sign": scriptSign,
+		"sigstore": scriptSigstore, "sign-as": scriptSignAs,
 		"exits": scriptExits, "fits": scriptFits, "quiet": scriptQuiet, "conforms": scriptConforms, "terminal": scriptTerminal, "typed": scriptTyped,
 	}
 }
@@ -71,7 +76,7 @@ func scriptRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: registry")
 	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
 	ts.Setenv("REGISTRY", strings.TrimPrefix(server.URL, "http://"))
 	ts.Defer(server.Close)
 }

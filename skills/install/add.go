@@ -47,6 +47,8 @@ type Access struct {
 	SignedBy signed.Signer
 	// Offered are signers of whom one may have signed what Add installs, if SignedBy is empty.
 	Offered []signed.Signer
+	// Verifier verifies identities.
+	Verifier *signed.Verifier
 	// Credentials lets git ask the credential helper of the user for the host of a source.
 	Credentials bool
 
@@ -236,7 +238,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			origin.Path = c.path
 			index, err := c.skill.Index(ctx)
 			if err == nil {
-				origin.Signer, err = from.signer(ctx, c.skill, index, req.Access)
+				origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
 			}
 			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
 				mu.Lock()

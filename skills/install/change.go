@@ -27,7 +27,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 	var order []Origin
 	for _, e := range entries {
 		part := e.Origin
-		part.Path, part.Commit, part.Digest = cmp.Or(part.Subdir, "."), "", ""
+		part.Path, part.Commit, part.Digest, part.Identity = cmp.Or(part.Subdir, "."), "", "", ""
 		if access.SignedBy != "" {
 			part.Signer = access.SignedBy
 		}
@@ -99,13 +99,15 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 	if err != nil {
 		return Change{}, err
 	}
-	if _, err := from.signer(ctx, sk, index, access); err != nil {
+	by, identity, err := from.signer(ctx, sk, index, access)
+	if err != nil {
 		return Change{}, err
 	}
 	c := Change{Name: e.Name, Before: e, After: e, lockOnly: true}
 	if index.TreeDigest == e.Tree {
 		now := e.Origin
-		now.Commit, now.Digest, now.Signer = from.origin.Commit, from.origin.Digest, from.origin.Signer
+		now.Commit, now.Digest = from.origin.Commit, from.origin.Digest
+		now.Signer, now.Identity = by, identity
 		if now != e.Origin {
 			same := *e
 			same.Origin = now
@@ -118,9 +120,9 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
-	if from.origin.Signer != e.Origin.Signer {
+	if by != e.Origin.Signer || identity != e.Origin.Identity {
 		origin := e.Origin
-		origin.Signer = from.origin.Signer
+		origin.Signer, origin.Identity = by, identity
 		version.Origin = &origin
 	}
 	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil

@@ -54,6 +54,8 @@ type Origin struct {
 	Path   string `json:"path" yaml:"path"` // of the skill in the source; "." for the whole
 	// Signer is who must have signed what is fetched; empty for none.
 	Signer signed.Signer `json:"signer,omitempty" yaml:"signer,omitempty"`
+	// Identity is who signed of those whom Signer covers, if it is an identity.
+	Identity string `json:"identity,omitempty" yaml:"identity,omitempty"`
 }
 
 // Version is one content of a skill.
@@ -272,8 +274,8 @@ func (o Origin) check() error {
 	if o.Subdir != "" && !fs.ValidPath(o.Subdir) {
 		return errors.New("subdir: is not a path in a source")
 	}
-	if o.Signer != "" && o.Signer.Check() != nil {
-		return errors.New("signer: is not a key or an authority")
+	if err := o.checkSigner(); err != nil {
+		return err
 	}
 	switch o.Kind {
 	case KindGit:

@@ -30,10 +30,11 @@ var lockKeys = map[string][]string{
 	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files",
 		"verdict?", "why?", "accepted?", "previous?"},
 
-	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?"},
+	".skills.origin": {"kind", "source", "ref?", "commit?", "digest?", "subdir?", "path", "signer?",
+		"identity?"},
 	".skills.previous": {"origin?", "commit?", "digest?", "tree", "installedAt", "files",
 		"verdict?", "why?", "accepted?"},
-	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?"},
+	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},
 }
 
 // encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a

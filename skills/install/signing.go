@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ import (
 // signers returns who may have signed an origin, and whether somebody must have.
 func (a Access) signers(from Origin) (all []signed.Signer, must bool) {
 	if from.Signer != "" {
-		return []signed.Signer{from.Signer}, true
+		// A lock file that says who signed holds its source to that, whoever else the signer covers.
+		return []signed.Signer{from.Signer.As(from.Identity)}, true
 	}
 	return a.Offered, false
 }
@@ -38,11 +40,16 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 		return nil
 	}
 	for _, by := range signers {
-		err := by.Bytes(found, f.origin.Digest)
+		identity, err := by.Bytes(ctx, access.Verifier, found, f.origin.Digest)
 		switch {
 		case err == nil:
-			f.origin.Signer, f.vouched = by, true
+			f.origin.Signer, f.origin.Identity = cmp.Or(f.origin.Signer, by), identity
+			f.vouched = true
 			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case unable(err) != nil:
+			return unable(err)
 		case must && !errors.Is(err, signed.ErrUnsigned):
 			return f.origin.notBy(by, err)
 		}
@@ -50,15 +57,15 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	return nil
 }
 
-// signer returns who signed a skill of a source, empty for nobody.
+// signer returns who signed a skill of a source, empty for nobody, and which identity if it is one.
 //
 // Errors: *SourceError if somebody must have signed it and did not; errors of ctx.
 func (f *fetched) signer(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, access Access,
-) (signed.Signer, error) {
+) (by signed.Signer, identity string, err error) {
 	signers, must := access.signers(f.origin)
 	if f.vouched || len(signers) == 0 {
-		return f.origin.Signer, nil
+		return f.origin.Signer, f.origin.Identity, nil
 	}
 	files := map[string]digest.Digest{}
 	for _, file := range index.Files {
@@ -67,25 +74,37 @@ func (f *fetched) signer(
 	at := slices.IndexFunc(signed.DirectoryNames, func(name string) bool { return files[name] != "" })
 	if at < 0 {
 		if must {
-			return "", f.origin.notBy(f.origin.Signer, errors.Join(signed.ErrUnsigned, f.unsigned))
+			return "", "", f.origin.notBy(signers[0], errors.Join(signed.ErrUnsigned, f.unsigned))
 		}
-		return "", nil
+		return "", "", nil
 	}
 	name := signed.DirectoryNames[at]
 	bundle, err := sk.Read(ctx, name, signed.MaxBundle)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, by := range signers {
-		err := by.Directory(bundle.Data, name, files, neverInstalled)
+		identity, err := by.Directory(ctx, access.Verifier, bundle.Data, name, files, neverInstalled)
 		switch {
 		case err == nil:
-			return by, nil
+			return cmp.Or(f.origin.Signer, by), identity, nil
+		case ctx.Err() != nil:
+			return "", "", ctx.Err()
+		case unable(err) != nil:
+			return "", "", unable(err)
 		case must:
-			return "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
+			return "", "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	return "", nil
+	return "", "", nil
+}
+
+// unable returns the error of what cannot be verified here, whoever signed it, and nil for any other.
+func unable(err error) error {
+	if here, ok := errors.AsType[*signed.VerifierError](err); ok {
+		return refuse("", "who signed cannot be verified: %s", here.Reason)
+	}
+	return nil
 }
 
 // neverInstalled reports whether a path lies in what no skill has.
@@ -95,8 +114,8 @@ func neverInstalled(name string) bool {
 
 // notBy returns the error of what a signer did not sign.
 func (o *Origin) notBy(by signed.Signer, err error) error {
-	return refuse("ask its publisher; `skillsd update NAME --signed-by FILE` takes another signer",
-		"%s is not signed by %.200s: %v", o.Source, by,
+	return refuse("ask its publisher; `skillsd update NAME --signed-by OTHER` takes another signer",
+		"%s is not signed by %.500s: %v", o.Source, by,
 		strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
@@ -110,15 +129,33 @@ func (i *Installer) admit(from Origin) (skills.Tier, error) {
 	tier, err := i.cfg.Admit(from)
 	if err != nil {
 		return tier, refuse("ask its publisher for a signature, and name who signed in trust.signers of the "+
-			"configuration; for a skill that is installed, `skillsd update NAME --signed-by FILE`", "%v", err)
+			"configuration; for a skill that is installed: skillsd update NAME --signed-by", "%v", err)
 	}
 	return tier, nil
 }
 
-// verified reports whether a skill with a tree is installed here whose signer was verified.
-func (l *Lock) verified(tree digest.Digest, by signed.Signer) bool {
+// verified reports whether a skill with a tree is installed here whose signer was verified, and is that of
+// an origin.
+func (l *Lock) verified(tree digest.Digest, from Origin) bool {
+	same := func(known Origin) bool { return known.Signer == from.Signer && known.Identity == from.Identity }
 	return slices.ContainsFunc(l.Skills, func(e *Entry) bool {
-		return e.Tree == tree && e.Origin.Signer == by ||
-			e.Previous != nil && e.Previous.Tree == tree && e.previousOrigin().Signer == by
+		return e.Tree == tree && same(e.Origin) ||
+			e.Previous != nil && e.Previous.Tree == tree && same(e.previousOrigin())
 	})
+}
+
+// SignedBy reports whether a signer, or one whom they cover, signed what is installed.
+func (o Origin) SignedBy(by signed.Signer) bool { return by.Covers(o.Signer.As(o.Identity)) }
+
+// checkSigner returns why who signed cannot be that.
+func (o Origin) checkSigner() error {
+	switch {
+	case o.Signer != "" && o.Signer.Check() != nil:
+		return errors.New("signer: is not a key, an authority or an identity")
+	case o.Signer.IsIdentity() != (o.Identity != ""):
+		return errors.New("identity: is missing, or there is no signer whose identity it is")
+	case o.Identity != "" && !o.SignedBy(o.Signer):
+		return errors.New("identity: is not one of the signer")
+	}
+	return nil
 }

@@ -193,7 +193,7 @@ func (a *sources) Close() (err error) {
 // it still, at the recorded commit.
 func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origin) (*store.Tree, error) {
 	// What a lock file says of a signature counts only if it was verified here.
-	if at := origins[len(origins)-1]; at.Signer != "" && !a.plan.i.lock.verified(want, at.Signer) {
+	if at := origins[len(origins)-1]; at.Signer != "" && !a.plan.i.lock.verified(want, at) {
 		return a.storeAgain(ctx, want, at)
 	}
 	tree, err := a.plan.i.cfg.Trees.Tree(ctx, want)
@@ -224,7 +224,7 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	if err != nil {
 		return nil, err
 	}
-	if _, err := from.signer(ctx, sk, index, a.access); err != nil {
+	if _, _, err := from.signer(ctx, sk, index, a.access); err != nil {
 		return nil, err
 	}
 	// A directory or an archive has no commit, so it may have changed since the entry was written.

@@ -29,11 +29,12 @@ type TrustedSigner struct {
 	Sources []string
 }
 
-// Admit decides whether a skill may be installed from a source that a signer, empty for nobody, is known to
-// have signed, and how far it is trusted: as the first signer of the list that fits, or least if nobody fits.
-func (t Trust) Admit(source, signer string) (skills.Tier, error) {
+// Admit decides whether a skill may be installed from a source, and how far it is trusted: as the first
+// signer of the list that fits, or least if nobody fits. signed reports whether a signer is known to have
+// signed it; it is nil if nobody is.
+func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tier, error) {
 	for _, s := range t.Signers {
-		if signer != "" && s.Signer == signer && (len(s.Sources) == 0 || begins(source, s.Sources)) {
+		if signed != nil && signed(s.Signer) && (len(s.Sources) == 0 || begins(source, s.Sources)) {
 			return s.Tier, nil
 		}
 	}
@@ -41,7 +42,7 @@ func (t Trust) Admit(source, signer string) (skills.Tier, error) {
 	switch {
 	case !slices.Contains(t.Required, AllSources) && !begins(source, t.Required):
 		return tier, nil
-	case signer == "":
+	case signed == nil:
 		return tier, fmt.Errorf("the configuration wants a signature of what comes from %s (trust.required)",
 			Clip(source))
 	}

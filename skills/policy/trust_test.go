@@ -36,7 +36,11 @@ func TestTrust(t *testing.T) {
 		{all, "/srv/skills", "B", skills.TierUser, false},
 		{Trust{Signers: []TrustedSigner{{Tier: skills.TierOrg}}, Required: []string{"", AllSources}}, "", "", skills.TierThirdParty, true},
 	} {
-		tier, err := test.trust.Admit(test.source, test.signer)
+		signed := func(signer string) bool { return signer == test.signer }
+		if test.signer == "" {
+			signed = nil
+		}
+		tier, err := test.trust.Admit(test.source, signed)
 		if tier != test.tier || (err != nil) != test.refused {
 			t.Errorf("%+v, %s by %q: %s, %v", test.trust.Required, test.source, test.signer, tier, err)
 		}

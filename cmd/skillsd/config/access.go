@@ -17,7 +17,8 @@ import (
 type AccessOptions struct {
 	Insecure, Credentials bool
 	Variables, Files      []string
-	SignedBy              string
+	SignedBy, Issuer      string
+	TrustedRoot           string
 }
 
 // Register adds the flags; signers also those that say who must have signed.
@@ -29,8 +30,13 @@ func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
 	if signers {
 		flags.StringVar(&o.SignedBy, "signed-by", "", "the public key in `FILE` must have signed the "+
-			"source or its skills, or a key that the authority of the certificate in it certified")
+			"source or its skills, or a key that the authority of the certificate in it certified; with "+
+			"--issuer this identity")
+		flags.StringVar(&o.Issuer, "issuer", "", "--signed-by is an identity that the issuer at `URL` "+
+			"knows, such as https://accounts.google.com")
 	}
+	flags.StringVar(&o.TrustedRoot, "trusted-root", "", "verify identities by this trusted_root.json of "+
+		"Sigstore: `FILE` (default: trust.root of the configuration)")
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
 
@@ -53,18 +59,30 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 		access.Tokens[strings.ToLower(host)] = token
 		return nil
 	}
-	if o.SignedBy != "" {
-		var err error
-		if access.SignedBy, err = readSigner("signed-by", o.SignedBy); err != nil {
-			return access, err
-		}
+	var err error
+	switch {
+	case o.Issuer != "":
+		access.SignedBy, err = readIdentity("signed-by", o.Issuer, o.SignedBy)
+	case o.SignedBy != "":
+		access.SignedBy, err = readSigner("signed-by", o.SignedBy)
+	}
+	if err == nil {
+		access.Verifier, err = p.verifier(o.TrustedRoot)
+	}
+	if err != nil {
+		return access, err
 	}
 	trust, err := p.Trust()
 	if err != nil {
 		return access, err
 	}
-	for _, s := range trust.Signers {
-		access.Offered = append(access.Offered, signed.Signer(s.Signer))
+	// What a key signed needs no verifier.
+	for _, identities := range []bool{false, true} {
+		for _, s := range trust.Signers {
+			if by := signed.Signer(s.Signer); by.IsIdentity() == identities {
+				access.Offered = append(access.Offered, by)
+			}
+		}
 	}
 	for _, given := range o.Variables {
 		err := add("token-env", given, func(name string) (string, error) {
@@ -99,6 +117,15 @@ func readSigner(flag, file string) (signed.Signer, error) {
 	by, err := signed.Parse(text)
 	if err != nil {
 		err = exit.Flag(flag, fmt.Errorf("%s %w", file, err))
+	}
+	return by, err
+}
+
+// readIdentity returns the signer who is an identity of an issuer.
+func readIdentity(flag, issuer, identity string) (signed.Signer, error) {
+	by, err := signed.Identity(issuer, identity)
+	if err != nil {
+		err = exit.Flag(flag, fmt.Errorf("%q of %q %w", Clip(identity), Clip(issuer), err))
 	}
 	return by, err
 }

@@ -63,6 +63,11 @@ func (d *decoder) check(o *Options) {
 	if slices.Contains(o.Required, "") {
 		d.refuse("trust.required", "a beginning is empty; all stands for every source")
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.Signers)) {
+		if signer := o.Signers[name]; signer.check(o.TrustedRoot) != nil {
+			d.refuse("trust.signers."+name, "%s", signer.check(o.TrustedRoot))
+		}
+	}
 	d.checkAllow(o)
 	for _, profile := range o.PolicyProfiles() {
 		key := "profiles." + profile.Name

@@ -332,7 +332,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 		return
 	}
 	wrong := ""
-	switch p := option.Value.(type) {
+	switch p := option.inFile().(type) {
 	case *string:
 		*p = d.text(n, key, option)
 		return

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os/user"
 	"strconv"
@@ -51,6 +52,8 @@ type Options struct {
 	Profiles      map[string]ProfileKey
 	Required      []string                // of the file: beginnings of sources whose skills must be signed
 	Signers       map[string]SignerKey    // of the file
+	TrustedRoot   string                  // of the file: a trusted_root.json
+	Verifier      string                  // of the file: the program that verifies identities
 	Principals    map[string]PrincipalKey // of the file
 	Mode          string
 	Role          string
@@ -318,20 +321,42 @@ func (k *ProfileKey) table() []Option {
 // SignerKey says who somebody is whose signature of an installed skill counts, and how much.
 type SignerKey struct {
 	SignedBy string   `json:"signed_by,omitempty"`
+	Identity string   `json:"identity,omitempty"`
+	Issuer   string   `json:"issuer,omitempty"`
 	Tier     string   `json:"tier,omitempty"`
 	Sources  []string `json:"sources,omitempty"`
 }
 
 func (k *SignerKey) table() []Option {
 	return []Option{
-		{Key: "signed_by", Value: &k.SignedBy, Path: anyPath, Required: true,
+		{Key: "signed_by", Value: &k.SignedBy, Path: anyPath,
 			Help: "file with the public key that signs, or with the certificate of an authority that " +
 				"certifies keys"},
+		{Key: "identity", Value: &k.Identity,
+			Help: "who signs, instead of signed_by: a mail address, or the URL of a workflow; * is any " +
+				"text without / and @"},
+		{Key: "issuer", Value: &k.Issuer,
+			Help: "URL of the issuer that knows the identity, such as " +
+				"https://token.actions.githubusercontent.com"},
 		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(),
 			Help: "how far the skills that they signed are trusted; default third-party"},
 		{Key: "sources", Value: &k.Sources, Help: "beginnings of the sources for which the signature " +
 			"counts, such as https://github.com/NVIDIA; default all"},
 	}
+}
+
+// check returns why nobody is the signer.
+func (k *SignerKey) check(root string) error {
+	switch {
+	case (k.SignedBy == "") == (k.Identity == ""):
+		return errors.New("needs signed_by, or identity and issuer")
+	case k.Identity == "" && k.Issuer == "":
+		return nil
+	case root == "":
+		return errors.New("identity: needs trust.root, a trusted_root.json of Sigstore")
+	}
+	_, err := readIdentity("config", k.Issuer, k.Identity)
+	return err
 }
 
 // PrincipalKey says how far a principal is trusted, and what it may use.

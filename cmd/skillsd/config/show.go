@@ -56,6 +56,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	*scan = scanLimits{cmp.Or(scan.Depth, 8), cmp.Or(scan.Directories, 20_000), cmp.Or(scan.Files, 2_000),
 		cmp.Or(scan.Bytes, 256<<20)}
 	o.Required, o.Signers = p.Cfg.Keys.Required, p.Cfg.Keys.Signers
+	o.TrustedRoot, o.Verifier = p.Cfg.Keys.TrustedRoot, p.Cfg.Keys.Verifier
 	o.Allow, o.Secrets, o.Profiles = p.Cfg.Keys.Allow, p.Cfg.Keys.Secrets, p.Cfg.Keys.Profiles
 	o.Principals, o.Interpreters = p.Cfg.Keys.Principals, p.Cfg.Keys.Interpreters
 	rows := []Row{}

@@ -313,6 +313,12 @@ func (o *Options) policyTable() []Option {
 			Help: "beginnings of sources from which skills are installed, updated and synchronized only " +
 				"if one of the signers signed them; all for every source"},
 		{Key: "trust.signers", InFile: &o.Signers, Help: "whose signatures count, by a name"},
+		{Key: "trust.root", InFile: &o.TrustedRoot, Path: anyPath,
+			Help: "trusted_root.json of Sigstore, by which the identities of signers are verified; it is " +
+				"never fetched"},
+		{Key: "trust.verifier", InFile: &o.Verifier, Path: anyPath,
+			Help: "program that verifies identities; default skillsd-sigstore in the directory of " +
+				"skillsd, else in PATH"},
 		{Key: "profiles", InFile: &o.Profiles, Help: "profiles, by name; each only narrows"},
 		{Key: "principals", Flag: "auth-evidence", Section: SectionHTTP, Value: &o.HTTP.Evidence,
 			InFile: &o.Principals,

@@ -3,7 +3,10 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 
@@ -24,7 +27,11 @@ func (p *Process) Trust() (policy.Trust, error) {
 		key := p.Cfg.Keys.Signers[name]
 		tier, err := skills.ParseTier(cmp.Or(key.Tier, skills.LeastTrusted().String()))
 		by := signed.Signer("")
-		if err == nil {
+		switch {
+		case err != nil:
+		case key.Identity != "":
+			by, err = readIdentity("config", key.Issuer, key.Identity)
+		default:
 			by, err = readSigner("config", key.SignedBy)
 		}
 		if err != nil {
@@ -43,8 +50,72 @@ func (p *Process) Trust() (policy.Trust, error) {
 func (p *Process) Admit() (func(from install.Origin) (skills.Tier, error), error) {
 	trust, err := p.Trust()
 	return func(from install.Origin) (skills.Tier, error) {
-		return trust.Admit(from.Source, string(from.Signer))
+		if from.Signer == "" {
+			return trust.Admit(from.Source, nil)
+		}
+		return trust.Admit(from.Source,
+			func(by string) bool { return from.SignedBy(signed.Signer(by)) })
 	}, err
+}
+
+// verifierName is the name of the program that verifies identities.
+const verifierName = "skillsd-sigstore"
+
+// verifier returns what verifies identities by a trusted root, that of the configuration if none is given.
+//
+// Errors: *exit.Error.
+func (p *Process) verifier(root string) (*signed.Verifier, error) {
+	flag := "trusted-root"
+	if root == "" {
+		flag, root = "config", p.Cfg.Keys.TrustedRoot
+	}
+	if root == "" {
+		return nil, nil
+	}
+	text, err := ReadOperatorFile(flag, root, signed.MaxRoot)
+	if err != nil {
+		return nil, err
+	}
+	// Windows starts no program without its directory.
+	v := &signed.Verifier{Program: p.verifierProgram, Root: text}
+	if dir, ok := p.Env("SYSTEMROOT"); ok {
+		v.Env = []string{"SYSTEMROOT=" + dir}
+	}
+	return v, nil
+}
+
+// verifierProgram returns the program that verifies identities: that of the configuration, the one in the
+// directory of this program, or the one in PATH.
+//
+// Errors: *signed.VerifierError.
+func (p *Process) verifierProgram() (string, error) {
+	program := p.Cfg.Keys.Verifier
+	if own, err := os.Executable(); err == nil && program == "" {
+		// Of the names that lead to this program the last one is where it was installed.
+		if real, err := filepath.EvalSymlinks(own); err == nil {
+			own = real
+		}
+		program, _ = exec.LookPath(filepath.Join(filepath.Dir(own), verifierName))
+	}
+	var err error
+	if program == "" {
+		program, err = exec.LookPath(verifierName)
+	}
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(program)
+	}
+	if err != nil {
+		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s is neither in the directory of skillsd "+
+			"nor in PATH: go install github.com/skillsd/skillsd/cmd/%[1]s@latest", verifierName)}
+	}
+	if hint, err := CheckOwner(program, info); err != nil {
+		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: %s", program, err, hint)}
+	}
+	return program, nil
 }
 
 // RegistryLogin returns the logins of Docker's configuration.

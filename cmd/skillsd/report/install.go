@@ -78,7 +78,7 @@ func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 func OriginText(e *install.Entry) string {
 	text := OriginOf(e).String()
 	if e.Origin.Signer != "" {
-		text += ", signed by " + e.Origin.Signer.String()
+		text += ", signed by " + e.Origin.Signer.As(e.Origin.Identity).String()
 	}
 	return text
 }

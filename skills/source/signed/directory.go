@@ -1,6 +1,7 @@
 package signed
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,21 +26,33 @@ var unsignedNames = []string{".gitattributes", ".gitignore"}
 
 // Directory returns an error unless the bundle at a path says that a signer signed exactly the other files of
 // the directory, which have SHA-256 digests. left reports whether a path that was signed may be missing,
-// because it is of a kind that nobody takes from a directory.
+// because it is of a kind that nobody takes from a directory. Of a signer who is an identity it returns the
+// one that the certificate has.
+//
+// Errors: *VerifierError; errors of ctx.
 func (s Signer) Directory(
-	bundle []byte, at string, files map[string]digest.Digest, left func(path string) bool,
-) error {
-	signed, err := s.open(bundle, "")
+	ctx context.Context, v *Verifier, bundle []byte, at string, files map[string]digest.Digest,
+	left func(path string) bool,
+) (identity string, err error) {
+	signed, identity, err := s.open(ctx, v, bundle, "")
 	if err != nil {
-		return err
+		return "", err
 	}
 	if signed == nil {
-		return errors.New("the signature is of one file, not of a directory")
+		return "", errors.New("the signature is of one file, not of a directory")
 	}
 	resources, err := signed.resources()
 	if err != nil {
-		return err
+		return "", err
 	}
+	return identity, compare(resources, at, files, left)
+}
+
+// compare returns why the files of a directory are not those that a signature lists.
+func compare(
+	resources map[string]digest.Digest, at string, files map[string]digest.Digest,
+	left func(path string) bool,
+) error {
 	for path, sum := range files {
 		switch want, ok := resources[path]; {
 		case path == at || !ok && slices.Contains(unsignedNames, path):

@@ -2,18 +2,20 @@
 // (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and those of directories by OpenSSF Model
 // Signing (`model_signing sign`), whose statement lists the digest of each file.
 //
-// Who must have signed is a [Signer], the holder of a key or whoever an authority certified. Neither needs
-// trust in anybody else: what a bundle has of logs and times is not looked at, and a certificate need only
-// have been valid when it began, as Model Signing has it. Identities that an issuer knows are not
-// verified.
+// Who must have signed is a [Signer]: the holder of a key, whoever an authority certified, or an identity.
+// The first two need no trust in anybody else: what a bundle has of logs and times is not looked at, and a
+// certificate need only have been valid when it began, as Model Signing has it. An identity is verified by a
+// [Verifier], as Sigstore has it: by certificates, logs and times that a trusted root names.
 //
-// Keys are those of ECDSA over P-256, P-384 and P-521, of RSA from 2048 bits, and of Ed25519. A file is
-// verified by its SHA-256 digest, which only signatures of P-256 and RSA are made of. Of envelopes only
-// those of cosign's and of model signatures count: a statement of another kind about the same bytes, such
-// as a scan that found something, says nothing about who published them.
+// Keys, other than those that an identity has for a while, are those of ECDSA over P-256, P-384 and P-521,
+// of RSA from 2048 bits, and of Ed25519. A file is verified by its SHA-256 digest, which only signatures of
+// P-256 and RSA are made of. Of envelopes only those of cosign's and of model signatures count: a statement
+// of another kind about the same bytes, such as a scan that found something, says nothing about who published
+// them.
 package signed
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -69,32 +71,55 @@ type envelope struct {
 }
 
 // Bytes returns an error unless one of several bundles says that a signer signed the bytes of a SHA-256
-// digest.
+// digest. Of a signer who is an identity it returns the one that the certificate has.
 //
-// Errors: ErrUnsigned if there is no bundle.
-func (s Signer) Bytes(bundles [][]byte, sum digest.Digest) error {
+// Errors: ErrUnsigned if there is no bundle; *VerifierError; errors of ctx.
+func (s Signer) Bytes(
+	ctx context.Context, v *Verifier, bundles [][]byte, sum digest.Digest,
+) (identity string, err error) {
 	if sum.Validate() != nil || sum.Algorithm() != digest.SHA256 {
-		return errors.New("what was fetched has no SHA-256 digest")
+		return "", errors.New("what was fetched has no SHA-256 digest")
 	}
-	err := ErrUnsigned
+	err = ErrUnsigned
 	for _, text := range bundles {
 		var signed *envelope
-		if signed, err = s.open(text, sum); err == nil && signed != nil {
+		if signed, identity, err = s.open(ctx, v, text, sum); err == nil && signed != nil {
 			err = signed.signs(sum)
 		}
-		if err == nil {
-			return nil
+		if _, unable := errors.AsType[*VerifierError](err); err == nil || unable || ctx.Err() != nil {
+			return identity, err
 		}
 	}
-	return err
+	return "", err
 }
 
 // open verifies the signature of a bundle, and returns the envelope that was signed; nil if it is of the
 // bytes of the digest themselves. Nothing of an envelope is read before its signature was verified.
-func (s Signer) open(text []byte, sum digest.Digest) (*envelope, error) {
+func (s Signer) open(
+	ctx context.Context, v *Verifier, text []byte, sum digest.Digest,
+) (_ *envelope, identity string, err error) {
 	if len(text) > MaxBundle {
-		return nil, errors.New("the bundle is too long")
+		return nil, "", errors.New("the bundle is too long")
 	}
+	if !s.IsIdentity() {
+		signed, err := s.openKey(text, sum)
+		return signed, "", err
+	}
+	a, err := v.ask(ctx, text, sum)
+	if err != nil {
+		return nil, "", err
+	}
+	if by, err := Identity(a.Issuer, a.Identity); err != nil || !s.Covers(by) {
+		return nil, "", fmt.Errorf("it is signed by %.500q of %.200q", a.Identity, a.Issuer)
+	}
+	if a.Type == "" {
+		return nil, a.Identity, nil
+	}
+	return &envelope{Payload: a.Payload, PayloadType: a.Type}, a.Identity, nil
+}
+
+// openKey is open for the holder of a key.
+func (s Signer) openKey(text []byte, sum digest.Digest) (*envelope, error) {
 	var b bundle
 	if err := json.Unmarshal(text, &b); err != nil {
 		return nil, errors.New("the bundle is not the JSON of one")

@@ -17,8 +17,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Signer is who must have signed: the holder of a key (the base64 of its PKIX form), or whoever an authority
-// certified ("authority:" and the base64 of its certificate). Empty is nobody.
+// Signer is who must have signed: the holder of a key (the base64 of its PKIX form), whoever an authority
+// certified ("authority:" and the base64 of its certificate), or an [Identity]. Empty is nobody.
 type Signer string
 
 // authorityPrefix begins a signer that is not a key.
@@ -49,6 +49,9 @@ func (s Signer) Check() error {
 	if len(s) > maxSigner {
 		return errors.New("is too long")
 	}
+	if issuer, identity, ok := s.identity(); ok {
+		return checkIdentity(issuer, identity)
+	}
 	if strings.HasPrefix(string(s), authorityPrefix) {
 		_, err := s.authority()
 		return err
@@ -58,6 +61,9 @@ func (s Signer) Check() error {
 }
 
 func (s Signer) String() string {
+	if issuer, identity, ok := s.identity(); ok {
+		return identity + " of " + issuer
+	}
 	if authority, err := s.authority(); err == nil {
 		sum := digest.FromBytes(authority.Raw)
 		return fmt.Sprintf("the authority %s, %s", authority.Subject.CommonName, sum)

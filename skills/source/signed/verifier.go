@@ -1,0 +1,154 @@
+package signed
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+)
+
+const (
+	// MaxRoot is the longest trusted root, in bytes.
+	MaxRoot = 1 << 20
+	// MaxQuestion is the longest question, in bytes.
+	MaxQuestion = 4 << 20
+	maxAnswer   = 4 << 20
+
+	verifierTime = time.Minute
+)
+
+// Question is what a [Verifier] asks its program, in JSON.
+type Question struct {
+	Root   []byte        `json:"trustedRoot"`
+	Bundle []byte        `json:"bundle"`
+	Digest digest.Digest `json:"digest,omitempty"` // SHA-256, of what must be signed; empty for an envelope
+}
+
+// Answer is what the program answers about a bundle that it verified: who signed, and of an envelope what.
+type Answer struct {
+	Issuer   string `json:"issuer"`
+	Identity string `json:"identity"`
+	Type     string `json:"payloadType,omitempty"`
+	Payload  []byte `json:"payload,omitempty"`
+}
+
+// Verifier verifies bundles of identities with a program, as its [Question] and [Answer] say: the library for
+// them would make this program much larger. It is safe for concurrent use. Its zero value verifies none.
+type Verifier struct {
+	// Program returns the path of the program, or a *VerifierError. Whoever can change the program decides
+	// who signed.
+	Program func() (string, error)
+	// Root says whose certificates, logs and times count: a trusted_root.json of Sigstore.
+	Root []byte
+	// Env is the environment of the program.
+	Env []string
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]func() (*Answer, error)
+}
+
+// VerifierError says why no bundle of an identity can be verified on this machine, and what mends it.
+type VerifierError struct{ Reason string }
+
+func (e *VerifierError) Error() string { return e.Reason }
+
+// ask returns the answer about a bundle. One of which many are offered as the signer is verified once.
+//
+// Errors: *VerifierError; errors of ctx.
+func (v *Verifier) ask(ctx context.Context, bundle []byte, sum digest.Digest) (*Answer, error) {
+	if v == nil || len(v.Root) == 0 {
+		return nil, &VerifierError{"an identity needs a trusted root: give a trusted_root.json " +
+			"with --trusted-root, or as trust.root of the configuration"}
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%s %s", sum, bundle))
+	v.mu.Lock()
+	if v.known == nil {
+		v.known = map[[sha256.Size]byte]func() (*Answer, error){}
+	}
+	if v.known[key] == nil {
+		v.known[key] = sync.OnceValues(func() (*Answer, error) { return v.run(ctx, bundle, sum) })
+	}
+	answer := v.known[key]
+	v.mu.Unlock()
+	return answer()
+}
+
+func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*Answer, error) {
+	program, err := v.Program()
+	if err != nil {
+		return nil, err
+	}
+	question, err := json.Marshal(Question{v.Root, bundle, sum})
+	if err != nil {
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, verifierTime)
+	defer cancel()
+	cmd := exec.CommandContext(limited, program)
+	cmd.Env, cmd.WaitDelay, cmd.Stdin = append([]string{}, v.Env...), time.Second, bytes.NewReader(question)
+	var out, problems bounded
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	failed, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case out.cut:
+		return nil, &VerifierError{"skillsd-sigstore: the answer is too long"}
+	case err == nil:
+		return parseAnswer(out.text.Bytes())
+	case exited && failed.ExitCode() == 1:
+		return nil, errors.New(lastLine(problems.text.Bytes()))
+	case exited:
+		return nil, &VerifierError{fmt.Sprintf("skillsd-sigstore: %s: %s", failed.ProcessState,
+			lastLine(problems.text.Bytes()))}
+	}
+	return nil, &VerifierError{fmt.Sprintf("skillsd-sigstore: %v", err)}
+}
+
+// parseAnswer reads the answer of the program, which has nothing else than it must have.
+func parseAnswer(text []byte) (*Answer, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	a := &Answer{}
+	if err := decoder.Decode(a); err != nil {
+		return nil, &VerifierError{"skillsd-sigstore: the answer is not the JSON of one"}
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, &VerifierError{"skillsd-sigstore: more than one answer"}
+	}
+	if !visible(a.Issuer) || !visible(a.Identity) {
+		return nil, fmt.Errorf("it is signed by %.200q of %.200q, which is not printable ASCII", a.Identity,
+			a.Issuer)
+	}
+	return a, nil
+}
+
+// lastLine returns the last line of what the program wrote about a failure, as it can be shown.
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return fmt.Sprintf("%.500q", lines[len(lines)-1])
+}
+
+// bounded keeps the beginning of what is written.
+type bounded struct {
+	text bytes.Buffer
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	kept := p[:min(len(p), maxAnswer-b.text.Len())]
+	b.cut = b.cut || len(kept) < len(p)
+	b.text.Write(kept)
+	return len(p), nil
+}
