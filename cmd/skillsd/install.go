@@ -247,7 +247,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	if o.request.Access, err = o.access.Access(&o.app.Process); err != nil {
+	if o.request.Access, err = o.app.access(&o.access); err != nil {
 		return err
 	}
 	state, err := o.app.StateDir()
@@ -282,6 +282,17 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		},
 	})
+}
+
+// access returns how sources are fetched. In an agent's shell the configuration alone says whose word counts
+// about identities.
+func (a *app) access(o *config.AccessOptions) (install.Access, error) {
+	if o.TrustedRoot != "" {
+		if err := a.byUser("--trusted-root"); err != nil {
+			return install.Access{}, err
+		}
+	}
+	return o.Access(&a.Process)
 }
 
 // failure says what to do if skills of the source cannot be installed.

@@ -194,7 +194,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.sync.Access, err = o.access.Access(&o.app.Process); err != nil {
+	if o.sync.Access, err = o.app.access(&o.access); err != nil {
 		return err
 	}
 	if len(args) > 0 {
@@ -343,7 +343,7 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	access, err := o.access.Access(&o.app.Process)
+	access, err := o.app.access(&o.access)
 	if err == nil && access.SignedBy != "" && !o.Preview {
 		err = o.app.byUser("--signed-by")
 	}

@@ -36,7 +36,7 @@ func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 			"knows, such as https://accounts.google.com")
 	}
 	flags.StringVar(&o.TrustedRoot, "trusted-root", "", "verify identities by this trusted_root.json of "+
-		"Sigstore: `FILE` (default: trust.root of the configuration)")
+		"Sigstore: `FILE`, if the configuration has no trust.root")
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
 

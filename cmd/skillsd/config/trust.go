@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -61,12 +62,17 @@ func (p *Process) Admit() (func(from install.Origin) (skills.Tier, error), error
 // verifierName is the name of the program that verifies identities.
 const verifierName = "skillsd-sigstore"
 
-// verifier returns what verifies identities by a trusted root, that of the configuration if none is given.
+// verifier returns what verifies identities by the trusted root of the configuration or, if that has none, by
+// that of a file.
 //
 // Errors: *exit.Error.
 func (p *Process) verifier(root string) (*signed.Verifier, error) {
 	flag := "trusted-root"
-	if root == "" {
+	switch {
+	case root != "" && p.Cfg.Keys.TrustedRoot != "":
+		// Its signers are trusted by their identities, which another root would give to others.
+		return nil, exit.Flag(flag, errors.New("the configuration has trust.root, which counts alone"))
+	case root == "":
 		flag, root = "config", p.Cfg.Keys.TrustedRoot
 	}
 	if root == "" {
