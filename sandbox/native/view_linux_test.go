@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -87,6 +88,7 @@ func TestWorkspaceIsWhatTheScriptSaw(t *testing.T) {
 		cmd := &sandbox.Cmd{
 			Argv: []string{"/usr/bin/python3", "-c", changing, strconv.Itoa(seed)}, Tree: openDir(t, t.TempDir()), Cwd: "/workspace",
 			Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, ws)},
+			Limits: sandbox.Limits{Timeout: sandboxtest.Scaled(time.Minute)},
 		}
 		res, err := native.New(nil).Run(t.Context(), cmd)
 		if err != nil {
