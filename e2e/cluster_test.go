@@ -422,3 +422,44 @@ func TestClusterArchive(t *testing.T) {
 		t.Error("the record is another one")
 	}
 }
+
+// TestClusterPage wants a session of one server on the page of another, and both servers with what each has.
+func TestClusterPage(t *testing.T) {
+	f := startFronts(t, 2, "--page", "127.0.0.1:0")
+	f.load(f.at(0, "alice-token"))
+	viewer := openPage(f.all[1])
+	var list struct{ Sessions []struct{ Principal string } }
+	for deadline := time.Now().Add(patience); len(list.Sessions) == 0 && time.Now().Before(deadline); {
+		viewer.read("/sessions.json", &list)
+	}
+	if s := list.Sessions; len(s) != 1 || s[0].Principal != "alice" {
+		t.Errorf("sessions are %+v, want that of alice", s)
+	}
+	var health struct {
+		Cluster struct {
+			Servers []struct{ Leader, Current, Offline bool }
+			Nodes   []struct {
+				Name, Address string
+				Sessions      int
+				Own           bool
+			}
+		}
+	}
+	viewer.read("/health.json", &health)
+	leaders := 0
+	for _, s := range health.Cluster.Servers {
+		if s.Leader {
+			leaders++
+		}
+		if s.Offline {
+			t.Errorf("servers are %+v, want none offline", health.Cluster.Servers)
+		}
+	}
+	if len(health.Cluster.Servers) != 3 || leaders != 1 {
+		t.Errorf("servers are %+v, want three with one leader", health.Cluster.Servers)
+	}
+	if n := health.Cluster.Nodes; len(n) != 2 || !strings.HasPrefix(n[0].Name, "front0-") || n[0].Sessions != 1 || n[0].Own ||
+		n[0].Address == "" || !n[1].Own || n[1].Sessions != 0 {
+		t.Errorf("nodes are %+v, want front0 with a session, and front1", n)
+	}
+}

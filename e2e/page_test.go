@@ -19,6 +19,57 @@ import (
 
 var pageLink = regexp.MustCompile(`the operator's page: (http://127\.0\.0\.1:\d+/login#[\w-]{43})\n`)
 
+// pageViewer is a browser in which the link of a page was opened.
+type pageViewer struct {
+	site *site
+	base string
+	*http.Client
+}
+
+// openPage opens the link that a server logged.
+func openPage(s *site) *pageViewer {
+	s.t.Helper()
+	base, token, _ := strings.Cut(s.logged(pageLink), "/login#")
+	jar, _ := cookiejar.New(nil)
+	v := &pageViewer{s, base, &http.Client{Jar: jar, Timeout: patience}}
+	answer, err := v.PostForm(base+"/login", url.Values{"token": {token}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer.Body.Close()
+	return v
+}
+
+// read decodes what the page answers.
+func (v *pageViewer) read(path string, into any) int {
+	v.site.t.Helper()
+	return v.ask(v.Client, path, "", into)
+}
+
+// ask is read for another client, with a token if it has one.
+func (v *pageViewer) ask(client *http.Client, path, bearer string, into any) int {
+	t := v.site.t
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bearer != "" {
+		r.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	return answer.StatusCode
+}
+
 // TestServePage wants what only a running server knows on its page, to who has the link and not to a client.
 func TestServePage(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.yaml")
@@ -28,47 +79,17 @@ func TestServePage(t *testing.T) {
 	s := serveHTTP(t, "--config", config, "--page", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "alice", "bob"),
 		"--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script",
 		"--allow-skill-script", "demo:scripts/ok.sh")
-	link := s.logged(pageLink)
-	base, token, _ := strings.Cut(link, "/login#")
-	read := func(client *http.Client, path, bearer string, into any) int {
-		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bearer != "" {
-			r.Header.Set("Authorization", "Bearer "+bearer)
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		if answer.StatusCode == http.StatusOK {
-			if err := json.NewDecoder(answer.Body).Decode(into); err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-		}
-		return answer.StatusCode
-	}
-	if got := read(s.client, "/sessions.json", "alice-token", nil); got != http.StatusUnauthorized {
+	viewer := openPage(s)
+	if got := viewer.ask(s.client, "/sessions.json", "alice-token", nil); got != http.StatusUnauthorized {
 		t.Errorf("a token of a client opens the page: %d", got)
 	}
-	jar, _ := cookiejar.New(nil)
-	viewer := &http.Client{Jar: jar, Timeout: patience}
-	answer, err := viewer.PostForm(base+"/login", url.Values{"token": {token}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-
 	for _, name := range []string{"alice-token", "bob-token"} {
 		s.open(name).tool("load_skill", map[string]any{"name": "demo"})
 	}
 	// What a model was shown is with the call that showed it.
 	var sessions struct{ Sessions []struct{ ID string } }
 	for deadline := time.Now().Add(patience); len(sessions.Sessions) == 0 && time.Now().Before(deadline); {
-		read(viewer, "/sessions.json?principal=bob", "", &sessions)
+		viewer.read("/sessions.json?principal=bob", &sessions)
 	}
 	var session struct {
 		Blocks []struct {
@@ -80,7 +101,7 @@ func TestServePage(t *testing.T) {
 		}
 	}
 	if len(sessions.Sessions) == 1 {
-		read(viewer, "/sessions/"+sessions.Sessions[0].ID+"/session.json", "", &session)
+		viewer.read("/sessions/"+sessions.Sessions[0].ID+"/session.json", &session)
 	}
 	if b := session.Blocks; len(b) != 2 || b[1].Kind != "load" || len(b[1].Outputs) != 1 || b[1].Outputs[0].Bytes == 0 {
 		t.Errorf("the session of bob is %+v, want the text of the skill that it loaded", b)
@@ -104,7 +125,7 @@ func TestServePage(t *testing.T) {
 		Questions []struct{ Principal, Skill, Text string }
 	}
 	for deadline := time.Now().Add(patience); len(approvals.Questions) == 0 && time.Now().Before(deadline); {
-		read(viewer, "/approvals.json", "", &approvals)
+		viewer.read("/approvals.json", &approvals)
 	}
 	if q := approvals.Questions; len(q) != 1 || q[0].Principal != "alice" || q[0].Skill != "demo" ||
 		!strings.Contains(q[0].Text, "Run scripts/ok.sh of the skill demo (builtin) in a sandbox?") ||
@@ -120,7 +141,7 @@ func TestServePage(t *testing.T) {
 			}
 		}
 	}
-	read(viewer, "/health.json", "", &health)
+	viewer.read("/health.json", &health)
 	if p := health.Server.Principals; len(p) != 2 || p[0].Name != "alice" || p[0].Sessions.Most != 5 ||
 		p[0].Sessions.Used < 1 || p[1].Name != "bob" || p[1].Sessions.Most == 5 {
 		t.Errorf("principals are %+v, want alice with a quota of 5 sessions, and bob", p)
@@ -131,11 +152,11 @@ func TestServePage(t *testing.T) {
 		}
 	}
 	var skills struct{ Skills []struct{ Path string } }
-	if read(viewer, "/skills.json", "", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
+	if viewer.read("/skills.json", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
 		t.Errorf("skills are %+v, want those of the flags of the server", skills)
 	}
 	var skill struct{ Files []struct{ Path, Text string } }
-	if read(viewer, "/skill.json?path=demo", "", &skill); len(skill.Files) < 2 || skill.Files[0].Path != "SKILL.md" ||
+	if viewer.read("/skill.json?path=demo", &skill); len(skill.Files) < 2 || skill.Files[0].Path != "SKILL.md" ||
 		!strings.Contains(skill.Files[0].Text, "name: demo") {
 		t.Errorf("the files of a skill are %+v", skill.Files)
 	}

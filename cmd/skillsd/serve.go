@@ -218,7 +218,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				return a.printed(ctx, append(words, a.knownTo(words[0], given)...)...)
 			},
 			Show: func(link string) { a.notef("skillsd: the operator's page: %s", link) },
-			Live: source.Live, OIDC: source.Login, Log: source.Log}, listener)
+			Live: source.Live, Members: source.Members, OIDC: source.Login, Log: source.Log}, listener)
 	}
 }
 

@@ -95,7 +95,7 @@ const (
 type Store struct {
 	reader
 	name  string // of this store, without a dot; begins the names of its turns
-	alive *nats.Subscription
+	alive []*nats.Subscription
 
 	mu     sync.Mutex
 	closed bool
@@ -129,13 +129,18 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	st := &Store{reader: reader{cluster: c}, name: cmp.Or(node, "node") + "-" + rand.Text()[:10],
 		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{}}
 	st.reader.own = st.holds
-	st.alive, err = conn.Subscribe(c.subject("holds", st.name), func(m *nats.Msg) {
+	holds := func(m *nats.Msg) {
 		answer := []byte("0")
 		if st.holds(string(m.Data)) {
 			answer = []byte("1" + c.opts.Address)
 		}
 		_ = m.Respond(answer) // who asks asks again
-	})
+	}
+	for subject, answer := range map[string]nats.MsgHandler{c.subject("holds", st.name): holds,
+		c.subject("nodes"): st.present} {
+		alive, failed := conn.Subscribe(subject, answer)
+		st.alive, err = append(st.alive, alive), errors.Join(err, failed)
+	}
 	if err == nil {
 		err = c.ask(ctx, conn.FlushWithContext)
 	}

@@ -166,8 +166,10 @@ func (st *Store) Close() error {
 	for _, id := range open {
 		st.Release(id)
 	}
-	if err := st.alive.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("close records: %w", err)
+	for _, alive := range st.alive {
+		if err := alive.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			return fmt.Errorf("close records: %w", err)
+		}
 	}
 	return nil
 }

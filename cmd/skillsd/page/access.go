@@ -142,11 +142,6 @@ func (a *access) guard(next http.Handler) http.Handler {
 			site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
 			http.Error(w, "another site asks: open the page itself", http.StatusForbidden)
 			return
-		case r.Method != http.MethodGet && (r.Method != http.MethodPost ||
-			r.URL.Path != "/login" && r.URL.Path != "/logout"):
-			h.Set("Allow", "GET")
-			http.Error(w, "this page only reads", http.StatusMethodNotAllowed)
-			return
 		}
 		open := r.URL.Path == "/login" || strings.HasPrefix(r.URL.Path, "/login/") ||
 			strings.HasPrefix(r.URL.Path, "/static/") || r.URL.Path == "/favicon.ico"

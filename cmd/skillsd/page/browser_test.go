@@ -390,22 +390,41 @@ func TestBrowserAxe(t *testing.T) {
 	axe := axeSource(t)
 	dir := t.TempDir()
 	corpus(t, dir, "ses_a", hostile)
-	s, tab := open(t, dir), newTab(t, b)
-	tab.login(s)
-	for _, path := range append(routes("ses_a"), "/login") {
+	s, first := open(t, dir), newTab(t, b)
+	first.login(s)
+	paths := []string{s.base + "/login", s.base + "/sessions/nope", s.base + "/sessions?state=open"}
+	for _, path := range routes("ses_a") {
+		paths = append(paths, s.base+path)
+	}
+	// A provider that does not answer has the login say so.
+	provider := oidctest.New(t)
+	signIn := open(t, t.TempDir(), oidc(provider, "http"))
+	provider.Close()
+	paths = append(paths, signIn.base+"/login", signIn.base+"/login/start", signIn.base+"/login/callback?code=x")
+	empty := open(t, t.TempDir())
+	second := newTab(t, b)
+	second.login(empty)
+	audit := func(tab *tab, address string) {
+		t.Helper()
 		for _, dark := range []bool{false, true} {
 			if err := tab.Screen(1280, 900, dark); err != nil {
 				t.Fatal(err)
 			}
-			tab.open(s.base + path)
+			tab.open(address)
 			eval[any](tab, `document.querySelectorAll("details").forEach(d => d.open = true)`)
 			eval[any](tab, axe+"\n;undefined")
 			for _, found := range eval[[]string](tab, `axe.run(document, {resultTypes: ["violations"]}).then(r =>
 				r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes[0].html.slice(0, 300) + " " +
 				v.nodes[0].failureSummary))`) {
-				t.Errorf("%s, dark %v: %s", path, dark, found)
+				t.Errorf("%s, dark %v: %s", address, dark, found)
 			}
 		}
+	}
+	for _, address := range paths {
+		audit(first, address)
+	}
+	for _, path := range []string{"/sessions", "/refusals", "/approvals", "/login"} { // without records
+		audit(second, empty.base+path)
 	}
 }
 

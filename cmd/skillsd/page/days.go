@@ -16,26 +16,40 @@ type Day struct {
 	Asked   int    `json:"asked"` // the user
 
 	Number int `json:"-"` // from 0
-	Most   int `json:"-"` // runs or refusals of any of the days
+	Most   int `json:"-"` // of one bar of any of the days
 }
 
-// The size of a chart. A day has two bars.
+// The size of a chart, with room for a number above a bar and below a day.
 const (
 	chartHeight = 60
-	dayWidth    = 40
+	chartLabel  = 16
+	dayWidth    = 48
+	barWidth    = 14
 )
 
-// Height returns the height of the bar of a count.
-func (d Day) Height(count int) int { return count * chartHeight / max(d.Most, 1) }
-
-// Top returns the top of the bar of a count.
-func (d Day) Top(count int) int { return chartHeight - d.Height(count) }
+// bar is a bar of a chart. Y is its top.
+type bar struct {
+	X, Y, Height, Count int
+	Class               string
+}
 
 // Left returns the left side of the first bar.
 func (d Day) Left() int { return d.Number * dayWidth }
 
-// Right returns the left side of the second bar.
-func (d Day) Right() int { return d.Left() + dayWidth*9/20 }
+// Name returns the day of the month.
+func (d Day) Name() string { return d.Date[len("2006-01-"):] }
+
+// Bars returns the bars of the runs that did not fail, of those that did, and of the refusals.
+func (d Day) Bars() []bar {
+	list := []bar{{Count: d.Runs - d.Failed, Class: "fill"}, {Count: d.Failed, Class: "wait"},
+		{Count: d.Refused, Class: "refused"}}
+	for i := range list {
+		b := &list[i]
+		b.Height = b.Count * chartHeight / max(d.Most, 1)
+		b.X, b.Y = d.Left()+i*barWidth, chartLabel+chartHeight-b.Height
+	}
+	return list
+}
 
 // days counts calls by day.
 func (p *Page) days(r *http.Request) ([]Day, error) {
@@ -69,7 +83,7 @@ func (p *Page) days(r *http.Request) ([]Day, error) {
 		if c.asked() {
 			d.Asked++
 		}
-		most = max(most, d.Runs, d.Refused)
+		most = max(most, d.Runs-d.Failed, d.Failed, d.Refused)
 	}
 	for i := range out {
 		out[i].Most = most

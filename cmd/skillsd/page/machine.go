@@ -17,6 +17,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -194,10 +195,11 @@ func (p *Page) skill(r *http.Request) (any, error) {
 
 // Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.
 type Health struct {
-	At     time.Time      `json:"at"`
-	Checks []doctor.Check `json:"checks"`           // none if the viewer is not an operator
-	Server *Live          `json:"server,omitempty"` // with serve --page
-	Days   []Day          `json:"days"`             // the oldest first
+	At      time.Time          `json:"at"`
+	Checks  []doctor.Check     `json:"checks"`            // for operators
+	Server  *Live              `json:"server,omitempty"`  // with serve --page
+	Cluster *jetstream.Members `json:"cluster,omitempty"` // with serve --cluster, for operators
+	Days    []Day              `json:"days"`              // the oldest first
 	Paging
 }
 
@@ -206,6 +208,9 @@ func (p *Page) health(r *http.Request) (any, error) {
 	var err error
 	if viewerOf(r.Context()).operator {
 		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
+		if err == nil && p.Members != nil {
+			out.Cluster, err = p.Members(r.Context())
+		}
 	}
 	rank := map[string]int{doctor.Fail: 0, doctor.Warn: 1, doctor.OK: 2}
 	slices.SortStableFunc(out.Checks,

@@ -22,6 +22,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
 //go:embed templates static
@@ -39,6 +40,8 @@ type Options struct {
 	Show func(link string)
 	// Live returns what a running server knows of the moment; nil without one.
 	Live func(context.Context) (serve.Live, error)
+	// Members returns what takes part in the cluster of the server; nil without one.
+	Members func(context.Context) (*jetstream.Members, error)
 
 	Updates bool          // ask the sources of installed skills what an update would bring
 	AskLife time.Duration // for which a user may answer a question

@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
 // Live is what a running server knows of the moment, and no record has.
@@ -37,7 +38,8 @@ type PageSource struct {
 	Place   string // of the records
 	State   string // directory of stored trees
 	Live    func(context.Context) (Live, error)
-	Login   *Login // nil for a link
+	Members func(context.Context) (*jetstream.Members, error) // nil without a cluster
+	Login   *Login                                            // nil for a link
 	Log     *slog.Logger
 }
 
@@ -68,6 +70,9 @@ func (o *Options) openPage(
 			pending, queue := sessions.Live()
 			return Live{pending, queue, uses}, err
 		}}
+	if p.Cluster != nil {
+		source.Members = p.Cluster.Records.Members
+	}
 	ctx, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {

@@ -1,0 +1,109 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// Members are what takes part in a cluster.
+type Members struct {
+	Servers []Server `json:"servers"` // that have the records
+	Nodes   []Node   `json:"nodes"`   // that write them
+}
+
+// Server is a server of the cluster that has a copy of all records.
+type Server struct {
+	Name    string `json:"name"`
+	Leader  bool   `json:"leader"`
+	Current bool   `json:"current"` // it has all that was acknowledged, or nearly
+	Offline bool   `json:"offline"`
+	Behind  uint64 `json:"behind"` // messages that it lacks
+}
+
+// Node is a [Store].
+type Node struct {
+	Name     string `json:"name"` // begins the turns of its events
+	Address  string `json:"address"`
+	Sessions int    `json:"sessions"` // that it has
+	Own      bool   `json:"own"`      // the store that was asked
+}
+
+// answerWithin is how long nodes may take to say that they are there, and maxNodes how many are listed.
+const (
+	answerWithin = 300 * time.Millisecond
+	maxNodes     = 100
+)
+
+// present answers who asks which nodes there are.
+func (st *Store) present(m *nats.Msg) {
+	st.mu.Lock()
+	own := Node{Name: st.name, Address: st.opts.Address}
+	for _, t := range st.turns {
+		if t.held.Load() {
+			own.Sessions++
+		}
+	}
+	st.mu.Unlock()
+	answer, err := json.Marshal(own)
+	if err == nil {
+		_ = m.Respond(answer) // who asks asks again
+	}
+}
+
+// Members returns what takes part in the cluster at the moment. A node that does not answer at once is left
+// out.
+//
+// Errors: provenance.ErrUnavailable, or the error of ctx.
+func (st *Store) Members(ctx context.Context) (*Members, error) {
+	var info *jetstream.StreamInfo
+	err := st.ask(ctx, func(ctx context.Context) (err error) {
+		info, err = st.events.Info(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find members: %w", err)
+	}
+	found := &Members{Servers: []Server{}, Nodes: []Node{}}
+	if c := info.Cluster; c != nil {
+		found.Servers = append(found.Servers, Server{Name: c.Leader, Leader: true, Current: c.Leader != "",
+			Offline: c.Leader == ""})
+		for _, p := range c.Replicas {
+			found.Servers = append(found.Servers, Server{Name: p.Name, Current: p.Current, Offline: p.Offline,
+				Behind: p.Lag})
+		}
+	}
+	inbox := st.conn.NewRespInbox()
+	answers, err := st.conn.SubscribeSync(inbox)
+	if err == nil {
+		defer answers.Unsubscribe()
+		err = st.conn.PublishRequest(st.subject("nodes"), inbox, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	for len(found.Nodes) < maxNodes {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			break
+		}
+		var node Node
+		if json.Unmarshal(m.Data, &node) == nil && node.Name != "" {
+			node.Own = node.Name == st.name
+			found.Nodes = append(found.Nodes, node)
+		}
+	}
+	slices.SortFunc(found.Servers, func(a, b Server) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(found.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return found, nil
+}
