@@ -166,7 +166,10 @@ func TestSignInRefusals(t *testing.T) {
 		s.jar = test.jar
 		answer, text := s.ask(http.MethodGet, test.path, nil, nil)
 		in := slices.ContainsFunc(answer.Cookies(), func(c *http.Cookie) bool { return c.MaxAge >= 0 })
-		if answer.StatusCode != test.want || in != (test.want == 200) {
+		over := slices.ContainsFunc(answer.Cookies(), func(gone *http.Cookie) bool {
+			return gone.Name == c.Name && gone.MaxAge < 0
+		})
+		if answer.StatusCode != test.want || in != (test.want == 200) || !over {
 			t.Errorf("%s is answered with %d %v: %s", test.name, answer.StatusCode, answer.Cookies(), text)
 		}
 	}
@@ -309,6 +312,12 @@ func TestPrincipals(t *testing.T) {
 		"/sessions/ses_broken/session.json", "/sessions/ses_broken/events/9", "/sessions/ses_broken/outputs/x", "/refusals.json"} {
 		if _, text := alice.ask(http.MethodGet, path, nil, nil); strings.Contains(text, dir) {
 			t.Errorf("%s names the directory of the records: %s", path, text)
+		}
+	}
+	for viewer, want := range map[*site]string{alice: "the log of skillsd says why", operator: "line"} {
+		answer, text := viewer.ask(http.MethodGet, "/sessions/ses_broken/events/9/line.json", nil, nil)
+		if answer.StatusCode != http.StatusInternalServerError || !strings.Contains(text, want) {
+			t.Errorf("an event that cannot be read is %d %s, want %q", answer.StatusCode, text, want)
 		}
 	}
 	if got := alice.verified("ses_broken"); got.Verdict.State != "differs" || got.Fault == "" {

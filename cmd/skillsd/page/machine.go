@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -171,26 +172,35 @@ func (p *Page) skill(r *http.Request) (any, error) {
 		return nil, missing("the files of this skill are in no directory, or it cannot be read")
 	}
 	defer root.Close()
-	left := maxTexts
+	left := int64(maxTexts)
 	first := skills.Resource{Path: filepath.Base(out.File), Digest: out.Digest, Text: true}
 	for _, res := range append([]skills.Resource{first}, out.Resources...) {
 		f := File{Path: res.Path, Bytes: res.Size, Digest: res.Digest}
-		switch text, err := fsys.ReadFileIn(root, filepath.FromSlash(res.Path), skills.MaxFile); {
-		case !res.Text:
-			f.Missing = "it is not text"
-		case err != nil:
-			f.Missing = "it cannot be read"
-		case digest.FromBytes(text) != res.Digest:
-			f.Missing = "it changed just now"
-		case len(text) > left:
-			f.Missing = "it is too long for this page"
-		default:
-			f.Text, f.Bytes = string(text), int64(len(text))
-			left -= len(text)
-		}
+		f.read(root, res.Text, left)
+		left -= int64(len(f.Text))
 		out.Files = append(out.Files, f)
 	}
 	return out, nil
+}
+
+// read reads the text of a file of at most limit bytes.
+func (f *File) read(root *os.Root, isText bool, limit int64) {
+	if !isText {
+		f.Missing = "it is not text"
+		return
+	}
+	text, err := fsys.ReadFileIn(root, filepath.FromSlash(f.Path), limit)
+	_, long := errors.AsType[*fsys.TooLongError](err)
+	switch {
+	case long:
+		f.Missing = "it is too long for this page"
+	case err != nil:
+		f.Missing = "it cannot be read"
+	case digest.FromBytes(text) != f.Digest:
+		f.Missing = "it changed just now"
+	default:
+		f.Text, f.Bytes = string(text), int64(len(text))
+	}
 }
 
 // Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.

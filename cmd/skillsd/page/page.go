@@ -14,7 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
+	"path"
 	"sync"
 	"time"
 
@@ -92,9 +92,7 @@ func New(o Options, addr string) (*Page, error) {
 			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
 			"chartWidth":  func(days []Day) int { return len(days) * dayWidth },
 			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
-			"bys":           func() []string { return []string{"code", "skill", "principal"} },
-			"verifyCommand": func(id string) string { return "skillsd session verify " + id },
-			"replayCommand": func(id string) string { return "skillsd session replay " + id },
+			"bys": func() []string { return []string{"code", "skill", "principal"} },
 		}).ParseFS(assets, "templates/*.html")
 	})
 	return p, nil
@@ -303,16 +301,11 @@ func (p *Page) fault(r *http.Request, err error) (status int, text string) {
 // static answers with an embedded file.
 func (p *Page) static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	text, err := assets.ReadFile("static/" + name)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
-	kinds := map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-	_, ending, _ := strings.Cut(name, ".")
-	w.Header().Set("Content-Type", kinds[ending])
+	// The tables of the system may say something else.
+	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+	w.Header().Set("Content-Type", kinds[path.Ext(name)])
 	w.Header().Set("Cache-Control", "no-cache")
-	_, _ = w.Write(text)
+	http.ServeFileFS(w, r, assets, "static/"+name)
 }
 
 // limited writes at most left bytes, and remembers that there were more.

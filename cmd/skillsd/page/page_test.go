@@ -233,11 +233,18 @@ func routes(id string) []string {
 func (s *site) verified(id string) (got page.Session) {
 	s.t.Helper()
 	for got.Verdict == nil || got.Verdict.State == "being verified" {
-		if err := json.Unmarshal([]byte(s.get("/sessions/"+id+"/session.json")), &got); err != nil {
-			s.t.Fatal(err)
-		}
+		got = read[page.Session](s, "/sessions/"+id+"/session.json")
 	}
 	return got
+}
+
+// read returns what a path has, which must be there.
+func read[T any](s *site, path string) (value T) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(s.get(path)), &value); err != nil {
+		s.t.Fatalf("%s: %v", path, err)
+	}
+	return value
 }
 
 // TestAccess wants nothing shown but to the browser that opened the link, once.
@@ -462,10 +469,7 @@ func TestGrouping(t *testing.T) {
 	corpus(t, dir, "ses_a", "plain")
 	s := open(t, dir)
 	s.login()
-	var got page.Session
-	if err := json.Unmarshal([]byte(s.get("/sessions/ses_a/session.json")), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := read[page.Session](s, "/sessions/ses_a/session.json")
 	var blocks []string
 	for _, b := range got.Blocks {
 		line := b.Kind + " " + b.Outcome + ":"
@@ -516,10 +520,7 @@ func TestGroupingByCall(t *testing.T) {
 	}
 	s := open(t, dir)
 	s.login()
-	var got page.Session
-	if err := json.Unmarshal([]byte(s.get("/sessions/ses_a/session.json")), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := read[page.Session](s, "/sessions/ses_a/session.json")
 	var blocks []string
 	for _, b := range got.Blocks {
 		line := b.Note
@@ -610,13 +611,10 @@ func TestWorst(t *testing.T) {
 			}
 			s.ahead.Store(int64(time.Minute))
 		}
-		var list page.Sessions
 		for _, test := range tests {
 			s.verified(test.id)
 		}
-		if err := json.Unmarshal([]byte(s.get("/sessions.json")), &list); err != nil {
-			t.Fatal(err)
-		}
+		list := read[page.Sessions](s, "/sessions.json")
 		for _, test := range tests {
 			at := slices.IndexFunc(list.Sessions, func(row page.Summary) bool { return row.ID == test.id })
 			got := ""
@@ -628,17 +626,13 @@ func TestWorst(t *testing.T) {
 			}
 		}
 	}
-	var refusals page.Refusals
-	if err := json.Unmarshal([]byte(s.get("/refusals.json")), &refusals); err != nil {
-		t.Fatal(err)
-	}
+	refusals := read[page.Refusals](s, "/refusals.json")
 	if refusals.Total != 4 || len(refusals.Calls) != 3 {
 		t.Errorf("%d refusals of %d calls, want 4 of 3", refusals.Total, len(refusals.Calls))
 	}
 	for query, want := range map[string]int{"?state=crashed+or+damaged": 4, "?state=crashed": 4, "?state=damaged": 0} {
-		var list page.Sessions
-		if err := json.Unmarshal([]byte(s.get("/sessions.json"+query)), &list); err != nil || list.Of != want {
-			t.Errorf("%s: %d sessions, %v, want %d", query, list.Of, err, want)
+		if list := read[page.Sessions](s, "/sessions.json"+query); list.Of != want {
+			t.Errorf("%s: %d sessions, want %d", query, list.Of, want)
 		}
 	}
 }
@@ -648,10 +642,7 @@ func TestSkillText(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	s.login()
-	var got page.Skill
-	if err := json.Unmarshal([]byte(s.get("/skill.json?path=%3Cb%3Ebold%3C/b%3E")), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := read[page.Skill](s, "/skill.json?path=%3Cb%3Ebold%3C/b%3E")
 	var lines []string
 	for _, f := range got.Files {
 		lines = append(lines, f.Path+" "+f.Missing)
@@ -697,10 +688,7 @@ func TestPages(t *testing.T) {
 	if seen != events {
 		t.Errorf("the pages have %d events, want %d", seen, events)
 	}
-	var bad page.Session
-	if err := json.Unmarshal([]byte(s.get("/sessions/ses_bad/session.json?only=bad")), &bad); err != nil {
-		t.Fatal(err)
-	}
+	bad := read[page.Session](s, "/sessions/ses_bad/session.json?only=bad")
 	if bad.Bad != 1 || bad.Of != 1 || len(bad.Blocks) != 1 || bad.Blocks[0].Outcome != "refused" {
 		t.Errorf("what failed or was refused is %+v, want the refusal", bad.Blocks)
 	}

@@ -15,7 +15,7 @@ import (
 
 // The longest foreign texts that a page shows, in bytes.
 const (
-	maxArg   = 160
+	maxArg   = 80
 	maxLine  = 2 << 10
 	maxBlock = 64 << 10
 )

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -363,10 +364,13 @@ func (b *Block) ran(e *provenance.Event) {
 	if d := decisionOf(e); d.Skillsd != nil {
 		b.Evidence = d.Skillsd.Evidence
 	}
-	withheld := map[string]bool{}
+	withheld, given := map[string]bool{}, map[string]string{} // names that the script gave to kept files
 	if x := row.Skillsd; x != nil {
 		b.Backend, b.Network, b.DurationMS = x.Backend, x.Network, x.DurationMS
 		withheld["stdout"], withheld["stderr"] = x.Stdout.Withheld != "", x.Stderr.Withheld != ""
+		for _, out := range x.Out {
+			given[path.Base(out.URI)] = out.Name
+		}
 	}
 	prefix := provenance.OutputName(row.OutputID, "")
 	for _, f := range e.Files {
@@ -375,7 +379,7 @@ func (b *Block) ran(e *provenance.Event) {
 			continue
 		}
 		o := Output{Name: name, Label: strings.TrimPrefix(f.Name, prefix), Bytes: f.Size}
-		o.Withheld = withheld[o.Label]
+		o.Withheld, o.Label = withheld[o.Label], cmp.Or(given[name], o.Label)
 		b.Outputs = append(b.Outputs, o)
 	}
 }
