@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsstream "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/jetstream"
@@ -170,28 +169,7 @@ func (x *traffic) until(what string, reached func(ctx context.Context) bool) {
 // whole waits until all servers have all of the streams.
 func (x *traffic) whole() {
 	x.Helper()
-	js, err := natsstream.New(x.conn)
-	if err != nil {
-		x.Fatal(err)
-	}
-	x.until("three replicas", func(ctx context.Context) bool {
-		for _, name := range []string{"skillsd-files", "skillsd-events"} {
-			stream, err := js.Stream(ctx, name)
-			if err != nil || stream.CachedInfo().Cluster == nil {
-				return false
-			}
-			info := stream.CachedInfo().Cluster
-			for _, peer := range info.Replicas {
-				if !peer.Current || peer.Offline {
-					return false
-				}
-			}
-			if n, _ := fmt.Sscanf(info.Leader, "n%d", &x.leader); n != 1 || len(info.Replicas) != 2 {
-				return false
-			}
-		}
-		return true
-	})
+	x.leader = x.cluster.Whole("skillsd-files", "skillsd-events")
 }
 
 // begin lets many write to a store of a connection.

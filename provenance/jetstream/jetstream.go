@@ -264,11 +264,14 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 	}
 }
 
+// noPeers is the code of the error for a stream that is to be on more servers than run, as while they start.
+const noPeers = 10005
+
 // refused reports whether the cluster has said that it will not do what it was asked to, as opposed to not
 // now.
 func refused(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.Code == 400 && !wrongLast(err)
+	return ok && api.Code == 400 && api.ErrorCode != noPeers && !wrongLast(err)
 }
 
 // wrongLast reports whether another message came first, which may be one of the same writer that is still on

@@ -57,6 +57,31 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// A Store waits for servers that start at the same time as it does.
+func TestOpenWaits(t *testing.T) {
+	t.Parallel()
+	cluster := clustertest.Start(t, 3)
+	cluster.Stop(2)
+	conn := cluster.Connect(t)
+	opened := make(chan error, 1)
+	go func() {
+		st, err := jetstream.Open(t.Context(), conn, &jetstream.Options{Patience: time.Minute})
+		if err == nil {
+			err = st.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("Open without the third server = %v", err)
+	case <-time.After(3 * time.Second): // it was refused at once
+	}
+	cluster.Restart(2)
+	if err := <-opened; err != nil {
+		t.Errorf("Open = %v", err)
+	}
+}
+
 // Bytes are deleted with the last session that names them, but not while somebody may be about to name them.
 // An event that is longer than a message is recorded as any other.
 func TestFilesCollected(t *testing.T) {

@@ -3,6 +3,7 @@
 package clustertest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // nodeVariable names the server that a process is to be.
@@ -245,6 +247,45 @@ func (c *Cluster) Stop(i int) {
 		_ = cmd.Wait()
 		c.started[i] = nil
 	}
+}
+
+// Process returns the process of a server that has one of its own and runs.
+func (c *Cluster) Process(i int) *os.Process { return c.started[i].Process }
+
+// Whole waits until all servers run and have all of some streams, and returns which one leads the last.
+func (c *Cluster) Whole(streams ...string) (leader int) {
+	c.t.Helper()
+	conn := c.Connect(c.t)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	whole := func(name string) bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+		defer cancel()
+		stream, err := js.Stream(ctx, name)
+		if err != nil || stream.CachedInfo().Cluster == nil {
+			return false
+		}
+		info := stream.CachedInfo().Cluster
+		if n, _ := fmt.Sscanf(info.Leader, "n%d", &leader); n != 1 {
+			return false
+		}
+		return len(info.Replicas) == len(c.servers)-1 &&
+			!slices.ContainsFunc(info.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline })
+	}
+	for end := time.Now().Add(2 * patience); len(streams) > 0; {
+		if whole(streams[0]) {
+			streams = streams[1:]
+			continue
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("stream %s does not have all replicas", streams[0])
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return leader
 }
 
 // URLs returns where clients reach the servers.
