@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -15,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,31 +27,45 @@ import (
 // fronts are servers of one cluster behind a proxy that sends each request to the next.
 type fronts struct {
 	*caller // reaches the proxy
-	all     []*site
-	down    []atomic.Bool // whether the proxy leaves one out
-	flags   []string      // that name the cluster
-	serves  []string      // flags of each server
 	nats    *clustertest.Cluster
-	next    atomic.Int64
-	handle  string // sent with each run
+	flags   []string // that name the cluster
+	serves  []string // flags of each server
+	handle  string   // sent with each run
+
+	mu   sync.Mutex
+	all  []*front
+	next int
+}
+
+// front is one server.
+type front struct {
+	*site
+	out  context.CancelFunc // of the proxy, which gives up requests to it
+	gone context.Context    // done when it is out
 }
 
 // startFronts starts n servers that serve the demo skill, whose script ok.sh may run.
 func startFronts(t *testing.T, n int, flags ...string) *fronts {
 	t.Helper()
-	nats, dir := clustertest.Start(t, 3), t.TempDir()
+	return startFrontsAt(t, clustertest.Start(t, 3), n, demoSkill(), flags...)
+}
+
+// startFrontsAt starts n servers that serve a skill demo, whose script ok.sh may run.
+func startFrontsAt(t *testing.T, nats *clustertest.Cluster, n int, skill map[string]string, flags ...string) *fronts {
+	t.Helper()
+	dir := t.TempDir()
 	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config.yaml")
 	for name, text := range map[string]string{key: strings.Repeat("0123456789abcdef", 4), config: ""} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	roots := []string{"--config", config, "--skills-root", "builtin=" + tree(t, demoSkill())}
+	roots := []string{"--config", config, "--skills-root", "builtin=" + tree(t, skill)}
 	allow := exec.Command(binary, append([]string{"allow", "--yes", "--offer-tool", "demo:scripts/ok.sh", "--state", dir}, roots...)...)
 	if out, err := allow.CombinedOutput(); err != nil {
 		t.Fatalf("allow: %v\n%s", err, out)
 	}
-	f := &fronts{down: make([]atomic.Bool, n), nats: nats}
+	f := &fronts{nats: nats}
 	for _, server := range nats.URLs() {
 		f.flags = append(f.flags, "--cluster", server)
 	}
@@ -58,32 +74,58 @@ func startFronts(t *testing.T, n int, flags ...string) *fronts {
 		f.start(t)
 	}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
-		i := int(f.next.Add(1)-1) % n
-		for f.down[i].Load() {
-			i = (i + 1) % n
-		}
-		to, err := url.Parse(f.all[i].url)
-		if err != nil {
-			t.Error(err)
-		}
-		r.Out.URL, r.Out.Host = to, ""
-	}})
+		to, gone := f.choose()
+		ctx, cancel := context.WithCancel(r.Out.Context())
+		context.AfterFunc(gone, cancel)
+		r.Out = r.Out.WithContext(ctx)
+		r.SetURL(&url.URL{Scheme: "http", Host: to.addr()})
+	}, ErrorLog: log.New(io.Discard, "", 0)})
 	t.Cleanup(proxy.Close)
 	f.caller = f.at(0, "alice-token")
 	f.caller.site.url = proxy.URL + "/mcp"
 	return f
 }
 
+// choose returns the next server that is not out, and until when.
+func (f *fronts) choose() (*front, context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for {
+		chosen := f.all[f.next%len(f.all)]
+		if f.next++; chosen.gone.Err() == nil {
+			return chosen, chosen.gone
+		}
+	}
+}
+
+// in lets the proxy choose a server again.
+func (f *fronts) in(i int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all[i].gone, f.all[i].out = context.WithCancel(context.Background())
+}
+
+// kill kills a server, which the proxy leaves out from then on.
+func (f *fronts) kill(i int) {
+	f.all[i].out()
+	f.all[i].cmd.Process.Kill()
+	f.all[i].leave()
+}
+
 // start starts one more server.
 func (f *fronts) start(t *testing.T, flags ...string) {
 	t.Helper()
 	flags = append(slices.Concat(f.serves, flags), "--node", fmt.Sprint("front", len(f.all)))
-	f.all = append(f.all, serveHTTP(t, flags...))
+	more := &front{site: serveHTTP(t, flags...)}
+	more.gone, more.out = context.WithCancel(context.Background())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, more)
 }
 
 // at returns a caller of one server.
 func (f *fronts) at(i int, token string) *caller {
-	own := *f.all[i]
+	own := *f.all[i].site
 	return &caller{site: &own, token: token}
 }
 
@@ -164,6 +206,7 @@ func count(list []string, kind string) (n int) {
 // A session that one server opened is served by whichever the balancer chooses, in one record; when its
 // server is killed, another one continues it.
 func TestClusterSessionMoves(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 3, "--prompt-slot-role", "direct-command")
 	f.handle = f.load(f.caller)
 	for i := range 6 {
@@ -178,11 +221,7 @@ func TestClusterSessionMoves(t *testing.T) {
 		t.Errorf("%d requests are recorded: %v", n, kinds)
 	}
 	// The first server opened it.
-	f.down[0].Store(true)
-	if err := f.all[0].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	f.all[0].leave()
+	f.kill(0)
 	var wg sync.WaitGroup
 	for i := range 4 { // two servers want to continue it at once
 		wg.Go(func() {
@@ -208,7 +247,7 @@ func TestClusterSessionMoves(t *testing.T) {
 	if ended == 0 {
 		t.Fatal("no server took the session over")
 	}
-	f.down[ended].Store(true)
+	f.all[ended].out()
 	if err := f.all[ended].cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +262,7 @@ func TestClusterSessionMoves(t *testing.T) {
 // What is asked at one server is answered at another, once; three refusals are three, wherever they come
 // from.
 func TestClusterApprovals(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 3)
 	f.handle = f.load(f.caller)
 	_, state := f.run(f.at(0, "alice-token"), "one", "")
@@ -238,11 +278,7 @@ func TestClusterApprovals(t *testing.T) {
 	}
 	// Asked before its server is killed, the question is answered at another one.
 	_, state = f.run(f.at(0, "alice-token"), "two", "")
-	f.down[0].Store(true)
-	if err := f.all[0].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	f.all[0].leave()
+	f.kill(0)
 	result, _ = f.run(f.at(1, "alice-token"), "two", reply(state, "accept"))
 	needRun(t, "two", result)
 	if result, _ := f.run(f.at(2, "alice-token"), "two", reply(state, "accept")); result.code() != "approval_declined" {
@@ -268,6 +304,7 @@ func TestClusterApprovals(t *testing.T) {
 
 // What the servers of a cluster do not have in common is refused.
 func TestClusterRefuses(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 1)
 	c := f.at(0, "alice-token")
 	status, got, err := c.send(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}`)
@@ -282,6 +319,7 @@ func TestClusterRefuses(t *testing.T) {
 // Servers decide alike: one with another policy is refused, and says what differs, unless it has a higher
 // number. Those of the lower one then keep the sessions that they have, and pass on what is new.
 func TestClusterGenerations(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 1)
 	old := f.at(0, "alice-token")
 	f.handle = f.load(old)
@@ -328,8 +366,7 @@ func TestClusterGenerations(t *testing.T) {
 	f.handle = f.load(old)
 	needTurn("front1-")
 	f.handle = first
-	f.all[0].cmd.Process.Kill()
-	f.all[0].leave()
+	f.kill(0)
 	if _, state := f.run(fresh, "two", ""); state == "" {
 		t.Error("not asked")
 	}
@@ -345,6 +382,7 @@ func TestClusterGenerations(t *testing.T) {
 
 // The doctor says what of the cluster it sees, and what it does not.
 func TestClusterDoctor(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 1)
 	f.load(f.caller)
 	sees := func(code int, want ...string) {
@@ -365,8 +403,7 @@ func TestClusterDoctor(t *testing.T) {
 	f.serves = append(f.serves, "--release", "opaque")
 	sees(3, "decide by something else: --release")
 	f.serves = f.serves[:len(f.serves)-2]
-	f.all[0].cmd.Process.Kill()
-	f.all[0].leave()
+	f.kill(0)
 	f.nats.Stop(2)
 	sees(0, "2 of 3 replicas current", "1 of servers that are gone")
 	f.nats.Stop(1)
@@ -375,6 +412,7 @@ func TestClusterDoctor(t *testing.T) {
 
 // A session goes from the cluster into a directory and back, whole and once.
 func TestClusterArchive(t *testing.T) {
+	t.Parallel()
 	f := startFronts(t, 1)
 	f.load(f.caller)
 	dir := t.TempDir()

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
 // binary is the server under test, built once, or given where nothing can be built.
@@ -24,6 +26,7 @@ var binary string
 var built = flag.String("binary", "", "the server to test, instead of one that is built")
 
 func TestMain(m *testing.M) {
+	clustertest.Main()
 	os.Exit(runMain(m))
 }
 

@@ -79,14 +79,7 @@ func TestLoadReadRun(t *testing.T) {
 // needSandbox skips, or fails where CI demands it, when no backend can isolate here.
 func needSandbox(t *testing.T, p *process) {
 	t.Helper()
-	probe := p.call(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
-	if !strings.Contains(probe.text(), `"sandbox_unavailable"`) {
-		return
-	}
-	if os.Getenv("SKILLSD_REQUIRE_SANDBOX") != "" {
-		t.Fatalf("no sandbox backend works here: %s", probe.text())
-	}
-	t.Skipf("missing capability: a sandbox backend that can isolate: %s", probe.text())
+	needSandboxOf(t, p.call(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}))
 }
 
 // A call that was cancelled right behind its request is not answered, and its script is dead.

@@ -40,7 +40,12 @@ func noScriptsSoon(t *testing.T) {
 func needSandboxHTTP(t *testing.T, c *caller) {
 	t.Helper()
 	c.tool("load_skill", map[string]any{"name": "demo"})
-	probe := c.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	needSandboxOf(t, c.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"}))
+}
+
+// needSandboxOf is needSandbox for a run that has been tried.
+func needSandboxOf(t *testing.T, probe toolResult) {
+	t.Helper()
 	if !strings.Contains(probe.text(), `"sandbox_unavailable"`) {
 		return
 	}

@@ -272,8 +272,8 @@ func (c *Cluster) Whole(streams ...string) (leader int) {
 		if n, _ := fmt.Sscanf(info.Leader, "n%d", &leader); n != 1 {
 			return false
 		}
-		return len(info.Replicas) == len(c.servers)-1 &&
-			!slices.ContainsFunc(info.Replicas, func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline })
+		lags := func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }
+		return len(info.Replicas) == len(c.servers)-1 && !slices.ContainsFunc(info.Replicas, lags)
 	}
 	for end := time.Now().Add(2 * patience); len(streams) > 0; {
 		if whole(streams[0]) {

@@ -41,6 +41,7 @@ const (
 
 	headerTimeout = 10 * time.Second
 	connectWithin = 5 * time.Second
+	aliveWithin   = 10 * time.Second // another server answers that it is there, or its calls have failed
 	pingEvery     = 10 * time.Second // the connection to the cluster, which is given up after three
 )
 

@@ -40,8 +40,10 @@ func (c *Cluster) identify(key []byte) error {
 	}
 	dialer := &net.Dialer{Timeout: connectWithin}
 	c.others = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: both,
-		MaxIdleConnsPerHost: 32,
-		TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute, DisableCompression: true}
+		TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute, DisableCompression: true,
+		// A run may be silent for long, and a server that hangs, or whose machine is gone, is so for ever.
+		ForceAttemptHTTP2: true,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: aliveWithin / 2, PingTimeout: aliveWithin / 2}}
 	c.server = &http.Server{TLSConfig: both.Clone(), ReadHeaderTimeout: headerTimeout,
 		ErrorLog: slog.NewLogLogger(c.logger.Handler(), slog.LevelDebug)}
 	return nil

@@ -1,0 +1,257 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
+)
+
+var (
+	chaosRounds  = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 is one of the usual")
+	clusterCalls = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
+	clusterDemo  = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
+)
+
+// leavesMark is the demo skill, whose script leaves a line where a second run of the same call would show.
+func leavesMark() map[string]string {
+	skill := demoSkill()
+	skill["demo/scripts/ok.sh"] = "#!/bin/bash\necho \"$1\" >>/workspace/done\necho ran-ok \"$@\"\n"
+	return skill
+}
+
+// busy is clients with a session each, which run a script again and again.
+type busy struct {
+	*fronts
+	workspace string
+
+	stop    chan struct{}
+	working sync.WaitGroup
+	got     []atomic.Int64 // how many outcomes each client got
+
+	mu    sync.Mutex
+	acked []string       // arguments of these runs
+	other map[string]int // what else was answered, and how often
+}
+
+// startBusy starts servers, of NATS in processes of their own, and n clients.
+func startBusy(t *testing.T, servers, n int) *busy {
+	t.Helper()
+	x := &busy{workspace: t.TempDir(), stop: make(chan struct{}), got: make([]atomic.Int64, n), other: map[string]int{}}
+	// Scripts run as users of their own.
+	if err := os.Chmod(x.workspace, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	x.fronts = startFrontsAt(t, clustertest.StartApart(t, 3), servers, leavesMark(), "--prompt-slot-role", "direct-command",
+		"--workspace", x.workspace+":rw", "--release", "observed")
+	x.handle = x.load(x.caller)
+	probe, _ := x.run(x.caller, "probe", "")
+	needSandboxOf(t, probe)
+	for i := range n {
+		c := *x.caller
+		c.site.client.Timeout = patience
+		handle := x.load(&c)
+		x.working.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-x.stop:
+					return
+				default:
+					if x.once(&c, handle, fmt.Sprintf("client%d-%d", i, n)) {
+						x.got[i].Add(1)
+					}
+				}
+			}
+		})
+	}
+	return x
+}
+
+// once runs the script with an argument that no other run has, and reports whether it got the outcome.
+func (x *busy) once(c *caller, handle, argument string) bool {
+	response, got, err := c.send(c.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_skill_script",`+
+		`"arguments":{"skill":"demo","path":"scripts/ok.sh","args":[%q],"activation":%q},"_meta":{%s}}}`, argument, handle, modernAble),
+		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "run_skill_script")
+	var result toolResult
+	said := ""
+	switch {
+	case err != nil:
+		said = "no answer"
+	case response != http.StatusOK:
+		said = fmt.Sprint("status ", response)
+	case got.Error != nil:
+		said = got.Error.Message
+	case json.Unmarshal(got.Result, &result) != nil:
+		said = "no result"
+	case strings.Contains(result.text(), "ran-ok "+argument):
+		x.mu.Lock()
+		x.acked = append(x.acked, argument)
+		x.mu.Unlock()
+		return true
+	default:
+		if said = result.code(); said == "" {
+			said = result.text()
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.other[said]++
+	return false
+}
+
+// goesOn waits until every client has got the outcome of a run that began later, and returns how long it took.
+func (x *busy) goesOn() time.Duration {
+	x.t.Helper()
+	begin := time.Now()
+	for i := range x.got {
+		for before := x.got[i].Load(); x.got[i].Load() < before+2; time.Sleep(5 * time.Millisecond) {
+			if time.Since(begin) > patience {
+				x.t.Fatal("calls are not answered any more")
+			}
+		}
+	}
+	return time.Since(begin)
+}
+
+// end wants each run that a client knows of in one record, once, and done once; and no other one done twice.
+func (x *busy) end() {
+	x.t.Helper()
+	close(x.stop)
+	x.working.Wait()
+	x.session(x.t, "verify", "--all")
+	recorded, done := map[string]int{}, map[string]int{}
+	var sessions []struct{ ID string }
+	if err := json.Unmarshal(x.session(x.t, "list", "--json"), &sessions); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, s := range sessions {
+		for line := range strings.Lines(string(x.session(x.t, "show", s.ID, "--json"))) {
+			var e struct {
+				Kind string
+				Row  struct{ Args []string }
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				x.t.Fatal(err)
+			}
+			if e.Kind == "skill.script_executed" && len(e.Row.Args) > 0 {
+				recorded[e.Row.Args[0]]++
+			}
+		}
+	}
+	marks, err := os.ReadFile(filepath.Join(x.workspace, "done"))
+	if err != nil && !os.IsNotExist(err) {
+		x.t.Fatal(err)
+	}
+	for argument := range strings.Lines(string(marks)) {
+		done[strings.TrimSpace(argument)]++
+	}
+	for _, argument := range x.acked {
+		if recorded[argument] != 1 || done[argument] != 1 {
+			x.t.Errorf("run %s was answered, recorded %d times and done %d times", argument, recorded[argument], done[argument])
+		}
+	}
+	for argument, n := range done {
+		if n > 1 || recorded[argument] > 1 {
+			x.t.Errorf("run %s was recorded %d times and done %d times", argument, recorded[argument], n)
+		}
+	}
+	if n := x.other["activation_unknown"]; n > 0 {
+		x.t.Errorf("%d handles were unknown", n)
+	}
+	if len(x.acked) == 0 {
+		x.t.Errorf("no run was answered: %v", x.other)
+	}
+	x.t.Logf("%d runs answered, %d done; besides: %v", len(x.acked), len(done), x.other)
+}
+
+// Clients go on, and what they were answered is recorded and was done once, while servers are killed and
+// stopped. With -chaos N everything happens N times; TestClusterDemo has the rest of the usual.
+func TestClusterChaos(t *testing.T) {
+	t.Parallel()
+	const clients = 6
+	x := startBusy(t, 3, clients)
+	streams := []string{"skillsd-state", "skillsd-files", "skillsd-events"}
+	killServers := func(after ...int) func() {
+		return func() {
+			leader := x.nats.Whole(streams...)
+			for _, n := range after {
+				x.nats.Stop((leader + n) % 3)
+			}
+			if len(after) == 1 {
+				x.goesOn()
+			}
+			for i := range 3 {
+				x.nats.Restart(i)
+			}
+		}
+	}
+	// The oldest one has sessions.
+	oldest := func() int { return slices.IndexFunc(x.all, func(f *front) bool { return f.gone.Err() == nil }) }
+	happenings := []struct {
+		what  string
+		usual bool
+		do    func()
+	}{
+		{"a server that has sessions is killed", false, func() {
+			x.kill(oldest())
+			x.start(t)
+		}},
+		{"the leader of the records is killed", false, killServers(0)},
+		{"a follower is killed", false, killServers(1)},
+		{"two of three are killed, and come back", false, killServers(0, 1)},
+		{"the leader hangs, and goes on", false, func() {
+			leader := x.nats.Process(x.nats.Whole(streams...))
+			leader.Signal(syscall.SIGSTOP)
+			x.goesOn()
+			leader.Signal(syscall.SIGCONT)
+		}},
+		{"the leader is cut off, and comes back", false, func() {
+			leader := x.nats.Whole(streams...)
+			x.nats.Cut(leader)
+			x.goesOn()
+			x.nats.Heal(leader)
+		}},
+		{"a server hangs, and goes on", true, func() {
+			i := oldest()
+			x.all[i].cmd.Process.Signal(syscall.SIGSTOP)
+			x.all[i].out()
+			x.goesOn()
+			x.all[i].cmd.Process.Signal(syscall.SIGCONT)
+			x.in(i)
+		}},
+		{"a server ends, and another one starts", false, func() {
+			ended := x.all[oldest()]
+			x.start(t)
+			ended.out()
+			ended.cmd.Process.Signal(os.Interrupt)
+			x.goesOn()
+		}},
+	}
+	x.goesOn()
+	for range max(1, *chaosRounds) {
+		for _, happening := range happenings {
+			if *chaosRounds == 0 && !happening.usual {
+				continue
+			}
+			t.Log(happening.what)
+			begin := time.Now()
+			happening.do()
+			x.goesOn()
+			t.Logf("calls go on after %v", time.Since(begin).Round(10*time.Millisecond))
+		}
+	}
+	x.end()
+}
