@@ -23,7 +23,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install man screens clients cf-harness release release-check
-.PHONY: build demo test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
+.PHONY: build demo cluster-demo test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -37,6 +37,12 @@ demo:
 	CGO_ENABLED=0 go build -trimpath -v -o bin/skillsd ./cmd/skillsd
 	CGO_ENABLED=0 go build -trimpath -v -o bin/demo ./e2e/demo
 	bin/demo bin/skillsd $(DEMO_ROOT)
+
+# Several servers of the same sessions on this machine, with servers of NATS from their Go module: some are
+# killed, and nothing is lost. Half a minute; nothing is left behind.
+cluster-demo:
+	@echo "building skillsd, NATS and the demo: the first time this takes minutes"
+	@cd e2e && go test -count=1 -run='^TestClusterDemo$$' -cluster-demo
 
 test: unit fuzz
 
