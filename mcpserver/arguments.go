@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -128,7 +129,7 @@ func decodeArgument(m wire.Member, field reflect.Value) *session.Error {
 }
 
 func invalidArguments(message, remedy string) *session.Error {
-	return &session.Error{Code: session.CodeInvalidArguments, Message: message, Remedy: remedy}
+	return &session.Error{Code: fault.CodeInvalidArguments, Message: message, Remedy: remedy}
 }
 
 // hasLoneSurrogate reports whether a JSON text escapes half of a surrogate pair, which decoding

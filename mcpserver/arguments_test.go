@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 )
 
 func TestDecodeArguments(t *testing.T) {
@@ -60,7 +61,7 @@ func TestDecodeArguments(t *testing.T) {
 			continue
 		}
 		plain, ok := errors.AsType[*session.Error](err)
-		if !ok || plain.Code != session.CodeInvalidArguments || !strings.Contains(plain.Message, test.want) || plain.Remedy == "" {
+		if !ok || plain.Code != fault.CodeInvalidArguments || !strings.Contains(plain.Message, test.want) || plain.Remedy == "" {
 			t.Errorf("decodeArguments(%s) = %v, want %q", test.raw, err, test.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -141,7 +142,7 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
 			const remedy = "send a PromptSlotBound object in _meta, or none"
 			return &session.Error{
-				Code: session.CodePromptSlotInvalid, Message: err.Error(), Remedy: remedy, Err: err,
+				Code: fault.CodePromptSlotInvalid, Message: err.Error(), Remedy: remedy, Err: err,
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -22,10 +23,10 @@ const codeDenied = 1403
 
 // plainText is a plain error as a tool shows it; the order of the keys is part of the contract.
 type plainText struct {
-	Code    session.Code `json:"code"`
-	Message string       `json:"message"`
-	Remedy  string       `json:"remedy"`
-	URI     string       `json:"uri,omitempty"` // of the resource that a call other than a tool's names
+	Code    fault.Code `json:"code"`
+	Message string     `json:"message"`
+	Remedy  string     `json:"remedy"`
+	URI     string     `json:"uri,omitempty"` // of the resource that a call other than a tool's names
 }
 
 // toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
@@ -115,13 +116,13 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	plain := s.plain(ctx, err)
 	failure := &wire.Error{Code: mcp.INTERNAL_ERROR, Message: plain.Message}
 	switch plain.Code {
-	case session.CodeSkillNotFound, session.CodeSkillAmbiguous, session.CodeResourceNotIndexed,
-		session.CodeResourceNotFound, session.CodeResourceNotFile, session.CodeResourceChanged:
+	case fault.CodeSkillNotFound, fault.CodeSkillAmbiguous, fault.CodeResourceNotIndexed,
+		fault.CodeResourceNotFound, fault.CodeResourceNotFile, fault.CodeResourceChanged:
 		failure.Code = mcp.INVALID_PARAMS
 		if r.Method == methodReadResource && !r.Modern {
 			failure.Code = mcp.RESOURCE_NOT_FOUND
 		}
-	case session.CodeResourcePathInvalid, session.CodeInvalidArguments, session.CodePromptSlotInvalid:
+	case fault.CodeResourcePathInvalid, fault.CodeInvalidArguments, fault.CodePromptSlotInvalid:
 		failure.Code = mcp.INVALID_PARAMS
 	}
 	text := plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy}
@@ -136,16 +137,16 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	plain, ok := errors.AsType[*session.Error](err)
 	if !ok {
-		plain = session.Internal(err)
+		plain = fault.Internal(err)
 	}
 	traceFailure(ctx, string(plain.Code))
 	code := slog.String("code", string(plain.Code))
 	switch plain.Code {
-	case session.CodeInternal, session.CodeProvenanceUnavailable:
+	case fault.CodeInternal, fault.CodeProvenanceUnavailable:
 		s.cfg.Logger.ErrorContext(ctx, "call not served", code, tint.Err(plain.Err))
-	case session.CodeServerBusy, session.CodeRecordsFull:
+	case fault.CodeServerBusy, fault.CodeRecordsFull:
 		s.cfg.Logger.WarnContext(ctx, "call not served", code, tint.Err(plain.Err))
-	case session.CodeSandboxUnavailable:
+	case fault.CodeSandboxUnavailable:
 		s.cfg.Logger.WarnContext(ctx, "script not run", tint.Err(plain.Err))
 	}
 	return plain

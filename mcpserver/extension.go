@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -188,7 +189,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	}
 	if asked == nil || hidden {
 		return nil, &session.Error{
-			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q",
+			Code: fault.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q",
 				policy.Clip(r.URI)),
 			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
 		}
@@ -207,7 +208,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 // unreadable is the error of a skill whose files cannot be listed: it is served no longer.
 func unreadable(sk *skills.Skill, err error) error {
 	return &session.Error{
-		Code: session.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read",
+		Code: fault.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read",
 			policy.Clip(sk.Path)),
 		Remedy: "list the skills again", Err: err,
 	}

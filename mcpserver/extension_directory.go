@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -49,7 +50,7 @@ func (s *Server) directory(
 ) ([]mcp.Resource, error) {
 	refuse := func(what string) ([]mcp.Resource, error) {
 		return nil, &session.Error{
-			Code: session.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", policy.Clip(uri), what),
+			Code: fault.CodeResourceNotFound, Message: fmt.Sprintf("%q %s", policy.Clip(uri), what),
 			Remedy: "send the URI of a skill's directory, which is that of its SKILL.md without the last " +
 				"segment, or of one below it",
 		}

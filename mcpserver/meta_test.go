@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -132,18 +133,18 @@ func TestManifestOfCall(t *testing.T) {
 		meta map[string]any
 		role policy.Role
 		mode policy.Mode
-		code session.Code
+		code fault.Code
 	}{
 		{"manifest", map[string]any{metaManifest: manifest}, policy.DirectCommand, policy.EnforceStrict, ""},
 		{"its own", map[string]any{metaManifest: manifest, metaPromptSlot: slot("context"),
 			metaMode: "observe"},
 			policy.Context, policy.Observe, ""},
 		{"empty", map[string]any{metaManifest: map[string]any{}}, "", 0, ""},
-		{"no object", map[string]any{metaManifest: "m"}, "", 0, session.CodeInvalidArguments},
+		{"no object", map[string]any{metaManifest: "m"}, "", 0, fault.CodeInvalidArguments},
 		{"no manifest", map[string]any{metaManifest: map[string]any{"version": 2}}, "", 0,
-			session.CodeInvalidArguments},
+			fault.CodeInvalidArguments},
 		{"no slot", map[string]any{metaManifest: map[string]any{"promptSlot": map[string]any{}}}, "", 0,
-			session.CodeInvalidArguments},
+			fault.CodeInvalidArguments},
 	} {
 		call, err := new(Server).callOf(t.Context(), ToolLoad, tt.meta)
 		failed, _ := errors.AsType[*session.Error](err)

@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -111,7 +112,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 		return nil, &session.Error{
-			Code: session.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", policy.Clip(r.Name)),
+			Code: fault.CodeSkillNotFound, Message: fmt.Sprintf("no prompt %q", policy.Clip(r.Name)),
 			Remedy: "prompts/list has the names",
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
@@ -170,7 +171,7 @@ func room(ctx context.Context, size int64) error {
 	if wire.Hold(ctx, int(size)) {
 		return nil
 	}
-	return &session.Error{Code: session.CodeServerBusy, Message: "too many large files are being read",
+	return &session.Error{Code: fault.CodeServerBusy, Message: "too many large files are being read",
 		Remedy: "call again in 10 seconds"}
 }
 

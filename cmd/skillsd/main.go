@@ -172,7 +172,7 @@ func groupE(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 func newRootCmd(a *app) *cobra.Command {
 	cmd := newBareCmd(a)
 	cmd.AddCommand(
-		newServeCmd(a),
+		newServeCmd(a), newWorkerCmd(a),
 		newListCmd(a), newShowCmd(a), newSearchCmd(a), newValidateCmd(a), newPromptCmd(a),
 		newInstallCmd(a), newUpdateCmd(a), newVerifyCmd(a), newSyncCmd(a), newAcceptCmd(a),
 		newAllowCmd(a), newDisallowCmd(a), newRunCmd(a), newEnvCmd(a),

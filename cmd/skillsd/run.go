@@ -22,6 +22,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -338,8 +339,8 @@ func remedyOf(denied *session.Denied) string {
 // causeOf returns the cause of an error, which is for the operator and not for clients.
 func causeOf(plain *session.Error) string {
 	switch plain.Code {
-	case session.CodeInternal, session.CodeProvenanceUnavailable, session.CodeServerBusy,
-		session.CodeSandboxUnavailable:
+	case fault.CodeInternal, fault.CodeProvenanceUnavailable, fault.CodeServerBusy,
+		fault.CodeSandboxUnavailable:
 		if _, known := errors.AsType[*sandbox.UnavailableError](plain.Err); plain.Err != nil && !known {
 			return ": " + plain.Err.Error()
 		}

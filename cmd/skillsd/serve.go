@@ -53,6 +53,36 @@ func newServeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// workerFlags are the flags of serve that a worker has.
+const workerFlags = "skills-root allow-root scan-limit strict-roots no-default-roots allow-shadow " +
+	"disable-skill validation allow-tool allow-skill-script cfc-enforcement-mode release allowed-tools " +
+	"tier-scripts workspace workspace-owner limit sandbox watch no-watch log-level log-format cluster " +
+	"cluster-key cluster-creds cluster-ca cluster-cert cluster-cert-key cluster-prefix pool node"
+
+func newWorkerCmd(a *app) *cobra.Command {
+	opts, all := a.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Run scripts for the servers of a cluster",
+		Long: "Run scripts for servers that were started with the same --cluster, --cluster-key and " +
+			"--pool, on machines without a sandbox as well, until it is asked to end. A worker allows by " +
+			"its own configuration and has the same skills; its secrets stay here. See `skillsd help " +
+			"cluster`.",
+		Args: cobra.NoArgs,
+		RunE: runE(func(ctx context.Context, _ []string) error {
+			if err := opts.Configure(all); err != nil {
+				return err
+			}
+			return opts.Work(ctx)
+		}),
+	}
+	opts.Register(all)
+	for _, name := range strings.Fields(workerFlags) {
+		cmd.Flags().AddFlag(all.Lookup(name))
+	}
+	return cmd
+}
+
 // serveFault answers the client of a server that cannot start, if one speaks on stdin: it says why in the
 // words that were printed. args are the arguments of the process.
 func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string, text, hint string) {

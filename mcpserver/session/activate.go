@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
@@ -131,7 +132,7 @@ func (s *Session) notLoaded(
 	// On a full disk this short event might fit although the records of other calls do not: the answer must
 	// not depend on that.
 	if s.broken.Load() {
-		return recordError(failure)
+		return fault.OfRecord(failure)
 	}
 	e := loadFailure(skill, failure)
 	if grant.Decision != "" {
@@ -175,7 +176,8 @@ func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, err
 	if len(missing.Nearest) > 0 && s.cfg.NamesInErrors {
 		nearest = "use one of: " + strings.Join(missing.Nearest, ", ") + "; "
 	}
-	return nil, r.denial(skillExcluded, policy.Clip(name), "", "{name}", quote(name), "{nearest}", nearest)
+	return nil, r.denial(skillExcluded, policy.Clip(name), "", "{name}", fault.Quote(name),
+		"{nearest}", nearest)
 }
 
 // Hides reports whether the session shows nothing of a skill, or of a file or directory of it, because it is

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -75,14 +76,14 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ar
 		return nil, err
 	}
 	if ses.broken.Load() {
-		return nil, recordError(errNotRecorded)
+		return nil, fault.OfRecord(errNotRecorded)
 	}
 	slot, err := s.reading.Acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
 	case errors.Is(err, slots.ErrCrowded):
-		return nil, readsCrowded.because(err)
+		return nil, fault.ReadsCrowded.Because(err)
 	case err != nil:
-		return nil, Internal(err)
+		return nil, fault.Internal(err)
 	}
 	defer slot.Release()
 	data, err := ses.artifact(ctx, name.File, call.Remote)
@@ -90,11 +91,11 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ar
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, noArtifact(name, err)
 	case errors.Is(err, errLarge):
-		return nil, artifactTooLarge.because(err, "{path}", quote(name.File))
+		return nil, fault.ArtifactTooLarge.Because(err, "{path}", fault.Quote(name.File))
 	case errors.Is(err, provenance.ErrUnavailable):
-		return nil, recordError(err)
+		return nil, fault.OfRecord(err)
 	case err != nil:
-		return nil, Internal(err)
+		return nil, fault.Internal(err)
 	}
 	return name.Part(data, MaxArtifactPart), nil
 }
@@ -227,5 +228,5 @@ func (s *Session) viewer(remote bool) *cfharness.Viewer {
 }
 
 func noArtifact(name artifact.Name, err error) *Error {
-	return artifactUnknown.because(err, "{uri}", strconv.Quote(artifact.Base+policy.Clip(name.File)))
+	return fault.ArtifactUnknown.Because(err, "{uri}", strconv.Quote(artifact.Base+policy.Clip(name.File)))
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -41,8 +42,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 		t.Errorf("scan = %v and leaves %d skills, want 4", scanErr, n)
 	}
 	for what, err := range map[string]error{"read": readErr, "load": loadErr, "load of a skill without an index": otherErr, "run": runErr} {
-		if code(err) != string(CodeServerBusy) {
-			t.Errorf("%s = %v, want %s", what, err, CodeServerBusy)
+		if code(err) != string(fault.CodeServerBusy) {
+			t.Errorf("%s = %v, want %s", what, err, fault.CodeServerBusy)
 		}
 	}
 	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100}); err != nil {

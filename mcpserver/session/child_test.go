@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -127,7 +128,7 @@ func TestParentIsKnown(t *testing.T) {
 	for _, name := range []string{"p1", owner.ID(), "..", "ses_x", "p1.1"} {
 		for _, who := range []policy.Principal{local, alice} {
 			if ses, err := b.Open(t.Context(),
-				named(who, "p1.1", name)); code(err) != string(CodeInvalidArguments) {
+				named(who, "p1.1", name)); code(err) != string(fault.CodeInvalidArguments) {
 				t.Errorf("%s, the parent %s: %v, %v", who.Name, name, ses, err)
 			}
 		}

@@ -20,6 +20,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
@@ -49,6 +51,7 @@ type command struct {
 	hostCwd  string           // where a script on the host starts, for the record; empty in the sandbox
 	named    bool             // the workspace is one the client named, open for this run
 	packages *packages.Given  // nil without an environment
+	done     *jobs.Done       // what a worker says of it; nil on this machine
 }
 
 // close releases what the command holds open. The command may be incomplete.
@@ -71,9 +74,12 @@ func (c *command) close() {
 // command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
 // the target of the run needs.
 func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
+	if r.away != nil {
+		return s.outline(r) // the worker makes it
+	}
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, runtimeUnsupported.because(nil, "{path}", r.script.path, "{problem}", info.Problem)
+		return nil, fault.RuntimeUnsupported.Because(nil, "{path}", r.script.path, "{problem}", info.Problem)
 	}
 	find := s.cfg.Interpreter
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
@@ -86,10 +92,10 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}
 	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
 	if _, refused := errors.AsType[*packages.Refusal](err); refused {
-		return nil, environmentError(err)
+		return nil, fault.OfEnvironment(err)
 	}
 	if err != nil || interpreter == nil {
-		return nil, interpreterNotFound.because(err, "{runtime}", string(info.Runtime))
+		return nil, fault.InterpreterNotFound.Because(err, "{runtime}", string(info.Runtime))
 	}
 	c := &command{secrets: r.secrets}
 	c.Interpreter, c.Limits = interpreter, s.limits(r.in.Timeout, r.grant.Entry)
@@ -100,7 +106,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}()
 	if name := r.grant.Entry.Environment; name != "" {
 		if c.packages, err = s.cfg.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
-			return nil, environmentError(err)
+			return nil, fault.OfEnvironment(err)
 		}
 		c.Interpreter, c.Packages, c.Root = c.packages.Interpreter, c.packages.Mounts, c.packages.Root
 	}
@@ -110,13 +116,13 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}
 	if err != nil {
 		what, _, _ := strings.Cut(err.Error(), ": ") // the cause may hold a path
-		return nil, envDenied.because(err, "{what}", what)
+		return nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
 	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
 		c.Workspace = s.cfg.Workspace
 		if s.clientNames(r.call) {
 			if c.Workspace, err = s.cfg.ClientWorkspace(r.call.Workspace); err != nil {
-				return nil, workspaceDenied.because(err)
+				return nil, fault.WorkspaceDenied.Because(err)
 			}
 			c.named = true
 		}
@@ -126,7 +132,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		}
 	}
 	if c.Tree, err = r.tree.Open(); err != nil {
-		return nil, Internal(err)
+		return nil, fault.Internal(err)
 	}
 	c.Stdin = r.in.Stdin
 	if r.grant.Target == policy.TargetHost {
@@ -177,15 +183,15 @@ func (c *command) commandLine(r *run, info script.Info, file string) error {
 		return nil
 	}
 	if r.in.Stdin != nil {
-		return stdinTaken.because(nil)
+		return fault.StdinTaken.Because(nil)
 	}
 	text, err := r.tree.ReadFile(r.script.path)
 	if err != nil {
-		return Internal(err)
+		return fault.Internal(err)
 	}
 	// info has the permissions that the entry adds; the question is about the script itself.
 	if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
-		return runtimeNotOnStdin.because(nil, "{problem}", problem)
+		return fault.RuntimeNotOnStdin.Because(nil, "{problem}", problem)
 	}
 	c.Argv, c.Stdin = script.StdinArgv(info, c.Interpreter.Path, r.grant.Args), text
 	return nil
@@ -205,7 +211,7 @@ func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home strin
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
 	allow, err := targets(r.grant.Entry)
 	if err != nil {
-		return Internal(err) // entries were checked at the start
+		return fault.Internal(err) // entries were checked at the start
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
 	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
@@ -254,7 +260,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 		c.home, err = os.MkdirTemp("", "skillsd-home-")
 	}
 	if err != nil {
-		return Internal(err)
+		return fault.Internal(err)
 	}
 	if c.Cwd, err = hostCwd(r.in.Cwd, c); err != nil {
 		return err
@@ -278,7 +284,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	c.added = append(c.added, "AGENT_BROWSER_CDP="+r.grant.CDP)
 	endpoint, err := url.Parse(r.grant.CDP)
 	if err != nil {
-		return Internal(err)
+		return fault.Internal(err)
 	}
 	// Whoever has the endpoint of the browser can drive it. The address is redacted too, since it is the
 	// same in the endpoint's other schemes.
@@ -287,7 +293,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	hidden["<lease endpoint>"], hidden["<lease endpoint> address"] = strings.TrimSuffix(r.grant.CDP, "/"),
 		endpoint.Host
 	if c.secrets, err = s.redactorWith(hidden); err != nil {
-		return Internal(err)
+		return fault.Internal(err)
 	}
 	c.given = true
 	return nil
@@ -299,7 +305,7 @@ func hostCwd(cwd string, c *command) (string, error) {
 	switch {
 	case rank(c.Workspace.Mode) > 0:
 	case cwd != "":
-		return "", cwdWithoutWorkspace.because(nil)
+		return "", fault.CwdWithoutWorkspace.Because(nil)
 	default:
 		return c.home, nil
 	}

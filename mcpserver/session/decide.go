@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -62,7 +63,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	state := s.asked(r, f)
 	form := s.question(r, f, needs)
 	if asked, err := s.approver.Begin(ctx, &state, form, until, s.cfg.Now()); err != nil {
-		return recordError(err)
+		return fault.OfRecord(err)
 	} else if !asked {
 		return r.denial(askedAlready, f.skill.Path, f.path)
 	}
@@ -94,7 +95,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	answer := r.in.Answer
 	age, failure := s.approver.Open(ctx, answer.State, s.asked(r, f), s.cfg.Now())
 	if errors.Is(failure, approval.ErrUnknown) {
-		return recordError(failure)
+		return fault.OfRecord(failure)
 	}
 	form := s.question(r, f, needs)
 	switch {
@@ -134,7 +135,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 			err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
 		}
 		if err != nil {
-			return recordError(err)
+			return fault.OfRecord(err)
 		}
 		row := userSilent
 		if answer.Action == "decline" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -83,7 +84,7 @@ func TestCauseOfNoRecord(t *testing.T) {
 	wantCause := func(doing string, err error) {
 		t.Helper()
 		public, ok := errors.AsType[*Error](err)
-		if !ok || public.Code != CodeProvenanceUnavailable {
+		if !ok || public.Code != fault.CodeProvenanceUnavailable {
 			t.Fatalf("%s = %v", doing, err)
 		}
 		if _, again := errors.AsType[*Error](public.Err); again || !errors.Is(public.Err, provenance.ErrUnavailable) {

@@ -8,18 +8,19 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/sandbox"
 )
 
 // Want of descriptors passes: what was not isolated for it is no missing sandbox.
 func TestSandboxErrorOfDescriptors(t *testing.T) {
-	for cause, want := range map[error]Code{
-		&fs.PathError{Op: "pipe", Err: syscall.EMFILE}: CodeServerBusy,
-		syscall.ENFILE:       CodeServerBusy,
-		syscall.EPERM:        CodeSandboxUnavailable,
-		errors.New("broken"): CodeSandboxUnavailable,
+	for cause, want := range map[error]fault.Code{
+		&fs.PathError{Op: "pipe", Err: syscall.EMFILE}: fault.CodeServerBusy,
+		syscall.ENFILE:       fault.CodeServerBusy,
+		syscall.EPERM:        fault.CodeSandboxUnavailable,
+		errors.New("broken"): fault.CodeSandboxUnavailable,
 	} {
-		err := sandboxError(&sandbox.UnavailableError{Backend: "native", Reason: "no pipes could be made", Err: cause})
+		err := fault.OfSandbox(&sandbox.UnavailableError{Backend: "native", Reason: "no pipes could be made", Err: cause})
 		if err.Code != want {
 			t.Errorf("%v: %s, want %s", cause, err.Code, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
@@ -32,6 +33,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
 	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
+	if done := r.cmd.done; done != nil {
+		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
+	}
 	if r.room != nil {
 		r.room()
 	}
@@ -50,7 +54,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
 		said := answer.Stderr.Head + answer.Stderr.Tail
 		code, name := script.FindMissing(said)
-		if code == "" && r.cmd.proxy != nil {
+		if code == "" && x.Network != "none" && x.Network != "host" {
 			code, name = script.FindNoProxy(said, r.script.file.Script.Runtime, r.cmd.Interpreter.Version)
 		}
 		if code != "" {
@@ -63,7 +67,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	} else {
 		streams.Fit(&stdout, &stderr)
 	}
-	if keepErr == nil {
+	if keepErr == nil && !r.late {
 		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
 	}
 	if keepErr == nil && r.in.ShowOut {
@@ -110,7 +114,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		s.pending = append(s.pending, func(ctx context.Context) (err error) {
 			if keepErr != nil {
 				if e.Files, x.Out, err = s.keep(ctx, r.output, result, withheld); err != nil {
-					return recordError(err)
+					return fault.OfRecord(err)
 				}
 			}
 			e.Row = s.executionRow(ctx, r, &output)
@@ -120,7 +124,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 				return s.write(ctx, e)
 			})
 		})
-		return nil, outcomeUnrecorded.because(err)
+		return nil, fault.OutcomeUnrecorded.Because(err)
 	}
 	s.makeCache(r, result)
 	for _, stream := range []*Stream{&answer.Stdout, &answer.Stderr} {
@@ -185,6 +189,14 @@ func (s *Session) keep(
 
 // extension returns the part of a run's record that the reference's shapes have no place for.
 func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharness.RunExtension {
+	if done := r.cmd.done; done != nil {
+		x := done.Record
+		x.Stdout = r.describe("stdout", &answer.Stdout, anew)
+		x.Stderr = r.describe("stderr", &answer.Stderr, anew)
+		x.Out, x.OutSkips, x.Skipped, x.TaskID = answer.Out, o.OutSkips, answer.Skipped, r.call.Turn
+		x.Late, x.Supersedes = r.late, r.unknown
+		return &x
+	}
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
 	x := &cfharness.RunExtension{
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
@@ -312,8 +324,8 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil
 	}
-	if failed := o.Error; failed != nil && failed.Code != string(CodeCwdDenied) &&
-		failed.Code != string(CodeSandboxUnavailable) {
+	if failed := o.Error; failed != nil && failed.Code != string(fault.CodeCwdDenied) &&
+		failed.Code != string(fault.CodeSandboxUnavailable) {
 		return nil
 	}
 	c := cfharness.InvocationContext{
@@ -325,6 +337,9 @@ func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 			Env: cfharness.SummarizeEnv(r.cmd.added),
 		},
 		InputLabels: r.call.InputLabels.Influenced(cfharness.Influence(r.slot, s.manifest), r.in.Cwd != ""),
+	}
+	if done := r.cmd.done; done != nil {
+		c.Inputs.Env = done.Env
 	}
 	if m := s.manifest; m != nil {
 		c.RunManifest = cfharness.InvocationManifest{Present: true, Path: provenance.RunManifestFile,

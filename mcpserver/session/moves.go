@@ -2,16 +2,14 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // locate returns the session of a call that names one or has a handle, wherever it was opened, or nil if
@@ -52,11 +50,11 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 	case err == nil:
 		return ses, nil
 	case elsewhere:
-		return nil, sessionMoved.because(err)
+		return nil, fault.SessionMoved.Because(err)
 	case ok && !errors.Is(err, provenance.ErrLost):
 		return nil, public
 	}
-	return nil, recordError(err)
+	return nil, fault.OfRecord(err)
 }
 
 // claim gives a session, which its client names, its name among all servers, and returns the session that has
@@ -69,7 +67,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	}
 	id, err := s.cfg.Peers.Name(ctx, ses.keyed.key, ses.id, peers.Life)
 	if err != nil {
-		return nil, recordError(err)
+		return nil, fault.OfRecord(err)
 	} else if id == ses.id {
 		return ses, nil
 	}
@@ -77,7 +75,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	call.Handle = "" // the name comes first
 	first, err := s.locate(ctx, call)
 	if first == nil && err == nil {
-		err = sessionMoved.because(provenance.ErrNotFound)
+		err = fault.SessionMoved.Because(provenance.ErrNotFound)
 	}
 	return first, err
 }
@@ -100,37 +98,10 @@ func (s *Session) publish(ctx context.Context, l *Loaded) error {
 	}
 	key := earlier.HandleKey(s.principal.Name, earlier.Sum(l.Handle))
 	if _, err := s.cfg.Peers.Name(ctx, key, s.id, l.Until.Sub(s.cfg.Now())); err != nil {
-		return recordError(err)
+		return fault.OfRecord(err)
 	}
 	s.published.Store(l.Handle)
 	return nil
-}
-
-// settle records that nobody knows the outcomes of scripts that were requested in a session that is continued.
-//
-// Errors: *Error.
-func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error {
-	for _, e := range was.Unfinished {
-		r := s.unfinished(e)
-		unknown := s.failed(ctx, r, outcomeUnknown.because(nil, "{what}", "its server"))
-		unknown.Call = r.id
-		if err := s.write(ctx, unknown); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unfinished returns the run of a recorded request, as far as that says what it is.
-func (s *Session) unfinished(e *provenance.Event) *run {
-	var row cfharness.ScriptRequest
-	_ = json.Unmarshal(e.Row, &row) // which has been read before
-	method := strings.TrimPrefix(row.OutputID, s.id+":")
-	method, _, _ = strings.Cut(method, ":")
-	r := &run{request: s.newRequest(Call{Method: method}, policy.SideEffect), at: e.Time, secrets: s.Secrets(),
-		in: RunRequest{Skill: e.Skill, Path: e.Path}}
-	r.output, r.id = row.OutputID, e.Call
-	return r
 }
 
 // takeOver continues the record of a session that no server has. What it had loaded is active if the files

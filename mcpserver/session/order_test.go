@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -182,7 +183,7 @@ func TestChangedFileIsNotReadByURI(t *testing.T) {
 	}
 	read, err := ses.ReadURI(t.Context(), request)
 	failure, _ := errors.AsType[*Error](err)
-	if code(err) != string(CodeResourceChanged) || read != nil || !failure.Rescanned {
+	if code(err) != string(fault.CodeResourceChanged) || read != nil || !failure.Rescanned {
 		t.Fatalf("ReadURI of a changed file = %+v, %v", read, err)
 	}
 	if read, err := ses.ReadURI(t.Context(), request); err != nil || string(read.Data) != "changed\n" {
@@ -195,7 +196,7 @@ func TestRoomForFile(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	ses, call := b.call("resources/read")
 	var asked []int64
-	busy := &Error{Code: CodeServerBusy, Message: "busy"}
+	busy := &Error{Code: fault.CodeServerBusy, Message: "busy"}
 	call.Room = func(_ context.Context, size int64) error {
 		asked = append(asked, size)
 		return busy
@@ -206,7 +207,7 @@ func TestRoomForFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code(byURI) != string(CodeServerBusy) || code(byPath) != string(CodeServerBusy) {
+	if code(byURI) != string(fault.CodeServerBusy) || code(byPath) != string(fault.CodeServerBusy) {
 		t.Errorf("without room: %v, %v", byURI, byPath)
 	}
 	if !slices.Equal(asked, []int64{info.Size(), info.Size()}) {

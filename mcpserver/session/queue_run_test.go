@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
@@ -112,7 +113,7 @@ func TestRunFindsNoRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	call.YieldSlot, call.Progress = func() bool { return false }, func(string) { cancel() }
-	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeServerBusy) {
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(fault.CodeServerBusy) {
 		t.Errorf("RunScript = %v", err)
 	}
 	if b.queue.State().Waiting != 0 {
@@ -207,10 +208,10 @@ func TestRunIsCrowdedOut(t *testing.T) {
 	}
 	_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
 	failure, ok := errors.AsType[*Error](err)
-	if !ok || failure.Code != CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || failure.Output == nil {
+	if !ok || failure.Code != fault.CodeServerBusy || !strings.Contains(failure.Remedy, "call again") || failure.Output == nil {
 		t.Errorf("RunScript = %v", err)
 	}
-	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, string(CodeServerBusy)) {
+	if rows := b.artifact(provenance.ScriptExecutionsFile); !strings.Contains(rows, string(fault.CodeServerBusy)) {
 		t.Errorf("executions:\n%s", rows)
 	}
 	call.Principal = policy.Principal{Name: "other"}

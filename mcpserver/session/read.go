@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/picture"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
@@ -91,7 +92,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	}
 	path, err := skills.CleanPath(in.Path)
 	if err != nil {
-		return nil, s.notRead(ctx, r, resourcePathInvalid.because(err))
+		return nil, s.notRead(ctx, r, fault.ResourcePathInvalid.Because(err))
 	}
 	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
 		return nil, s.notRead(ctx, r, err)
@@ -100,7 +101,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file.Changed && s.cfg.RefuseDrift {
-		return nil, s.notRead(ctx, r, resourceChanged.because(nil, "{path}", quote(path)))
+		return nil, s.notRead(ctx, r, fault.ResourceChanged.Because(nil, "{path}", fault.Quote(path)))
 	}
 	whole := r.file.Data
 	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
@@ -154,7 +155,7 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	r := s.newRead(in)
 	sk, path, err := s.visible(in.Call).Resolve(in.URI)
 	if err != nil || path == "" || s.Hides(sk, path) {
-		return nil, s.notRead(ctx, r, resourceUnknown.because(err, "{uri}", quote(in.URI)))
+		return nil, s.notRead(ctx, r, fault.ResourceUnknown.Because(err, "{uri}", fault.Quote(in.URI)))
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
 	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
@@ -165,7 +166,7 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	}
 	if r.file.Changed {
 		_, err := s.cfg.Registry.RescanSkill(ctx, sk)
-		failure := resourceRelisted.because(err, "{uri}", quote(in.URI))
+		failure := fault.ResourceRelisted.Because(err, "{uri}", fault.Quote(in.URI))
 		failure.Rescanned = err == nil
 		return nil, s.notRead(ctx, r, failure)
 	}
@@ -214,7 +215,7 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 	err = s.recording(ctx, func(ctx context.Context) (err error) {
 		if d, err = s.cfg.Records.Keep(ctx, s.id, data); err != nil {
 			s.broken.Store(true)
-			return recordError(err)
+			return fault.OfRecord(err)
 		}
 		return nil
 	})
@@ -240,10 +241,11 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 		return nil, r.denial(fileNotReadable, sk.Path, path)
 	case err != nil:
 		failure := readError(err, sk, path)
-		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == CodeResourceNotIndexed {
+		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == fault.CodeResourceNotIndexed {
 			failure.Remedy = s.instead(sk, index, path, "")
 			if reason := unserved(index.Diagnostics, path); reason != "" && !hidden {
-				failure = resourceNotServed.because(err, "{path}", quote(path), "{reason}", reason)
+				failure = fault.ResourceNotServed.Because(err, "{path}", fault.Quote(path), "{reason}",
+					reason)
 			}
 		}
 		return nil, failure
@@ -350,7 +352,7 @@ func (s *Session) notRead(ctx context.Context, r *read, err error) error {
 	}
 	failure, ok := errors.AsType[*Error](err)
 	if !ok {
-		failure = Internal(err)
+		failure = fault.Internal(err)
 	}
 	o := r.readOutput()
 	o.Status = cfharness.StatusError

@@ -7,6 +7,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -53,7 +54,7 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 		var err error
 		call.Profile, call.Parent = p.Profile, p.ParentName
 		if ses, err = s.enter(ctx, call, &keyedState{key: call.key("restored", p.ID)}, p); err != nil {
-			return nil, Internal(err)
+			return nil, fault.Internal(err)
 		}
 	}
 	ses.restore(ctx, p)
@@ -111,14 +112,14 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 		return nil
 	}
 	if s.ended.Load() {
-		return recordError(errEnded)
+		return fault.OfRecord(errEnded)
 	}
 	sk, index, err := s.served(ctx, row)
 	if err != nil {
 		return err
 	}
 	if err := s.start(ctx); err != nil {
-		return recordError(err)
+		return fault.OfRecord(err)
 	}
 	x := *row.Skillsd
 	e := &provenance.Event{

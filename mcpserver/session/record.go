@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance"
@@ -35,13 +36,13 @@ func (s *Session) recording(ctx context.Context, f func(ctx context.Context) err
 	s.closing.RLock()
 	defer s.closing.RUnlock()
 	if s.ended.Load() {
-		return recordError(errEnded)
+		return fault.OfRecord(errEnded)
 	}
 	s.sequence.Lock()
 	err := s.start(ctx)
 	s.sequence.Unlock()
 	if err != nil {
-		return recordError(err)
+		return fault.OfRecord(err)
 	}
 	return f(ctx)
 }
@@ -74,7 +75,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 		s.ending.Go(func() { s.dropLost(s) })
 	}
 	if err != nil {
-		return recordError(err)
+		return fault.OfRecord(err)
 	}
 	return nil
 }

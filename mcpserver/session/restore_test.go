@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -236,7 +237,7 @@ func TestChildSessions(t *testing.T) {
 	}
 	foreign := remote(bob, true, "", "", "")
 	foreign.Parent = parent.ID()
-	if ses, err := b.Open(t.Context(), foreign); code(err) != string(CodeInvalidArguments) {
+	if ses, err := b.Open(t.Context(), foreign); code(err) != string(fault.CodeInvalidArguments) {
 		t.Errorf("a session of another principal is the parent: %v, %v", ses, err)
 	}
 }

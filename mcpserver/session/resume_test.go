@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -279,7 +280,7 @@ func TestResumeUnfinished(t *testing.T) {
 	}
 	var unknown []*provenance.Event
 	for _, e := range events(t, b, id) {
-		if e.Kind == provenance.KindScriptExecuted && e.Detail == string(CodeOutcomeUnknown) {
+		if e.Kind == provenance.KindScriptExecuted && e.Detail == string(fault.CodeOutcomeUnknown) {
 			unknown = append(unknown, e)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
@@ -87,7 +89,11 @@ type run struct {
 	grant  authorization // zero until it was given
 	tree   *store.Tree   // nil until it was opened
 	cmd    *command      // nil until it was made
-	room   func()        // gives up the room reserved for the outcome; nil until there is some
+	away   jobs.Slot     // at the worker that runs it; nil on this machine
+	late   bool          // nobody waits for its outcome
+	// id of the event that its outcome is not known; empty without
+	unknown string
+	room    func() // gives up the room reserved for the outcome; nil until there is some
 }
 
 // RunRoom returns how many bytes are kept free for the outcome of a run while it runs: its streams, the files
@@ -116,7 +122,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	s.runs.RLock()
 	defer s.runs.RUnlock()
 	if err := script.CheckArgs(in.Args); err != nil {
-		in.Invalid = cmp.Or(in.Invalid, argumentsInvalid.because(err))
+		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
 	r, err := s.requested(ctx, in) // recorded, or nothing runs
 	if err != nil {
@@ -161,12 +167,14 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	// A run without room for its outcome would have happened without a record.
 	r.room, err = s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
 	if err != nil {
-		return nil, s.notRun(ctx, r, recordError(err))
+		return nil, s.notRun(ctx, r, fault.OfRecord(err))
 	}
 	defer r.room()
 	result, err := s.execute(ctx, r)
 	if err != nil {
-		return nil, s.notRun(ctx, r, err)
+		err = s.notRun(ctx, r, err)
+		s.awaitLate(r, err)
+		return nil, err
 	}
 	// Other runs need not wait until the output of this one is recorded.
 	slot.Release()
@@ -220,7 +228,7 @@ func (s *Session) scriptOf(r *run) (*scriptFile, error) {
 	}
 	path, err := script.CleanPath(r.in.Path)
 	if err != nil {
-		return nil, scriptPathInvalid.because(err)
+		return nil, fault.ScriptPathInvalid.Because(err)
 	}
 	return s.loaded(sk, path), nil
 }
@@ -307,12 +315,12 @@ func (s *Session) check(f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
-		return scriptIsDirectory.because(nil)
+		return fault.ScriptIsDirectory.Because(nil)
 	case f.file == nil:
-		return scriptNotIndexed.because(nil, "{skill}", f.skill.Path, "{path}", plain(f.path),
+		return fault.ScriptNotIndexed.Because(nil, "{skill}", f.skill.Path, "{path}", fault.Plain(f.path),
 			"{instead}", s.instead(f.skill, f.index, f.path, skills.KindScript))
 	case f.file.Kind != skills.KindScript || f.file.Script == nil:
-		return resourceNotScript.because(nil, "{path}", plain(f.path))
+		return fault.ResourceNotScript.Because(nil, "{path}", fault.Plain(f.path))
 	}
 	return nil
 }
@@ -320,21 +328,25 @@ func (s *Session) check(f *scriptFile) error {
 // slot waits for the slot of a run, which its release gives back.
 //
 // Errors: *Error, errWaitEnded.
-func (s *Session) slot(ctx context.Context, r *run) (*slots.Slot, error) {
+func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
-		return nil, runsCrowded.because(slots.ErrCrowded)
+		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
 	}
-	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, func(before int) {
+	waiting := func(before int) {
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
-	})
+	}
+	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
+		return s.awaySlot(ctx, r, waiting)
+	}
+	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, waiting)
 	late, isLate := errors.AsType[*slots.LateError](err)
 	switch {
 	case err == nil:
 		return slot, nil
 	case isLate:
-		return nil, runsLate.because(err, "{before}", strconv.Itoa(late.Before))
+		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, slots.ErrClosed):
-		return nil, runsCrowded.because(err)
+		return nil, fault.RunsCrowded.Because(err)
 	}
 	return nil, errWaitEnded
 }
@@ -348,17 +360,29 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
 	}
+	outline, err := s.outline(r)
+	if err != nil {
+		return nil, s.notRun(ctx, r, err)
+	}
+	r.cmd = &command{argv: outline.argv, cwd: outline.cwd}
+	return s.finish(ctx, r, canceled("none", outline.Limits))
+}
+
+// outline returns the command of a run as far as it is known without the machine on which it runs.
+//
+// Errors: *Error.
+func (s *Session) outline(r *run) (*command, error) {
 	info := *r.script.file.Script
 	if info.Runtime == "" {
-		return nil, s.notRun(ctx, r, runtimeUnsupported.because(nil, "{path}", r.script.path,
-			"{problem}", info.Problem))
+		return nil, fault.RuntimeUnsupported.Because(nil, "{path}", r.script.path, "{problem}", info.Problem)
 	}
 	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
 		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
 	}
-	r.cmd = &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(policy.Clip(r.in.Cwd))}
-	return s.finish(ctx, r, canceled("none", s.limits(r.in.Timeout, r.grant.Entry)))
+	c := &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(policy.Clip(r.in.Cwd)), secrets: r.secrets}
+	c.Limits, c.Stdin = s.limits(r.in.Timeout, r.grant.Entry), r.in.Stdin
+	return c, nil
 }
 
 // canceled is the result of a run that was canceled before its script started.
@@ -423,8 +447,8 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 			return tree, nil
 		}
 	}
-	if outOfFiles(err) {
-		return nil, filesExhausted.because(err)
+	if fault.OutOfFiles(err) {
+		return nil, fault.FilesExhausted.Because(err)
 	}
 	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
 	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
@@ -444,6 +468,9 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 
 // execute runs the command of a run.
 func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
+	if r.away != nil {
+		return s.executeAway(ctx, r)
+	}
 	onHost, backend := r.grant.Target == policy.TargetHost, "none"
 	var err error
 	runner := s.cfg.Host
@@ -471,7 +498,7 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 	case ctx.Err() != nil:
 		return canceled(backend, sandbox.Enforced(runner, r.cmd.Limits)), nil
 	}
-	return nil, sandboxError(err)
+	return nil, fault.OfSandbox(err)
 }
 
 // notRun records why a run did not start, and returns the error for the caller.
@@ -480,13 +507,15 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) error {
 		return s.deny(ctx, r.request, denial)
 	}
 	failure, ok := errors.AsType[*Error](err)
-	if !ok || failure.Code == CodeProvenanceUnavailable {
+	if !ok || failure.Code == fault.CodeProvenanceUnavailable {
 		// A question has a record of its own, and a record that cannot be written would fail again.
 		return err
 	}
-	if err := s.record(ctx, r.request, s.failed(ctx, r, failure)); err != nil {
+	e := s.failed(ctx, r, failure)
+	if err := s.record(ctx, r.request, e); err != nil {
 		return err
 	}
+	r.unknown = e.ID()
 	return failure
 }
 
@@ -497,7 +526,7 @@ func (s *Session) failed(ctx context.Context, r *run, failure *Error) *provenanc
 	output.Status = cfharness.StatusError
 	output.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	// The reference has the target only in the records of this error.
-	if failure.Code != CodeCwdDenied {
+	if failure.Code != fault.CodeCwdDenied {
 		output.ExecutionTarget = ""
 	}
 	failure.Output = output

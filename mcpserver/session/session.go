@@ -42,6 +42,8 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
@@ -82,6 +84,8 @@ type Config struct {
 	// of the others; Approver has its questions in common with theirs. Optional: nil has no other servers.
 	Peers    *peers.Peers
 	Approver *approval.Approver
+
+	Pool jobs.Pool // optional: runs scripts in the place of Runner
 
 	Workspace sandbox.Workspace // optional: the zero value grants none
 
@@ -228,7 +232,7 @@ type Call struct {
 	// Progress, if not nil, gets a few words on what a long call is doing. It does not block.
 	Progress func(message string)
 	// YieldSlot, if not nil, is called before a run waits for its slot: the caller must release its own of
-	// the call. It reports whether the call may wait; one that may not ends with CodeServerBusy.
+	// the call. It reports whether the call may wait; one that may not ends with fault.CodeServerBusy.
 	YieldSlot func() bool
 	// Room, if not nil, waits until there is memory for a file of so many bytes; its error is an *Error.
 	Room func(ctx context.Context, size int64) error
@@ -276,6 +280,8 @@ type Session struct {
 	restored   map[string]bool               // ids of earlier sessions
 	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
 	background sync.WaitGroup
+	open       context.Context // until the session ends
+	close      context.CancelFunc
 	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
 
 	broken    atomic.Bool  // the last append failed
@@ -322,7 +328,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	ses, err := s.find(ctx, call)
 	if err != nil {
-		return nil, Internal(err)
+		return nil, fault.Internal(err)
 	}
 	switch err := ses.awaken(ctx); {
 	case errors.Is(err, provenance.ErrNotFound):
@@ -403,6 +409,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
 		taken: map[string]bool{},
 	}
+	ses.open, ses.close = context.WithCancel(s.serving)
 	ses.raised.Raise(call.Mode)
 	return ses, nil
 }
@@ -515,6 +522,13 @@ func (s *Session) outputID(call Call) string {
 			slog.String("session", s.id), slog.String("id", policy.Clip(call.OutputID)))
 	}
 	return id
+}
+
+// methodOf returns the method of an output id, which is SESSION:METHOD:NUMBER.
+func methodOf(output string) string {
+	_, rest, _ := strings.Cut(output, ":")
+	method, _, _ := strings.Cut(rest, ":")
+	return method
 }
 
 // shortened returns a text that a client chose, bounded and without the declared secrets.

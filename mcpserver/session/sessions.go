@@ -12,6 +12,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -155,12 +156,12 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 		if id, err := s.cfg.Peers.Find(ctx, key, true); err != nil || id != "" {
 			return id, err
 		}
-		return "", parentUnknown.because(nil, "{name}", quote(name))
+		return "", fault.ParentUnknown.Because(nil, "{name}", fault.Quote(name))
 	}
 	if id := s.earlier.Named(ctx, s.shortened(name), call.Principal.Name); id != "" {
 		return id, nil
 	}
-	return "", parentUnknown.because(nil, "{name}", quote(name))
+	return "", fault.ParentUnknown.Because(nil, "{name}", fault.Quote(name))
 }
 
 const (
@@ -239,9 +240,9 @@ func (s *Sessions) takePlace(ctx context.Context, principal string) error {
 	})
 	switch {
 	case !taken && s.cfg.MaxRemote < maxRemote:
-		return filesExhausted.because(errTooMany) // there would be more places with more open files
+		return fault.FilesExhausted.Because(errTooMany) // there would be more places with more open files
 	case !taken:
-		return sessionsInUse.because(errTooMany)
+		return fault.SessionsInUse.Because(errTooMany)
 	}
 	return nil
 }
@@ -259,7 +260,7 @@ func (s *Sessions) seat(
 		var err error
 		switch ses = s.resting[key]; {
 		case !s.makeOwnRoom(principal):
-			err = sessionsInUse.because(errTooMany)
+			err = fault.SessionsInUse.Because(errTooMany)
 		case ses == nil:
 			ses, err = open()
 		}
@@ -568,6 +569,7 @@ func (s *Session) end(ctx context.Context) error {
 	s.closing.Lock()
 	s.ended.Store(true)
 	s.closing.Unlock()
+	s.close()
 	if s.endRecorded {
 		return nil
 	}

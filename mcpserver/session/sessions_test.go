@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -413,10 +414,10 @@ func TestRemoteSessionsAllBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(CodeServerBusy) {
+	if _, err := b.Open(ctx, remote(alice, false, "more", "", "")); code(err) != string(fault.CodeServerBusy) {
 		t.Errorf("Open = %v", err)
 	}
-	if _, err := b.Open(ctx, remote(alice, false, "", "", loaded.Handle)); code(err) != string(CodeServerBusy) {
+	if _, err := b.Open(ctx, remote(alice, false, "", "", loaded.Handle)); code(err) != string(fault.CodeServerBusy) {
 		t.Errorf("Open with a good handle = %v: it must not be taken for an unknown one", err)
 	}
 	if _, err := b.Open(ctx, remote(bob, false, "more", "", "")); err != nil {
@@ -450,7 +451,7 @@ func TestRemoteSessionsEnd(t *testing.T) {
 		t.Errorf("protocol session ended: %v, client's own: %v", ended(protocol), ended(client))
 	}
 	late := remote(alice, false, "p1", "", "")
-	if _, err := protocol.RunScript(t.Context(), RunRequest{Call: late, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(CodeProvenanceUnavailable) || !ended(protocol) {
+	if _, err := protocol.RunScript(t.Context(), RunRequest{Call: late, Skill: "demo", Path: "scripts/ok.sh"}); code(err) != string(fault.CodeProvenanceUnavailable) || !ended(protocol) {
 		t.Errorf("a run in a session that has ended: %v", err)
 	}
 	call := remote(alice, true, "", "", "")
@@ -539,7 +540,7 @@ func TestEndingSessionsCount(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	late := open(ctx, "late")
 	cancel()
-	if err := <-late; code(err) != string(CodeServerBusy) || !strings.Contains(err.Error(), "files open") {
+	if err := <-late; code(err) != string(fault.CodeServerBusy) || !strings.Contains(err.Error(), "files open") {
 		t.Errorf("while all are in use = %v", err)
 	}
 	dave := open(t.Context(), "dave")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -227,7 +228,7 @@ func (s *Session) recordInBackground() {
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)
-	if outOfFiles(err) {
+	if fault.OutOfFiles(err) {
 		return fmt.Errorf("preload %s: %w", sk.Path, err)
 	}
 	if err != nil {

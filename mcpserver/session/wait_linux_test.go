@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -103,7 +104,7 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 			}
 			b.load("demo")
 		}, string(policy.CodeScriptSnapshotMismatch), provenance.KindPolicyDenied},
-		"secret gone": {func(_ *testing.T, b *turnBench, _ string) { b.secret = "" }, string(CodeEnvDenied), provenance.KindScriptExecuted},
+		"secret gone": {func(_ *testing.T, b *turnBench, _ string) { b.secret = "" }, string(fault.CodeEnvDenied), provenance.KindScriptExecuted},
 		"policy": {func(_ *testing.T, b *turnBench, _ string) {
 			b.cfg.Policy = policy.New(policy.Config{Tools: []string{"load_skill", "run_skill_script"}})
 		}, string(policy.CodeScriptNotAllowlisted), provenance.KindPolicyDenied},

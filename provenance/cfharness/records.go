@@ -218,6 +218,13 @@ type RunExtension struct {
 	TreeDigest digest.Digest `json:"treeDigest"`
 	Origin     *SkillOrigin  `json:"origin,omitempty"` // in records only; nil if not known
 
+	// Worker is the name of the worker that ran the script; empty if the server did.
+	Worker string `json:"worker,omitempty"`
+	// Late says that nobody was shown the outcome, which came after its call had ended, and Supersedes which
+	// event said that it is not known; it may be empty.
+	Late       bool   `json:"late,omitempty"`
+	Supersedes string `json:"supersedes,omitempty"`
+
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`
 

@@ -2,8 +2,8 @@
 //
 // A [Pool] offers a run to the workers of its name; one that has a slot says that it is ready and is sent the
 // job. Guarantees:
-//   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a half
-//     by its own clock and says so before it starts; nothing is ever run again;
+//   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a
+//     half by its own clock and says so before it starts; nothing is ever run again;
 //   - messages are sealed with a key that both have, for one receiver and in their order: what is forged,
 //     altered, repeated or late is not taken;
 //   - a worker keeps the answer of a run for ten minutes, for whoever asks by the run's id.
@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	// startWithin is how long a worker may take to begin a job that it was ready for, and patience how long its
-	// sender waits for that, and for the first answer to an offer.
+	// startWithin is how long a worker may take to begin a job that it was ready for, and patience how long
+	// its sender waits for that, and for the first answer to an offer.
 	startWithin = 1500 * time.Millisecond
 	patience    = 2 * time.Second
 
@@ -285,7 +285,8 @@ func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(
 		case ctx.Err() != nil:
 			err = ctx.Err()
 		case errors.Is(err, nats.ErrNoResponders):
-			err = &sandbox.UnavailableError{Backend: "pool " + p.name, Reason: "no worker of the pool answers",
+			err = &sandbox.UnavailableError{Backend: "pool " + p.name,
+				Reason: "no worker of the pool answers",
 				Remedy: "the operator can start one: `skillsd worker --pool " + p.name + "`"}
 		case !errors.As(err, new(*RefusedError)):
 			err = fmt.Errorf("%w: %w", ErrBusy, err)
@@ -327,8 +328,8 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	}
 }
 
-// Late returns the job and the answer of a run whose outcome is not known here, as soon as a worker has it. If
-// none says for three seconds that it runs it, lost is called, once.
+// Late returns the job and the answer of a run whose outcome is not known here, as soon as a worker has it.
+// If none says for three seconds that it runs it, lost is called, once.
 //
 // Errors: the error of ctx.
 func (p *Pool) Late(ctx context.Context, run string, lost func()) (job, answer []byte, err error) {

@@ -61,7 +61,8 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 			msg, more, _, ok := w.open(m)
 			var o offer
 			if !ok || more || msg.kind != want || json.Unmarshal(msg.body, &o) != nil {
-				log.WarnContext(ctx, "message without the key of the cluster", slog.String("subject", m.Subject))
+				log.WarnContext(ctx, "message without the key of the cluster",
+					slog.String("subject", m.Subject))
 				return
 			}
 			w.mu.Lock()

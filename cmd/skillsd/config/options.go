@@ -126,6 +126,7 @@ type Cluster struct {
 	Key               string // file
 	Node, Addr        string // name of this server, and where others reach it
 	Generation        int    // of the configuration
+	Pool              string // of workers; empty: scripts run here
 }
 
 // Enabled reports whether records are in a cluster.

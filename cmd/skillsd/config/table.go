@@ -415,7 +415,7 @@ func interpreterKeys() (keys []string) {
 // Register adds the flags that say where a cluster is, for a command that reads its records.
 func (c *Cluster) Register(flags *pflag.FlagSet) {
 	register(flags, slices.DeleteFunc(c.table(), func(o Option) bool {
-		return slices.Contains([]string{"cluster-key", "cluster-generation", "node", "node-addr"}, o.Flag)
+		return slices.Contains([]string{"cluster-key", "cluster-generation", "pool", "node", "node-addr"}, o.Flag)
 	}))
 	flags.Lookup("cluster").Usage = "read the records in the NATS cluster of this `URL` (repeatable)"
 }
@@ -448,6 +448,8 @@ func (c *Cluster) table() []Option {
 		{Key: "cluster.generation", Flag: "cluster-generation", Value: &c.Generation, Default: "1",
 			Help: "`N` of the policy and the skills here: a server of another N, or with other ones of the " +
 				"same, is refused; servers of a higher N replace those of a lower one"},
+		{Key: "cluster.pool", Flag: "pool", Value: &c.Pool,
+			Help: "run no script here: the workers of the pool `NAME` do, see skillsd worker --help"},
 		{Key: "cluster.node", Flag: "node", Value: &c.Node,
 			Help: "`NAME` of this server in records; default that of the machine"},
 		{Key: "cluster.addr", Flag: "node-addr", Value: &c.Addr,

@@ -58,7 +58,9 @@ func (p *Plan) findPlaces() (err error) {
 	// Open takes the first two for the stores.
 	p.own = []place{{"--state", state}, {"--artifact-root", artifacts},
 		{"--auth-token-file", o.HTTP.TokenFile},
-		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey}}
+		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey},
+		{"--cluster-key", o.Cluster.Key}, {"--cluster-creds", o.Cluster.Creds},
+		{"--cluster-cert-key", o.Cluster.CertKey}}
 	secrets := o.Process.Cfg.Keys.Secrets
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		p.own = append(p.own, place{"the file of the secret " + name, secrets[name].File})

@@ -189,6 +189,11 @@ func (p *Plan) checkCluster() error {
 		return exit.Usagef("leave them out, and bound the streams of the cluster",
 			"--cluster: records there have no limits of principals, and none of the disk")
 	}
+	return p.checkPinned()
+}
+
+// checkPinned refuses entries of the allowlist that would mean other files on other machines.
+func (p *Plan) checkPinned() error {
 	if p.Policy == nil {
 		return nil
 	}
@@ -487,7 +492,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	all := cmp.Or(o.Limits.Concurrent, slots.Default())
 	concurrent := func(principal string) int {
 		// The only principal of a server may use all of it.
-		if !o.HTTP.Authenticates() {
+		if !o.HTTP.Authenticates() && o.Cluster.Pool == "" {
 			return all
 		}
 		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
@@ -509,7 +514,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Version: o.Version, Logger: logger,
 	}
 	if p.Cluster != nil {
-		cfg.Peers, cfg.Approver = p.Cluster.Peers, p.Cluster.Approver
+		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
 	}
 	sessions := session.New(cfg)
 	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
@@ -569,6 +574,12 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 			}
 		}
 	}()
+}
+
+// Without has no sandbox, for a reason, instead of a Start.
+func (d *detection) Without(err error) {
+	d.err = err
+	close(d.done)
 }
 
 // End stops a detection that is still running, waits until it has cleaned up, and ends what the backend has

@@ -91,7 +91,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		}
 	}
 	p.logStart(ctx, logger)
-	if p.Policy.Offers(mcpserver.ToolRun) {
+	switch {
+	case !p.Policy.Offers(mcpserver.ToolRun):
+	case p.Cluster != nil && p.Cluster.Pool != nil:
+		p.Detection.Without(errElsewhere(o.Cluster.Pool))
+	default:
 		p.Detection.Start(ctx, logger, true)
 		defer p.Detection.End()
 	}

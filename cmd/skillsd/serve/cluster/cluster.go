@@ -29,6 +29,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -49,7 +50,7 @@ const (
 //
 // Errors: *exit.Error.
 func Check(o *config.Cluster) error {
-	if err := checkServers(o); err != nil {
+	if err := cmp.Or(checkServers(o), CheckPool(o)); err != nil {
 		return err
 	}
 	switch {
@@ -209,6 +210,7 @@ type Cluster struct {
 	Records  *Records
 	Peers    *peers.Peers
 	Approver *approval.Approver
+	Pool     jobs.Pool // nil if scripts run here
 
 	logger     *slog.Logger
 	key        []byte
@@ -273,6 +275,9 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		return c, err
 	}
 	c.Approver = approval.NewShared(secret, approval.NewLedger(c.cells))
+	if c.Pool, err = newPool(c.conn, o, c.key); err != nil {
+		return c, err
+	}
 	if err := c.identify(c.key); err != nil {
 		return c, err
 	}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/sandbox/remote"
+)
+
+// link returns the link between servers and workers of a cluster with a key.
+func link(conn *nats.Conn, o *config.Cluster, key []byte) (*remote.Link, error) {
+	secret, err := derive(key, "jobs")
+	if err != nil {
+		return nil, err
+	}
+	return remote.NewLink(conn, o.Prefix, secret)
+}
+
+// pool is the workers that a server has.
+type pool struct{ *remote.Pool }
+
+func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (jobs.Pool, error) {
+	if o.Pool == "" {
+		return nil, nil
+	}
+	l, err := link(conn, o, key)
+	if err != nil {
+		return nil, err
+	}
+	return pool{l.Pool(o.Pool)}, nil
+}
+
+// Acquire implements jobs.Pool.
+func (p pool) Acquire(
+	ctx context.Context, run, principal string, waiting func(before int),
+) (jobs.Slot, error) {
+	s, err := p.Pool.Acquire(ctx, run, principal, waiting)
+	if errors.Is(err, remote.ErrBusy) || errors.As(err, new(*remote.RefusedError)) {
+		return nil, errors.Join(jobs.ErrBusy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return slot{s}, nil
+}
+
+type slot struct{ *remote.Slot }
+
+// Run implements jobs.Slot.
+func (s slot) Run(ctx context.Context, job []byte) ([]byte, error) {
+	done, err := s.Slot.Run(ctx, job)
+	switch {
+	case errors.Is(err, remote.ErrBusy):
+		err = errors.Join(jobs.ErrBusy, err)
+	case err != nil:
+		err = errors.Join(jobs.ErrUnknown, err)
+	}
+	return done, err
+}
+
+// CheckPool refuses the name of a pool that cannot be part of a subject.
+//
+// Errors: *exit.Error.
+func CheckPool(o *config.Cluster) error {
+	if o.Pool != "" && (!provenance.ValidSessionID(o.Pool) || strings.Contains(o.Pool, ".")) {
+		return exit.Usagef("use letters, digits, hyphens and underscores", "--pool %s", config.Clip(o.Pool))
+	}
+	return nil
+}
+
+// Sessions do the work of a pool.
+type Sessions interface {
+	WorkSlot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
+	Work(ctx context.Context, node string, job []byte, started func() error) (done []byte)
+}
+
+// work is what the worker of a name does.
+type work struct {
+	Sessions
+	node string
+}
+
+func (w work) Slot(ctx context.Context, principal string, waiting func(int)) (func(), error) {
+	return w.WorkSlot(ctx, principal, waiting)
+}
+
+func (w work) Run(ctx context.Context, job []byte, started func() error) []byte {
+	return w.Work(ctx, w.node, job, started)
+}
+
+// Work runs scripts for the servers of a cluster, as a worker of a pool, until ctx ends.
+//
+// Errors: *exit.Error.
+func Work(ctx context.Context, o *config.Cluster, sessions Sessions, logger *slog.Logger) error {
+	key, err := readKey(o.Key)
+	if err != nil {
+		return err
+	}
+	node := o.Node
+	if node == "" {
+		node, _ = os.Hostname() // it only says who ran what
+	}
+	conn, err := connect(o, "skillsd worker "+node, logger)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	l, err := link(conn, o, key)
+	if err != nil {
+		return err
+	}
+	if err := l.Serve(ctx, o.Pool, node, work{sessions, node}, logger); err != nil {
+		return exit.Errorf(exit.Failure, "see whether the user of NATS may subscribe to "+o.Prefix+".>",
+			"--cluster: %w", err)
+	}
+	return nil
+}
+
+// CheckWorker refuses options with which a worker cannot reach its cluster.
+//
+// Errors: *exit.Error.
+func CheckWorker(o *config.Cluster) error {
+	switch {
+	case !o.Enabled():
+		return exit.Usagef("give the --cluster of the servers", "a worker needs --cluster URL")
+	case o.Pool == "":
+		return exit.Usagef("give the same name as the servers", "a worker needs --pool NAME")
+	case o.Key == "":
+		return exit.Usagef("give the file of the servers", "a worker needs --cluster-key FILE")
+	}
+	if err := checkServers(o); err != nil {
+		return err
+	}
+	return CheckPool(o)
+}

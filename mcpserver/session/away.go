@@ -1,0 +1,305 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/session/jobs"
+	"github.com/skillsd/skillsd/mcpserver/session/secrets"
+	"github.com/skillsd/skillsd/mcpserver/session/streams"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// heldSlot is a slot for a run, of this machine or a worker's.
+type heldSlot interface {
+	Queued() bool
+	Release()
+}
+
+// lateLife is how long the outcome of a run that a worker began is waited for.
+const lateLife = 10 * time.Minute
+
+// awaySlot waits for a slot at a worker.
+//
+// Errors: *Error, errWaitEnded.
+func (s *Session) awaySlot(ctx context.Context, r *run, waiting func(before int)) (heldSlot, error) {
+	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, waiting)
+	switch {
+	case err == nil:
+		r.away = slot
+		return slot, nil
+	case ctx.Err() != nil:
+		return nil, errWaitEnded
+	case errors.Is(err, jobs.ErrBusy):
+		return nil, fault.WorkersBusy.Because(err)
+	}
+	return nil, fault.OfSandbox(err)
+}
+
+// executeAway has a worker run what was allowed.
+//
+// Errors: *policy.Denial if the worker refuses it, *Error.
+func (s *Session) executeAway(ctx context.Context, r *run) (*sandbox.Result, error) {
+	defer r.reportRun()()
+	done, err := r.away.Run(ctx, jobs.Encode(jobs.Job{Run: r.output, Session: s.id, At: r.at,
+		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
+		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
+		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
+	switch {
+	case errors.Is(err, jobs.ErrBusy):
+		return nil, fault.WorkersBusy.Because(err)
+	case err != nil:
+		return nil, fault.OutcomeUnknown.Because(err, "{what}", "the worker that ran it")
+	}
+	return r.finished(done)
+}
+
+// finished returns the result of a run by what its worker says, and completes the command by it.
+//
+// Errors: as executeAway.
+func (r *run) finished(data []byte) (*sandbox.Result, error) {
+	var done jobs.Done
+	if err := json.Unmarshal(data, &done); err != nil {
+		return nil, fault.Internal(err)
+	}
+	switch {
+	case done.Denial != nil:
+		done.Denial.Detail += " (by the rules of worker " + done.Worker + ")"
+		return nil, done.Denial
+	case done.Failure != nil:
+		return nil, &Error{Code: fault.Code(done.Failure.Code), Message: done.Failure.Message,
+			Remedy: done.Failure.Remedy, Err: errors.New("worker " + done.Worker)}
+	case done.Result == nil:
+		return nil, fault.Internal(errors.New("a worker returned no result"))
+	}
+	c := r.cmd
+	c.done, c.argv, c.ran, c.cwd, c.Argv = &done, done.Argv, done.Ran, done.Cwd, done.Ran
+	if in := done.Record.Interpreter; in != nil {
+		c.Interpreter = &sandbox.Interpreter{Path: in.Path, Version: in.Version, Digest: string(in.Digest)}
+	}
+	if done.Release == policy.ReleaseOpaque {
+		r.grant.Release = done.Release // the stricter one counts
+	}
+	return done.Result, nil
+}
+
+// awaitLate records the outcome of a run whose worker is silent, if it comes after all.
+func (s *Session) awaitLate(r *run, unknown error) {
+	failure, ok := errors.AsType[*Error](unknown)
+	if r.away == nil || !ok || failure.Code != fault.CodeOutcomeUnknown {
+		return
+	}
+	s.background.Go(func() { s.late(r, func() {}) })
+}
+
+// settle records what became of the scripts that were requested in a session that is continued, and have no
+// outcome: what a worker says, or that nobody knows. Without workers that is recorded when it returns.
+//
+// Errors: *Error.
+func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error {
+	for _, e := range was.Unfinished {
+		r := s.unfinished(e)
+		lost := func(ctx context.Context) error {
+			e := s.failed(ctx, r, fault.OutcomeUnknown.Because(nil, "{what}", "its server"))
+			e.Call = r.id
+			err := s.write(ctx, e)
+			r.unknown = e.ID()
+			return err
+		}
+		if s.cfg.Pool == nil {
+			if err := lost(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		s.background.Go(func() {
+			s.late(r, func() {
+				if err := lost(context.Background()); err != nil {
+					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
+				}
+			})
+		})
+	}
+	return nil
+}
+
+// late waits for the outcome of a run that a worker has, and records it. If no worker says that it runs it,
+// or the session ends before, it calls lost.
+func (s *Session) late(r *run, lost func()) {
+	ctx, cancel := context.WithTimeout(s.open, lateLife)
+	defer cancel()
+	lost = sync.OnceFunc(lost)
+	data, done, err := s.cfg.Pool.Late(ctx, r.output, lost)
+	if err != nil {
+		lost()
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	var job jobs.Job
+	err = json.Unmarshal(data, &job)
+	if err == nil && r.script == nil {
+		err = s.adopt(ctx, r, &job)
+	}
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "late outcome not recorded", slog.String("session", s.id),
+			tint.Err(err))
+		lost()
+		return
+	}
+	r.late, r.room = true, nil
+	result, err := r.finished(done)
+	if err == nil {
+		_, err = s.finish(ctx, r, result)
+	} else if r.unknown == "" {
+		err = s.notRun(ctx, r, err)
+	}
+	s.cfg.Logger.InfoContext(ctx, "late outcome of a worker", slog.String("session", s.id), tint.Err(err))
+}
+
+// adopt completes a run of another server by its job.
+func (s *Session) adopt(ctx context.Context, r *run, job *jobs.Job) (err error) {
+	r.call.Principal, r.mode = s.principal, job.Mode
+	r.in.Args, r.in.Cwd, r.in.Stdin, r.in.Timeout = job.Args, job.Cwd, job.Stdin, job.Timeout
+	r.at, r.grant.Grant = job.At, job.Grant
+	if r.script, err = s.jobScript(ctx, job); err != nil {
+		return err
+	}
+	if err := s.check(r.script); err != nil {
+		return err
+	}
+	r.cmd, err = s.outline(r)
+	return err
+}
+
+// jobScript returns the script of a job, if this machine has its skill with the same files.
+//
+// Errors: *Error.
+func (s *Session) jobScript(ctx context.Context, job *jobs.Job) (*scriptFile, error) {
+	sk := s.cfg.Registry.Snapshot().Skill(job.Skill)
+	if sk != nil {
+		sk, index, err := s.current(ctx, sk)
+		if err == nil && index.TreeDigest == job.Tree {
+			return &scriptFile{skill: sk, path: job.Path, index: index, file: index.Resource(job.Path)}, nil
+		}
+	}
+	return nil, fault.TreeElsewhere.Because(nil, "{skill}", policy.Clip(job.Skill), "{tree}",
+		job.Tree.String())
+}
+
+// WorkSlot waits for a slot for the work of a principal of another server.
+//
+// Errors: those of [slots.Queue].
+func (s *Sessions) WorkSlot(
+	ctx context.Context, principal string, waiting func(before int),
+) (release func(), err error) {
+	slot, err := s.queue.Acquire(ctx, principal, waiting)
+	if err != nil {
+		return nil, err
+	}
+	return slot.Release, nil
+}
+
+// Work runs a job of another server, if the rules of this one allow it, and returns its Done. It calls
+// started before anything starts, and starts nothing if that fails. Nothing is recorded here.
+func (s *Sessions) Work(ctx context.Context, node string, data []byte, started func() error) []byte {
+	done := jobs.Done{Worker: node}
+	err := s.work(ctx, data, started, &done)
+	if err == nil {
+		return jobs.Encode(done)
+	}
+	done = jobs.Done{Worker: node}
+	if _, asks := errors.AsType[*policy.ApprovalRequired](err); asks {
+		err = policy.DenialOf(err)
+	}
+	if denial, ok := errors.AsType[*policy.Denial](err); ok {
+		done.Denial = denial
+	} else {
+		failure := fault.Internal(err)
+		done.Failure = &jobs.Failure{Code: string(failure.Code), Message: failure.Message,
+			Remedy: failure.Remedy}
+	}
+	s.cfg.Logger.InfoContext(ctx, "job not run", tint.Err(err))
+	return jobs.Encode(done)
+}
+
+// work is Work for what is let through.
+//
+// Errors: those of [policy.Policy.Decide], *Error, or that of started.
+func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *jobs.Done) error {
+	var job jobs.Job
+	if err := json.Unmarshal(data, &job); err != nil {
+		return err
+	}
+	call := Call{Method: job.Method, Principal: policy.Principal{Name: job.Principal, Evidence: true},
+		Remote: true, Mode: job.Mode}
+	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
+		call.Slot = &policy.PromptSlot{Role: policy.DirectCommand}
+	}
+	ses := &Session{Sessions: s, id: job.Session, principal: call.Principal, raised: new(earlier.Mode)}
+	r := &run{request: ses.newRequest(call, policy.SideEffect), at: job.At, secrets: s.Secrets(),
+		in: RunRequest{Call: call, Skill: job.Skill, Path: job.Path, Args: job.Args, Cwd: job.Cwd,
+			Timeout: job.Timeout, Stdin: job.Stdin}}
+	r.output = job.Run
+	f, err := ses.jobScript(ctx, &job)
+	if err != nil {
+		return err
+	}
+	facts := ses.runFacts(&r.in, f)
+	if facts.Unnamed = job.Unnamed; job.Grant.Evidence == policy.EvidenceApproval {
+		facts.Approved = policy.ApprovalOfCall
+	}
+	if r.grant.Grant, err = ses.decide(r.request, f.skill, facts); err != nil {
+		return err
+	}
+	if r.script = f; r.grant.Target == policy.TargetHost {
+		return fault.WorkedOnHost.Because(nil)
+	}
+	if err := ses.check(f); err != nil {
+		return err
+	}
+	if r.tree, err = ses.openTree(ctx, r); err != nil {
+		return err
+	}
+	if r.cmd, err = ses.command(ctx, r); err != nil {
+		return err
+	}
+	defer r.cmd.close()
+	r.secrets, r.cmd.Limits = r.cmd.secrets, jobs.Lower(r.cmd.Limits, job.Limits)
+	if err := started(); err != nil {
+		return fault.WorkersBusy.Because(err)
+	}
+	result, err := ses.execute(ctx, r)
+	if err != nil {
+		return err
+	}
+	ses.makeCache(r, result)
+	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
+	out, sum := streams.Of(&result.Stdout), streams.Of(&result.Stderr)
+	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted)
+	done.Record.Worker, done.Result, done.Release = done.Worker, result, r.grant.Release
+	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,
+		cfharness.SummarizeEnv(slices.Clone(r.cmd.added))
+	return nil
+}
+
+// unfinished returns the run of a recorded request, as far as that says what it is.
+func (s *Session) unfinished(e *provenance.Event) *run {
+	var row cfharness.ScriptRequest
+	_ = json.Unmarshal(e.Row, &row) // which has been read before
+	r := &run{request: s.newRequest(Call{Method: methodOf(row.OutputID), Principal: s.principal},
+		policy.SideEffect), at: e.Time, secrets: s.Secrets(), in: RunRequest{Skill: e.Skill, Path: e.Path}}
+	r.output, r.id = row.OutputID, e.Call
+	return r
+}

@@ -1,0 +1,104 @@
+// Package jobs has what a server and a worker say to each other about a run: the [Job], which the worker
+// decides about by its own configuration and runs, and what became of it, [Done].
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// Job is a script that a server was asked to run, and allowed. The worker believes what the server says of
+// its client and user, and of nothing else: which entry of the allowlist counts, and what it grants, is the
+// worker's.
+type Job struct {
+	Run       string // id of the output
+	Session   string
+	At        time.Time // of the call
+	Method    string
+	Principal string
+	Mode      policy.Mode
+	Unnamed   bool // see [policy.Request]
+
+	Skill, Path string
+	Tree        digest.Digest // of the skill's files
+	Args        []string
+	Cwd         string
+	Stdin       []byte // nil is none
+	Timeout     time.Duration
+	Limits      sandbox.Limits // the most of each that the server lets it have
+
+	// Grant is how the server allowed the run. The worker takes from it that the user wants the run, and
+	// whether they were asked.
+	Grant policy.Grant
+}
+
+// Done is what became of a job: a refusal, an error, or else a result.
+type Done struct {
+	Worker string // its name
+
+	Denial  *policy.Denial
+	Failure *Failure
+
+	// Of a result, without the secrets of the worker.
+	Result    *sandbox.Result
+	Withheld  []int // see [secrets.Result]
+	Recounted bool
+	Record    cfharness.RunExtension // but for what the server shows of it
+	Argv, Ran []string
+	Cwd       string
+	Env       *cfharness.EnvSummary
+	Release   policy.Release
+}
+
+// Failure is a plain error.
+type Failure struct{ Code, Message, Remedy string }
+
+// Lower returns the lower of each limit.
+func Lower(a, b sandbox.Limits) sandbox.Limits {
+	a, b = a.WithDefaults(), b.WithDefaults()
+	return sandbox.Limits{Timeout: min(a.Timeout, b.Timeout), CPU: min(a.CPU, b.CPU),
+		Memory: min(a.Memory, b.Memory), PIDs: min(a.PIDs, b.PIDs), Files: min(a.Files, b.Files),
+		File: min(a.File, b.File), Scratch: min(a.Scratch, b.Scratch), Inodes: min(a.Inodes, b.Inodes),
+		Output: min(a.Output, b.Output)}
+}
+
+// Pool has the workers of a server.
+type Pool interface {
+	// Acquire waits for a slot at a worker for the run with an id, and calls waiting with the number of runs
+	// before it. Its errors are *sandbox.UnavailableError, ErrBusy, or that of ctx.
+	Acquire(ctx context.Context, run, principal string, waiting func(before int)) (Slot, error)
+	// Late returns a job whose outcome is not known, and its Done, when a worker has it. It calls lost, once,
+	// when none has for some seconds. Its error is that of ctx.
+	Late(ctx context.Context, run string, lost func()) (job, done []byte, err error)
+}
+
+// Slot is a slot at a worker.
+type Slot interface {
+	Queued() bool
+	Release()
+	// Run runs a job and returns its Done. Its errors are ErrBusy if it did not start, ErrUnknown.
+	Run(ctx context.Context, job []byte) ([]byte, error)
+}
+
+// Errors of a Pool.
+var (
+	ErrBusy    = errors.New("no worker began the run in time")
+	ErrUnknown = errors.New("the worker that ran it is silent")
+)
+
+// Encode returns a job or what became of it as bytes.
+func Encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("jobs: not JSON: " + err.Error()) // none of their types fails
+	}
+	return data
+}
