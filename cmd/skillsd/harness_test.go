@@ -36,7 +36,7 @@ func TestHarnessTopicIsWhole(t *testing.T) {
 			t.Errorf("nobody reads %s", m[1])
 		}
 	}
-	source, err := os.ReadFile("../../mcpserver/session/errors.go")
+	source, err := os.ReadFile("../../mcpserver/session/fault/fault.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func away(t *testing.T, entry policy.Entry, body string) (*bench, *near) {
 	front.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return nil, errors.New("no sandbox here") }
 	front.cfg.Interpreter = func(context.Context, string) (*sandbox.Interpreter, error) { return nil, nil }
 	// The worker has nothing that would show what a user wants.
-	worker.cfg.Policy = policy.New(policy.Config{Allowlist: worker.cfg.Policy.Config().Allowlist,
+	worker.cfg.Policy = policy.New(policy.Config{Allowlist: worker.cfg.Policy.Config().Allowlist, HostTarget: true,
 		Release: worker.cfg.Policy.Config().Release, Tools: worker.cfg.Policy.Config().Tools})
 	pool := &near{worker: worker.Sessions}
 	front.cfg.Pool = pool
@@ -102,13 +102,13 @@ func TestAwayDecides(t *testing.T) {
 		"another script": {change: func(j *jobs.Job) { j.Path = "scripts/x.rb" }, code: string(policy.CodeScriptNotAllowlisted)},
 		"other files":    {change: func(j *jobs.Job) { j.Tree = "sha256:0" }, code: string(fault.CodeSandboxUnavailable)},
 		"another skill":  {change: func(j *jobs.Job) { j.Skill = "none" }, code: string(fault.CodeSandboxUnavailable)},
-		"on the host":    {entry: policy.Entry{Target: policy.TargetHost}, code: "?"},
+		"on the host":    {entry: policy.Entry{Target: policy.TargetHost}, code: string(fault.CodeSandboxUnavailable)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, pool := away(t, tt.entry, "#!/bin/sh\necho ran\n")
-			pool.change = tt.change
+			pool.change, pool.worker.cfg.Host = tt.change, b.runner
 			result, err := b.run("demo", "scripts/ok.sh")
-			if got := code(err); got != tt.code && (tt.code != "?" || got == "") || err == nil && !strings.Contains(result.Stdout.Head, "ran") {
+			if got := code(err); got != tt.code || err == nil && !strings.Contains(result.Stdout.Head, "ran") {
 				t.Errorf("%q, %v, want %q", got, err, tt.code)
 			}
 		})

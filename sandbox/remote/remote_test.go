@@ -198,6 +198,24 @@ func TestForgedAndRepeated(t *testing.T) {
 	}
 	works.running = nil
 	again()
+	// What was sealed for one worker's ear is nothing to another.
+	next, err := pool.Acquire(t.Context(), "next", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range sent {
+		if m.Subject == slot.worker.inbox {
+			if err := enemy.Publish(next.worker.inbox, m.Data); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := enemy.Flush(); err != nil {
+		t.Error(err)
+	}
+	if answer, err := next.Run(t.Context(), []byte("next")); err != nil || string(answer) != "answer to next" {
+		t.Errorf("%q, %v", answer, err)
+	}
 	// Who has another key is not answered, and its slot at the worker is not taken.
 	foreign := link(t, enemy, 'x').Pool("p")
 	if _, err := foreign.Acquire(t.Context(), "foreign", "mallory", none); !errors.Is(err, ErrBusy) {
@@ -206,7 +224,7 @@ func TestForgedAndRepeated(t *testing.T) {
 	for range 2 { // both slots are free
 		<-works.slots
 	}
-	if n := works.runs.Load(); n != 1 || len(sent) < 5 {
+	if n := works.runs.Load(); n != 2 || len(sent) < 5 {
 		t.Errorf("%d messages were heard; %d runs", len(sent), n)
 	}
 }
