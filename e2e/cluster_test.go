@@ -116,7 +116,12 @@ func (f *fronts) kill(i int) {
 func (f *fronts) start(t *testing.T, flags ...string) {
 	t.Helper()
 	flags = append(slices.Concat(f.serves, flags), "--node", fmt.Sprint("front", len(f.all)))
-	more := &front{site: serveHTTP(t, flags...)}
+	f.add(serveHTTP(t, flags...))
+}
+
+// add lets the proxy choose a server.
+func (f *fronts) add(s *site) {
+	more := &front{site: s}
 	more.gone, more.out = context.WithCancel(context.Background())
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -465,7 +470,7 @@ func TestClusterArchive(t *testing.T) {
 func TestClusterPage(t *testing.T) {
 	f := startFronts(t, 2, "--page", "127.0.0.1:0")
 	f.load(f.at(0, "alice-token"))
-	viewer := openPage(f.all[1])
+	viewer := openPage(f.all[1].site)
 	var list struct{ Sessions []struct{ Principal string } }
 	for deadline := time.Now().Add(patience); len(list.Sessions) == 0 && time.Now().Before(deadline); {
 		viewer.read("/sessions.json", &list)

@@ -56,7 +56,7 @@ func startPool(t *testing.T) *pool {
 	both := slices.Concat(roots, p.flags, []string{"--cluster-key", key, "--pool", "p", "--release", "observed"})
 	p.worker = append(slices.Clone(both), "--workspace", p.workspace+":rw", "--log-format", "json")
 	for i := range 2 {
-		p.all = append(p.all, serveHTTP(t, append(slices.Clone(both), "--prompt-slot-role", "direct-command", "--cluster-replicas", "1",
+		p.add(serveHTTP(t, append(slices.Clone(both), "--prompt-slot-role", "direct-command", "--cluster-replicas", "1",
 			"--auth-token-file", tokenFile(t, "alice"), "--node", fmt.Sprint("front", i))...))
 	}
 	p.flags = append(p.flags, "--cluster-replicas", "1")
@@ -329,7 +329,7 @@ func TestWorkerOfKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.counting(other, "both")
-	p.all = append(p.all, serveHTTP(t, p.all[1].cmd.Args[6:]...)) // like the one before, but for its address
+	p.add(serveHTTP(t, p.all[1].cmd.Args[6:]...)) // like the one before, but for its address
 	w.cmd.Process.Kill()
 	p.all[1].cmd.Process.Kill()
 	p.all[1].leave()
