@@ -298,7 +298,7 @@ func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(
 // Run has the worker run a job, once, and returns its answer. If ctx ends, the worker is asked to end the run
 // and to answer all the same.
 //
-// Errors: ErrBusy if it was not begun, *UnknownError.
+// Errors: ErrBusy if the worker says that it has not begun the job and will not; *UnknownError.
 func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	s.sent = true
 	defer s.close()
@@ -308,18 +308,22 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	done := context.WithoutCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = s.worker.send(kindCancel, nil, "") })
 	defer stop()
-	for wait, begun := patience, false; ; {
+	for wait, asked := patience, false; ; {
 		m, err := s.receive(done, wait)
-		switch {
-		case err != nil && !begun && errors.Is(err, nats.ErrTimeout):
-			_ = s.worker.send(kindCancel, nil, "")
-			return nil, ErrBusy
-		case err != nil:
+		if errors.Is(err, nats.ErrTimeout) && wait == patience && !asked {
+			// Its word may be lost: only the worker knows whether it has begun.
+			asked = true
+			err = s.worker.send(kindCancel, nil, "")
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
 			return nil, &UnknownError{s.node}
 		}
 		switch m.kind {
 		case kindStarted:
-			wait, begun = silent, true
+			wait = silent
 		case kindLate:
 			return nil, ErrBusy
 		case kindAnswer:

@@ -304,6 +304,14 @@ func TestSilentAndCanceled(t *testing.T) {
 	if answer, err := slot.Run(ctx, nil); err != nil || string(answer) != "answer to " {
 		t.Errorf("canceled: %q, %v", answer, err)
 	}
+	works.running = func(ctx context.Context) { <-ctx.Done() }
+	if slot, err = pool.Acquire(t.Context(), "unheard", "alice", none); err != nil {
+		t.Fatal(err)
+	}
+	slot.seq = 100 // what the worker says from now on is not heard
+	if _, err := slot.Run(t.Context(), nil); !errors.As(err, new(*UnknownError)) || works.runs.Load() != 2 {
+		t.Errorf("begun, unheard: %v, %d runs", err, works.runs.Load())
+	}
 	end := make(chan struct{})
 	defer close(end)
 	works.running = func(context.Context) { conn.Close(); <-end }

@@ -166,6 +166,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	m, err := in.receive(ctx, startWithin)
 	switch {
 	case err != nil:
+		r.say(kindLate, nil, "")
 		return err
 	case m.kind != kindJob:
 		return nil // given back
