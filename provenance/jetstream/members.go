@@ -20,15 +20,6 @@ type Members struct {
 	Nodes   []Node   `json:"nodes"`   // that write them
 }
 
-// Server is a server of the cluster that has a copy of all records.
-type Server struct {
-	Name    string `json:"name"`
-	Leader  bool   `json:"leader"`
-	Current bool   `json:"current"` // it has all that was acknowledged, or nearly
-	Offline bool   `json:"offline"`
-	Behind  uint64 `json:"behind"` // messages that it lacks
-}
-
 // Node is a [Store].
 type Node struct {
 	Name     string `json:"name"` // begins the turns of its events
@@ -72,15 +63,7 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find members: %w", err)
 	}
-	found := &Members{Servers: []Server{}, Nodes: []Node{}}
-	if c := info.Cluster; c != nil {
-		found.Servers = append(found.Servers, Server{Name: c.Leader, Leader: true, Current: c.Leader != "",
-			Offline: c.Leader == ""})
-		for _, p := range c.Replicas {
-			found.Servers = append(found.Servers, Server{Name: p.Name, Current: p.Current, Offline: p.Offline,
-				Behind: p.Lag})
-		}
-	}
+	found := &Members{Servers: serversOf(info), Nodes: []Node{}}
 	inbox := st.conn.NewRespInbox()
 	answers, err := st.conn.SubscribeSync(inbox)
 	if err == nil {
@@ -103,7 +86,6 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 			found.Nodes = append(found.Nodes, node)
 		}
 	}
-	slices.SortFunc(found.Servers, func(a, b Server) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(found.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	return found, nil
 }

@@ -1,9 +1,10 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,11 +28,34 @@ type Status struct {
 // StreamStatus is the state of a stream.
 type StreamStatus struct {
 	Name            string
-	Leader          string // the server of NATS that answers for it; empty without one
-	Replicas        int    // of which it is to consist, with the leader
-	Current         int    // those that have everything, with the leader
-	Behind          []string
+	Replicas        int // how many servers it is to be on
+	Servers         []Server
 	Messages, Bytes uint64
+}
+
+// Server is a server of NATS that has a stream.
+type Server struct {
+	Name    string `json:"name"`
+	Leader  bool   `json:"leader"`  // it answers for the stream
+	Current bool   `json:"current"` // it has all that was acknowledged, or nearly
+	Offline bool   `json:"offline"`
+	Behind  uint64 `json:"behind"` // messages that it lacks
+}
+
+// serversOf returns the servers of a stream by their names. A stream without a leader has none that leads.
+func serversOf(info *jetstream.StreamInfo) []Server {
+	found := []Server{}
+	if info.Cluster == nil {
+		return found
+	}
+	if leader := info.Cluster.Leader; leader != "" {
+		found = append(found, Server{Name: leader, Leader: true, Current: true})
+	}
+	for _, p := range info.Cluster.Replicas {
+		found = append(found, Server{p.Name, false, p.Current && !p.Offline, p.Offline, p.Lag})
+	}
+	slices.SortFunc(found, func(a, b Server) int { return cmp.Compare(a.Name, b.Name) })
+	return found
 }
 
 // StatusOf looks at a cluster and at a cell of it. It makes no streams. The connection is the caller's.
@@ -49,22 +73,8 @@ func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) 
 	s := &Status{Held: map[string]int{}}
 	for _, stream := range []jetstream.Stream{c.events, c.blobs, cells.state} {
 		info := stream.CachedInfo()
-		of := StreamStatus{Name: info.Config.Name, Replicas: info.Config.Replicas, Current: 1,
-			Messages: info.State.Msgs, Bytes: info.State.Bytes}
-		if info.Cluster != nil {
-			of.Leader = info.Cluster.Leader
-			for _, peer := range info.Cluster.Replicas {
-				switch {
-				case peer.Offline:
-					of.Behind = append(of.Behind, peer.Name+" is not reached")
-				case !peer.Current:
-					of.Behind = append(of.Behind, fmt.Sprintf("%s lacks %d operations", peer.Name, peer.Lag))
-				default:
-					of.Current++
-				}
-			}
-		}
-		s.Streams = append(s.Streams, of)
+		s.Streams = append(s.Streams, StreamStatus{info.Config.Name, info.Config.Replicas, serversOf(info),
+			info.State.Msgs, info.State.Bytes})
 	}
 	m, err := c.last(ctx, cells.state, c.subjectOfCell(cell))
 	switch {

@@ -44,16 +44,33 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 
 // checkStream says whether a stream would survive the loss of a server.
 func checkStream(area string, s *cluster.StreamStatus) Check {
-	fact := fmt.Sprintf("stream %s: %d of %s current, %s, %s", s.Name, s.Current,
+	leader, current, behind := "", 0, []string(nil)
+	for _, server := range s.Servers {
+		switch {
+		case server.Offline:
+			behind = append(behind, server.Name+" is not reached")
+		case !server.Current:
+			behind = append(behind, fmt.Sprintf("%s lacks %d messages", server.Name, server.Behind))
+		default:
+			current++
+		}
+		if server.Leader {
+			leader = server.Name
+		}
+	}
+	if s.Replicas == 1 {
+		current = 1 // one server alone has no list of them
+	}
+	fact := fmt.Sprintf("stream %s: %d of %s current, %s, %s", s.Name, current,
 		report.Plural(s.Replicas, "replica"), report.Plural(int(s.Messages), "message"), config.Size(s.Bytes))
-	if s.Leader != "" {
-		fact += ", led by " + s.Leader
+	if leader != "" {
+		fact += ", led by " + leader
 	}
 	switch {
-	case s.Replicas > 1 && s.Leader == "":
+	case s.Replicas > 1 && leader == "":
 		return fail(area, fact+", without a leader", "start its servers of NATS: most of them must run")
-	case s.Current < s.Replicas:
-		return warn(area, fact+"; "+strings.Join(s.Behind, ", "), "start that server of NATS, or wait until "+
+	case current < s.Replicas:
+		return warn(area, fact+"; "+strings.Join(behind, ", "), "start that server of NATS, or wait until "+
 			"it has caught up; without most of them nothing is recorded")
 	}
 	return ok(area, fact)
