@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
 
-// pool is two servers without a sandbox, and what their workers are started with.
+// pool is two servers, which have workers or run scripts themselves, and what such workers are started with.
 type pool struct {
 	*fronts
 	t         *testing.T
@@ -29,7 +29,8 @@ type pool struct {
 	last      json.RawMessage
 }
 
-func startPool(t *testing.T) *pool {
+func startPool(t *testing.T, workers bool) *pool {
+	t.Helper()
 	sandboxtest.Need(t, "userns", "bash")
 	nats, dir := clustertest.Start(t, 1), t.TempDir()
 	p := &pool{fronts: &fronts{}, t: t, workspace: filepath.Join(dir, "workspace")}
@@ -55,6 +56,9 @@ func startPool(t *testing.T) *pool {
 	p.flags = []string{"--cluster", nats.URLs()[0]}
 	both := slices.Concat(roots, p.flags, []string{"--cluster-key", key, "--pool", "p", "--release", "observed"})
 	p.worker = append(slices.Clone(both), "--workspace", p.workspace+":rw", "--log-format", "json")
+	if !workers {
+		both = append(both[:len(both)-4:len(both)-4], "--release", "observed", "--workspace", p.workspace+":rw")
+	}
 	for i := range 2 {
 		p.add(serveHTTP(t, append(slices.Clone(both), "--prompt-slot-role", "direct-command", "--cluster-replicas", "1",
 			"--auth-token-file", tokenFile(t, "alice"), "--node", fmt.Sprint("front", i))...))
@@ -201,7 +205,7 @@ func (p *pool) wantOutcomes(codes ...string) []outcome {
 
 // A script at a worker is like one here: what it gets, what it leaves, what is recorded.
 func TestWorkerRuns(t *testing.T) {
-	p := startPool(t)
+	p := startPool(t, true)
 	p.wants(p.caller, "ok.sh", "early", "sandbox_unavailable", "no worker of the pool answers")
 	p.start("--node", "w1")
 	here := serveHTTP(t, append(p.worker[:4:4], "--release", "observed", "--prompt-slot-role", "direct-command",
@@ -242,7 +246,7 @@ func TestWorkerRuns(t *testing.T) {
 
 // A worker that allows less refuses, and one that has other files runs none of them.
 func TestWorkerDecides(t *testing.T) {
-	p := startPool(t)
+	p := startPool(t, true)
 	less := p.start("--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh@sha256:"+strings.Repeat("0", 64)+":pin=script")
 	p.wants(p.caller, "ok.sh", "x", "", "by the rules of worker")
 	p.wants(p.caller, "out.sh", "x", "script_not_allowlisted", "by the rules of worker")
@@ -259,7 +263,7 @@ func TestWorkerDecides(t *testing.T) {
 
 // Nobody says what a worker did that was killed, and nothing runs twice.
 func TestWorkerKilled(t *testing.T) {
-	p := startPool(t)
+	p := startPool(t, true)
 	w := p.start()
 	answer := p.counting(p.caller, "killed")
 	if err := w.cmd.Process.Kill(); err != nil {
@@ -281,7 +285,7 @@ func TestWorkerKilled(t *testing.T) {
 // The outcome of a worker that was stopped for a while is recorded when it comes, and replaces the first one. A
 // job that comes to a stopped worker is not run, then or later.
 func TestWorkerStopped(t *testing.T) {
-	p := startPool(t)
+	p := startPool(t, true)
 	w := p.start("--node", "w1")
 	answer := p.counting(p.caller, "stopped")
 	signal := func(s os.Signal) {
@@ -307,9 +311,26 @@ func TestWorkerStopped(t *testing.T) {
 	}
 }
 
+// Nobody says what a server did that was killed, and nothing runs twice.
+func TestServerKilledInRun(t *testing.T) {
+	p := startPool(t, false)
+	answer := p.counting(p.caller, "killed")
+	p.all[0].cmd.Process.Kill()
+	p.all[0].leave()
+	if got, answered := <-answer; answered {
+		t.Errorf("answered %s", got.text())
+	}
+	p.finish()
+	p.wants(p.at(1, "alice-token"), "count.sh", "next", "", "counted next")
+	p.wantOutcomes("outcome_unknown", "done")
+	if got := p.counts(); !slices.Equal(got, []string{"killed", "next"}) {
+		t.Errorf("ran %q", got)
+	}
+}
+
 // What a worker does for a server that is killed is recorded by the next one; if both are, that nobody knows it.
 func TestWorkerOfKilledServer(t *testing.T) {
-	p := startPool(t)
+	p := startPool(t, true)
 	w := p.start("--node", "w1")
 	answer := p.counting(p.caller, "orphan")
 	p.all[0].cmd.Process.Kill()
