@@ -189,7 +189,10 @@ func (s *Session) adopt(ctx context.Context, r *run, job *jobs.Job) (err error) 
 func (s *Session) jobScript(ctx context.Context, job *jobs.Job) (*scriptFile, error) {
 	sk := s.cfg.Registry.Snapshot().Skill(job.Skill)
 	if sk != nil {
-		sk, index, err := s.current(ctx, sk)
+		index, err := sk.Index(ctx)
+		if err != nil || index.TreeDigest != job.Tree { // it may have changed since
+			sk, index, err = s.current(ctx, sk)
+		}
 		if err == nil && index.TreeDigest == job.Tree {
 			return &scriptFile{skill: sk, path: job.Path, index: index, file: index.Resource(job.Path)}, nil
 		}
