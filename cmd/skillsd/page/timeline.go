@@ -369,7 +369,7 @@ func (b *Block) ran(e *provenance.Event) {
 		b.Backend, b.Network, b.DurationMS = x.Backend, x.Network, x.DurationMS
 		withheld["stdout"], withheld["stderr"] = x.Stdout.Withheld != "", x.Stderr.Withheld != ""
 		for _, out := range x.Out {
-			given[path.Base(out.URI)] = out.Name
+			given[path.Base(out.URI)] = "/out/" + out.Name
 		}
 	}
 	prefix := provenance.OutputName(row.OutputID, "")
