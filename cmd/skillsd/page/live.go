@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -14,16 +15,39 @@ const (
 	maxLive   = 10 * time.Minute // a browser connects again by itself
 )
 
+// streams are live connections. A user has at most maxStreams of them, so that others have theirs.
+type streams struct {
+	mu   sync.Mutex
+	open map[string]int // by principal
+}
+
+const maxStreams = 16
+
+// add counts n more connections of a principal, unless there are too many then.
+func (s *streams) add(principal string, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[string]int{}
+	}
+	if s.open[principal]+n > maxStreams {
+		return false
+	}
+	if s.open[principal] += n; s.open[principal] == 0 {
+		delete(s.open, principal)
+	}
+	return true
+}
+
 // changes answers with an event each time that the list of sessions changed, or the session of the query.
 func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
-	select {
-	case p.streams <- struct{}{}:
-		defer func() { <-p.streams }()
-	default:
+	name := viewerOf(r.Context()).principal
+	if !p.streams.add(name, 1) {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, "too many live pages are open", http.StatusServiceUnavailable)
 		return
 	}
+	defer p.streams.add(name, -1)
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	end, tick := time.NewTimer(maxLive), time.NewTicker(lookEvery)

@@ -350,6 +350,39 @@ func TestPrincipals(t *testing.T) {
 		t.Fatalf("%s is %s", path, answer.Status)
 		return ""
 	}
+	// Many live pages of one viewer leave others theirs; closed ones make room.
+	var open []*http.Response
+	connect := func() int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+"/live", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.AddCookie(alice.jar[0])
+		answer, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, answer)
+		return answer.StatusCode
+	}
+	for range 16 {
+		connect()
+	}
+	if got := connect(); got != http.StatusServiceUnavailable {
+		t.Errorf("the 17th live page of a viewer is %d", got)
+	}
+	state(operator, "/live")
+	for _, answer := range open {
+		answer.Body.Close()
+	}
+	for status := 0; status != http.StatusOK; {
+		if status = connect(); status != http.StatusOK {
+			open[len(open)-1].Body.Close()
+		}
+	}
+	open[len(open)-1].Body.Close()
+
 	if got, want := state(alice, "/live?session=ses_yours"), state(alice, "/live?session=nope"); got != want {
 		t.Error("the state of another's session is told")
 	}

@@ -64,17 +64,14 @@ type Page struct {
 	verdicts verdicts
 	machine  machine
 	updates  updates
-	streams  chan struct{} // one element for each live connection
+	streams  streams
 }
-
-// maxStreams is how many live connections there may be.
-const maxStreams = 16
 
 // New returns a page that answers at a host and port. Its first link is in [Page.Link].
 //
 // Errors: the error of the system's random source.
 func New(o Options, addr string) (*Page, error) {
-	p := &Page{Options: o, streams: make(chan struct{}, maxStreams)}
+	p := &Page{Options: o}
 	if p.Now == nil {
 		p.Now = time.Now
 	}

@@ -584,11 +584,15 @@ func TestWorst(t *testing.T) {
 			"exited 0, output withheld"},
 		{"ses_refused", []step{{"1", denied, nil}, {"2", ran, exit(0)}, {"3", provenance.KindDriftDetected, nil}}, "refused"},
 		{"ses_failed", []step{{"1", ran, exit(3)}, {"2", denied, nil}, {"3", ran, exit(0)}}, "exited 3"},
+		{"ses_old", []step{{"1", denied, nil}}, "refused"},
 	}
 	add := func(id string, s step) {
 		t.Helper()
 		e := &provenance.Event{Session: id, Kind: s.kind, Principal: "local", Skill: "a", Path: "scripts/a.sh", Call: s.call,
 			Decision: []byte(`{"decision":"denied"}`)}
+		if id == "ses_old" {
+			e.Time = time.Now().Add(-10 * 24 * time.Hour)
+		}
 		if s.row != nil {
 			e.Row, err = json.Marshal(s.row)
 		}
@@ -626,11 +630,24 @@ func TestWorst(t *testing.T) {
 			}
 		}
 	}
-	refusals := read[page.Refusals](s, "/refusals.json")
-	if refusals.Total != 4 || len(refusals.Calls) != 3 {
-		t.Errorf("%d refusals of %d calls, want 4 of 3", refusals.Total, len(refusals.Calls))
+	for query, want := range map[string]string{"": "7 days by code: [{ 4}] 4 of 3", "?by=skill": "7 days by skill: [{a 4}] 4 of 3",
+		"?by=principal": "7 days by principal: [{local 4}] 4 of 3", "?by=skill&only=b": "7 days by skill: [{a 4}] 4 of 0",
+		"?by=skill&only=a&days=30": "30 days by skill: [{a 5}] 5 of 4"} {
+		found := read[struct {
+			Days, Total int
+			By          string
+			Groups      []struct {
+				Name  string
+				Count int
+			}
+			Calls []struct{}
+		}](s, "/refusals.json"+query)
+		got := fmt.Sprintf("%d days by %s: %v %d of %d", found.Days, found.By, found.Groups, found.Total, len(found.Calls))
+		if got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
 	}
-	for query, want := range map[string]int{"?state=crashed+or+damaged": 4, "?state=crashed": 4, "?state=damaged": 0} {
+	for query, want := range map[string]int{"?state=crashed+or+damaged": 5, "?state=crashed": 5, "?state=damaged": 0} {
 		if list := read[page.Sessions](s, "/sessions.json"+query); list.Of != want {
 			t.Errorf("%s: %d sessions, want %d", query, list.Of, want)
 		}
