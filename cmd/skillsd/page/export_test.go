@@ -1,7 +1,25 @@
 package page
 
+import "strings"
+
 // Routes returns the patterns of all routes.
 func (p *Page) Routes() []string { return p.routes }
 
 // Advised returns the command that a text of ours offers for copying.
 func Advised(text string) string { return advice(text).Command }
+
+// Foreign returns how a foreign text is shown in a line, or in a block of its own, with marks in brackets.
+func Foreign(text string, block bool) string {
+	list := parts(text)
+	if block {
+		list = blockParts(text)
+	}
+	var out strings.Builder
+	for _, p := range list {
+		out.WriteString(p.Text)
+		if p.Mark != "" {
+			out.WriteString("[" + p.Mark + "]")
+		}
+	}
+	return out.String()
+}

@@ -405,6 +405,37 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
+// TestForeignText wants what does not show marked, and what is long cut, in whole characters.
+func TestForeignText(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 2047) + "é"
+	for _, test := range []struct{ text, line, block string }{
+		{"plain é 漢", "plain é 漢", "plain é 漢"},
+		{"a\tb\nc\r", "a[U+0009]b[U+000A]c[U+000D]", "a\tb\nc[U+000D]"},
+		{"\u202e\u200b\x1b\x00", "[U+202E][U+200B][U+001B][U+0000]", "[U+202E][U+200B][U+001B][U+0000]"},
+		{"a\xffb\ufffd", "a[byte FF]b\ufffd", "a[byte FF]b\ufffd"},
+		{long, long[:2047] + "[… 2 more bytes]", long},
+		{strings.Repeat("y", 64<<10) + "z", strings.Repeat("y", 2048) + "[… 63489 more bytes]",
+			strings.Repeat("y", 64<<10) + "[… 1 more byte]"},
+	} {
+		if got := page.Foreign(test.text, false); got != test.line {
+			t.Errorf("%.20q in a line is %.3000q", test.text, got)
+		}
+		if got := page.Foreign(test.text, true); got != test.block {
+			t.Errorf("%.20q in a block is %.3000q", test.text, got)
+		}
+	}
+	dir := t.TempDir()
+	corpus(t, dir, "ses_a", strings.Repeat("x", 5000))
+	s := open(t, dir)
+	s.login()
+	text := s.get("/sessions/ses_a")
+	if strings.Contains(text, strings.Repeat("x", 4097)) ||
+		!strings.Contains(text, "<code><bdi>"+strings.Repeat("x", 80)+`<span class="mark">`) {
+		t.Error("a name or an argument of 5,000 bytes is shown whole")
+	}
+}
+
 // elements returns the elements of a page with the names of their attributes, sorted.
 func elements(t *testing.T, text string) (list []string) {
 	t.Helper()
