@@ -153,7 +153,7 @@ var importRules = map[string][]string{
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
 		"provenance", "provenance/evals", "provenance/filestore", "skills/store"},
-	"cmd/skillsd/page": {"cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
+	"cmd/skillsd/page": {"cmd/skillsd/config", "cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"cmd/skillsd/sessions", "mcpserver/httpauth", "provenance", "provenance/cfharness", "provenance/jetstream",
 		"skills", "skills/store/fsys"},
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "skills", "skills/install", "skills/policy",

@@ -76,7 +76,7 @@ func TestServePage(t *testing.T) {
 	if err := os.WriteFile(config, []byte("principals: {alice: {record_sessions: 5}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := serveHTTP(t, "--config", config, "--page", "127.0.0.1:0", "--auth-token-file", tokenFile(t, "alice", "bob"),
+	s := serveHTTP(t, "--config", config, "--page", "127.0.0.1:0", "--limit", "timeout=7s", "--auth-token-file", tokenFile(t, "alice", "bob"),
 		"--skills-root", "builtin="+tree(t, demoSkill()), "--allow-tool", "run_skill_script",
 		"--allow-skill-script", "demo:scripts/ok.sh")
 	viewer := openPage(s)
@@ -133,6 +133,10 @@ func TestServePage(t *testing.T) {
 		t.Errorf("open questions are %+v, want the one of alice as she sees it", q)
 	}
 	var health struct {
+		Limits []struct {
+			Key, Source string
+			Value       any
+		}
 		Checks []struct{ Verdict, Fact string }
 		Server struct {
 			Principals []struct {
@@ -145,6 +149,9 @@ func TestServePage(t *testing.T) {
 	if p := health.Server.Principals; len(p) != 2 || p[0].Name != "alice" || p[0].Sessions.Most != 5 ||
 		p[0].Sessions.Used < 1 || p[1].Name != "bob" || p[1].Sessions.Most == 5 {
 		t.Errorf("principals are %+v, want alice with a quota of 5 sessions, and bob", p)
+	}
+	if l := health.Limits; len(l) == 0 || l[0].Key != "limits.timeout" || l[0].Value != "7s" || l[0].Source != "--limit" {
+		t.Errorf("limits are %+v, want those of the flags of the server", l)
 	}
 	for _, check := range health.Checks {
 		if check.Verdict == "fail" {

@@ -245,7 +245,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				if words[0] == "doctor" {
 					words = append(words, "--http=", "--unix=", "--metrics=")
 				}
-				return a.printed(ctx, append(words, a.knownTo(words[0], given)...)...)
+				return a.printed(ctx, append(words, a.knownTo(words, given)...)...)
 			},
 			Show: func(link string) { a.notef("skillsd: the operator's page: %s", link) },
 			Live: source.Live, Members: source.Members, OIDC: source.Login, Log: source.Log}, listener)
@@ -253,8 +253,8 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 }
 
 // knownTo returns those flags that a command has.
-func (a *app) knownTo(command string, flags []string) []string {
-	cmd, _, err := newRootCmd(&app{Process: config.Process{Env: a.Env}}).Find([]string{command})
+func (a *app) knownTo(words, flags []string) []string {
+	cmd, _, err := newRootCmd(&app{Process: config.Process{Env: a.Env}}).Find(words)
 	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
 		name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		return err != nil || cmd.Flags().Lookup(name) == nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
@@ -209,19 +210,25 @@ type Health struct {
 	Checks  []doctor.Check     `json:"checks"`            // for operators
 	Server  *Live              `json:"server,omitempty"`  // with serve --page
 	Cluster *jetstream.Members `json:"cluster,omitempty"` // with serve --cluster, for operators
+	Limits  []config.Row       `json:"limits"`            // of each run, for operators
 	Days    []Day              `json:"days"`              // the oldest first
 	Paging
 }
 
 func (p *Page) health(r *http.Request) (any, error) {
-	out := &Health{At: p.Now(), Checks: []doctor.Check{}}
+	out := &Health{At: p.Now(), Checks: []doctor.Check{}, Limits: []config.Row{}}
 	var err error
 	if viewerOf(r.Context()).operator {
 		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
+		if err == nil {
+			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
+		}
 		if err == nil && p.Members != nil {
 			out.Cluster, err = p.Members(r.Context())
 		}
 	}
+	out.Limits = slices.DeleteFunc(out.Limits,
+		func(row config.Row) bool { return !strings.HasPrefix(row.Key, "limits.") })
 	rank := map[string]int{doctor.Fail: 0, doctor.Warn: 1, doctor.OK: 2}
 	slices.SortStableFunc(out.Checks,
 		func(a, b doctor.Check) int { return rank[a.Verdict] - rank[b.Verdict] })

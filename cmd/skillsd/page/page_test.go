@@ -63,6 +63,7 @@ func open(t *testing.T, dir string, changes ...func(o *page.Options, addr string
 		"update": `[{"name":"<b>x","state":"changed","before":{"tree":"sha256:1"},"after":{"tree":"sha256:2","commit":"<i>"},` +
 			`"files":[{"path":"<img>","change":"changed","diff":"-<script>\n+\u202e"}],"allowedToolsAdded":["<b>"]},` +
 			`{"name":"same","state":"unchanged"},{"name":"y","state":"failed","error":"<b>"}]`,
+		"config": `[{"key":"limits.timeout","value":"<b>","source":"<i>"},{"key":"roots","value":["secret place"]}]`,
 		"doctor": `[{"verdict":"ok","area":"b","fact":"c"},{"verdict":"fail","area":"<i>","fact":"c","hint":"run: skillsd sync",` +
 			`"script":"a:<img src=x>"}]`,
 	}

@@ -52,7 +52,7 @@ func split(text string, most int, keep string) []part {
 	for at, r := range text {
 		_, size := utf8.DecodeRuneInString(text[at:])
 		one := text[at : at+size]
-		if strings.Contains(keep, one) || r != '\t' && report.Visible(one) == one {
+		if strings.Contains(keep, one) || report.Visible(one) == one {
 			continue
 		}
 		flush(at)
