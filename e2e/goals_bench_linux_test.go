@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +27,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/storetest"
@@ -37,7 +42,8 @@ var goalSkills = flag.Int("goal-skills", 0, "how many skills BenchmarkGoals also
 // machine does falls on all of them alike.
 //
 // The floor of servers is the command e2e/floor, that of runs is plain bubblewrap, that of durable denials is
-// how often this disk syncs a file.
+// how often this disk syncs a file, and that of an installation is a copy of the files, durable as an
+// installation is.
 func BenchmarkGoals(b *testing.B) {
 	g := &goals{B: b, floor: filepath.Join(b.TempDir(), "floor"), trees: map[int]string{}}
 	build := exec.Command("go", "build", "-o", g.floor, "./floor")
@@ -56,6 +62,7 @@ func BenchmarkGoals(b *testing.B) {
 		g.lists()
 		g.extension()
 		g.denials()
+		g.installs()
 	}
 	if err := g.table.Flush(); err != nil {
 		b.Error(err)
@@ -538,4 +545,84 @@ func (g *goals) denials() {
 		goal := map[int]string{1: "700/s", 64: "10800/s"}[writers]
 		g.row(fmt.Sprintf("durable denials, writers: %d", writers), syncs, fmt.Sprintf("%.0f/s", rate), "", goal)
 	}
+}
+
+// installs installs a collection of 1,000 skills from a registry on loopback. Its floors write the files into
+// new directories, side by side as the installer does, and have each file and directory on the disk at the end:
+// once, and twice, because an installation has them in the store, which mends what is served, and where they are
+// served. It also has to fetch, unpack, verify and scan them.
+func (g *goals) installs() {
+	const n = 1_000
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	at := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/team/pack:1"
+	run := func(args ...string) time.Duration {
+		begin := time.Now()
+		if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
+			g.Fatalf("skillsd %q: %v\n%s", args, err, out)
+		}
+		return time.Since(begin)
+	}
+	run("publish", g.tree(n), at)
+	var once, twice, here []time.Duration
+	for range 3 {
+		once = append(once, g.copies(g.tree(n), g.state()))
+		dir := g.state()
+		twice = append(twice, g.copies(g.tree(n), filepath.Join(dir, "a"))+g.copies(g.tree(n), filepath.Join(dir, "b")))
+		here = append(here, run("install", at, "--all", "--state", g.state()))
+	}
+	what := fmt.Sprintf("install of %d from a registry", n)
+	g.compare(what+", to two copies", twice, here, "2")
+	g.compare(what+", to one copy", once, here, "")
+}
+
+// copies returns how long a durable copy of a tree of skills takes.
+func (g *goals) copies(from, to string) time.Duration {
+	begin := time.Now()
+	durable := func(file *os.File, err error) error {
+		if err == nil {
+			err = errors.Join(file.Sync(), file.Close())
+		}
+		return err
+	}
+	all, err := os.ReadDir(from)
+	if err == nil {
+		err = os.MkdirAll(to, 0o755)
+	}
+	group := new(errgroup.Group)
+	group.SetLimit(32)
+	for _, skill := range all {
+		group.Go(func() error {
+			var dirs []string
+			err := filepath.WalkDir(filepath.Join(from, skill.Name()), func(name string, entry fs.DirEntry, err error) error {
+				target := filepath.Join(to, strings.TrimPrefix(name, from))
+				if err != nil || entry.IsDir() {
+					dirs = append(dirs, target)
+					return errors.Join(err, os.Mkdir(target, 0o755))
+				}
+				data, err := os.ReadFile(name)
+				if err != nil {
+					return err
+				}
+				file, err := os.Create(target)
+				if err == nil {
+					_, err = file.Write(data)
+				}
+				return durable(file, err)
+			})
+			for _, dir := range dirs {
+				file, failed := os.Open(dir)
+				err = errors.Join(err, durable(file, failed))
+			}
+			return err
+		})
+	}
+	if err = errors.Join(err, group.Wait()); err == nil {
+		file, failed := os.Open(to)
+		err = durable(file, failed)
+	}
+	if err != nil {
+		g.Fatal(err)
+	}
+	return time.Since(begin)
 }

@@ -249,7 +249,7 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
-			version, left, err := p.ready(ctx, c.skill, index, c.name)
+			version, left, err := p.ready(ctx, c.skill, index, c.name, from.ownDir(c.path))
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.path, err)
 			}

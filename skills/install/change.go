@@ -115,7 +115,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 		}
 		return c, nil
 	}
-	version, left, err := p.ready(ctx, sk, index, e.Name)
+	version, left, err := p.ready(ctx, sk, index, e.Name, "")
 	if err != nil {
 		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
 	}

@@ -137,6 +137,7 @@ func (p *Plan) fetchParts(
 	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
 		return root, err
 	}
+	f.own = dir
 	f.failed, f.digests = map[string]error{}, map[string]digest.Digest{}
 	var mu sync.Mutex
 	left, done := most, 0

@@ -174,8 +174,9 @@ func (p *Plan) disconnect() {
 	p.servers = nil
 }
 
-// parallel is how many skills are stored at the same time: most of it is waiting for the disk.
-func parallel() int { return 4 * runtime.GOMAXPROCS(0) }
+// parallel is how many skills are stored at the same time: most of it is waiting for the disk, which makes the
+// files of all that wait durable together.
+func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
 
 // check scans what was made ready as it will be served: a skill that does not load or takes a path of
 // another one becomes a refusal.
@@ -377,12 +378,13 @@ func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
 // placed returns where a skill is made ready, relative to the state directory.
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 
-// ready stores a skill and makes it ready under a name. It returns the diagnostics about files of the
-// source that are not installed.
+// ready stores a skill and makes it ready under a name. own is the directory that it alone has, below the state
+// directory, if it has one, which then is no longer there. It returns the diagnostics about files of the source
+// that are not installed.
 //
 // Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
 func (p *Plan) ready(
-	ctx context.Context, sk *skills.Skill, index *skills.Index, name string,
+	ctx context.Context, sk *skills.Skill, index *skills.Index, name, own string,
 ) (v *Version, left []skills.Diagnostic, err error) {
 	for _, d := range index.Diagnostics {
 		switch d.Code {
@@ -398,7 +400,7 @@ func (p *Plan) ready(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.place(ctx, name, tree); err != nil {
+	if err := p.place(ctx, name, tree, own); err != nil {
 		return nil, nil, err
 	}
 	installedAt := time.Now().UTC().Truncate(time.Second)
@@ -427,12 +429,19 @@ func (p *Plan) store(ctx context.Context, sk *skills.Skill, index *skills.Index)
 	return sk.Stage(ctx, p.i.cfg.Trees)
 }
 
-// place makes a stored tree ready under a name.
-func (p *Plan) place(ctx context.Context, name string, tree *store.Tree) error {
+// place makes a stored tree ready under a name, with the files of the directory own if that has just those.
+func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own string) (err error) {
 	if err := p.i.before("place " + name); err != nil {
 		return err
 	}
-	if err := tree.Copy(ctx, p.i.root, p.placed(name)); err != nil {
+	taken := false
+	if own != "" {
+		taken, err = tree.Take(ctx, p.i.root, own, p.placed(name))
+	}
+	if err == nil && !taken {
+		err = tree.Copy(ctx, p.i.root, p.placed(name))
+	}
+	if err != nil {
 		return fmt.Errorf("place %s: %w", name, err)
 	}
 	return nil
@@ -444,5 +453,5 @@ func (p *Plan) placeStored(ctx context.Context, e *Entry) error {
 	if err != nil {
 		return err
 	}
-	return p.place(ctx, e.Name, tree)
+	return p.place(ctx, e.Name, tree, "")
 }

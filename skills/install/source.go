@@ -30,6 +30,7 @@ type fetched struct {
 	base     string                   // the name in the source of a skill that is the whole source
 	failed   map[string]error         // of an index: skills that could not be fetched, by path
 	digests  map[string]digest.Digest // of an index: what was fetched, by path
+	own      string                   // the directory below the state with its skills by path, for this plan alone
 	vouched  bool                     // its signer signed it as a whole
 	unsigned error                    // why nobody is known to have
 	close    func() error             // releases it; its skills can no longer be read
@@ -180,6 +181,14 @@ type candidate struct {
 	skill *skills.Skill
 	err   string // why it does not load, when skill is nil
 	name  string // that it gets here
+}
+
+// ownDir returns the directory of a skill below the state directory if nothing else needs it, else "".
+func (f *fetched) ownDir(at string) string {
+	if _, part := f.digests[at]; part {
+		return f.own + "/" + at
+	}
+	return ""
 }
 
 // candidates returns the skills of a source that lie in no other, by path, and skills that do not load.

@@ -124,7 +124,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			}
 			tree, err := at.tree(ctx, c.After.Tree, origins...)
 			if err == nil {
-				err = p.place(ctx, c.Name, tree)
+				err = p.place(ctx, c.Name, tree, "")
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)

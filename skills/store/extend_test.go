@@ -77,3 +77,65 @@ func TestExtendRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A directory is taken only if it is what a copy of the tree would be, and becomes just that.
+func TestTake(t *testing.T) {
+	s, _ := openStore(t)
+	tree, err := s.Put(t.Context(), sample.files(), sample.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		change func(dir string) error
+		taken  bool
+		err    bool
+	}{
+		"equal":     {func(string) error { return nil }, true, false},
+		"modes":     {func(dir string) error { return os.Chmod(dir+"/scripts/run.sh", 0o600) }, true, false},
+		"more":      {func(dir string) error { return os.WriteFile(dir+"/x", nil, 0o600) }, false, false},
+		"less":      {func(dir string) error { return os.Remove(dir + "/empty") }, false, false},
+		"directory": {func(dir string) error { return os.Mkdir(dir+"/x", 0o700) }, false, false},
+		"link":      {func(dir string) error { return os.Symlink(".", dir+"/a") }, false, false},
+		"a link for a file": {func(dir string) error {
+			return errors.Join(os.Remove(dir+"/empty"), os.Symlink("/dev/null", dir+"/empty"))
+		}, false, false},
+		"a directory for a file": {func(dir string) error {
+			return errors.Join(os.Remove(dir+"/empty"), os.Mkdir(dir+"/empty", 0o700))
+		}, false, false},
+		"two names":   {func(dir string) error { return os.Link(dir+"/empty", filepath.Dir(dir)+"/name") }, false, true},
+		"other bytes": {func(dir string) error { return os.WriteFile(dir+"/scripts/run.sh", []byte("echo ho\n"), 0o600) }, false, true},
+		"more bytes":  {func(dir string) error { return os.WriteFile(dir+"/empty", []byte("x"), 0o600) }, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			if err := errors.Join(tree.Copy(t.Context(), root, "from"), tree.Copy(t.Context(), root, "copy")); err != nil {
+				t.Fatal(err)
+			}
+			if err := test.change(filepath.Join(dir, "from")); err != nil {
+				t.Fatal(err)
+			}
+			taken, err := tree.Take(t.Context(), root, "from", "to")
+			if taken != test.taken || (err != nil) != test.err {
+				t.Fatalf("Take = %v, %v", taken, err)
+			}
+			if _, err := root.Lstat("to"); (err == nil) != taken {
+				t.Errorf("to: %v", err)
+			}
+			if !taken {
+				return
+			}
+			for _, f := range tree.Files {
+				was, err := root.Stat("copy/" + f.Path)
+				is, failed := root.Stat("to/" + f.Path)
+				if err != nil || failed != nil || was.Mode() != is.Mode() || was.Size() != is.Size() {
+					t.Errorf("%s: %v, %v", f.Path, is, failed)
+				}
+			}
+		})
+	}
+}

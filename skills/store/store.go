@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -246,31 +247,55 @@ func (s *Store) Remove(tree digest.Digest) error {
 }
 
 // write copies all files into dir, which it makes, with modes that all may read, and makes them durable.
-func write(ctx context.Context, root *os.Root, dir string, files []File, open Opener) error {
+func write(ctx context.Context, root *os.Root, dir string, files []File, open Opener) (err error) {
 	if err := root.Mkdir(dir, 0o700); err != nil {
 		return err
+	}
+	// Below root, each name would be resolved from there, a directory at a time.
+	into, err := root.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, into.Close()) }()
+	dirs := slices.Sorted(maps.Keys(Dirs(files)))
+	for _, name := range dirs {
+		if name == "." {
+			continue
+		}
+		if err := into.Mkdir(name, 0o700); err != nil {
+			return err
+		}
 	}
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := root.MkdirAll(path.Join(dir, path.Dir(file.Path)), 0o700); err != nil {
-			return err
-		}
-		if err := copyFile(root, path.Join(dir, file.Path), file, open); err != nil {
+		if err := copyFile(into, file.Path, file, open); err != nil {
 			return fmt.Errorf("%s: %w", file.Path, err)
 		}
 	}
-	// After a crash, a synced file is there only if its directories were synced too.
+	return settleDirs(into, files)
+}
+
+// settleDirs gives the directories of files modes that all may read, and makes them durable: after a crash, a
+// synced file is there only if its directories were synced too.
+func settleDirs(root *os.Root, files []File) error {
 	for name := range Dirs(files) {
-		if err := root.Chmod(path.Join(dir, name), 0o755); err != nil {
+		if err := root.Chmod(name, 0o755); err != nil {
 			return err
 		}
-		if err := fsys.SyncDir(root, path.Join(dir, name)); err != nil {
+		if err := fsys.SyncDir(root, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func modeOf(executable bool) fs.FileMode {
+	if executable {
+		return 0o755
+	}
+	return 0o644
 }
 
 // copyFile writes one file, which must have its digest and its size.
@@ -297,11 +322,7 @@ func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
 	if got := digest.NewDigest(digest.SHA256, sum); size != file.Size || got != file.Digest {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
-	mode := fs.FileMode(0o644)
-	if file.Executable || isProgram {
-		mode = 0o755
-	}
-	if err := to.Chmod(mode); err != nil {
+	if err := to.Chmod(modeOf(file.Executable || isProgram)); err != nil {
 		return err
 	}
 	return to.Sync()

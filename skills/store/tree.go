@@ -124,15 +124,27 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 // read hashes every file of the tree.
 func (t *Tree) read(ctx context.Context) error {
 	dir := treeDir(t.Digest)
-	err := fs.WalkDir(t.store.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		return t.visit(name, cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "."))
-	})
+	// A link would be followed.
+	info, err := t.store.root.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return t.corrupt(".", "not a directory")
+	}
+	var top *os.Root
+	if err == nil {
+		top, err = t.store.root.OpenRoot(dir)
+	}
+	if err == nil {
+		defer top.Close()
+		err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return err
+			}
+			return t.visit(top, name)
+		})
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// A tree that another process stores at this moment was not there when the walk began; it must
 		// not pass for a damaged one, which would be removed.
@@ -161,9 +173,9 @@ func (t *Tree) corrupt(name, what string) error {
 	return &CorruptError{Tree: t.Digest, Path: name, What: what}
 }
 
-// visit reads a member of the tree, which has a name below the store and a path below the tree.
-func (t *Tree) visit(name, at string) error {
-	info, err := t.store.root.Lstat(name)
+// visit reads a member of the tree, whose directory top is.
+func (t *Tree) visit(top *os.Root, at string) error {
+	info, err := top.Lstat(at)
 	if err != nil {
 		return err
 	}
@@ -180,7 +192,7 @@ func (t *Tree) visit(name, at string) error {
 	case !info.Mode().IsRegular():
 		return t.corrupt(at, "not a regular file")
 	}
-	file, err := t.open(at)
+	file, err := top.OpenFile(at, os.O_RDONLY|fsys.NonBlock, 0)
 	if err != nil {
 		return err
 	}
@@ -224,10 +236,9 @@ func (t *Tree) Open() (*os.File, error) {
 //
 // Errors: fs.ErrNotExist, *CorruptError.
 func (t *Tree) ReadFile(name string) ([]byte, error) {
-	at, ok := slices.BinarySearchFunc(t.Files, name,
-		func(f File, name string) int { return strings.Compare(f.Path, name) })
-	if !ok {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fs.ErrNotExist}
+	at, err := t.file(name)
+	if err != nil {
+		return nil, err
 	}
 	file, err := t.open(name)
 	if err != nil {
@@ -242,6 +253,16 @@ func (t *Tree) ReadFile(name string) ([]byte, error) {
 		return nil, t.corrupt(name, "content changed")
 	}
 	return data, nil
+}
+
+// file returns the index of a file.
+func (t *Tree) file(name string) (int, error) {
+	at, ok := slices.BinarySearchFunc(t.Files, name,
+		func(f File, name string) int { return strings.Compare(f.Path, name) })
+	if !ok {
+		return 0, &fs.PathError{Op: "read", Path: name, Err: fs.ErrNotExist}
+	}
+	return at, nil
 }
 
 // Extend stores a tree of its own with the files of base, checked against their digests and with their
@@ -277,11 +298,86 @@ func (t *Tree) open(name string) (*os.File, error) {
 	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
+// Take is Copy for files that are there already: the directory from, below root, becomes dir if it has the files
+// of the tree and nothing else. It reports whether it has. Nobody else may write there.
+//
+// Errors: *ContentError for a file with other bytes; errors of ctx; system errors. The files of from may then
+// have other modes.
+func (t *Tree) Take(ctx context.Context, root *os.Root, from, dir string) (taken bool, err error) {
+	top, err := root.OpenRoot(from)
+	if err != nil {
+		return false, err
+	}
+	defer top.Close()
+	dirs, found, others := Dirs(t.Files), 0, false
+	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		known := dirs[name]
+		if !entry.IsDir() {
+			_, err := t.file(name)
+			known = err == nil && entry.Type().IsRegular()
+		}
+		if found++; !known {
+			others = true
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil || others || found != len(dirs)+len(t.Files) {
+		return false, err
+	}
+	for _, file := range t.Files {
+		if err := cmp.Or(ctx.Err(), settle(top, file)); err != nil {
+			return false, err
+		}
+	}
+	// Some systems rename no directory that is open.
+	if err := errors.Join(settleDirs(top, t.Files), top.Close()); err != nil {
+		return false, err
+	}
+	err = root.Rename(from, dir)
+	return err == nil, err
+}
+
+// settle gives a file that is there the mode of a stored one and makes it durable. It must have its digest.
+func settle(root *os.Root, file File) (err error) {
+	at, err := root.OpenFile(file.Path, os.O_RDWR|fsys.NonBlock, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, at.Close()) }()
+	info, err := at.Stat()
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(sum, io.LimitReader(at, file.Size+1))
+	if err != nil {
+		return err
+	}
+	got := digest.NewDigest(digest.SHA256, sum)
+	if size != file.Size || got != file.Digest || !info.Mode().IsRegular() || fsys.Names(info) != 1 {
+		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
+	}
+	if err := at.Chmod(modeOf(file.Executable)); err != nil {
+		return err
+	}
+	return at.Sync()
+}
+
 // Copy writes the tree into a directory below root that does not exist yet, durable and with every digest
 // checked. Files have the modes of stored ones.
 //
 // Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
-	return write(ctx, root, dir, t.Files,
-		func(name string) (io.ReadCloser, error) { return t.open(name) })
+	top, err := t.store.root.OpenRoot(treeDir(t.Digest))
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return write(ctx, root, dir, t.Files, func(name string) (io.ReadCloser, error) {
+		return top.OpenFile(name, os.O_RDONLY|fsys.NonBlock, 0)
+	})
 }

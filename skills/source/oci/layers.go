@@ -53,8 +53,11 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 		if err := e.layer(ctx, n, layer); err != nil {
 			return nil, err
 		}
-		if err := e.check(); err != nil {
-			return nil, err
+		// One layer is bounded as it is extracted.
+		if n > 0 {
+			if err := e.check(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(e.left) == 0 {
@@ -71,6 +74,9 @@ type extraction struct {
 	left       []string
 }
 
+// maxInMemory bounds a layer that no file is made for, in bytes. Several are fetched at the same time.
+const maxInMemory = 256 << 10
+
 // work is the directory of the layer that is fetched. No name of a layer is as long.
 const work = ".skillsd-layer-"
 
@@ -78,6 +84,17 @@ const work = ".skillsd-layer-"
 func (e *extraction) layer(ctx context.Context, n int, at v1.Descriptor) (err error) {
 	kind, err := kindOf(at)
 	if err != nil {
+		return err
+	}
+	if n == 0 && kind == layerTar && at.Size <= maxInMemory {
+		// Below the first layer there is nothing that it could remove. A file for it, and another place for
+		// its files, would cost as much as they do.
+		var data bytes.Buffer
+		if err := e.fetch(ctx, at, &data); err != nil {
+			return err
+		}
+		layer, err := source.UntarLayer(&data, at.Size, e.into)
+		e.left = append(e.left, layer.Left...)
 		return err
 	}
 	blob := fmt.Sprintf("%s%d", work, n)
