@@ -99,6 +99,9 @@ func TestTake(t *testing.T) {
 		"a link for a file": {func(dir string) error {
 			return errors.Join(os.Remove(dir+"/empty"), os.Symlink("/dev/null", dir+"/empty"))
 		}, false, false},
+		"a link for the last file": {func(dir string) error {
+			return errors.Join(os.Remove(dir+"/scripts/run.sh"), os.Symlink("lib/a.sh", dir+"/scripts/run.sh"))
+		}, false, false},
 		"a directory for a file": {func(dir string) error {
 			return errors.Join(os.Remove(dir+"/empty"), os.Mkdir(dir+"/empty", 0o700))
 		}, false, false},
