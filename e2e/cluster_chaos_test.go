@@ -255,3 +255,25 @@ func TestClusterChaos(t *testing.T) {
 	}
 	x.end()
 }
+
+// A handle is known at every server as soon as its client has it.
+func TestClusterHandles(t *testing.T) {
+	t.Parallel()
+	f := startFronts(t, 3)
+	const workers = 8
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for i := int(next.Add(1)); i <= *clusterCalls; i = int(next.Add(1)) {
+				handle := f.load(f.at(i%3, "alice-token"))
+				result, _ := f.call(f.at((i+1)%3, "alice-token"), "read_skill_resource",
+					fmt.Sprintf(`{"skill":"demo","path":"references/notes.md","activation":%q}`, handle), "")
+				if !strings.Contains(result.text(), "Notes:") {
+					t.Errorf("call %d at another server: %s", i, result.text())
+				}
+			}
+		})
+	}
+	working.Wait()
+}
