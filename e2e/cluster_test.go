@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -53,23 +54,45 @@ func startFronts(t *testing.T, n int, flags ...string) *fronts {
 // startFrontsAt starts n servers that serve a skill demo, whose script ok.sh may run.
 func startFrontsAt(t *testing.T, nats *clustertest.Cluster, n int, skill map[string]string, flags ...string) *fronts {
 	t.Helper()
-	dir := t.TempDir()
-	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config.yaml")
-	for name, text := range map[string]string{key: strings.Repeat("0123456789abcdef", 4), config: ""} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	flags = append(flags, "--config", config, "--skills-root", "builtin="+tree(t, skill), "--auth-token-file", tokenFile(t, "alice", "bob"))
+	pinned(t, config, "", flags, "demo:scripts/ok.sh")
+	return startServers(t, nats, n, flags...)
+}
+
+// pinned makes a configuration that has a text and lets scripts run with the digests that they have; roots are
+// among flags.
+func pinned(t *testing.T, config, text string, flags []string, scripts ...string) {
+	t.Helper()
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"allow", "--yes", "--offer-tool", "--config", config, "--state", t.TempDir()}
+	if i := slices.Index(flags, "--skills-root"); i >= 0 {
+		args = append(args, flags[i:i+2]...)
+	}
+	for _, script := range scripts {
+		if out, err := exec.Command(binary, append(args, script)...).CombinedOutput(); err != nil {
+			t.Fatalf("allow: %v\n%s", err, out)
 		}
 	}
-	roots := []string{"--config", config, "--skills-root", "builtin=" + tree(t, skill)}
-	allow := exec.Command(binary, append([]string{"allow", "--yes", "--offer-tool", "demo:scripts/ok.sh", "--state", dir}, roots...)...)
-	if out, err := allow.CombinedOutput(); err != nil {
-		t.Fatalf("allow: %v\n%s", err, out)
+}
+
+// startServers starts n servers with flags.
+func startServers(t *testing.T, nats *clustertest.Cluster, n int, flags ...string) *fronts {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	f := &fronts{nats: nats}
 	for _, server := range nats.URLs() {
 		f.flags = append(f.flags, "--cluster", server)
 	}
-	f.serves = append(append(append(flags, roots...), f.flags...), "--cluster-key", key, "--auth-token-file", tokenFile(t, "alice", "bob"))
+	if len(nats.URLs()) == 1 {
+		f.flags = append(f.flags, "--cluster-replicas", "1")
+	}
+	f.serves = append(append(flags, f.flags...), "--cluster-key", key)
 	for range n {
 		f.start(t)
 	}
@@ -84,6 +107,56 @@ func startFrontsAt(t *testing.T, nats *clustertest.Cluster, n int, skill map[str
 	f.caller = f.at(0, "alice-token")
 	f.caller.site.url = proxy.URL + "/mcp"
 	return f
+}
+
+// clusterSuites is the test in which serveHTTP starts two servers of a cluster.
+const clusterSuites = "TestClusterSuites"
+
+var allowLine = regexp.MustCompile(`(?m)^allow(_tools)?: \[.*\]$`)
+
+// serveTwo is serveHTTP with two servers behind a proxy. They take digests for what the arguments or their
+// configuration allow.
+func serveTwo(t *testing.T, args ...string) *site {
+	t.Helper()
+	config, text, rest, scripts := filepath.Join(t.TempDir(), "config.yaml"), "", []string{"--config"}, []string{}
+	rest = append(rest, config)
+	for i := 0; i < len(args); i++ {
+		switch args[i] {
+		case "--config":
+			data, err := os.ReadFile(args[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(data)
+			i++
+		case "--allow-skill-script":
+			scripts = append(scripts, args[i+1])
+			i++
+		case "--allow-tool":
+			i++
+		default:
+			rest = append(rest, args[i])
+		}
+	}
+	for _, line := range allowLine.FindAllString(text, -1) {
+		for _, quoted := range regexp.MustCompile(`"[^"]*"`).FindAllString(line, -1) {
+			scripts = append(scripts, strings.Trim(quoted, `"`))
+		}
+	}
+	pinned(t, config, allowLine.ReplaceAllString(text, ""), rest, scripts...)
+	return startServers(t, clustertest.Start(t, 1), 2, rest...).caller.site
+}
+
+// What holds at one server holds at two, whichever is asked next.
+func TestClusterSuites(t *testing.T) {
+	t.Parallel()
+	for name, suite := range map[string]func(*testing.T){
+		"approvals": TestApprovalForeign, "client sessions": TestHTTPClientSession,
+		"tools of profiles": TestProfileTools, "catalogue of profiles": TestProfileCatalogue,
+		"what profiles exclude": TestProfileExcludes, "what profiles activate": TestProfileActivates,
+	} {
+		t.Run(name, suite)
+	}
 }
 
 // choose returns the next server that is not out, and until when.
@@ -116,7 +189,7 @@ func (f *fronts) kill(i int) {
 func (f *fronts) start(t *testing.T, flags ...string) {
 	t.Helper()
 	flags = append(slices.Concat(f.serves, flags), "--node", fmt.Sprint("front", len(f.all)))
-	f.add(serveHTTP(t, flags...))
+	f.add(serveOne(t, flags...))
 }
 
 // add lets the proxy choose a server.

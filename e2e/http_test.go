@@ -51,6 +51,14 @@ var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 // serveHTTP starts the server and waits until it listens.
 func serveHTTP(t *testing.T, args ...string) *site {
 	t.Helper()
+	if strings.HasPrefix(t.Name(), clusterSuites+"/") {
+		return serveTwo(t, args...)
+	}
+	return serveOne(t, args...)
+}
+
+func serveOne(t *testing.T, args ...string) *site {
+	t.Helper()
 	state := t.TempDir()
 	named := func(arg string) bool { return arg == "--auth-token-file" || arg == "--auth-issuer" }
 	if !slices.ContainsFunc(args, named) {
