@@ -19,16 +19,12 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/schemas"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
-	"github.com/skillsd/skillsd/provenance/evals"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/environment"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/search"
 	"github.com/skillsd/skillsd/skills/source/discovery"
 )
-
-// dialect is the version of JSON Schema that the schemas are written in.
-const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 func newSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -63,21 +59,12 @@ func newSchemaCmd(a *app) *cobra.Command {
 
 // schemaNames returns the names of all schemas.
 func schemaNames() []string {
-	names := slices.Clone(schema.Names())
-	names = append(names, requestMeta, denialCodes, evalRun)
+	names := slices.Concat(schema.Names(), schemas.Names())
 	for _, o := range outputs() {
 		names = append(names, o.name())
 	}
 	return names
 }
-
-// Names of the schemas of what a caller sends, of the words that it must know, and of the skillsd.json of a
-// run that session export --format evals writes.
-const (
-	requestMeta = "request-meta"
-	denialCodes = "denial-codes"
-	evalRun     = "eval-run"
-)
 
 // output is what a command prints with --json.
 type output struct {
@@ -135,19 +122,7 @@ func (o *output) name() string {
 
 // outputSchema returns the schema of that name, nil if no output has the name.
 func outputSchema(name string) (s *jsonschema.Schema, err error) {
-	switch name {
-	case requestMeta:
-		s, err = schemas.RequestMeta()
-	case denialCodes:
-		s = schemas.DenialCodes()
-	case evalRun:
-		s, err = schemas.For(reflect.TypeFor[evals.Run]())
-		schemas.NeverNull(s)
-	}
-	if s != nil {
-		s.Schema = dialect
-	}
-	if s != nil || err != nil {
+	if s, err = schemas.Named(name); s != nil || err != nil {
 		return s, err
 	}
 	all := outputs()
@@ -171,8 +146,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 			Description: "Of the first line: the ids of the sessions that belong to this one."}
 	}
 	schemas.NeverNull(s)
-	s.Schema, s.Title = dialect,
-		"What skillsd "+o.command+" --json prints"
+	s.Schema, s.Title = schemas.Dialect, "What skillsd "+o.command+" --json prints"
 	if o.page != "" {
 		s.Title = "What skillsd page answers at " + o.page
 	}

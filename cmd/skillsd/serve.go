@@ -5,10 +5,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"strings"
 
@@ -23,7 +21,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/provenance/redact"
-	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 func newServeCmd(a *app) *cobra.Command {
@@ -97,7 +94,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 		return
 	}
 	fault := &mcpserver.Fault{In: a.in, Out: a.out, Version: readBuild().Version,
-		Text: a.withoutSecrets(faultText(text, hint)), Changed: a.configChanged()}
+		Text: a.withoutSecrets(faultText(text, hint)), Changed: a.ConfigChanged()}
 	fault.Start = func(ctx context.Context, in io.Reader, out io.Writer) string {
 		again := &app{in: in, out: out, err: a.err, retries: true,
 			Process: config.Process{Env: a.Env, Environ: a.Environ}}
@@ -117,25 +114,6 @@ func faultText(text, hint string) string {
 		lines = append(lines, report.Printable(hint))
 	}
 	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
-}
-
-// configChanged returns a function that reports whether the configuration file is another than at its last
-// call.
-func (a *app) configChanged() func() bool {
-	var last string
-	look := func() bool {
-		now := "none"
-		if path, err := a.ConfigPlace(); err == nil && path != "" {
-			if info, err := os.Stat(path); err == nil {
-				now = fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
-			}
-		}
-		before := last
-		last = now
-		return now != before
-	}
-	look()
-	return look
 }
 
 // withoutSecrets takes out of a text about a configuration the secrets that it declares, and the values of

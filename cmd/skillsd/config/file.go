@@ -128,6 +128,28 @@ func (p *Process) ConfigPlace() (string, error) {
 	return filepath.Abs(path)
 }
 
+// ConfigChanged returns a function that reports whether the configuration file is another than at its last
+// call.
+func (p *Process) ConfigChanged() func() bool {
+	look := func() string {
+		path, err := p.ConfigPlace()
+		if err != nil || path == "" {
+			return ""
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return ""
+		}
+		return fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
+	}
+	last := look()
+	return func() bool {
+		before := last
+		last = look()
+		return last != before
+	}
+}
+
 // readConfig reads a configuration file that only its owner can write.
 //
 // Errors: *exit.Error; an error that wraps fs.ErrNotExist if the file does not exist.

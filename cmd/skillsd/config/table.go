@@ -415,7 +415,8 @@ func interpreterKeys() (keys []string) {
 // Register adds the flags that say where a cluster is, for a command that reads its records.
 func (c *Cluster) Register(flags *pflag.FlagSet) {
 	register(flags, slices.DeleteFunc(c.table(), func(o Option) bool {
-		return slices.Contains([]string{"cluster-key", "cluster-generation", "pool", "node", "node-addr"}, o.Flag)
+		ofServers := []string{"cluster-key", "cluster-generation", "pool", "node", "node-addr"}
+		return slices.Contains(ofServers, o.Flag)
 	}))
 	flags.Lookup("cluster").Usage = "read the records in the NATS cluster of this `URL` (repeatable)"
 }

@@ -1,5 +1,5 @@
 // Package schemas makes JSON Schemas: of Go types as commands print them with --json, of the _meta of a
-// request and of the codes of denials.
+// request, of the codes of denials and of a run of an evaluation.
 package schemas
 
 import (
@@ -14,12 +14,38 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/evals"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// RequestMeta returns the schema of the _meta of a request: of the keys that the server reads.
-func RequestMeta() (*jsonschema.Schema, error) {
+// Dialect is the version of JSON Schema of all schemas.
+const Dialect = "https://json-schema.org/draft/2020-12/schema"
+
+// Names returns the names that Named knows.
+func Names() []string { return []string{"request-meta", "denial-codes", "eval-run"} }
+
+// Named returns the schema of that name, of something that no command prints: of what a caller sends, of the
+// words that it must know, or of the skillsd.json that session export --format evals writes. It is nil for
+// another name.
+func Named(name string) (s *jsonschema.Schema, err error) {
+	switch name {
+	case "request-meta":
+		s, err = requestMeta()
+	case "denial-codes":
+		s = denialCodes()
+	case "eval-run":
+		s, err = For(reflect.TypeFor[evals.Run]())
+		NeverNull(s)
+	}
+	if s != nil {
+		s.Schema = Dialect
+	}
+	return s, err
+}
+
+// requestMeta returns the schema of the _meta of a request: of the keys that the server reads.
+func requestMeta() (*jsonschema.Schema, error) {
 	s := &jsonschema.Schema{Type: "object", Title: "The _meta of a request",
 		Description: "Other keys are not read. A key with x-evidence counts only from principals " +
 			"whose evidence " +
@@ -40,8 +66,8 @@ func RequestMeta() (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// DenialCodes returns the schema of the code of a denial: each code with its reason and remedy.
-func DenialCodes() *jsonschema.Schema {
+// denialCodes returns the schema of the code of a denial: each code with its reason and remedy.
+func denialCodes() *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string", Title: "The code of a denial",
 		Description: "Names in braces are words of the request. The remedy of a denial may be more exact."}
 	for _, code := range policy.Codes() {

@@ -177,7 +177,7 @@ func (m *machine) lock() *install.Lock {
 	return lock
 }
 
-// files returns everything below the state directory but the guard: names, modes, and digests of what is in it.
+// files returns everything below the state directory but the guard: names, modes, and digests of content.
 func (m *machine) files() map[string]string {
 	m.Helper()
 	found := map[string]string{}
@@ -477,7 +477,9 @@ func (s *suite) wrongSigner() {
 	before := m.files()
 	req := s.p.Request()
 	req.SignedBy = ann
-	for what, all := range map[string]Skills{"of another": signed("first", forge), "changed": changed, "stripped": stripped} {
+	for what, all := range map[string]Skills{
+		"of another": signed("first", forge), "changed": changed, "stripped": stripped,
+	} {
 		s.publish(all)
 		m.unchanged(before, "install: "+what, m.install(req))
 	}
@@ -486,7 +488,9 @@ func (s *suite) wrongSigner() {
 		s.Fatal(err)
 	}
 	first, before := m.installed(), m.files()
-	for what, all := range map[string]Skills{"of another": signed("second", forge), "stripped": two("second")} {
+	for what, all := range map[string]Skills{
+		"of another": signed("second", forge), "stripped": two("second"),
+	} {
 		s.publish(all)
 		m.unchanged(before, "update: "+what, m.update(install.Access{}))
 	}
