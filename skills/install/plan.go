@@ -174,8 +174,8 @@ func (p *Plan) disconnect() {
 	p.servers = nil
 }
 
-// parallel is how many skills are stored at the same time: most of it is waiting for the disk, which makes the
-// files of all that wait durable together.
+// parallel is how many skills are stored at the same time. Most of it is waiting for the disk, which makes
+// the files of all that wait durable together.
 func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
 
 // check scans what was made ready as it will be served: a skill that does not load or takes a path of
@@ -378,9 +378,9 @@ func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
 // placed returns where a skill is made ready, relative to the state directory.
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 
-// ready stores a skill and makes it ready under a name. own is the directory that it alone has, below the state
-// directory, if it has one, which then is no longer there. It returns the diagnostics about files of the source
-// that are not installed.
+// ready stores a skill and makes it ready under a name. own is the directory below the state directory that
+// it alone has, if it has one; it is moved away. It returns the diagnostics about files of the source that are
+// not installed.
 //
 // Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
 func (p *Plan) ready(

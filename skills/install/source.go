@@ -30,7 +30,7 @@ type fetched struct {
 	base     string                   // the name in the source of a skill that is the whole source
 	failed   map[string]error         // of an index: skills that could not be fetched, by path
 	digests  map[string]digest.Digest // of an index: what was fetched, by path
-	own      string                   // the directory below the state with its skills by path, for this plan alone
+	own      string                   // the directory of this plan alone with its skills by path
 	vouched  bool                     // its signer signed it as a whole
 	unsigned error                    // why nobody is known to have
 	close    func() error             // releases it; its skills can no longer be read

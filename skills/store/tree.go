@@ -298,8 +298,8 @@ func (t *Tree) open(name string) (*os.File, error) {
 	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
-// Take is Copy for files that are there already: the directory from, below root, becomes dir if it has the files
-// of the tree and nothing else. It reports whether it has. Nobody else may write there.
+// Take is Copy for files that are there already: the directory from, below root, becomes dir if it has the
+// files of the tree and nothing else. It reports whether it has. Nobody else may write there.
 //
 // Errors: *ContentError for a file with other bytes; errors of ctx; system errors. The files of from may then
 // have other modes.
