@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -121,7 +122,22 @@ func TestSignIn(t *testing.T) {
 	other.get("/sessions.json") // the other browser stays
 	s.ahead.Store(int64(59 * time.Minute))
 	other.get("/sessions.json")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/live", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.AddCookie(other.jar[0])
+	live, err := s.client.Do(r)
+	if err != nil || live.StatusCode != http.StatusOK {
+		t.Fatalf("a live connection: %v, %v", live, err)
+	}
+	defer live.Body.Close()
 	s.ahead.Store(int64(time.Hour + time.Second))
+	if _, err := io.ReadAll(live.Body); err != nil {
+		t.Errorf("a live connection outlasts the login: %v", err)
+	}
 	if answer, _ := other.ask(http.MethodGet, "/sessions.json", nil, nil); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after an hour: %d", answer.StatusCode)
 	}

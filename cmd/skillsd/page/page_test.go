@@ -306,6 +306,17 @@ func TestAccess(t *testing.T) {
 	if answer, _ := again.ask(http.MethodGet, "/sessions", nil, nil); answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a made up cookie = %d, want 401", answer.StatusCode)
 	}
+	for range 256 {
+		s.ahead.Add(int64(time.Minute))
+		again.ask(http.MethodPost, "/login", nil, url.Values{"another": {"1"}})
+		if again.link = <-s.shown; !again.login() {
+			t.Fatal("a link does not open the page")
+		}
+	}
+	if answer, _ := s.ask(http.MethodGet, "/sessions", nil, nil); answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("the first of 258 browsers gets %d, want 401", answer.StatusCode)
+	}
+	again.get("/sessions")
 }
 
 // TestForeignRequests wants refused what another site sends, or what comes under another name.
