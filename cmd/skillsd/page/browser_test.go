@@ -109,9 +109,7 @@ func TestBrowserHostileText(t *testing.T) {
 	var tabs [2]*tab
 	var sites [2]*site
 	for i, text := range []string{"plain", hostile} {
-		dir := t.TempDir()
-		corpus(t, dir, "ses_a", text)
-		sites[i], tabs[i] = open(t, dir), newTab(t, b)
+		sites[i], tabs[i] = open(t, corpus(t, t.TempDir(), "ses_a", text)), newTab(t, b)
 		tabs[i].login(sites[i])
 		tabs[i].verified("ses_a")
 	}
@@ -137,9 +135,7 @@ func TestBrowserHostileText(t *testing.T) {
 // TestBrowserWidths wants no screen wider than the window.
 func TestBrowserWidths(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", hostile+strings.Repeat("x", 3000))
-	s, tab := open(t, dir), newTab(t, chromium(t))
+	s, tab := open(t, corpus(t, t.TempDir(), "ses_a", hostile+strings.Repeat("x", 3000))), newTab(t, chromium(t))
 	tab.login(s)
 	for _, width := range []int{320, 800, 1280} {
 		if err := tab.Screen(width, 700, width == 800); err != nil {
@@ -214,9 +210,7 @@ func TestBrowserLive(t *testing.T) {
 // TestBrowserKeyboard wants everything reached and used by keys alone, in the order in which it is read.
 func TestBrowserKeyboard(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
-	s, tab := open(t, dir), newTab(t, chromium(t))
+	s, tab := open(t, corpus(t, t.TempDir(), "ses_a", "plain")), newTab(t, chromium(t))
 	tab.login(s)
 	press := func(keys ...string) {
 		t.Helper()
@@ -328,9 +322,7 @@ func TestBrowserLong(t *testing.T) {
 // TestBrowserLogin wants one browser in, once, and no other site.
 func TestBrowserLogin(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
-	s, b := open(t, dir), chromium(t)
+	s, b := open(t, corpus(t, t.TempDir(), "ses_a", "plain")), chromium(t)
 	first := newTab(t, b)
 	first.login(s)
 	if eval[bool](first, `location.href.includes("#") || history.length > 3`) {
@@ -367,10 +359,8 @@ func TestBrowserSignIn(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
 	provider.LogIn(map[string]any{"sub": "olga", "roles": "ops"})
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
 	// The provider is on 127.0.0.1: a browser takes that and localhost for two sites.
-	s := open(t, dir, oidc(provider, "http", "localhost"))
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"), oidc(provider, "http", "localhost"))
 	tab := newTab(t, chromium(t))
 	tab.open(s.link)
 	tab.until(`location.pathname === "/login" && document.readyState === "complete"`)
@@ -388,9 +378,7 @@ func TestBrowserAxe(t *testing.T) {
 	t.Parallel()
 	b := chromium(t)
 	axe := axeSource(t)
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", hostile)
-	s, first := open(t, dir), newTab(t, b)
+	s, first := open(t, corpus(t, t.TempDir(), "ses_a", hostile)), newTab(t, b)
 	first.login(s)
 	paths := []string{s.base + "/login", s.base + "/sessions/nope", s.base + "/sessions?state=open"}
 	for _, path := range routes("ses_a") {

@@ -70,9 +70,7 @@ func (s *site) signIn() (answer *http.Response, text string) {
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
-	s := open(t, dir, oidc(provider, "https"))
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"), oidc(provider, "https"))
 	if answer, text := s.ask(http.MethodGet, "/login", nil, nil); answer.StatusCode != http.StatusOK ||
 		!strings.Contains(text, `href="/login/start"`) || strings.Contains(text, "token") {
 		t.Errorf("the login is %d %s", answer.StatusCode, text)

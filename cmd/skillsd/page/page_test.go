@@ -158,8 +158,8 @@ func (s *site) get(path string) string {
 const hostile = "<script>document.title='pwned'</script><img src=x onerror=alert(1)>\"'`{{.}}" +
 	"\u202etxt.exe\u2066\x1b[31m\u200b[click](javascript:alert(1)) https://evil.example/ \xff &lt;b&gt;"
 
-// corpus records in dir a session in which every text that others choose is text.
-func corpus(t *testing.T, dir, id, text string) {
+// corpus records in dir, which it returns, a session in which every text that others choose is text.
+func corpus(t *testing.T, dir, id, text string) string {
 	t.Helper()
 	store, err := filestore.Open(dir, nil)
 	if err != nil {
@@ -169,6 +169,7 @@ func corpus(t *testing.T, dir, id, text string) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return dir
 }
 
 func record(t *testing.T, store provenance.Writer, id, text string) {
@@ -251,9 +252,7 @@ func read[T any](s *site, path string) (value T) {
 // TestAccess wants nothing shown but to the browser that opened the link, once.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
-	s := open(t, dir)
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"))
 	closed := append(routes("ses_a"), "/", "/skill.json?path=%3Cb%3Ebold%3C/b%3E", "/sessions.json", "/sessions/ses_a/session.json", "/live",
 		"/sessions/ses_a/events/1/line.json", "/sessions/ses_a/replay.jsonl",
 		"/sessions/ses_a/outputs/ses_a_run_skill_script_2.stdout")
@@ -268,10 +267,12 @@ func TestAccess(t *testing.T) {
 			t.Errorf("GET %s of a browser without a login = %d, want the login", path, answer.StatusCode)
 		}
 	}
-	for _, token := range []string{"", "x", strings.Repeat("A", 43)} {
-		answer, _ := s.ask(http.MethodPost, "/login", nil, url.Values{"token": {token}})
+	_, token, _ := strings.Cut(s.link, "#")
+	for _, form := range []url.Values{{}, {"token": {""}}, {"token": {"x"}}, {"token": {strings.Repeat("A", 43)}},
+		{"token": {token}, "more": {strings.Repeat("x", 1<<10)}}} {
+		answer, _ := s.ask(http.MethodPost, "/login", nil, form)
 		if answer.StatusCode != http.StatusForbidden || len(answer.Cookies()) > 0 {
-			t.Errorf("login with %q = %d, want 403", token, answer.StatusCode)
+			t.Errorf("login with %v = %d, want 403", form, answer.StatusCode)
 		}
 	}
 	used := s.link
@@ -378,10 +379,7 @@ func TestForeignRequests(t *testing.T) {
 // TestHostileText wants the same elements and attributes of a page whatever a record says.
 func TestHostileText(t *testing.T) {
 	t.Parallel()
-	plain, bad := t.TempDir(), t.TempDir()
-	corpus(t, plain, "ses_a", "plain")
-	corpus(t, bad, "ses_a", hostile)
-	s, evil := open(t, plain), open(t, bad)
+	s, evil := open(t, corpus(t, t.TempDir(), "ses_a", "plain")), open(t, corpus(t, t.TempDir(), "ses_a", hostile))
 	if !s.login() || !evil.login() {
 		t.Fatal("the link does not open the page")
 	}
@@ -437,9 +435,7 @@ func TestForeignText(t *testing.T) {
 			t.Errorf("%.20q in a block is %.3000q", test.text, got)
 		}
 	}
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", strings.Repeat("x", 5000))
-	s := open(t, dir)
+	s := open(t, corpus(t, t.TempDir(), "ses_a", strings.Repeat("x", 5000)))
 	s.login()
 	text := s.get("/sessions/ses_a")
 	if strings.Contains(text, strings.Repeat("x", 4097)) ||
@@ -480,8 +476,7 @@ func elements(t *testing.T, text string) (list []string) {
 // TestVerify wants a session verified in the background, and a changed byte found.
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
+	dir := corpus(t, t.TempDir(), "ses_a", "plain")
 	corpus(t, dir, "ses_b", "plain")
 	name := dir + "/ses_b/" + provenance.ActivationsFile
 	text, err := os.ReadFile(name)
@@ -508,9 +503,7 @@ func TestVerify(t *testing.T) {
 // TestGrouping wants one block for each call, whatever events it has.
 func TestGrouping(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	corpus(t, dir, "ses_a", "plain")
-	s := open(t, dir)
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"))
 	s.login()
 	got := read[page.Session](s, "/sessions/ses_a/session.json")
 	var blocks []string
@@ -625,8 +618,9 @@ func TestWorst(t *testing.T) {
 		{"ses_fine", []step{{"1", ran, exit(0)}}, ""},
 		{"ses_withheld", []step{{"1", denied, nil}, {"1", denied, nil}, {"1", ran, exit(0)}, {"2", ran, exit(0)}},
 			"exited 0, output withheld"},
-		{"ses_refused", []step{{"1", denied, nil}, {"2", ran, exit(0)}, {"3", provenance.KindDriftDetected, nil}}, "refused"},
-		{"ses_failed", []step{{"1", ran, exit(3)}, {"2", denied, nil}, {"3", ran, exit(0)}}, "exited 3"},
+		{"ses_refused", []step{{"1", denied, nil}, {"2", ran, exit(0)}, {"3", provenance.KindDriftDetected, nil},
+			{"4", provenance.KindResourceRead, map[string]any{"status": "error", "error": map[string]string{"code": "x"}}}}, "refused"},
+		{"ses_failed", []step{{"1", ran, exit(2)}, {"2", ran, exit(3)}, {"3", denied, nil}, {"4", ran, exit(0)}}, "exited 3"},
 		{"ses_old", []step{{"1", denied, nil}}, "refused"},
 	}
 	add := func(id string, s step) {
