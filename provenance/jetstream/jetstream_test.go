@@ -316,3 +316,42 @@ func BenchmarkTake(b *testing.B) {
 		}
 	}
 }
+
+// Clocks two hours apart change no order: turns are won by the numbers of messages.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	conn := clustertest.Start(t, 1).Connect(t)
+	at := func(apart time.Duration) *jetstream.Options {
+		return &jetstream.Options{Replicas: 1, Now: func() time.Time { return time.Now().Add(apart) }}
+	}
+	stores := []*jetstream.Store{open(t, conn, at(time.Hour)), open(t, conn, at(-time.Hour))}
+	const turns = 6
+	for i := range turns {
+		st, other := stores[i%2], stores[(i+1)%2]
+		if err := st.Take(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		for j := range 2 {
+			e := event("s", fmt.Sprint(i, j))
+			e.Time = time.Time{}
+			if err := st.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := other.Append(t.Context(), event("s", "late")); i > 0 && !errors.Is(err, provenance.ErrLost) {
+			t.Errorf("Append in a lost turn = %v", err)
+		} else if i == 0 && err != nil {
+			// It has had no turn, and begins one.
+			t.Fatal(err)
+		}
+	}
+	report, err := stores[0].Verify(t.Context(), "s")
+	if err != nil || report.Events != 2*turns+1 {
+		t.Errorf("Verify = %+v, %v", report, err)
+	}
+	for _, st := range stores {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
