@@ -201,12 +201,13 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 	context.Context, net.Listener, serve.PageSource) error {
 	return func(ctx context.Context, listener net.Listener, source serve.PageSource) error {
 		// The commands describe this machine with the flags of the server, except for the flags of its
-		// listeners, whose addresses are in use.
+		// listeners, whose addresses are in use, and of its cluster, which takes one that listens.
 		var given []string
 		for _, option := range table() {
 			flag := flags.Lookup(option.Flag)
 			if flag == nil || !flag.Changed || option.Section == config.SectionHTTP ||
-				strings.HasPrefix(option.Flag, "metrics") || strings.HasPrefix(option.Flag, "page") {
+				option.Section == config.SectionCluster || strings.HasPrefix(option.Flag, "metrics") ||
+				strings.HasPrefix(option.Flag, "page") {
 				continue
 			}
 			values := []string{flag.Value.String()}
