@@ -17,13 +17,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
 var (
-	chaosRounds  = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 is one of the usual")
-	clusterCalls = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
-	clusterDemo  = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
+	chaosRounds   = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 is one of the usual")
+	clusterCalls  = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
+	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth, which measures what they take; 0 skips it")
+	clusterDemo   = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
 )
 
 // leavesMark is the demo skill, whose script leaves a line where a second run of the same call would show.
@@ -276,4 +278,55 @@ func TestClusterHandles(t *testing.T) {
 		})
 	}
 	working.Wait()
+}
+
+// TestClusterGrowth measures what sessions and runs take in each server of NATS, for the figures in
+// cmd/skillsd/topics/cluster.md.
+func TestClusterGrowth(t *testing.T) {
+	if *clusterGrowth == 0 {
+		t.Skip("it measures, and is run by hand with -cluster-growth N")
+	}
+	nats := clustertest.StartApart(t, 3)
+	f := startFrontsAt(t, nats, 2, demoSkill(), "--prompt-slot-role", "direct-command")
+	const workers, runs = 16, 10
+	conn := nats.Connect(t)
+	var before [3]jetstream.StreamStatus
+	grown := func(what string, n int, took time.Duration) {
+		t.Helper()
+		status, err := jetstream.StatusOf(t.Context(), conn, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %.1f/s", what, float64(n)/took.Seconds())
+		for i, s := range status.Streams {
+			t.Logf("  %s: %.1f messages, %.0f bytes each", s.Name, float64(s.Messages-before[i].Messages)/float64(n),
+				float64(s.Bytes-before[i].Bytes)/float64(n))
+			before[i] = s
+		}
+	}
+	handles := make([]string, *clusterGrowth)
+	all := func(n int, do func(i int)) time.Duration {
+		begin := time.Now()
+		var next atomic.Int64
+		var working sync.WaitGroup
+		for range workers {
+			working.Go(func() {
+				for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+					do(i)
+				}
+			})
+		}
+		working.Wait()
+		return time.Since(begin)
+	}
+	f.load(f.caller)
+	grown("first session", 1, time.Second)
+	grown("loads, each of a session", len(handles), all(len(handles), func(i int) { handles[i] = f.load(f.caller) }))
+	grown("runs", runs*len(handles), all(runs*len(handles), func(i int) {
+		result, _ := f.call(f.caller, "run_skill_script", fmt.Sprintf(`{"skill":"demo","path":"scripts/ok.sh","args":["%d"],"activation":%q}`, i, handles[i%len(handles)]), "")
+		needRun(t, fmt.Sprint(i), result)
+	}))
+	begin := time.Now()
+	f.session(t, "list", "--json")
+	t.Logf("session list: %v", time.Since(begin).Round(time.Millisecond))
 }
