@@ -116,7 +116,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
 	}
 	if a.retries && !a.started {
-		a.fault = a.withoutSecrets(faultText(text, hint))
+		a.fault = a.WithoutSecrets(faultText(text, hint))
 		return failed.Code
 	}
 	for line := range strings.SplitSeq(text, "\n") {

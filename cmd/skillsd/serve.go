@@ -20,7 +20,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/provenance/redact"
 )
 
 func newServeCmd(a *app) *cobra.Command {
@@ -94,7 +93,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 		return
 	}
 	fault := &mcpserver.Fault{In: a.in, Out: a.out, Version: readBuild().Version,
-		Text: a.withoutSecrets(faultText(text, hint)), Changed: a.ConfigChanged()}
+		Text: a.WithoutSecrets(faultText(text, hint)), Changed: a.ConfigChanged()}
 	fault.Start = func(ctx context.Context, in io.Reader, out io.Writer) string {
 		again := &app{in: in, out: out, err: a.err, retries: true,
 			Process: config.Process{Env: a.Env, Environ: a.Environ}}
@@ -114,39 +113,6 @@ func faultText(text, hint string) string {
 		lines = append(lines, report.Printable(hint))
 	}
 	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
-}
-
-// withoutSecrets takes out of a text about a configuration the secrets that it declares, and the values of
-// variables that have names of secrets.
-func (a *app) withoutSecrets(text string) string {
-	secrets := map[string]string{}
-	add := func(name, value string) {
-		if value = strings.TrimSpace(value); len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
-			secrets[name] = value
-		}
-	}
-	for name := range a.Cfg.Keys.Secrets {
-		if value, err := a.Secret(name); err == nil {
-			add(name, value)
-		}
-	}
-	var environ []string
-	if a.Environ != nil {
-		environ = a.Environ()
-	}
-	for _, variable := range environ {
-		name, value, _ := strings.Cut(variable, "=")
-		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY"} {
-			if strings.Contains(strings.ToUpper(name), word) {
-				add(name, value)
-			}
-		}
-	}
-	redactor, err := redact.New(secrets)
-	if err != nil {
-		return "its configuration has a fault"
-	}
-	return redactor.Text(text)
 }
 
 // startReader notes that it was read: the server answers its client from then on.

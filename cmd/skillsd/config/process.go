@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-
+	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
@@ -209,4 +209,37 @@ func (p *Process) OwnPaths(private ...string) (own []string) {
 		}
 	}
 	return append(own, private...)
+}
+
+// WithoutSecrets takes out of a text about a configuration the secrets that it declares, and the values of
+// variables that have names of secrets.
+func (p *Process) WithoutSecrets(text string) string {
+	secrets := map[string]string{}
+	add := func(name, value string) {
+		if value = strings.TrimSpace(value); len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
+			secrets[name] = value
+		}
+	}
+	for name := range p.Cfg.Keys.Secrets {
+		if value, err := p.Secret(name); err == nil {
+			add(name, value)
+		}
+	}
+	var environ []string
+	if p.Environ != nil {
+		environ = p.Environ()
+	}
+	for _, variable := range environ {
+		name, value, _ := strings.Cut(variable, "=")
+		for _, word := range []string{"TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "API_KEY"} {
+			if strings.Contains(strings.ToUpper(name), word) {
+				add(name, value)
+			}
+		}
+	}
+	redactor, err := redact.New(secrets)
+	if err != nil {
+		return "its configuration has a fault"
+	}
+	return redactor.Text(text)
 }
