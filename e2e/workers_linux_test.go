@@ -239,6 +239,11 @@ func TestWorkerRuns(t *testing.T) {
 	if results[0] != results[1] || !strings.Contains(results[0], `"exitCode":7`) || !strings.Contains(results[0], "sub/a.txt") {
 		t.Errorf("at the worker (-) and here (+):\n%s", cmp.Diff(strings.Split(results[0], ","), strings.Split(results[1], ",")))
 	}
+	doctor := append([]string{"doctor", "--verbose", "--state", t.TempDir()}, p.all[0].cmd.Args[4:]...)
+	doctor[slices.Index(doctor, "--http")+1] = "127.0.0.1:0"
+	if out, _ := exec.Command(binary, doctor...).Output(); !strings.Contains(string(out), "1 worker of pool p: w1") {
+		t.Errorf("doctor does not name the worker:\n%s", out)
+	}
 	if all := p.wantOutcomes("sandbox_unavailable", "done"); all[1].Skillsd.Worker != "w1" {
 		t.Errorf("ran at %q", all[1].Skillsd.Worker)
 	}

@@ -332,6 +332,30 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	}
 }
 
+// Workers returns the names of the workers of the pool that answer within a moment, in order.
+//
+// Errors: those of the connection.
+func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
+	in, err := p.call("ask", kindAsk, "", "")
+	if err != nil {
+		return nil, err
+	}
+	defer in.close()
+	for {
+		in.seq = 0 // each of them says one thing
+		m, err := in.receive(ctx, beat/2)
+		switch {
+		case err == nil && m.kind == kindReady:
+			names = append(names, string(m.body))
+		case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+			slices.Sort(names)
+			return names, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
 // Late returns the job and the answer of a run whose outcome is not known here, as soon as a worker has it.
 // If none says for three seconds that it runs it, lost is called, once.
 //

@@ -140,6 +140,13 @@ func TestRun(t *testing.T) {
 	if _, err := link(t, pool.conn, 'k').Pool("other").Acquire(t.Context(), "r", "alice", none); !isUnavailable(err) {
 		t.Errorf("no worker: %v", err)
 	}
+	serve(t, link(t, c.Connect(t), 'k'), newWorks(0))
+	if names, err := pool.Workers(t.Context()); err != nil || !slices.Equal(names, []string{"w", "w"}) {
+		t.Errorf("workers %q, %v", names, err)
+	}
+	if names, err := pool.Link.Pool("other").Workers(t.Context()); err != nil || len(names) != 0 {
+		t.Errorf("workers of a pool without %q, %v", names, err)
+	}
 }
 
 func isUnavailable(err error) bool {

@@ -217,8 +217,12 @@ func (r *run) say(k kind, body []byte, reply string) {
 	}
 }
 
-// asked answers who asks what became of a run, now or when it has ended.
+// asked answers who asks what became of a run, now or when it has ended, or which workers there are.
 func (w *worker) asked(_ context.Context, o offer) {
+	if o.Run == "" {
+		_ = (&to{Link: w.Link, inbox: o.Inbox}).send(kindReady, []byte(w.node), "")
+		return
+	}
 	w.mu.Lock()
 	r := w.runs[o.Run]
 	w.mu.Unlock()

@@ -33,6 +33,15 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 		connected += ", unencrypted"
 	}
 	checks := []Check{ok(area, connected)}
+	switch pool := seen.Pool; {
+	case pool == "":
+	case len(seen.Workers) == 0:
+		checks = append(checks, fail(area, "no worker of pool "+pool+" answers, so no script runs",
+			"start one: `skillsd worker --pool "+pool+"`, with the cluster and the key of this server"))
+	default:
+		checks = append(checks, ok(area, fmt.Sprintf("%s of pool %s: %s",
+			report.Plural(len(seen.Workers), "worker"), pool, strings.Join(seen.Workers, ", "))))
+	}
 	if seen.Status == nil {
 		return append(checks, ok(area, "no server of skillsd has used it yet"))
 	}

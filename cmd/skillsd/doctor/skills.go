@@ -242,6 +242,10 @@ func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 
 // checkSandbox tries every backend and finds the interpreters.
 func (o *Doctor) checkSandbox(ctx context.Context) []Check {
+	if pool := o.Serve.Cluster.Pool; pool != "" && o.Serve.Cluster.Enabled() && o.Serve.HTTP.Enabled() {
+		return []Check{ok("sandbox", "scripts run at the workers of pool "+pool+
+			", where `skillsd doctor` without --pool looks at the sandbox")}
+	}
 	path, _ := o.Process.Env("PATH")
 	uids, err := o.Serve.UIDs()
 	if err != nil {

@@ -214,7 +214,9 @@ type Seen struct {
 	Encrypted         bool
 	Generation        int // of the servers that run; 0 for none
 	Node              string
-	Refused           error // why this server would be refused, nil if not; *exit.Error
+	Refused           error    // why this server would be refused, nil if not; *exit.Error
+	Pool              string   // that this server has; empty if it runs scripts itself
+	Workers           []string // of that pool, which answer
 }
 
 // Look looks at a cluster as a server that decides by some parts would. Nothing is changed. Without parts,
@@ -233,6 +235,15 @@ func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logg
 	defer conn.Close()
 	seen := &Seen{Server: conn.ConnectedUrlRedacted()}
 	seen.Encrypted = conn.TLSRequired() || strings.HasPrefix(seen.Server, "tls:")
+	if seen.Pool = o.Pool; o.Pool != "" {
+		l, err := link(conn, o, key)
+		if err == nil {
+			seen.Workers, err = l.Pool(o.Pool).Workers(ctx)
+		}
+		if err != nil {
+			return nil, unusable(err)
+		}
+	}
 	opts := options(o)
 	opts.Patience = connectWithin
 	status, err := jetstream.StatusOf(ctx, conn, opts, generationCell)
