@@ -76,20 +76,20 @@ var suggested = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("^([a-z ,;]*)`(skillsd [^`]+)`([^`]*)$|^([a-z ,;]*: )(skillsd [^`,;]+)$")
 })
 
-// told is a text of ours with the command of skillsd in it, ready for copying, if it has one.
-type told struct {
+// suggestion is a text of ours with the command of skillsd in it, ready for copying, if it has one.
+type suggestion struct {
 	Before, After []part
 	Command       string
 }
 
 // advice returns a text of ours for a place in a line. A command with a character that does not show is not
 // offered for copying.
-func advice(text string) told {
+func advice(text string) suggestion {
 	at := suggested().FindStringSubmatch(text)
 	if at == nil || len(parts(at[2]+at[5])) != 1 {
-		return told{Before: parts(text)}
+		return suggestion{Before: parts(text)}
 	}
-	return told{parts(at[1] + at[4]), parts(at[3]), at[2] + at[5]}
+	return suggestion{parts(at[1] + at[4]), parts(at[3]), at[2] + at[5]}
 }
 
 // stamp returns a time exactly, for the attribute from which a browser shows it in its own zone.
