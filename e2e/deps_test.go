@@ -154,7 +154,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
 		"provenance", "provenance/evals", "provenance/filestore", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/config", "cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
-		"cmd/skillsd/sessions", "mcpserver/httpauth", "provenance", "provenance/cfharness", "provenance/jetstream",
+		"cmd/skillsd/serve/cluster", "cmd/skillsd/sessions", "mcpserver/httpauth", "provenance", "provenance/cfharness",
 		"skills", "skills/store/fsys"},
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "skills", "skills/install", "skills/policy",
 		"skills/source", "skills/source/oci", "skills/store"},

@@ -61,7 +61,7 @@ func startPool(t *testing.T, workers bool) *pool {
 	}
 	for i := range 2 {
 		p.add(serveHTTP(t, append(slices.Clone(both), "--prompt-slot-role", "direct-command", "--cluster-replicas", "1",
-			"--auth-token-file", tokenFile(t, "alice"), "--node", fmt.Sprint("front", i))...))
+			"--auth-token-file", tokenFile(t, "alice"), "--page", "127.0.0.1:0", "--node", fmt.Sprint("front", i))...))
 	}
 	p.flags = append(p.flags, "--cluster-replicas", "1")
 	p.caller = p.at(0, "alice-token")
@@ -243,6 +243,15 @@ func TestWorkerRuns(t *testing.T) {
 	doctor[slices.Index(doctor, "--http")+1] = "127.0.0.1:0"
 	if out, _ := exec.Command(binary, doctor...).Output(); !strings.Contains(string(out), "1 worker of pool p: w1") {
 		t.Errorf("doctor does not name the worker:\n%s", out)
+	}
+	var health struct {
+		Cluster struct {
+			Pool    string
+			Workers []string
+		}
+	}
+	if openPage(p.all[0].site).read("/health.json", &health); health.Cluster.Pool != "p" || !slices.Equal(health.Cluster.Workers, []string{"w1"}) {
+		t.Errorf("the page has %+v, want worker w1 of pool p", health)
 	}
 	if all := p.wantOutcomes("sandbox_unavailable", "done"); all[1].Skillsd.Worker != "w1" {
 		t.Errorf("ran at %q", all[1].Skillsd.Worker)

@@ -210,6 +210,9 @@ type Pool struct {
 // Pool returns the pool of a name.
 func (l *Link) Pool(name string) *Pool { return &Pool{l, name} }
 
+// Name returns the name of the pool.
+func (p *Pool) Name() string { return p.name }
+
 // call sends an offer or a question to the workers of the pool, and returns where they answer.
 func (p *Pool) call(what string, k kind, run, principal string) (*inbox, error) {
 	in, err := p.listen()

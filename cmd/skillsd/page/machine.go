@@ -18,8 +18,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/doctor"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -206,12 +206,12 @@ func (f *File) read(root *os.Root, isText bool, limit int64) {
 
 // Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.
 type Health struct {
-	At      time.Time          `json:"at"`
-	Checks  []doctor.Check     `json:"checks"`            // for operators
-	Server  *Live              `json:"server,omitempty"`  // with serve --page
-	Cluster *jetstream.Members `json:"cluster,omitempty"` // with serve --cluster, for operators
-	Limits  []config.Row       `json:"limits"`            // of each run, for operators
-	Days    []Day              `json:"days"`              // the oldest first
+	At      time.Time        `json:"at"`
+	Checks  []doctor.Check   `json:"checks"`            // for operators
+	Server  *Live            `json:"server,omitempty"`  // with serve --page
+	Cluster *cluster.Members `json:"cluster,omitempty"` // with serve --cluster, for operators
+	Limits  []config.Row     `json:"limits"`            // of each run, for operators
+	Days    []Day            `json:"days"`              // the oldest first
 	Paging
 }
 
@@ -225,6 +225,9 @@ func (p *Page) health(r *http.Request) (any, error) {
 		}
 		if err == nil && p.Members != nil {
 			out.Cluster, err = p.Members(r.Context())
+			if err == nil && out.Cluster.Pool != "" { // scripts run elsewhere
+				out.Checks = slices.DeleteFunc(out.Checks, func(c doctor.Check) bool { return c.Area == "sandbox" })
+			}
 		}
 	}
 	out.Limits = slices.DeleteFunc(out.Limits,

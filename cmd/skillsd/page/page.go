@@ -21,8 +21,8 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
 //go:embed templates static
@@ -41,7 +41,7 @@ type Options struct {
 	// Live returns what a running server knows of the moment; nil without one.
 	Live func(context.Context) (serve.Live, error)
 	// Members returns what takes part in the cluster of the server; nil without one.
-	Members func(context.Context) (*jetstream.Members, error)
+	Members func(context.Context) (*cluster.Members, error)
 
 	Updates bool          // ask the sources of installed skills what an update would bring
 	AskLife time.Duration // for which a user may answer a question

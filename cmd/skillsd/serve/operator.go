@@ -16,13 +16,13 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
-	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
 // Live is what a running server knows of the moment, and no record has.
@@ -38,8 +38,8 @@ type PageSource struct {
 	Place   string // of the records
 	State   string // directory of stored trees
 	Live    func(context.Context) (Live, error)
-	Members func(context.Context) (*jetstream.Members, error) // nil without a cluster
-	Login   *Login                                            // nil for a link
+	Members func(context.Context) (*cluster.Members, error) // nil without a cluster
+	Login   *Login                                          // nil for a link
 	Log     *slog.Logger
 }
 
@@ -71,7 +71,7 @@ func (o *Options) openPage(
 			return Live{pending, queue, uses}, err
 		}}
 	if p.Cluster != nil {
-		source.Members = p.Cluster.Records.Members
+		source.Members = p.Cluster.Members
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/sandbox/remote"
 )
 
@@ -65,6 +66,26 @@ func (s slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 		err = errors.Join(jobs.ErrUnknown, err)
 	}
 	return done, err
+}
+
+// Members are what takes part in a cluster.
+type Members struct {
+	*jetstream.Members
+	Pool    string   `json:"pool,omitempty"`    // of workers, that this server has
+	Workers []string `json:"workers,omitempty"` // of the pool, which answer
+}
+
+// Members returns what takes part in the cluster at the moment.
+//
+// Errors: provenance.ErrUnavailable, the error of ctx, or of the connection.
+func (c *Cluster) Members(ctx context.Context) (*Members, error) {
+	of, err := c.Records.Members(ctx)
+	found := &Members{Members: of}
+	if p, has := c.Pool.(pool); has && err == nil {
+		found.Pool = p.Name()
+		found.Workers, err = p.Workers(ctx)
+	}
+	return found, err
 }
 
 // CheckPool refuses the name of a pool that cannot be part of a subject.
