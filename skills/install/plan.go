@@ -379,8 +379,8 @@ func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 
 // ready stores a skill and makes it ready under a name. own is the directory below the state directory that
-// it alone has, if it has one; it is moved away. It returns the diagnostics about files of the source that are
-// not installed.
+// it alone has, if it has one; it is moved away. It returns the diagnostics about files of the source that
+// are not installed.
 //
 // Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
 func (p *Plan) ready(

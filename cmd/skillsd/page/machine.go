@@ -226,7 +226,8 @@ func (p *Page) health(r *http.Request) (any, error) {
 		if err == nil && p.Members != nil {
 			out.Cluster, err = p.Members(r.Context())
 			if err == nil && out.Cluster.Pool != "" { // scripts run elsewhere
-				out.Checks = slices.DeleteFunc(out.Checks, func(c doctor.Check) bool { return c.Area == "sandbox" })
+				out.Checks = slices.DeleteFunc(out.Checks,
+					func(c doctor.Check) bool { return c.Area == "sandbox" })
 			}
 		}
 	}
