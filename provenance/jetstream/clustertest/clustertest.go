@@ -249,8 +249,13 @@ func (c *Cluster) Stop(i int) {
 	}
 }
 
-// Process returns the process of a server that has one of its own and runs.
-func (c *Cluster) Process(i int) *os.Process { return c.started[i].Process }
+// Process returns the process of a server that has one of its own; nil if it does not run.
+func (c *Cluster) Process(i int) *os.Process {
+	if c.started[i] == nil {
+		return nil
+	}
+	return c.started[i].Process
+}
 
 // Whole waits until all servers run and have all of some streams, and returns which one leads the last.
 func (c *Cluster) Whole(streams ...string) (leader int) {
