@@ -23,7 +23,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install man screens clients cf-harness release release-check
-.PHONY: build demo cluster-demo test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
+.PHONY: build demo cluster-demo chaos test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -43,6 +43,12 @@ demo:
 cluster-demo:
 	@echo "building skillsd, NATS and the demo: the first time this takes minutes"
 	@cd e2e && go test -count=1 -run='^TestClusterDemo$$' -cluster-demo
+
+# All that happens to the servers of a cluster, CHAOS times each, and the suites of approvals and profiles
+# against two servers.
+CHAOS = 1
+chaos:
+	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
 
 test: unit fuzz
 

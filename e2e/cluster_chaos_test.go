@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	chaosRounds   = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 is one of the usual")
+	chaosRounds   = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 leaves them out, and the suites of others")
 	clusterCalls  = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
 	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth, which measures what they take; 0 skips it")
 	clusterDemo   = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
@@ -64,7 +64,6 @@ func startBusy(t *testing.T, servers, n int) *busy {
 	needSandboxOf(t, probe)
 	for i := range n {
 		c := *x.caller
-		c.site.client.Timeout = patience
 		handle := x.load(&c)
 		x.working.Go(func() {
 			for n := 0; ; n++ {
@@ -179,9 +178,18 @@ func (x *busy) end() {
 	x.t.Logf("%d runs answered, %d done; besides: %v", len(x.acked), len(done), x.other)
 }
 
+// needChaos skips a test that takes more than a minute, and that TestClusterDemo has a part of.
+func needChaos(t *testing.T) {
+	t.Helper()
+	if *chaosRounds == 0 {
+		t.Skip("it takes minutes: make chaos runs it")
+	}
+}
+
 // Clients go on, and what they were answered is recorded and was done once, while servers are killed and
 // stopped. With -chaos N everything happens N times; TestClusterDemo has the rest of the usual.
 func TestClusterChaos(t *testing.T) {
+	needChaos(t)
 	t.Parallel()
 	const clients = 6
 	x := startBusy(t, 3, clients)
@@ -243,7 +251,7 @@ func TestClusterChaos(t *testing.T) {
 		}},
 	}
 	x.goesOn()
-	for range max(1, *chaosRounds) {
+	for range *chaosRounds {
 		for _, happening := range happenings {
 			if *chaosRounds == 0 && !happening.usual {
 				continue

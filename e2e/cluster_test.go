@@ -153,6 +153,7 @@ func serveTwo(t *testing.T, args ...string) *site {
 
 // What holds at one server holds at two, whichever is asked next.
 func TestClusterSuites(t *testing.T) {
+	needChaos(t)
 	t.Parallel()
 	for name, suite := range map[string]func(*testing.T){
 		"approvals": TestApprovalForeign, "client sessions": TestHTTPClientSession,
