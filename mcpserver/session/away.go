@@ -149,6 +149,9 @@ func (s *Session) late(r *run, lost func()) {
 	ctx = context.WithoutCancel(ctx)
 	var job jobs.Job
 	err = json.Unmarshal(data, &job)
+	if err == nil && job.Run != r.output {
+		err = errors.New("the worker has the job of another run")
+	}
 	if err == nil && r.script == nil {
 		err = s.adopt(ctx, r, &job)
 	}

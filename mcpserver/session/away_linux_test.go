@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/jobs"
@@ -131,12 +132,14 @@ func TestAwayBounds(t *testing.T) {
 
 // The outcome that comes after its call has ended is recorded in the place of the unknown one.
 func TestAwayLate(t *testing.T) {
-	b, pool := away(t, policy.Entry{}, "#!/bin/sh\necho late >&2\nexit 3\n")
+	b, pool := away(t, policy.Entry{}, "#!/bin/sh\necho late >&2\necho made > /out/a.txt\nexit 3\n")
 	pool.silent = true
-	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != string(fault.CodeOutcomeUnknown) {
+	ses, call := b.call("run_skill_script")
+	_, err := ses.RunScript(t.Context(),
+		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, ShowOut: true})
+	if code(err) != string(fault.CodeOutcomeUnknown) {
 		t.Fatal(err)
 	}
-	ses := b.Current()
 	ses.background.Wait()
 	all := events(t, b, ses.ID())
 	unknown, late := all[len(all)-2], all[len(all)-1]
@@ -146,7 +149,7 @@ func TestAwayLate(t *testing.T) {
 	}
 	x := row.Skillsd
 	if unknown.Detail != string(fault.CodeOutcomeUnknown) || x == nil || !x.Late || x.Supersedes != unknown.ID() || *row.ExitCode != 3 ||
-		x.Stderr.Shown != nil || b.artifact(late.Files[0].Name) != "late\n" || late.Call != unknown.Call {
+		x.Stderr.Shown != nil || len(x.Out) != 1 || x.Out[0].Shown != nil || b.artifact(late.Files[0].Name) != "late\n" || late.Call != unknown.Call {
 		t.Errorf("recorded %+v, %s", late, late.Row)
 	}
 }

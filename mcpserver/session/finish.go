@@ -54,8 +54,9 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
 		said := answer.Stderr.Head + answer.Stderr.Tail
 		code, name := script.FindMissing(said)
-		if code == "" && x.Network != "none" && x.Network != "host" {
-			code, name = script.FindNoProxy(said, r.script.file.Script.Runtime, r.cmd.Interpreter.Version)
+		by := r.cmd.Interpreter
+		if code == "" && by != nil && x.Network != "none" && x.Network != "host" {
+			code, name = script.FindNoProxy(said, r.script.file.Script.Runtime, by.Version)
 		}
 		if code != "" {
 			x.Missing = &cfharness.Missing{Code: code, Name: name}
@@ -70,7 +71,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if keepErr == nil && !r.late {
 		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
 	}
-	if keepErr == nil && r.in.ShowOut {
+	if keepErr == nil && r.in.ShowOut && !r.late {
 		keepErr = s.showOut(ctx, r, result, answer)
 	}
 	output := s.runOutput(r)

@@ -4,8 +4,8 @@
 // job. Guarantees:
 //   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a
 //     half by its own clock and says so before it starts; nothing is ever run again;
-//   - messages are sealed with a key that both have, for one receiver and in their order: what is forged,
-//     altered, repeated or late is not taken;
+//   - messages are sealed with a key that both have, for one receiver and in the order of one sender: what is
+//     forged, altered, repeated or late is not taken;
 //   - a worker keeps the answer of a run for ten minutes, for whoever asks by the run's id.
 //
 // Jobs and answers are bytes here, as long as they like. Messages that are lost with a connection make an
@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,7 @@ const (
 	kindAsk                     // what became of a run, to all workers: who knows answers
 	kindAlive                   // the worker lives
 	kindWaiting                 // the run waits for a slot: a number
-	kindReady                   // the worker takes the job now: its name
+	kindReady                   // the worker takes the job now: a ready
 	kindJob
 	kindCancel
 	kindStarted
@@ -77,6 +78,9 @@ const (
 
 // offer is the body of an offer and of a question.
 type offer struct{ Inbox, Run, Principal string }
+
+// ready is the body of the answer of a worker that takes a job, into its inbox, or that is there.
+type ready struct{ Node, Inbox string }
 
 // Link is a connection to workers, or to those who have work for them.
 type Link struct {
@@ -107,21 +111,26 @@ type to struct {
 	*Link
 	inbox string
 
-	mu  sync.Mutex
-	seq uint64
+	mu   sync.Mutex
+	from [senderSize]byte // of this sender alone; zero before the first message
+	seq  uint64
 }
 
-// send sends a message, in parts if it is long. reply is where its receiver answers; it may be empty.
+// send sends a message, in parts if it is long. reply is who is told that nobody listens; it may be empty.
 func (t *to) send(k kind, body []byte, reply string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.seq == 0 {
+		_, _ = rand.Read(t.from[:]) // it does not fail
+	}
 	for more := true; more; {
 		rest := body
 		if more = len(body) > part; more {
 			body, rest = body[:part], body[part:]
 		}
 		t.seq++
-		plain := append(binary.BigEndian.AppendUint64([]byte{byte(k), 0}, t.seq), body...)
+		plain := append([]byte{byte(k), 0}, t.from[:]...)
+		plain = append(binary.BigEndian.AppendUint64(plain, t.seq), body...)
 		if more {
 			plain[1] = 1
 		}
@@ -136,13 +145,16 @@ func (t *to) send(k kind, body []byte, reply string) error {
 
 // message is what was received.
 type message struct {
-	kind  kind
-	body  []byte
-	reply string
+	kind kind
+	from [senderSize]byte
+	body []byte
 }
 
 // header is the length of what comes before the body of a message.
-const header = 2 + 8
+const (
+	senderSize = 8
+	header     = 2 + senderSize + 8
+)
 
 // open opens what was sent to a subject; ok is false for what its key did not seal for it.
 func (l *Link) open(m *nats.Msg) (msg message, more bool, seq uint64, ok bool) {
@@ -150,16 +162,18 @@ func (l *Link) open(m *nats.Msg) (msg message, more bool, seq uint64, ok bool) {
 	if err != nil || len(plain) < header {
 		return msg, false, 0, false
 	}
-	return message{kind(plain[0]), plain[header:], m.Reply}, plain[1] == 1,
-		binary.BigEndian.Uint64(plain[2:]), true
+	msg = message{kind(plain[0]), [senderSize]byte(plain[2:]), plain[header:]}
+	return msg, plain[1] == 1, binary.BigEndian.Uint64(plain[2+senderSize:]), true
 }
 
-// inbox receives the messages of one run, in their order.
+// inbox receives the messages of one run, in their order, from the first who sends one: an offer that is
+// repeated has other workers answer as well.
 type inbox struct {
 	*Link
-	sub *nats.Subscription
-	seq uint64
-	got []byte // of a message whose parts have not all come
+	sub  *nats.Subscription
+	from [senderSize]byte
+	seq  uint64
+	got  []byte // of a message whose parts have not all come
 }
 
 func (l *Link) listen() (*inbox, error) {
@@ -187,13 +201,13 @@ func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, erro
 			return message{}, err
 		}
 		msg, more, seq, ok := in.open(m)
-		if !ok || seq <= in.seq {
-			continue // forged, or repeated
+		if !ok || seq <= in.seq || in.seq > 0 && msg.from != in.from {
+			continue // forged, repeated, or of somebody else
 		}
 		if seq != in.seq+1 {
 			return message{}, errors.New("messages were lost")
 		}
-		in.seq = seq
+		in.from, in.seq = msg.from, seq
 		if in.got = append(in.got, msg.body...); !more {
 			msg.body, in.got = in.got, nil
 			return msg, nil
@@ -276,8 +290,11 @@ func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(
 			}
 			continue
 		case m.kind == kindReady:
-			s.node, s.worker = string(m.body), to{Link: p.Link, inbox: m.reply}
-			return s, nil
+			var r ready
+			if err = json.Unmarshal(m.body, &r); err == nil {
+				s.node, s.worker = r.Node, to{Link: p.Link, inbox: r.Inbox}
+				return s, nil
+			}
 		case m.kind == kindRefused:
 			err = &RefusedError{s.node, string(m.body)}
 		default:
@@ -349,7 +366,10 @@ func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
 		m, err := in.receive(ctx, beat/2)
 		switch {
 		case err == nil && m.kind == kindReady:
-			names = append(names, string(m.body))
+			var r ready
+			if json.Unmarshal(m.body, &r) == nil {
+				names = append(names, r.Node)
+			}
 		case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
 			slices.Sort(names)
 			return names, nil

@@ -72,7 +72,7 @@ func link(t *testing.T, conn *nats.Conn, key byte) *Link {
 }
 
 // serve starts a worker of the pool "p" and waits until it takes offers.
-func serve(t *testing.T, l *Link, w *works) {
+func serve(t *testing.T, l *Link, w Work) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
@@ -233,6 +233,53 @@ func TestForgedAndRepeated(t *testing.T) {
 	}
 	if n := works.runs.Load(); n != 2 || len(sent) < 5 {
 		t.Errorf("%d messages were heard; %d runs", len(sent), n)
+	}
+}
+
+// restless says often that a run waits, before it has a slot for it.
+type restless struct{ *works }
+
+func (w restless) Slot(ctx context.Context, principal string, waiting func(int)) (func(), error) {
+	for before := range 9 {
+		waiting(before)
+	}
+	return w.works.Slot(ctx, principal, waiting)
+}
+
+// Another worker that is sent the offer again says nothing about the run of the first one.
+func TestRepeatedOffer(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works, other := newWorks(1), newWorks(1)
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	enemy := c.Connect(t)
+	heard, err := enemy.SubscribeSync("test.run.p")
+	if err == nil {
+		err = enemy.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, link(t, c.Connect(t), 'k'), restless{other})
+	offered, err := heard.NextMsg(time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	works.running = func(context.Context) {
+		for range 30 { // one of two takes each
+			if err := enemy.PublishMsg(&nats.Msg{Subject: offered.Subject, Data: offered.Data}); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(startWithin + beat) // the other worker has given it up
+	}
+	answer, err := slot.Run(t.Context(), []byte("job"))
+	if err != nil || string(answer) != "answer to job" || works.runs.Load() != 1 || other.runs.Load() != 0 {
+		t.Errorf("%q, %v; %d and %d runs", answer, err, works.runs.Load(), other.runs.Load())
 	}
 }
 

@@ -105,7 +105,7 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	}
 	w.mu.Unlock()
 	if known {
-		r.say(kindRefused, []byte("the run is known already"), "")
+		r.say(kindRefused, []byte("the run is known already"))
 		return
 	}
 	if err := w.run(ctx, r, o.Principal); err != nil {
@@ -146,7 +146,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		for {
 			select {
 			case <-ticker.C:
-				r.say(kindAlive, nil, "")
+				r.say(kindAlive, nil)
 			case <-stopped:
 				return
 			}
@@ -154,19 +154,19 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	})
 	release, err := w.work.Slot(ctx, principal, func(before int) {
 		body, _ := json.Marshal(before) // a number
-		r.say(kindWaiting, body, "")
+		r.say(kindWaiting, body)
 	})
 	if err != nil {
-		r.say(kindRefused, []byte(err.Error()), "")
+		r.say(kindRefused, []byte(err.Error()))
 		return err
 	}
 	defer release()
-	ready := time.Now()
-	r.say(kindReady, []byte(w.node), in.sub.Subject)
+	readyAt := time.Now()
+	r.say(kindReady, w.ready(in.sub.Subject))
 	m, err := in.receive(ctx, startWithin)
 	switch {
 	case err != nil:
-		r.say(kindLate, nil, "")
+		r.say(kindLate, nil)
 		return err
 	case m.kind != kindJob:
 		return nil // given back
@@ -187,16 +187,16 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	})
 	late := false
 	answer := w.work.Run(running, m.body, func() error {
-		if late = time.Since(ready) > startWithin || running.Err() != nil; late {
+		if late = time.Since(readyAt) > startWithin || running.Err() != nil; late {
 			return errLate
 		}
-		r.say(kindStarted, nil, "")
+		r.say(kindStarted, nil)
 		// Its sender knows, or will, before anything starts.
 		return w.conn.FlushTimeout(startWithin)
 	})
 	cancel()
 	if late {
-		r.say(kindLate, nil, "")
+		r.say(kindLate, nil)
 		return errLate
 	}
 	r.mu.Lock()
@@ -208,19 +208,25 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	return nil
 }
 
+// ready returns what the worker says if it takes a job into an inbox, or is there.
+func (w *worker) ready(inbox string) []byte {
+	body, _ := json.Marshal(ready{w.node, inbox}) // texts
+	return body
+}
+
 // say tells everybody who waits for a run.
-func (r *run) say(k kind, body []byte, reply string) {
+func (r *run) say(k kind, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.tell {
-		_ = t.send(k, body, reply) // a message that is lost is like silence
+		_ = t.send(k, body, "") // a message that is lost is like silence
 	}
 }
 
 // asked answers who asks what became of a run, now or when it has ended, or which workers there are.
 func (w *worker) asked(_ context.Context, o offer) {
 	if o.Run == "" {
-		_ = (&to{Link: w.Link, inbox: o.Inbox}).send(kindReady, []byte(w.node), "")
+		_ = (&to{Link: w.Link, inbox: o.Inbox}).send(kindReady, w.ready(""), "")
 		return
 	}
 	w.mu.Lock()

@@ -195,6 +195,9 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 		if err != nil || row == nil {
 			return nil, err
 		}
+		if row.Error != nil && row.Error.Code == "outcome_unknown" && len(e.Decision) == 0 {
+			return nil, nil // of a server that was lost: nobody was told
+		}
 		if row.Error != nil {
 			return s.failed(row.Error), nil
 		}

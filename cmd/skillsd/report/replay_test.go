@@ -57,6 +57,8 @@ func TestReplay(t *testing.T) {
 		{provenance.KindResourceRead, "d", failed},
 		{provenance.KindScriptExecuted, "d", run},
 		{provenance.KindPolicyDenied, "no\x1b", nil},
+		{provenance.KindScriptExecuted, "outcome_unknown", cfharness.ScriptExecution{
+			Error: &cfharness.RecordError{Code: "outcome_unknown", Message: "nobody was told"}}},
 	} {
 		event := &provenance.Event{Kind: e.kind, Session: "s", Principal: "p", Skill: "demo",
 			Path: "SKILL.md", Detail: e.detail}
