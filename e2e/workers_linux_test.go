@@ -26,7 +26,6 @@ type pool struct {
 	t         *testing.T
 	worker    []string
 	workspace string // of the workers, in which count.sh counts
-	last      json.RawMessage
 }
 
 func startPool(t *testing.T, workers bool) *pool {
