@@ -22,7 +22,6 @@ import (
 )
 
 var (
-	chaosRounds   = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 leaves them out, and the suites of others")
 	clusterCalls  = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
 	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth, which measures what they take; 0 skips it")
 	clusterDemo   = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
@@ -176,14 +175,6 @@ func (x *busy) end() {
 		x.t.Errorf("no run was answered: %v", x.other)
 	}
 	x.t.Logf("%d runs answered, %d done; besides: %v", len(x.acked), len(done), x.other)
-}
-
-// needChaos skips a test that takes more than a minute, and that TestClusterDemo has a part of.
-func needChaos(t *testing.T) {
-	t.Helper()
-	if *chaosRounds == 0 {
-		t.Skip("it takes minutes: make chaos runs it")
-	}
 }
 
 // Clients go on, and what they were answered is recorded and was done once, while servers are killed and

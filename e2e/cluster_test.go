@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -149,6 +150,16 @@ func serveTwo(t *testing.T, args ...string) *site {
 	}
 	pinned(t, config, allowLine.ReplaceAllString(text, ""), rest, scripts...)
 	return startServers(t, clustertest.Start(t, 1), 2, rest...).caller.site
+}
+
+var chaosRounds = flag.Int("chaos", 0, "rounds of all that happens to servers of a cluster; 0 leaves them out, and the suites of others")
+
+// needChaos skips a test that takes more than a minute, and that TestClusterDemo has a part of.
+func needChaos(t *testing.T) {
+	t.Helper()
+	if *chaosRounds == 0 {
+		t.Skip("it takes minutes: make chaos runs it")
+	}
 }
 
 // What holds at one server holds at two, whichever is asked next.
