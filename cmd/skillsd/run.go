@@ -152,20 +152,11 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	if err := p.Open(ctx, logger); err != nil {
-		return err
-	}
-	sessions, err := p.Sessions(ctx, p.Records, logger)
+	sessions, err := p.Begin(ctx, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	if _, err := p.Registry.Rescan(ctx); err != nil {
-		return err
-	}
-	if err := sessions.Start(ctx, nil); err != nil {
-		return err
-	}
 	if p.Policy.Offers(mcpserver.ToolRun) {
 		p.Detection.Start(ctx, logger, false)
 		defer p.Detection.End()

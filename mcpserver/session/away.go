@@ -248,8 +248,9 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
-	call := Call{Method: job.Method, Principal: policy.Principal{Name: job.Principal, Evidence: true},
-		Remote: true, Mode: job.Mode}
+	principal := s.cfg.Principals[job.Principal]
+	principal.Name, principal.Evidence = job.Principal, true // which the server has judged
+	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
 	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
 		call.Slot = &policy.PromptSlot{Role: policy.DirectCommand}
 	}

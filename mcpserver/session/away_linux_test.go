@@ -91,9 +91,10 @@ func TestAwaySecrets(t *testing.T) {
 // A worker decides by its own rules, with what the server says of its user.
 func TestAwayDecides(t *testing.T) {
 	for name, tt := range map[string]struct {
-		entry  policy.Entry
-		change func(*jobs.Job)
-		code   string
+		entry   policy.Entry
+		change  func(*jobs.Job)
+		profile string // of the principal, at the worker
+		code    string
 	}{
 		"as the server":       {},
 		"nobody wants it":     {change: func(j *jobs.Job) { j.Grant.Evidence = "" }, code: string(policy.CodeDirectCommandRequired)},
@@ -103,11 +104,13 @@ func TestAwayDecides(t *testing.T) {
 		"another script": {change: func(j *jobs.Job) { j.Path = "scripts/x.rb" }, code: string(policy.CodeScriptNotAllowlisted)},
 		"other files":    {change: func(j *jobs.Job) { j.Tree = "sha256:0" }, code: string(fault.CodeSandboxUnavailable)},
 		"another skill":  {change: func(j *jobs.Job) { j.Skill = "none" }, code: string(fault.CodeSandboxUnavailable)},
+		"narrowed":       {profile: "browser", code: string(policy.CodeProfileExcludes)},
 		"on the host":    {entry: policy.Entry{Target: policy.TargetHost}, code: string(fault.CodeSandboxUnavailable)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, pool := away(t, tt.entry, "#!/bin/sh\necho ran\n")
 			pool.change, pool.worker.cfg.Host = tt.change, b.runner
+			pool.worker.cfg.Principals = map[string]policy.Principal{local.Name: {Profile: tt.profile}}
 			result, err := b.run("demo", "scripts/ok.sh")
 			if got := code(err); got != tt.code || err == nil && !strings.Contains(result.Stdout.Head, "ran") {
 				t.Errorf("%q, %v, want %q", got, err, tt.code)

@@ -36,7 +36,7 @@ func CopyFrom(
 	if _, err := root.Lstat(id); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, fmt.Errorf("copy session %s: %w", id, provenance.ErrTaken))
 	}
-	part := ".copy-" + rand.Text() // no name of a session
+	part := "~copy-" + rand.Text() // which no session can have as its name
 	defer func() { err = errors.Join(err, root.RemoveAll(part)) }()
 	write := fsys.WriteUnsyncedIn
 	if durably {

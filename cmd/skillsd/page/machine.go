@@ -224,8 +224,12 @@ func (p *Page) health(r *http.Request) (any, error) {
 			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
 		}
 		if err == nil && p.Members != nil {
-			out.Cluster, err = p.Members(r.Context())
-			if err == nil && out.Cluster.Pool != "" { // scripts run elsewhere
+			// What the cluster does not answer is a row like others.
+			members, failed := p.Members(r.Context())
+			if failed != nil {
+				out.Checks = append(out.Checks,
+					doctor.Check{Verdict: doctor.Fail, Area: "cluster", Fact: failed.Error()})
+			} else if out.Cluster = members; members.Pool != "" { // scripts run elsewhere
 				out.Checks = slices.DeleteFunc(out.Checks,
 					func(c doctor.Check) bool { return c.Area == "sandbox" })
 			}

@@ -36,6 +36,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/watch"
 )
 
 // Plan has the parts of a server and the problems that keep it from starting. Making a plan changes nothing
@@ -512,6 +513,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Secret:    o.Process.Secret,
 		MaxRemote: filestore.MaxOpen(), RefuseDrift: o.Drift == "refuse", NamesInErrors: !o.NoCatalog,
 		Version: o.Version, Logger: logger,
+		Principals: o.Process.Cfg.Keys.PolicyPrincipals(nil),
 	}
 	if p.Cluster != nil {
 		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
@@ -521,6 +523,36 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		return nil, err
 	}
 	return sessions, nil
+}
+
+// Begin opens the plan for runs that no client asks for, reads the skills, and returns the sessions, which the
+// caller ends.
+//
+// Errors: those of Open and Sessions, and of reading the skills.
+func (p *Plan) Begin(ctx context.Context, logger *slog.Logger) (*session.Sessions, error) {
+	if err := p.Open(ctx, logger); err != nil {
+		return nil, err
+	}
+	sessions, err := p.Sessions(ctx, p.Records, logger)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = p.Registry.Rescan(ctx); err == nil {
+		err = sessions.Start(ctx, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
+	}
+	return sessions, nil
+}
+
+// follow keeps up with changes on disk until ctx ends.
+func (p *Plan) follow(
+	ctx context.Context, logger *slog.Logger, changed func(context.Context, skills.Diff),
+) {
+	if err := watch.Run(ctx, p.Registry, watch.Options{Logger: logger, OnChange: changed}); err != nil {
+		logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
+	}
 }
 
 // entriesError returns the error of an entry of the allowlist that cannot work.

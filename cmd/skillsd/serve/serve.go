@@ -29,7 +29,6 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog/uses"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/watch"
 )
 
 // Run makes a plan and runs the server until ctx or its transport ends. The server answers while it tests
@@ -213,15 +212,11 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		if !o.watches() {
 			return
 		}
-		err := watch.Run(background, registry,
-			watch.Options{Logger: logger, OnChange: func(ctx context.Context, diff skills.Diff) {
-				server.Reloaded(ctx, diff)
-				p.changedAlone(ctx, diff, logger)
-				pins.warn(ctx, registry.Snapshot())
-			}})
-		if err != nil {
-			logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
-		}
+		p.follow(background, logger, func(ctx context.Context, diff skills.Diff) {
+			server.Reloaded(ctx, diff)
+			p.changedAlone(ctx, diff, logger)
+			pins.warn(ctx, registry.Snapshot())
+		})
 	})
 	defer group.Wait()
 	defer stop()

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 
-	"github.com/lmittmann/tint"
-
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/watch"
 )
 
 // Work runs scripts for the servers of a cluster until ctx ends. It decides by its own options as a server
@@ -38,20 +35,11 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	if err := p.checkPinned(); err != nil {
 		return err
 	}
-	if err := p.Open(ctx, logger); err != nil {
-		return err
-	}
-	sessions, err := p.Sessions(ctx, p.Records, logger)
+	sessions, err := p.Begin(ctx, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
-	if _, err := p.Registry.Rescan(ctx); err != nil {
-		return err
-	}
-	if err := sessions.Start(ctx, nil); err != nil {
-		return err
-	}
 	p.Detection.Start(ctx, logger, true)
 	defer p.Detection.End()
 	if _, err := p.Detection.runner(ctx); err != nil {
@@ -62,10 +50,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
-			if err := watch.Run(watching, p.Registry, watch.Options{Logger: logger,
-				OnChange: func(context.Context, skills.Diff) {}}); err != nil {
-				logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
-			}
+			p.follow(watching, logger, func(context.Context, skills.Diff) {})
 		}()
 		defer func() { stop(); <-watched }()
 	}
