@@ -327,7 +327,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			return a.onSession(func(ctx context.Context, records provenance.Reader, id string) error {
 				if format == "evals" {
 					state, _ := a.StateDir() // without one, stored trees cannot be found
-					return sessions.WriteEval(ctx, records, id, state, to)
+					return sessions.WriteEval(ctx, records, id, state, to, a.agentShell() != "")
 				}
 				out := bufio.NewWriter(a.out)
 				if format == "json" {

@@ -52,6 +52,9 @@ type Eval struct {
 	Prompt string `json:"prompt"`
 	// Assertions are as the evaluation has them.
 	Assertions provenance.List[json.RawMessage] `json:"assertions"`
+
+	// Released leaves out the files of runs whose output was withheld from the model.
+	Released bool `json:"-"`
 }
 
 // Text is a text that the model was shown with an event.
@@ -141,7 +144,7 @@ func Write(
 	ctx context.Context, dir *os.Root, records provenance.Reader, session string, eval Eval,
 	shown iter.Seq2[Text, error],
 ) (err error) {
-	w := &writer{ctx: ctx, dir: dir, records: records, session: session,
+	w := &writer{ctx: ctx, dir: dir, records: records, session: session, released: eval.Released,
 		metrics: Metrics{ToolCalls: map[string]int{}}}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := dir.Mkdir("outputs", 0o700); err != nil {
@@ -188,13 +191,14 @@ type writer struct {
 
 	transcript, runs, made *file
 
+	released bool // only what was not withheld
 	registry bool // the session has one
 	sum      Summary
 	metrics  Metrics
 	timing   Timing
 }
 
-// file is one of the files of a run. The error of creating it is that of every write.
+// file is one of the files of a run. Every write returns the error of creating it.
 type file struct {
 	*bufio.Writer
 	file    *os.File
@@ -417,6 +421,9 @@ func (w *writer) copies(e *provenance.Event, s *Step) error {
 	}
 	var row cfharness.ScriptExecution
 	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+		return nil
+	}
+	if x := row.Skillsd; w.released && (x.Stdout.Withheld != "" || x.Stderr.Withheld != "") {
 		return nil
 	}
 	for i, made := range row.Skillsd.Out {

@@ -113,13 +113,18 @@ func shown(bytes int, seqs ...uint64) iter.Seq2[evals.Text, error] {
 
 func write(t *testing.T, st *filestore.Store, texts iter.Seq2[evals.Text, error]) (string, error) {
 	t.Helper()
+	return writeEval(t, st, evals.Eval{ID: 3, Name: "one", Prompt: "Do <it>."}, texts)
+}
+
+func writeEval(t *testing.T, st *filestore.Store, eval evals.Eval, texts iter.Seq2[evals.Text, error]) (string, error) {
+	t.Helper()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	return dir, evals.Write(t.Context(), root, st, "s", evals.Eval{ID: 3, Name: "one", Prompt: "Do <it>."}, texts)
+	return dir, evals.Write(t.Context(), root, st, "s", eval, texts)
 }
 
 func decode[T any](t *testing.T, dir, name string) (v T) {
@@ -190,6 +195,33 @@ func TestWrite(t *testing.T) {
 	}
 	if timing := decode[evals.Timing](t, dir, "timing.json"); timing.TotalTokens != 11 || timing.DurationMS != 11_000 || timing.Seconds != 11 {
 		t.Errorf("timing %+v", timing)
+	}
+}
+
+// Where a model reads them, files of a run whose output was withheld from it are left out.
+func TestWriteReleased(t *testing.T) {
+	st, _ := record(t)
+	run := cfharness.ScriptExecution{OutputID: "s:run_skill_script:4", Status: cfharness.StatusExecuted,
+		Skillsd: &cfharness.RunExtension{Stdout: cfharness.StreamSummary{Withheld: cfharness.PolicyOpaque},
+			Out: []cfharness.OutFile{{Name: "kept.csv", Digest: digest.FromString("secret")}}}}
+	file, err := st.Put(t.Context(), "s", provenance.OutputName(run.OutputID, "out-0"), []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := provenance.Encode(run)
+	if err == nil {
+		err = st.Append(t.Context(), &provenance.Event{Session: "s", Principal: "local", Kind: provenance.KindScriptExecuted,
+			Skill: "z", Path: "x.sh", Row: row, Files: []provenance.File{file}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, released := range []bool{false, true} {
+		dir, err := writeEval(t, st, evals.Eval{Released: released}, shown(0))
+		made, globErr := filepath.Glob(filepath.Join(dir, "outputs", "*kept.csv"))
+		if err := errors.Join(err, globErr); err != nil || (len(made) == 0) != released {
+			t.Errorf("released %v: %q, %v", released, made, err)
+		}
 	}
 }
 

@@ -172,7 +172,7 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 // Shown yields in order what the events that a query selects showed the model. The state directory has the
 // trees of stored skills; an empty one has none.
 //
-// Errors: those of reading the record.
+// Errors: the errors of reading the record.
 func Shown(
 	ctx context.Context, records provenance.Reader, query provenance.Query, state string,
 ) iter.Seq2[*report.Shown, error] {
@@ -235,13 +235,17 @@ const maxEval = 1 << 20
 // eval-0/with_skill/run-1. The description of the evaluation is the eval_metadata.json of eval-0, if there
 // is one; otherwise its number is the one in the name.
 //
-// Errors: those of reading the session, or of writing; the directory is then removed.
-func WriteEval(ctx context.Context, records provenance.Reader, id, state, dir string) (err error) {
+// With released, files of runs whose output was withheld from the model are left out, as in an agent's shell.
+//
+// Errors: the errors of reading the session, or of writing; the directory is then removed.
+func WriteEval(
+	ctx context.Context, records provenance.Reader, id, state, dir string, released bool,
+) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
 	}
-	eval := evals.Eval{Name: id}
+	eval := evals.Eval{Name: id, Released: released}
 	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
 		number, found := strings.CutPrefix(filepath.Base(above), "eval-")
 		if !found {
