@@ -64,7 +64,7 @@ func NewLogin(cfg LoginConfig) (*Login, error) {
 // Begin returns the address at which the provider asks the user, and what Finish needs of the flow, which the
 // same browser must bring back: its value is no secret of the server, but of that browser.
 //
-// Errors: those of reading the discovery document of the issuer.
+// Errors: the errors of reading the discovery document of the issuer.
 func (l *Login) Begin(ctx context.Context) (address, flow string, err error) {
 	client, err := l.oauth(ctx)
 	if err != nil {

@@ -206,7 +206,7 @@ func (s *Session) jobScript(ctx context.Context, job *jobs.Job) (*scriptFile, er
 
 // WorkSlot waits for a slot for the work of a principal of another server.
 //
-// Errors: those of [slots.Queue].
+// Errors: the errors of [slots.Queue].
 func (s *Sessions) WorkSlot(
 	ctx context.Context, principal string, waiting func(before int),
 ) (release func(), err error) {
@@ -242,7 +242,7 @@ func (s *Sessions) Work(ctx context.Context, node string, data []byte, started f
 
 // work is Work for what is let through.
 //
-// Errors: those of [policy.Policy.Decide], *Error, or that of started.
+// Errors: the errors of [policy.Policy.Decide], *Error, or the error of started.
 func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *jobs.Done) error {
 	var job jobs.Job
 	if err := json.Unmarshal(data, &job); err != nil {

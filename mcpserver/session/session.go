@@ -86,7 +86,7 @@ type Config struct {
 	Approver *approval.Approver
 
 	Pool jobs.Pool // optional: runs scripts in the place of Runner
-	// Principals are those of the configuration, which narrow the jobs of other servers. Optional.
+	// Principals of the configuration narrow the jobs of other servers. Optional.
 	Principals map[string]policy.Principal
 
 	Workspace sandbox.Workspace // optional: the zero value grants none

@@ -20,8 +20,8 @@ import (
 // CopyFrom copies a session of another store into a directory, as that one has it, and returns what there is
 // to say of the copy, which appears at once. It is not there after an error. With durably, it is on the disk.
 //
-// Errors: provenance.ErrTaken if the directory has a session of this id, those of from and of
-// provenance.Reader.Verify, *provenance.VerifyError for example, those of the disk.
+// Errors: provenance.ErrTaken if the directory has a session of this id, the errors of from and of
+// provenance.Reader.Verify, *provenance.VerifyError for example, the errors of the disk.
 func CopyFrom(
 	ctx context.Context, dir string, from provenance.Reader, id string, durably bool, keys ...note.Verifier,
 ) (report *provenance.Report, err error) {

@@ -51,7 +51,7 @@ func (c *cluster) subjectOfCell(key string) string {
 	return c.subject("st", hex.EncodeToString(sum[:]))
 }
 
-// headerToken tells the change of one caller from that of another.
+// headerToken distinguishes the changes of callers.
 const headerToken = "Token"
 
 // Change calls change with the value of a key, nil for none, and makes what it returns the value, for a time

@@ -107,7 +107,7 @@ func (c *cluster) fileOf(session, name string) string {
 
 // file returns the bytes of a file.
 //
-// Errors: provenance.ErrNotFound, those of blob.
+// Errors: provenance.ErrNotFound, the errors of blob.
 func (r *reader) file(ctx context.Context, session, name string) ([]byte, error) {
 	m, err := r.last(ctx, r.blobs, r.fileOf(session, name))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -157,7 +157,7 @@ func (st *Store) importFile(ctx context.Context, from provenance.Reader, id, nam
 // deletes it in the cluster if remove is set. The session appears there at once, verified and on the disk.
 //
 // Errors: provenance.ErrTaken if the directory has a session of this id, provenance.ErrHeld for one that has
-// not ended, those of filestore.CopyFrom.
+// not ended, the errors of filestore.CopyFrom.
 func (st *Store) Archive(ctx context.Context, dir, id string, remove bool) error {
 	ended := func() (state, error) {
 		m, err := st.last(ctx, st.events, st.subjectOf(id))

@@ -60,7 +60,7 @@ func (c *cluster) messages(
 
 // record returns the lines of a session.
 //
-// Errors: provenance.ErrNotFound, those of Read.
+// Errors: provenance.ErrNotFound, the errors of Read.
 func (r *reader) record(ctx context.Context, session string) (io.Reader, error) {
 	if !provenance.ValidSessionID(session) {
 		return nil, fmt.Errorf("session %.60q: %w", session, provenance.ErrNotFound)
@@ -167,7 +167,7 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 			yield(nil, fmt.Errorf("session %.60q: %w", q.Session, provenance.ErrNotFound))
 			return
 		}
-		// What is published on the subject may not be recorded: it is only a reason to look.
+		// A message on the subject may not be recorded: it is only a reason to look.
 		news := make(chan struct{}, 1)
 		sub, err := r.conn.Subscribe(r.subjectOf(q.Session), func(*nats.Msg) {
 			select {
@@ -470,7 +470,7 @@ func (r *reader) Verify(
 	return filestore.CopyFrom(ctx, dir, r, session, false, keys...)
 }
 
-// Register implements provenance.Reader: there is none.
+// Register implements provenance.Reader: a cluster has no register.
 func (r *reader) Register(context.Context, ...note.Verifier) (*provenance.Register, error) {
 	return &provenance.Register{}, nil
 }

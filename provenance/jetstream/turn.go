@@ -401,7 +401,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		case errors.Is(failed, jetstream.ErrMsgNotFound) && t.last > 0:
 			return t.lose() // the session was deleted
 		case failed != nil || got.Sequence <= t.last:
-			// Nothing is known: the answer may be that of a leader that is none any more.
+			// Nothing is known: a former leader may have answered.
 		case b.is(got, t.writer):
 			t.store.answered.Store(time.Now().UnixNano())
 			t.became(b, got.Sequence)

@@ -116,7 +116,7 @@ type to struct {
 	seq  uint64
 }
 
-// send sends a message, in parts if it is long. reply is who is told that nobody listens; it may be empty.
+// send sends a message, in parts if it is long. reply gets notice if nobody listens; it may be empty.
 func (t *to) send(k kind, body []byte, reply string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -354,7 +354,7 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 
 // Workers returns the names of the workers of the pool that answer within a moment, in order.
 //
-// Errors: those of the connection.
+// Errors: the errors of the connection.
 func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
 	in, err := p.call("ask", kindAsk, "", "")
 	if err != nil {

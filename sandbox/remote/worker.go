@@ -53,7 +53,7 @@ var errLate = errors.New("the job is late")
 
 // Serve does the work of a pool until ctx ends, and then what it has begun.
 //
-// Errors: those of the connection.
+// Errors: the errors of the connection.
 func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slog.Logger) error {
 	w := &worker{Link: l, node: node, work: work, log: log, runs: map[string]*run{}}
 	taken := func(want kind, serve func(context.Context, offer)) nats.MsgHandler {
@@ -133,7 +133,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		return err
 	}
 	defer in.close()
-	// What has begun ends although the worker is asked to end: its slot and its limits bound it.
+	// A run that has begun ends by itself although the worker is asked to end: its slot and limits bound it.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var beating sync.WaitGroup
@@ -214,7 +214,7 @@ func (w *worker) ready(inbox string) []byte {
 	return body
 }
 
-// say tells everybody who waits for a run.
+// say sends a message to everybody who waits for a run.
 func (r *run) say(k kind, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -141,7 +141,7 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 // Prepare makes the skills ready and assesses them if that was not done to compute the plan. Apply does it
 // too.
 //
-// Errors: those of Apply.
+// Errors: the errors of Apply.
 func (p *Plan) Prepare(ctx context.Context) error {
 	prepare := p.prepare
 	if p.prepare = nil; prepare == nil {

@@ -76,7 +76,7 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 	if err != nil {
 		return access, err
 	}
-	// What a key signed needs no verifier.
+	// A signature by a key needs no verifier.
 	for _, identities := range []bool{false, true} {
 		for _, s := range trust.Signers {
 			if by := signed.Signer(s.Signer); by.IsIdentity() == identities {

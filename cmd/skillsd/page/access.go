@@ -199,7 +199,7 @@ func (a *access) leave(v viewer) {
 	a.viewers = slices.DeleteFunc(a.viewers, func(other viewer) bool { return other.cookie == v.cookie })
 }
 
-// setCookie sets a cookie that no script reads, for a life, 0 for that of the browser; less removes it.
+// setCookie sets a cookie that no script reads, for a life, 0 until the browser ends; less removes it.
 func (a *access) setCookie(
 	w http.ResponseWriter, name, value string, life time.Duration, same http.SameSite,
 ) {

@@ -224,7 +224,7 @@ func (p *Page) health(r *http.Request) (any, error) {
 			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
 		}
 		if err == nil && p.Members != nil {
-			// What the cluster does not answer is a row like others.
+			// A cluster that does not answer is a row like others.
 			members, failed := p.Members(r.Context())
 			if failed != nil {
 				out.Checks = append(out.Checks,

@@ -264,7 +264,7 @@ func (p *Page) replayLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
-	// What cannot be found any more is said in its line.
+	// The line of a text that cannot be found any more says so.
 	_ = sessions.Replay(r.Context(), w, p.Records, s.ID, p.State, true)
 	return nil
 }

@@ -93,7 +93,7 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 // LookAtCluster looks at the cluster of the server, which is not opened. snapshot has the skills; it is nil
 // if they cannot be read, and then nothing is compared.
 //
-// Errors: those of cluster.Look.
+// Errors: the errors of cluster.Look.
 func (p *Plan) LookAtCluster(
 	ctx context.Context, snapshot *skills.Snapshot, logger *slog.Logger,
 ) (*cluster.Seen, error) {

@@ -525,10 +525,10 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	return sessions, nil
 }
 
-// Begin opens the plan for runs that no client asks for, reads the skills, and returns the sessions, which the
-// caller ends.
+// Begin opens the plan for runs that no client asks for, reads the skills, and returns the sessions, which
+// the caller ends.
 //
-// Errors: those of Open and Sessions, and of reading the skills.
+// Errors: the errors of Open and Sessions, and of reading the skills.
 func (p *Plan) Begin(ctx context.Context, logger *slog.Logger) (*session.Sessions, error) {
 	if err := p.Open(ctx, logger); err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ const renewed = time.Hour
 // Name lets a key find a session for a time, unless it finds another one already. It returns the id of the
 // session that the key finds.
 //
-// Errors: those of the cells.
+// Errors: the errors of the cells.
 func (p *Peers) Name(ctx context.Context, key earlier.Key, id string, life time.Duration) (string, error) {
 	found := id
 	err := p.change(ctx, key, life, func(is string, _ time.Time) string {
@@ -76,7 +76,7 @@ func (p *Peers) Name(ctx context.Context, key earlier.Key, id string, life time.
 // Find returns the id of the session that a key finds, "" for none. A session that is found by its name stays
 // findable for Life.
 //
-// Errors: those of the cells.
+// Errors: the errors of the cells.
 func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id string, err error) {
 	err = p.change(ctx, key, Life, func(is string, at time.Time) string {
 		id = is
@@ -90,7 +90,7 @@ func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id strin
 
 // Forget ends that a key finds a session.
 //
-// Errors: those of the cells.
+// Errors: the errors of the cells.
 func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
 	return p.cells.Change(ctx, cell(key), time.Second, func(value []byte) []byte {
 		if is, _ := parse(value); is != id {
@@ -153,7 +153,7 @@ type Host[S comparable] struct {
 // call. At a server that was replaced, a session that no server has, or that is to be begun, is elsewhere.
 //
 // Errors: *Elsewhere if another server has the session, provenance.ErrLost if for five seconds it was not
-// known which has it, those of the cells and of Take, or the error of ctx.
+// known which has it, the errors of the cells and of Take, or the error of ctx.
 func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) (found S, err error) {
 	var none S
 	for _, key := range keys {
@@ -239,7 +239,7 @@ const reserved = 30 * time.Second
 // reserve keeps other servers from taking a session: the files that a server writes before the event that
 // names them would replace those of another one, which was faster.
 //
-// Errors: provenance.ErrLost if another server has reserved it, those of the cells.
+// Errors: provenance.ErrLost if another server has reserved it, the errors of the cells.
 func (p *Peers) reserve(ctx context.Context, id string) (free func(), err error) {
 	token, taken := []byte(rand.Text()), false
 	err = p.cells.Change(ctx, "take "+id, reserved, func(value []byte) []byte {

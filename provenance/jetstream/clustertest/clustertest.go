@@ -96,7 +96,7 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 	return c
 }
 
-// Cut cuts a server off from the others, but not from clients: nothing arrives, and nobody is told.
+// Cut cuts a server off from the others, but not from clients: nothing arrives, and nobody notices.
 func (c *Cluster) Cut(i int) { c.links(i, (*link).cut) }
 
 // Heal ends a Cut.

@@ -353,10 +353,10 @@ func (c *Cluster) Close() (err error) {
 	return err
 }
 
-// Records are those of a cluster. All that was shown is kept, and principals have no quotas.
+// Records are the records of a cluster. They keep all that was shown, and principals have no quotas.
 type Records struct{ *jetstream.Store }
 
-// KeepsShown returns how many bytes of shown texts a session keeps: there is no limit but that of JSON.
+// KeepsShown returns how many bytes of shown texts a session keeps: only JSON limits it.
 func (r *Records) KeepsShown() int64 { return 1 << 53 }
 
 // Path returns "": no file of this machine has the bytes.

@@ -26,7 +26,7 @@ const (
 	generationLife = 30 * time.Second
 	looksEvery     = 2 * time.Second
 
-	// mostParts is how many skills have parts of their own. Those of more are one part for each tier.
+	// mostParts is how many skills have parts of their own. More skills are one part for each tier.
 	mostParts = 4000
 	// namedParts is how many parts an error names.
 	namedParts = 5
@@ -92,7 +92,7 @@ func (g *generation) differs(other *generation) (names []string) {
 	return names
 }
 
-// refuses returns why a server of the generation cannot be one of those of another, nil if it can.
+// refuses returns why a server of another generation cannot join the servers of this one, nil if it can.
 //
 // Errors: *exit.Error.
 func (g *generation) refuses(other *generation) error {
@@ -116,11 +116,11 @@ func (g *generation) refuses(other *generation) error {
 	return nil
 }
 
-// join makes a generation that of the cluster, or says again that a server of it lives. It returns the one
-// that the cluster has instead if its servers do not take this one. seen is when one of them last said so,
+// join makes own the generation of the cluster, or renews it. It returns the generation that the cluster has
+// instead if its servers do not take this one. seen is when one of them last said so,
 // as the last call returned it: clocks of servers are not compared.
 //
-// Errors: those of the cells.
+// Errors: the errors of the cells.
 func (c *Cluster) join(
 	ctx context.Context, own *generation, seen *time.Time,
 ) (other *generation, err error) {
@@ -150,7 +150,7 @@ func (c *Cluster) join(
 }
 
 // Join makes sure that this server decides as the others of the cluster do, and from then on looks whether it
-// still does. Servers of a higher number replace those of a lower one, which then begin and take no sessions.
+// still does. Servers of a higher number replace lower ones, which then begin and take no sessions.
 //
 // Errors: *exit.Error, which names the parts that differ.
 func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
