@@ -70,6 +70,19 @@ func StartApart(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, true)
 	c.run()
+	// A program that connects once must find them: on a busy machine a process takes seconds to listen.
+	for _, addr := range c.addrs[:n] {
+		for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+			conn, err := net.Dial("tcp", addr)
+			if err == nil {
+				_ = conn.Close() // it has said nothing
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
 	return c
 }
 
