@@ -217,6 +217,14 @@ func DefaultLimits() Limits {
 	}
 }
 
+// Lower returns the lower of each limit of l and m, with defaults.
+func (l Limits) Lower(m Limits) Limits {
+	l, m = l.WithDefaults(), m.WithDefaults()
+	return Limits{Timeout: min(l.Timeout, m.Timeout), CPU: min(l.CPU, m.CPU), Memory: min(l.Memory, m.Memory),
+		PIDs: min(l.PIDs, m.PIDs), Files: min(l.Files, m.Files), File: min(l.File, m.File),
+		Scratch: min(l.Scratch, m.Scratch), Inodes: min(l.Inodes, m.Inodes), Output: min(l.Output, m.Output)}
+}
+
 // WithDefaults returns l with every field that is not positive taken from [DefaultLimits], except CPU,
 // which is then 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {

@@ -283,7 +283,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 		return err
 	}
 	defer r.cmd.close()
-	r.secrets, r.cmd.Limits = r.cmd.secrets, jobs.Lower(r.cmd.Limits, job.Limits)
+	r.secrets, r.cmd.Limits = r.cmd.secrets, r.cmd.Limits.Lower(job.Limits)
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}

@@ -61,15 +61,6 @@ type Done struct {
 // Failure is a plain error.
 type Failure struct{ Code, Message, Remedy string }
 
-// Lower returns the lower of each limit.
-func Lower(a, b sandbox.Limits) sandbox.Limits {
-	a, b = a.WithDefaults(), b.WithDefaults()
-	return sandbox.Limits{Timeout: min(a.Timeout, b.Timeout), CPU: min(a.CPU, b.CPU),
-		Memory: min(a.Memory, b.Memory), PIDs: min(a.PIDs, b.PIDs), Files: min(a.Files, b.Files),
-		File: min(a.File, b.File), Scratch: min(a.Scratch, b.Scratch), Inodes: min(a.Inodes, b.Inodes),
-		Output: min(a.Output, b.Output)}
-}
-
 // Pool has the workers of a server.
 type Pool interface {
 	// Acquire waits for a slot at a worker for the run with an id, and calls waiting with the number of runs

@@ -232,12 +232,9 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	if err := Check(o); err != nil {
 		return nil, err
 	}
-	c = &Cluster{logger: logger, node: o.Node}
+	c = &Cluster{logger: logger, node: nodeName(o)}
 	if c.key, err = readKey(o.Key); err != nil {
 		return nil, err
-	}
-	if c.node == "" {
-		c.node, _ = os.Hostname() // it only names turns in records
 	}
 	defer func() {
 		if err != nil {

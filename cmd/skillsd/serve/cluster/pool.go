@@ -98,6 +98,15 @@ func CheckPool(o *config.Cluster) error {
 	return nil
 }
 
+// nodeName returns the name of this server or worker, which is in records.
+func nodeName(o *config.Cluster) string {
+	if o.Node != "" {
+		return o.Node
+	}
+	name, _ := os.Hostname() // it decides nothing
+	return name
+}
+
 // Sessions do the work of a pool.
 type Sessions interface {
 	WorkSlot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
@@ -126,10 +135,7 @@ func Work(ctx context.Context, o *config.Cluster, sessions Sessions, logger *slo
 	if err != nil {
 		return err
 	}
-	node := o.Node
-	if node == "" {
-		node, _ = os.Hostname() // it only says who ran what
-	}
+	node := nodeName(o)
 	conn, err := connect(o, "skillsd worker "+node, logger)
 	if err != nil {
 		return err
