@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"testing"
@@ -79,6 +80,30 @@ func TestOpenWaits(t *testing.T) {
 	cluster.Restart(2)
 	if err := <-opened; err != nil {
 		t.Errorf("Open = %v", err)
+	}
+}
+
+// What a server continues while its session is being deleted is kept.
+func TestContinuedWhileCollected(t *testing.T) {
+	t.Parallel()
+	conn := clustertest.Start(t, 1).Connect(t)
+	opts := &jetstream.Options{Replicas: 1}
+	st := open(t, conn, opts)
+	defer st.Close()
+	const id = "continued"
+	storetest.Append(t, st, id, provenance.KindSessionStarted, provenance.KindSessionEnded)
+	storetest.Append(t, st, id, provenance.KindSessionResumed)
+	// What it knows of ends with the first message of the stream.
+	if err := st.Delete(t.Context(), id, 1); !errors.Is(err, provenance.ErrHeld) {
+		t.Errorf("Delete = %v, want ErrHeld", err)
+	}
+	r, err := st.Stored(t.Context(), id, provenance.EventsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if left, err := io.ReadAll(r); err != nil || !bytes.Contains(left, []byte(provenance.KindSessionResumed)) {
+		t.Errorf("left: %s, %v", left, err)
 	}
 }
 

@@ -101,7 +101,7 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	if err != nil {
 		err = fmt.Errorf("import %s: %w", id, err)
 		if !errors.Is(err, provenance.ErrTaken) {
-			err = errors.Join(err, st.delete(context.WithoutCancel(ctx), id))
+			err = errors.Join(err, st.delete(context.WithoutCancel(ctx), id, t.last))
 		}
 	}
 	return err
@@ -159,13 +159,13 @@ func (st *Store) importFile(ctx context.Context, from provenance.Reader, id, nam
 // Errors: provenance.ErrTaken if the directory has a session of this id, provenance.ErrHeld for one that has
 // not ended, the errors of filestore.CopyFrom.
 func (st *Store) Archive(ctx context.Context, dir, id string, remove bool) error {
-	ended := func() (state, error) {
+	ended := func() (s state, seq uint64, err error) {
 		m, err := st.last(ctx, st.events, st.subjectOf(id))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			err = provenance.ErrNotFound
 		}
-		var s state
 		if err == nil {
+			seq = m.Sequence
 			s, err = stateOf(m)
 		}
 		if err == nil && s.Session.State != provenance.StateEnded {
@@ -174,21 +174,21 @@ func (st *Store) Archive(ctx context.Context, dir, id string, remove bool) error
 		if err != nil {
 			err = fmt.Errorf("archive %s: %w", id, err)
 		}
-		return s, err
+		return s, seq, err
 	}
-	if _, err := ended(); err != nil {
+	if _, _, err := ended(); err != nil {
 		return err
 	}
 	report, err := filestore.CopyFrom(ctx, dir, st, id, true)
 	if err != nil || !remove {
 		return err
 	}
-	now, err := ended()
+	now, seq, err := ended()
 	if err == nil && now.Session.Head != report.Session.Head {
 		err = fmt.Errorf("archive %s: it was continued, and is not deleted: %w", id, provenance.ErrHeld)
 	}
 	if err != nil {
 		return err
 	}
-	return st.delete(ctx, id)
+	return st.delete(ctx, id, seq)
 }

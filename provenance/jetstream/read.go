@@ -531,7 +531,10 @@ func (r *reader) Collect(
 		case opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id), r.isHeld(ctx, f.last, f.id):
 			c.Err = provenance.ErrHeld
 		case !opts.DryRun:
-			c.Err = r.delete(ctx, f.id)
+			var m *jetstream.RawStreamMsg // whoever released it wrote its end
+			if m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id)); c.Err == nil {
+				c.Err = r.delete(ctx, f.id, m.Sequence)
+			}
 		}
 		if c.Err != nil {
 			c.Bytes = 0
@@ -544,18 +547,29 @@ func (r *reader) Collect(
 	return gone, r.sweep(ctx)
 }
 
-// delete deletes a session, its record first.
-func (r *reader) delete(ctx context.Context, session string) error {
-	for _, of := range []struct {
+// delete deletes a session, its record first, up to its last message.
+//
+// Errors: provenance.ErrHeld if a server has continued it since, whose events are kept, and the files.
+func (r *reader) delete(ctx context.Context, session string, last uint64) error {
+	for i, of := range []struct {
 		stream  jetstream.Stream
 		subject string
 	}{
 		{r.events, r.subjectOf(session)}, {r.blobs, r.subject("file", session) + ".>"},
 		{r.blobs, r.subject("long", session) + ".*"}, {r.blobs, r.subject("claim", session)},
 	} {
-		err := r.ask(ctx, func(ctx context.Context) error {
-			return of.stream.Purge(ctx, jetstream.WithPurgeSubject(of.subject))
-		})
+		opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(of.subject)}
+		if i == 0 {
+			opts = append(opts, jetstream.WithPurgeSequence(last+1))
+		}
+		err := r.ask(ctx, func(ctx context.Context) error { return of.stream.Purge(ctx, opts...) })
+		if err == nil && i == 0 {
+			if _, err = r.last(ctx, of.stream, of.subject); err == nil {
+				err = provenance.ErrHeld
+			} else if errors.Is(err, jetstream.ErrMsgNotFound) {
+				err = nil
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("delete session %s: %w", session, err)
 		}
