@@ -111,7 +111,11 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	if err := s.cfg.Records.Take(ctx, id); err != nil {
 		return nil, err
 	}
+	var ses *Session
 	defer func() {
+		if ses != nil && taken != ses {
+			ses.close() // what waits for late outcomes
+		}
 		if taken == nil {
 			s.cfg.Records.Release(id)
 		}
@@ -123,7 +127,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	if err := s.takePlace(ctx, call.Principal.Name); err != nil {
 		return nil, err
 	}
-	ses, err := s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
+	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
 		Remote: true}, id, was)
 	if err == nil {
 		err = ses.begin(ctx, provenance.KindSessionResumed)
