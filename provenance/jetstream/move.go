@@ -66,8 +66,8 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 		return err
 	}
 	defer st.leave(t)
-	t.work.Lock()
-	defer t.work.Unlock()
+	t.work <- struct{}{}
+	defer func() { <-t.work }()
 	if err = t.load(ctx); err == nil && t.last > 0 {
 		err = provenance.ErrTaken
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -61,8 +62,8 @@ type turn struct {
 	mu      sync.Mutex
 	waiting []*request
 
-	work   sync.Mutex // held while the record is read or written; guards the rest
-	writer string     // name of the turn
+	work   chan struct{} // full while the record is read or written; guards the rest
+	writer string        // name of the turn
 	loaded bool
 	state  state
 	last   uint64 // sequence number of the last message
@@ -73,7 +74,7 @@ type turn struct {
 
 type request struct {
 	event *provenance.Event
-	done  bool
+	done  chan struct{} // closed once err is what became of the event
 	err   error
 }
 
@@ -93,7 +94,7 @@ func (st *Store) turn(id string) (*turn, error) {
 	}
 	t := st.turns[id]
 	if t == nil {
-		t = &turn{store: st, id: id}
+		t = &turn{store: st, id: id, work: make(chan struct{}, 1)}
 		st.turns[id] = t
 	}
 	t.users++
@@ -128,8 +129,8 @@ func (st *Store) Take(ctx context.Context, session string) error {
 		return err
 	}
 	defer st.leave(t)
-	t.work.Lock()
-	defer t.work.Unlock()
+	t.work <- struct{}{}
+	defer func() { <-t.work }()
 	return t.load(ctx)
 }
 
@@ -141,8 +142,8 @@ func (st *Store) Release(session string) {
 	if t == nil {
 		return
 	}
-	t.work.Lock() // until what was handed over is recorded
-	defer t.work.Unlock()
+	t.work <- struct{}{} // until what was handed over is recorded
+	defer func() { <-t.work }()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	t.loaded = false
@@ -187,16 +188,22 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 		return err
 	}
 	defer st.leave(t)
-	r := &request{event: e}
+	r := &request{event: e, done: make(chan struct{})}
 	t.mu.Lock()
 	t.waiting = append(t.waiting, r)
 	t.mu.Unlock()
-	t.work.Lock()
-	defer t.work.Unlock()
-	for !r.done { // whoever had the lock before may have recorded it
+	for {
+		select {
+		case <-r.done:
+			return r.err
+		case t.work <- struct{}{}:
+		}
+		// Those who were just answered append again before the next batch is closed: without this, every other
+		// batch is of one event.
+		runtime.Gosched()
 		t.commit(context.WithoutCancel(ctx))
+		<-t.work
 	}
-	return r.err
 }
 
 // load reads where the record ends, and begins a turn if it is not this one's.
@@ -265,6 +272,9 @@ func (t *turn) commit(ctx context.Context) {
 	requests := t.waiting[:min(len(t.waiting), maxBatch)]
 	t.waiting = slices.Clone(t.waiting[len(requests):])
 	t.mu.Unlock()
+	if len(requests) == 0 {
+		return // whoever had the turn before recorded them
+	}
 	if !t.loaded && !t.lost.Load() || t.state.Session.State == provenance.StateEnded && !t.lost.Load() {
 		if err := t.load(ctx); err != nil {
 			answer(requests, unavailable(err))
@@ -279,7 +289,8 @@ func (t *turn) commit(ctx context.Context) {
 		var fresh []*request
 		for _, r := range requests {
 			if recorded, ok := t.landed[r.event]; ok {
-				*r.event, r.done = recorded, true
+				*r.event = recorded
+				close(r.done)
 				delete(t.landed, r.event)
 			} else {
 				fresh = append(fresh, r)
@@ -310,7 +321,8 @@ func (t *turn) commit(ctx context.Context) {
 
 func answer(requests []*request, err error) {
 	for _, r := range requests {
-		r.done, r.err = true, err
+		r.err = err
+		close(r.done)
 	}
 }
 
