@@ -83,6 +83,29 @@ func TestOpenWaits(t *testing.T) {
 	}
 }
 
+// A record is read to its end, though a server that led before does not know all of it.
+func TestReadFromFormerLeader(t *testing.T) {
+	t.Parallel()
+	st := open(t, clustertest.Start(t, 1).Connect(t), &jetstream.Options{Replicas: 1})
+	defer st.Close()
+	for range 3 {
+		if err := st.Append(t.Context(), event("read", "requested")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.ReadStale(3)
+	n := 0
+	for _, err := range st.Events(t.Context(), provenance.Query{Session: "read"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 3 {
+		t.Errorf("%d events, want 3", n)
+	}
+}
+
 // What a server continues while its session is being deleted is kept.
 func TestContinuedWhileCollected(t *testing.T) {
 	t.Parallel()

@@ -39,17 +39,25 @@ func (c *cluster) messages(
 ) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		end, err := c.last(ctx, s, subject)
-		for next := uint64(1); err == nil && next <= end.Sequence; {
+		for next, begin := uint64(1), time.Now(); err == nil && next <= end.Sequence; {
 			var m *jetstream.RawStreamMsg
 			err = c.ask(ctx, func(ctx context.Context) (err error) {
 				m, err = s.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
 				return err
 			})
-			if err == nil {
-				if !yield(m, nil) {
-					return
-				}
-				next = m.Sequence + 1
+			switch {
+			case err == nil && !yield(m, nil):
+				return
+			case err == nil:
+				next, begin = m.Sequence+1, time.Now()
+			case !errors.Is(err, jetstream.ErrMsgNotFound):
+			case time.Since(begin) > c.opts.Patience:
+				err = fmt.Errorf("%w: message %d is not found before %d", provenance.ErrUnavailable, next,
+					end.Sequence)
+			default:
+				// Unless they were deleted, whoever answered leads no more and lacks what came after.
+				time.Sleep(pause)
+				_, err = c.last(ctx, s, subject)
 			}
 		}
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
