@@ -28,7 +28,7 @@ func TestTreePathIsHidden(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "x.sh"), []byte("cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats\nls -l /proc/self/fd /proc/1/fd /proc/self/exe /proc/1/cwd\nreadlink -f \"$0\"\ncat /proc/self/environ /proc/self/maps\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "x.sh"), []byte("cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats\nls -l /proc/self/fd /proc/1/fd /proc/self/exe /proc/1/cwd\nreadlink -f \"$0\"\ncat /proc/self/environ /proc/self/maps\ncmp /mnt/skills/user/tree/x.sh $0 && echo the same\n! touch /mnt/skills/user/tree/x.sh /mnt/skills/user/tree/y 2>&1 && echo read-only\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceStaged} {
@@ -36,7 +36,7 @@ func TestTreePathIsHidden(t *testing.T) {
 		if err := os.Mkdir(ws, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/skill/x.sh"}, Tree: openDir(t, dir), Env: []string{"PATH=/usr/bin:/bin"}}
+		cmd := &sandbox.Cmd{Argv: []string{"/usr/bin/bash", "/skill/x.sh"}, Name: "tree", Tree: openDir(t, dir), Env: []string{"PATH=/usr/bin:/bin"}}
 		cmd.Workspace = sandbox.Workspace{Mode: mode, Dir: openDir(t, ws)}
 		res, err := native.New(nil).Run(t.Context(), cmd)
 		if err != nil {
@@ -48,6 +48,10 @@ func TestTreePathIsHidden(t *testing.T) {
 		}
 		if line := lineWith(seen, "private-"); line != "" {
 			t.Errorf("the command sees %q", line)
+		}
+		if !strings.Contains(seen, "the same\n") || !strings.Contains(seen, "read-only\n") ||
+			!strings.Contains(lineWith(seen, " /mnt/skills/user/tree "), " ro,nosuid,nodev,") {
+			t.Errorf("in its second place the tree is not as in its first: %s", seen)
 		}
 	}
 }

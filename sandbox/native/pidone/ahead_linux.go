@@ -140,8 +140,14 @@ func (h *helper) awaitSpec() error {
 	if err := h.buildBase(); err != nil {
 		return err
 	}
-	var err error
-	h.sent, err = awaitSent()
+	if err := h.dropBounding(); err != nil {
+		return err
+	}
+	h.filters = map[bool][]unix.SockFilter{false: assemble(false), true: assemble(true)}
+	err := h.findPollers()
+	if err == nil {
+		h.sent, err = awaitSent()
+	}
 	return err
 }
 

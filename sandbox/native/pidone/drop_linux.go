@@ -31,8 +31,10 @@ func (h *helper) drop() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return step("clear ambient capabilities", err)
 	}
-	if err := h.dropBounding(); err != nil {
-		return err
+	if !h.ahead {
+		if err := h.dropBounding(); err != nil {
+			return err
+		}
 	}
 	var data [2]unix.CapUserData
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -45,7 +47,10 @@ func (h *helper) drop() error {
 	if err := landlock("/", h.devices(), h.writable()); err != nil {
 		return err
 	}
-	filter := assemble(h.spec.NoAnonFiles)
+	filter := h.filters[h.spec.NoAnonFiles]
+	if filter == nil {
+		filter = assemble(h.spec.NoAnonFiles)
+	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))

@@ -52,6 +52,26 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 	return detachLayers([]string{lowerDir, ownDir}, nil)
 }
 
+// again reports whether a mount is hidden and shows the same directory as the one before it, under which
+// nothing is mounted yet.
+func (m *Mount) again(before *Mount) bool {
+	var one, other unix.Stat_t
+	return m.Hidden && before.Hidden && unix.Fstat(m.FD, &one) == nil && unix.Fstat(before.FD, &other) == nil &&
+		one.Dev == other.Dev && one.Ino == other.Ino
+}
+
+// mountAgain shows what is mounted at one place at another, too.
+func mountAgain(place, target string) error {
+	fd, err := cloneTree(unix.AT_FDCWD, place, attrReadOnly)
+	if err != nil {
+		return err
+	}
+	again := bind{fd, target, true}
+	err = again.attach()
+	_ = unix.Close(fd)
+	return err
+}
+
 // mountHidden shows a directory through an overlay with nothing else in it. A plain bind would show the
 // directory's path on the host in mountinfo, which everyone may read; an overlay shows the paths it was
 // mounted with, which are gone by then. If the kernel makes no such overlay, the bind stays.

@@ -18,9 +18,9 @@
 //
 // A helper that was started [Ahead] sends MsgReady before these, and waits for MsgSpec with the descriptors
 // that the Spec names, which is written into the file of SpecFD by then. Namespaces, the host's programs,
-// /proc
-// and all else that is the same in every sandbox are made while it waits; whatever differs between runs is
-// made after that, in the order below, by the same code as in a helper that was not.
+// /proc and all else that is the same in every sandbox are made while it waits, the bounding set is empty, and
+// the filter is written; whatever differs between runs is made after that, in the order below, by the same
+// code as in a helper that was not.
 //
 // Instead of any of its messages the helper may send MsgError, with an errno and the step that failed,
 // or MsgCwd, and end: a parent that did not get MsgExit has no result of the command. Between MsgGo and
@@ -122,8 +122,10 @@ type helper struct {
 	upper int // -1 without an overlay
 	proxy int // -1 without a network
 
-	ahead bool  // started before the Spec was known
-	sent  []int // descriptors that came with the Spec
+	ahead   bool                       // started before the Spec was known
+	sent    []int                      // descriptors that came with the Spec
+	filters map[bool][]unix.SockFilter // made ahead, by whether files without names are forbidden
+	pollers []int                      // found ahead; see pollers
 
 	host      []bind // what the root shows of the host
 	hostLinks []link
@@ -246,19 +248,20 @@ func (h *helper) sendFiles() error {
 	if h.proxy >= 0 {
 		_ = unix.Close(h.proxy) // without standard input its number may be 0
 	}
-	return closeFiles()
+	return h.closeFiles()
 }
 
 // closeFiles closes every descriptor from FirstFD on except the runtime's own. A package that was
 // initialised before this one may have opened a file, and with it started the runtime's poller: the
 // runtime ends a process in which that is gone.
-func closeFiles() error {
-	own, err := pollers()
-	if err != nil {
-		return err
+func (h *helper) closeFiles() error {
+	if !h.ahead {
+		if err := h.findPollers(); err != nil {
+			return err
+		}
 	}
 	next := FirstFD
-	for _, fd := range own {
+	for _, fd := range h.pollers {
 		if fd > next {
 			if err := unix.CloseRange(uint(next), uint(fd-1), 0); err != nil {
 				return err
@@ -267,6 +270,12 @@ func closeFiles() error {
 		next = fd + 1
 	}
 	return unix.CloseRange(uint(next), ^uint(0), 0)
+}
+
+// findPollers sets pollers. Nothing that a helper does from then on makes the runtime open others.
+func (h *helper) findPollers() (err error) {
+	h.pollers, err = pollers()
+	return step("find the runtime's descriptors", err)
 }
 
 // pollers returns the descriptors from FirstFD on that the runtime waits with for others, in ascending

@@ -64,7 +64,7 @@ func (h *helper) buildTree() error {
 		return step("mount /tmp", err)
 	}
 	for i := range h.spec.Mounts {
-		if err := h.mount(&h.spec.Mounts[i]); err != nil {
+		if err := h.mount(i); err != nil {
 			return err
 		}
 	}
@@ -379,9 +379,12 @@ func maskKernel() error {
 	return nil
 }
 
-func (h *helper) mount(m *Mount) error {
+func (h *helper) mount(i int) error {
+	m := &h.spec.Mounts[i]
 	target := strings.TrimPrefix(m.Target, "/")
 	switch {
+	case i > 0 && m.again(&h.spec.Mounts[i-1]):
+		return step("mount "+m.Target, mountAgain(h.spec.Mounts[i-1].Target[1:], target))
 	case m.Kind == Lower:
 		return h.mountOverlay(m, target)
 	case m.Hidden:
