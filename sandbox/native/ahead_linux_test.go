@@ -384,6 +384,23 @@ func TestAheadFails(t *testing.T) {
 	}
 }
 
+// The control group of a run is made while its helper works. If it cannot be made nothing runs, and nothing is left.
+func TestAheadWithoutGroup(t *testing.T) {
+	r, cmd := aheadBench(t)
+	r.base()
+	r.host.base = cgroupBase{memory: MemoryCgroup1, mem: filepath.Join(t.TempDir(), "gone")}
+	Hold(r)
+	prepare(t, r, sandbox.Workspace{})
+	res, err := r.Run(t.Context(), cmd)
+	unusable, ok := errors.AsType[*sandbox.UnavailableError](err)
+	if !ok || unusable.Reason != "no control group could be made" {
+		t.Errorf("Run = %+v, %v", res, err)
+	}
+	if left := children(); len(left) != 0 {
+		t.Errorf("processes %q are left", left)
+	}
+}
+
 // Runs at the same time, and a Close among them, disturb one another in nothing.
 func TestAheadAtOnce(t *testing.T) {
 	r, cmd := aheadBench(t)

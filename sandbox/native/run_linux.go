@@ -103,18 +103,18 @@ func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sa
 	}
 	base := r.base()
 	e.spec.NoAnonFiles = base.memory == MemorySampled
-	if base.memory != MemorySampled {
-		// The cgroup is made before the helper is started. At the same time, the two would wait for one
-		// another longer than this takes.
-		limits := e.limits
-		if r.builder != nil && r.builder.Setting() == pidone.Guest {
-			// The threads of the guest's kernel are in its cgroup, and must not count against the command.
-			limits.PIDs = max(limits.PIDs, guestTasks)
+	defer func() {
+		if e.group != nil {
+			cleanUp("the control group could not be removed", e.group.remove)
 		}
-		if e.group, err = base.create(limits); err != nil {
-			return nil, unavailable("no control group could be made", cgroupRemedy, err)
+	}()
+	// The cgroup is made before the helper is started. At the same time, the two would wait for one another
+	// longer than this takes; but a helper that waited makes only mounts meanwhile.
+	waited := e.spare != nil && r.builder == nil
+	if !waited {
+		if err := e.makeGroup(base); err != nil {
+			return nil, err
 		}
-		defer cleanUp("the control group could not be removed", e.group.remove)
 	}
 	defer func() {
 		if e.spare != nil {
@@ -136,6 +136,13 @@ func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sa
 		return nil, err
 	}
 	defer e.child.close()
+	if waited {
+		if err := e.makeGroup(base); err != nil {
+			e.end(sandbox.Canceled)
+			_, _ = e.child.proc.Wait()
+			return nil, err
+		}
+	}
 	state, err := e.supervise(ctx)
 	if err == nil {
 		res, err = e.result(ctx, state)
@@ -151,6 +158,23 @@ func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sa
 	}
 	res.Duration = time.Since(e.began)
 	return res, nil
+}
+
+// makeGroup makes the cgroup, unless memory is sampled.
+func (e *execution) makeGroup(base cgroupBase) (err error) {
+	if base.memory == MemorySampled {
+		return nil
+	}
+	limits := e.limits
+	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
+		// The threads of the guest's kernel are in its cgroup, and must not count against the command.
+		limits.PIDs = max(limits.PIDs, guestTasks)
+	}
+	if e.group, err = base.create(limits); err != nil {
+		e.group = nil
+		return unavailable("no control group could be made", cgroupRemedy, err)
+	}
+	return nil
 }
 
 // Enforced returns limits as the runner enforces them, see [sandbox.Enforced]: what a [Builder] makes has
