@@ -210,46 +210,19 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 		if st.opts.ForgetShown {
 			return nil
 		}
-		return s.use("keep what is shown", func(dir *os.Root) error {
-			s.shown.mu.Lock()
-			defer s.shown.mu.Unlock()
-			name, size := provenance.ShownName(d), int64(len(data))
-			texts, err := dir.OpenRoot(provenance.ShownDir)
-			if err == nil {
-				defer texts.Close()
-				// Verify checks the bytes.
-				info, err := texts.Lstat(d.Encoded())
-				if err == nil && info.Mode().IsRegular() && info.Size() == size {
-					return nil
-				}
-			}
-			if err := s.shown.count(dir, provenance.ShownDir); err != nil {
-				return err
-			}
-			if s.shown.bytes+size > s.opts.Shown || s.shown.files >= maxShownFiles {
-				return nil
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				if err := dir.Mkdir(provenance.ShownDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-					return err
-				}
-				if texts, err = dir.OpenRoot(provenance.ShownDir); err == nil {
-					defer texts.Close()
-				}
-			}
-			if err != nil {
-				return err
-			}
-			if s.linkText(texts, d, data) != nil {
-				if err := s.writeText(texts, d, data); err != nil {
-					return err
-				}
-			}
-			s.unsynced.add(name)
-			s.shown.files++
-			s.shown.bytes += size
+		if err := s.enter(); err != nil {
+			return err
+		}
+		defer s.wg.Done()
+		s.shown.mu.Lock()
+		defer s.shown.mu.Unlock()
+		if s.kept[d] {
+			return nil // Verify finds it if it was removed since
+		}
+		if s.shown.counted && s.hasRoom(data) && s.linkText(d, data) == nil {
 			return nil
-		})
+		}
+		return s.inDir("keep what is shown", func(dir *os.Root) error { return s.keepText(dir, d, data) })
 	})
 	return d, err
 }
@@ -288,23 +261,23 @@ func (s *session) offer(name string, d digest.Digest, data []byte) {
 
 // link makes name a link to a file of the pool that has these bytes.
 func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
-	info, err := s.pooled(pooled, data)
+	info, err := readPooled(s.store.root, pooled, data)
 	if err == nil {
 		_, err = s.linkTo(dir, name, pooled, info)
 	}
 	return err
 }
 
-// pooled reads a file of the pool, which must have these bytes.
-func (s *session) pooled(name string, data []byte) (fs.FileInfo, error) {
-	f, err := openRegular(s.store.root, name)
+// readPooled reads a file of the pool, which must have these bytes.
+func readPooled(root *os.Root, name string, data []byte) (fs.FileInfo, error) {
+	f, err := openRegular(root, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	found, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
-	if err != nil || !bytes.Equal(found, data) {
-		return nil, errors.Join(errors.New("the file was changed"), err)
+	found := make([]byte, len(data)+1)
+	if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
+		return nil, errors.New("the file was changed")
 	}
 	return f.Stat()
 }

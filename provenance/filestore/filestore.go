@@ -291,7 +291,7 @@ func (st *Store) Close() error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	// Sessions that ended earlier could not return their errors to anybody.
-	return errors.Join(append(slices.Clone(st.failed), st.root.Close())...)
+	return errors.Join(append(slices.Clone(st.failed), st.pooled.close(), st.root.Close())...)
 }
 
 // open returns the open session id, opening it if needed. Opening happens outside the lock, because it

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -85,6 +86,10 @@ type session struct {
 
 	outputs, shown usedSpace
 	unsynced       unsyncedTexts
+	// The directory of the texts, open while the session is not quiet, and some that it has; guarded by
+	// shown.mu.
+	texts *os.File
+	kept  map[digest.Digest]bool
 
 	viewing sync.Mutex // held while the views are written
 	views   viewFiles  // guarded by viewing
@@ -484,6 +489,9 @@ func (s *session) shutdown() error {
 }
 
 func (s *session) closeFiles() error {
+	s.shown.mu.Lock()
+	s.closeTexts()
+	s.shown.mu.Unlock()
 	var err error
 	if s.log.file != nil {
 		err = s.log.file.Close()

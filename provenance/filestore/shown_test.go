@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -132,6 +133,56 @@ func TestShownTouched(t *testing.T) {
 		t.Errorf("%v are left, %v", leftovers, err)
 	}
 	verify(t, dir, "d")
+}
+
+// Sessions that have texts, and so hold their directories open, are given links to more of them, but nothing
+// that was touched, and nothing is lost that they keep after a directory was removed.
+func TestShownWhileOpen(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, dir, &filestore.Options{Quiet: time.Hour})
+	same := func(text, a, b string) bool {
+		for _, id := range []string{a, b} {
+			if got := storetest.Read(t, st, id, keep(t, st, id, []byte(text))); string(got) != text {
+				t.Errorf("session %s has %q, want %q", id, got, text)
+			}
+		}
+		name := provenance.ShownName(digest.FromString(text))
+		return sameFile(t, filepath.Join(dir, a, name), filepath.Join(dir, b, name))
+	}
+	for _, id := range []string{"a", "b", "c", "d"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		keep(t, st, id, []byte("first"))
+	}
+	if !same("second", "a", "b") {
+		t.Error("sessions keep equal bytes twice")
+	}
+	pooled := filepath.Join(dir, "~shown", digest.FromString("second").Encoded())
+	info, err := os.Stat(pooled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(pooled, 0o600), os.WriteFile(pooled, []byte("SECOND"), 0o600),
+		os.Chtimes(pooled, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	if !same("second", "c", "d") {
+		t.Error("the changed file is still in the pool")
+	}
+	for name, text := range map[string]string{"~shown": "third", "a/shown": "fourth", "b/shown": "fifth"} {
+		if err := os.RemoveAll(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			t.Fatal(err)
+		}
+		if name == "~shown" { // another server has made it again
+			if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !same(text, "a", "b") || !same(text, "c", "b") {
+			t.Errorf("sessions share nothing after %s was removed", name)
+		}
+	}
+	closeStore(t, st)
+	verify(t, dir, "c")
 }
 
 func TestShownLimits(t *testing.T) {

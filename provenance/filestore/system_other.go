@@ -5,6 +5,8 @@ package filestore
 import (
 	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 )
 
 // sharedMode is the mode of other files: a read-only file cannot be replaced.
@@ -21,6 +23,11 @@ type fileID struct{}
 
 // identity returns which file is meant, which is known on Unix only.
 func identity(fs.FileInfo) (id fileID, known bool) { return id, false }
+
+// linkIn gives a file of a directory the same name in another.
+func linkIn(from, to *os.File, name string) error {
+	return os.Link(filepath.Join(from.Name(), name), filepath.Join(to.Name(), name))
+}
 
 // MaxOpen returns how many sessions can be open. Systems without a limit of file descriptors for a
 // process allow any number.

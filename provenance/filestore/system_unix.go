@@ -5,6 +5,8 @@ package filestore
 import (
 	"io/fs"
 	"math"
+	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +32,17 @@ func identity(info fs.FileInfo) (id fileID, known bool) {
 	return fileID{uint64(stat.Dev), uint64(stat.Ino)}, true
 }
 
-// descriptors is how many file descriptors a session may hold at a time: its lock, its record, its directory
-// and a file that is being written.
+// linkIn gives a file of a directory the same name in another.
+func linkIn(from, to *os.File, name string) error {
+	err := unix.Linkat(int(from.Fd()), name, int(to.Fd()), name, 0)
+	runtime.KeepAlive(from)
+	runtime.KeepAlive(to)
+	return err
+}
+
+// descriptors is how many file descriptors a session may hold at a time: its lock, its record, the directory
+// of its texts, and for a moment one of a file. What it needs besides while it keeps a text is of the other
+// half.
 const descriptors = 4
 
 // MaxOpen returns how many sessions can be open with half of the file descriptors this process may

@@ -32,7 +32,8 @@ type unsyncedTexts struct {
 	rooted bool       // the directory of the texts is on stable storage; guarded by turn
 
 	mu    sync.Mutex
-	names []string
+	any   bool     // the directory of the texts has a new name
+	names []string // of the files
 }
 
 // syncedTexts are files that are on stable storage, which many sessions may have links to. A file that is
@@ -50,25 +51,29 @@ type syncedText struct {
 	at   time.Time
 }
 
+// has reports whether a text is known to be on stable storage, and by what.
+func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known bool) {
+	id, _ := identity(info)
+	text = syncedText{name: name, file: id, at: info.ModTime()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return text, t.known[text]
+}
+
 // sync puts a text on stable storage, if it is not known to be there.
 func (t *syncedTexts) sync(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
 		return syncText(dir, name)
 	}
-	text := syncedText{name: name, at: info.ModTime()}
-	id, identified := identity(info)
-	text.file = id
-	t.mu.Lock()
-	known := t.known[text]
-	t.mu.Unlock()
+	text, known := t.has(name, info)
 	if known {
 		return nil
 	}
 	t.places <- struct{}{}
 	err = syncText(dir, name)
 	<-t.places
-	if err != nil || !identified {
+	if _, identified := identity(info); err != nil || !identified {
 		return err
 	}
 	t.mu.Lock()
@@ -83,7 +88,50 @@ func (t *syncedTexts) sync(dir *os.Root, name string) error {
 // pooledTexts are the texts of the pool that this Store knows the bytes of.
 type pooledTexts struct {
 	mu    sync.Mutex
+	dir   *openPool // nil: not open
 	known map[digest.Digest]*pooledText
+}
+
+// openPool is the directory of the pool. It stays open, because each text of each session is a link to a
+// file in it.
+type openPool struct {
+	*os.Root
+	file *os.File // the same, for linkIn
+	info fs.FileInfo
+}
+
+// open opens the pool, unless it is open and still has its name.
+func (t *pooledTexts) open(root *os.Root) {
+	named, err := root.Lstat(pool)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
+		return
+	}
+	t.dir = nil // not closed: others may be using it
+	dir, err := root.OpenRoot(pool)
+	if err != nil {
+		return
+	}
+	file, err := dir.Open(".")
+	if err == nil {
+		var info fs.FileInfo
+		if info, err = file.Stat(); err == nil {
+			t.dir = &openPool{dir, file, info}
+			return
+		}
+		file.Close()
+	}
+	dir.Close()
+}
+
+func (t *pooledTexts) close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dir == nil {
+		return nil
+	}
+	return errors.Join(t.dir.Close(), t.dir.file.Close())
 }
 
 type pooledText struct {
@@ -91,7 +139,7 @@ type pooledText struct {
 	info fs.FileInfo // when its bytes were known; nil: not known
 }
 
-func (t *pooledTexts) text(d digest.Digest) *pooledText {
+func (t *pooledTexts) text(d digest.Digest) (*pooledText, *openPool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := t.known[d]
@@ -102,37 +150,134 @@ func (t *pooledTexts) text(d digest.Digest) *pooledText {
 		text = &pooledText{}
 		t.known[d] = text
 	}
-	return text
+	return text, t.dir
+}
+
+// maxKept is how many texts a session remembers to keep: what is shown again costs no call of the system.
+const maxKept = 256
+
+// hasRoom reports whether the session may keep one more text. The caller holds shown.mu, and shown is
+// counted.
+func (s *session) hasRoom(data []byte) bool {
+	return s.shown.bytes+int64(len(data)) <= s.opts.Shown && s.shown.files < maxShownFiles
+}
+
+// keepText keeps a text with nothing known and nothing open. The caller holds shown.mu.
+func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
+	texts, err := dir.OpenRoot(provenance.ShownDir)
+	if err == nil {
+		defer texts.Close()
+		// Verify checks the bytes.
+		info, err := texts.Lstat(d.Encoded())
+		if err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
+			s.keeps(d)
+			return nil
+		}
+	}
+	if err := s.shown.count(dir, provenance.ShownDir); err != nil {
+		return err
+	}
+	if !s.hasRoom(data) {
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := dir.Mkdir(provenance.ShownDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if texts, err = dir.OpenRoot(provenance.ShownDir); err == nil {
+			defer texts.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.closeTexts()
+	if s.texts, err = texts.Open("."); err != nil {
+		return err
+	}
+	if !syncsLater {
+		defer s.closeTexts() // an open directory could not be renamed
+	}
+	s.store.pooled.open(s.store.root)
+	if s.linkText(d, data) == nil {
+		return nil
+	}
+	if err := s.writeText(texts, d, data); err != nil {
+		return err
+	}
+	s.addText(d, data, nil)
+	return nil
+}
+
+// closeTexts closes the directory of the texts. The caller holds shown.mu.
+func (s *session) closeTexts() {
+	if s.texts != nil {
+		s.texts.Close()
+		s.texts = nil
+	}
+}
+
+func (s *session) keeps(d digest.Digest) {
+	if s.kept == nil || len(s.kept) >= maxKept {
+		s.kept = make(map[digest.Digest]bool)
+	}
+	s.kept[d] = true
+}
+
+// addText notes that the session has a text, whose file is as info says; nil: it has just written it.
+func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
+	s.keeps(d)
+	s.shown.files++
+	s.shown.bytes += int64(len(data))
+	name := provenance.ShownName(d)
+	if info != nil {
+		if _, synced := s.store.synced.has(name, info); synced {
+			s.unsynced.add()
+			return
+		}
+	}
+	s.unsynced.add(name)
 }
 
 // linkText gives the session, which does not have it, a link to a text of the pool. As in
 // [session.linkAgain], a text that nobody touched since this Store knew its bytes is not read.
-func (s *session) linkText(texts *os.Root, d digest.Digest, data []byte) error {
-	text, name := s.store.pooled.text(d), path.Join(pool, d.Encoded())
+//
+// The directories are those that were open. Whether the session still has its name is asked by the append of
+// the event that names the text, see [session.intact], which comes before the answer; a directory of texts
+// that another process put in the place of the open one lacks those of the last second, which Verify finds.
+func (s *session) linkText(d digest.Digest, data []byte) error {
+	text, dir := s.store.pooled.text(d)
+	if dir == nil || s.texts == nil {
+		return fs.ErrNotExist
+	}
 	text.mu.Lock() // until the link is made: it changes the file's time
 	defer text.mu.Unlock()
-	info, err := s.store.root.Lstat(name)
+	name := d.Encoded()
+	info, err := dir.Lstat(name)
 	if err != nil {
 		return err
 	}
 	if text.info == nil || !untouched(text.info, info) {
 		text.info = nil
-		if info, err = s.pooled(name, data); err != nil {
+		if info, err = readPooled(dir.Root, name, data); err != nil {
 			return err
 		}
 	}
-	if err := s.store.root.Link(name, path.Join(s.at(), provenance.ShownName(d))); err != nil {
+	if err := linkIn(dir.file, s.texts, name); err != nil {
 		return err
 	}
 	// As in [session.linkTo].
-	linked, err := texts.Lstat(d.Encoded())
+	linked, err := dir.Lstat(name)
 	if err == nil && !sameFile(info, linked) {
 		err = errors.New("the file was changed or replaced")
 	}
 	if err != nil {
-		return errors.Join(err, texts.Remove(d.Encoded()))
+		return errors.Join(err, s.inDir("keep what is shown", func(own *os.Root) error {
+			return own.Remove(provenance.ShownName(d))
+		}))
 	}
 	text.info = linked
+	s.addText(d, data, linked)
 	return nil
 }
 
@@ -149,19 +294,20 @@ func (s *session) writeText(texts *os.Root, d digest.Digest, data []byte) error 
 	return nil
 }
 
-// add notes that a file was written, or linked to one that another session may just have written.
+// add notes that the session has another text, and the names of files that were written, or linked to one that
+// another session may just have written.
 func (u *unsyncedTexts) add(names ...string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.names = append(u.names, names...)
+	u.any, u.names = true, append(u.names, names...)
 }
 
-func (u *unsyncedTexts) take() []string {
+func (u *unsyncedTexts) take() (names []string, some bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	names := u.names
-	u.names = nil
-	return names
+	names, some = u.names, u.any
+	u.names, u.any = nil, false
+	return names, some
 }
 
 // syncMost syncs texts until few are left, while events are recorded: the lines that name a text must not be
@@ -169,9 +315,9 @@ func (u *unsyncedTexts) take() []string {
 func (s *session) syncMost() {
 	for range syncRounds {
 		s.unsynced.mu.Lock()
-		left := len(s.unsynced.names)
+		left := s.unsynced.any
 		s.unsynced.mu.Unlock()
-		if left == 0 || s.syncTexts() != nil {
+		if !left || s.syncTexts() != nil {
 			return
 		}
 	}
@@ -182,8 +328,8 @@ func (s *session) syncTexts() error {
 	u := &s.unsynced
 	u.turn.Lock()
 	defer u.turn.Unlock()
-	names := u.take()
-	if len(names) == 0 {
+	names, some := u.take()
+	if !some {
 		return nil
 	}
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {

@@ -226,6 +226,9 @@ func (s *session) flush() error {
 func (s *session) writeViews() error {
 	s.viewing.Lock()
 	defer s.viewing.Unlock()
+	s.shown.mu.Lock()
+	s.closeTexts() // a session that is quiet holds no descriptor more than it needs
+	s.shown.mu.Unlock()
 	m, err := s.syncedPoint()
 	if err != nil {
 		return unavailable("write views", err)
