@@ -64,7 +64,7 @@ e2e:
 
 # Every target for FUZZTIME.
 fuzz:
-	e2e/fuzz $(FUZZTIME)
+	CGO_ENABLED=0 e2e/fuzz $(FUZZTIME)
 
 # gVisor, for --sandbox runsc: half a minute to a few minutes, and 80 MB. With cgo it would not find its
 # loader where it executes itself again. The server finds it when bin is in PATH.
