@@ -32,7 +32,7 @@ func TestApprovalExpires(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
 		runs  bool
-	}{{AskLife - time.Second, true}, {AskLife + time.Second, false}, {-time.Hour, true}} {
+	}{{AskLife - time.Second, true}, {AskLife + time.Second, false}, {-time.Minute, true}, {-time.Hour, false}} {
 		asked := now
 		q, _, err := b.askRun([]string{"a"}, nil)
 		if q == nil {

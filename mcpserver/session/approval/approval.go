@@ -41,6 +41,9 @@ const (
 
 	// MaxPending is how many questions about a script are open at a time.
 	MaxPending = 3
+
+	// Clocks is by how much the clocks of servers with one key may differ.
+	Clocks = time.Minute
 )
 
 // Key is what an approval for the rest of a session covers: one script of one tree, with any arguments.
@@ -124,7 +127,9 @@ func (a *Approver) Begin(
 ) (asked bool, err error) {
 	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
 	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
-		maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
+		if len(of.Open) >= MaxPending { // until then another server's clock says nothing about them
+			maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
+		}
 		if asked = len(of.Open) < MaxPending; asked {
 			of.Open[state.Nonce] = until
 		}
@@ -157,14 +162,19 @@ func (a *Approver) Pending(now time.Time) (list []Pending) {
 
 // Withdraw forgets a question that was not asked. One that cannot be forgotten expires.
 func (a *Approver) Withdraw(ctx context.Context, state *State, now time.Time) {
-	_ = a.answered(ctx, state, now)
+	_, _ = a.close(ctx, state, now)
 }
 
-func (a *Approver) answered(ctx context.Context, state *State, now time.Time) error {
+// close ends a question, and reports whether it was open.
+func (a *Approver) close(ctx context.Context, state *State, now time.Time) (open bool, err error) {
 	a.mu.Lock()
 	delete(a.pending, state.Nonce)
 	a.mu.Unlock()
-	return a.ledger.Change(ctx, state.script(), now, func(of *Asked) { delete(of.Open, state.Nonce) })
+	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
+		_, open = of.Open[state.Nonce]
+		delete(of.Open, state.Nonce)
+	})
+	return open && err == nil, err
 }
 
 // Seal returns the token of a question.
@@ -180,8 +190,9 @@ func (a *Approver) Seal(state *State) string {
 var (
 	ErrForged   = errors.New("it does not belong to a question of this server")
 	ErrForeign  = errors.New("it was given for another call")
-	ErrReplayed = errors.New("it was used before")
+	ErrReplayed = errors.New("it was used before, or its question is not open any more")
 	ErrExpired  = errors.New("it came too late")
+	ErrEarly    = errors.New("it was asked later than now: the clocks of the servers differ")
 	ErrUnasked  = errors.New("it allows more than was asked")
 	ErrEdited   = errors.New("it changes a text of the question")
 )
@@ -218,10 +229,11 @@ func (a *Approver) IDOf(token, session string) string {
 	return got.ID
 }
 
-// Open checks a token against the state of the call it comes with and uses it up, whatever the answer is. It
-// returns how long ago the question was asked.
+// Open checks a token against the state of the call it comes with and closes its question, whatever the
+// answer is: no clock decides that an answer counts once. It returns how long ago the question was asked, at
+// least [Least] if the clock that said so is ahead, so that a refusal counts.
 //
-// Errors: ErrForged, ErrReplayed, ErrExpired, ErrForeign, ErrUnknown.
+// Errors: ErrForged, ErrReplayed, ErrExpired, ErrEarly, ErrForeign, ErrUnknown.
 func (a *Approver) Open(
 	ctx context.Context, token string, want State, now time.Time,
 ) (age time.Duration, err error) {
@@ -229,26 +241,28 @@ func (a *Approver) Open(
 	if err != nil {
 		return 0, err
 	}
-	expires := time.Unix(got.Expires, 0)
-	if !now.Before(expires) {
+	age = now.Sub(time.UnixMilli(got.Asked))
+	switch {
+	case !now.Before(time.Unix(got.Expires, 0)):
 		return 0, ErrExpired
+	case age < -Clocks:
+		return 0, ErrEarly
+	case age < 0:
+		age = Least
 	}
-	// Used up before it is compared: a token is not good for a second guess at the call.
-	first, err := a.ledger.Use(ctx, got.Nonce, expires, now)
-	if err != nil {
+	// Closed before it is compared: a token is not good for a second guess at the call.
+	open, err := a.close(ctx, &got, now)
+	switch {
+	case err != nil:
 		return 0, unknown(err)
-	}
-	if !first {
+	case !open:
 		return 0, ErrReplayed
-	}
-	if err := a.answered(ctx, &got, now); err != nil {
-		return 0, unknown(err)
 	}
 	want.Asked, want.Expires, want.Nonce = got.Asked, got.Expires, got.Nonce
 	if got != want {
 		return 0, ErrForeign
 	}
-	return now.Sub(time.UnixMilli(got.Asked)), nil
+	return age, nil
 }
 
 // Refused counts a refusal of a script by the user of a principal.

@@ -50,6 +50,56 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// An answer counts once and in time by each clock, whichever server of a cluster takes it; the ledger keeps
+// no time that one of them could end early.
+func TestClocks(t *testing.T) {
+	ledger := NewMemory()
+	asks, answers := NewShared([]byte("key"), ledger), NewShared([]byte("key"), ledger)
+	for _, tt := range []struct {
+		ahead time.Duration // the clock of the one that takes the answer
+		want  error
+		age   time.Duration
+	}{
+		{0, nil, 0}, {30 * time.Second, nil, 30 * time.Second}, {-Clocks, nil, Least},
+		{-Clocks - time.Second, ErrEarly, 0}, {-time.Hour, ErrEarly, 0}, {time.Hour, ErrExpired, 0},
+	} {
+		token := ask(t, asks, state())
+		age, err := answers.Open(t.Context(), token, state(), now.Add(tt.ahead))
+		if !errors.Is(err, tt.want) || age != tt.age {
+			t.Errorf("%v ahead: Open = %v, %v; want %v, %v", tt.ahead, age, err, tt.age, tt.want)
+		}
+		wantAgain := error(ErrReplayed)
+		if tt.want != nil { // it was not closed
+			wantAgain = nil
+		}
+		if _, err := asks.Open(t.Context(), token, state(), now.Add(time.Second)); !errors.Is(err, wantAgain) {
+			t.Errorf("%v ahead, then by the first clock: %v, want %v", tt.ahead, err, wantAgain)
+		}
+	}
+	// Long after what a clock that is ahead takes for the end of the answer's time, it is still used.
+	token := ask(t, asks, state())
+	if _, err := answers.Open(t.Context(), token, state(), now.Add(59*time.Second)); err != nil {
+		t.Error(err)
+	}
+	other := state()
+	other.Path = "other"
+	if _, err := answers.Begin(t.Context(), &other, Form{}, now.Add(2*time.Hour), now.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if _, err := asks.Open(t.Context(), token, state(), now); !errors.Is(err, ErrReplayed) {
+		t.Errorf("again, by a clock that is behind: %v", err)
+	}
+	// A clock that is ahead does not end the questions of others.
+	token = ask(t, asks, state())
+	later := state()
+	if _, err := answers.Begin(t.Context(), &later, Form{}, now.Add(2*time.Hour), now.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if _, err := asks.Open(t.Context(), token, state(), now); err != nil {
+		t.Errorf("after a question by a clock that is ahead: %v", err)
+	}
+}
+
 // Whatever differs from the call, the token is foreign, and used up.
 func TestOpenForAnotherCall(t *testing.T) {
 	for name, change := range map[string]func(s *State){
@@ -150,13 +200,6 @@ func testShared(t *testing.T, ofA, ofB Ledger) {
 type failing struct {
 	Ledger
 	err error
-}
-
-func (f *failing) Use(ctx context.Context, nonce string, until, now time.Time) (bool, error) {
-	if f.err != nil {
-		return false, f.err
-	}
-	return f.Ledger.Use(ctx, nonce, until, now)
 }
 
 func (f *failing) Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error {

@@ -25,10 +25,6 @@ type Asked struct {
 // Ledger is what approvers with one key have in common. It is safe for concurrent use. An error means that
 // nothing may be asked or approved.
 type Ledger interface {
-	// Use notes until a time that a nonce is used, and reports whether it was not used before. A nonce that
-	// is used later than that can be reported as either.
-	Use(ctx context.Context, nonce string, until, now time.Time) (first bool, err error)
-
 	// Change calls change with what is known of a script, whose Open is never nil, and keeps what it makes of
 	// it for Pause at least. It may call it again, if somebody else changed the same.
 	Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error
@@ -40,23 +36,12 @@ const maxCounted = 10_000
 // memory is the Ledger of one process.
 type memory struct {
 	mu    sync.Mutex
-	used  map[string]time.Time // until when
 	asked map[Script]*Asked
 }
 
 // NewMemory returns a Ledger that is empty when the process starts, and has no errors.
 func NewMemory() Ledger {
-	return &memory{used: map[string]time.Time{}, asked: map[Script]*Asked{}}
-}
-
-// Use implements Ledger.
-func (m *memory) Use(_ context.Context, nonce string, until, now time.Time) (bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.used, func(_ string, until time.Time) bool { return now.After(until) })
-	_, used := m.used[nonce]
-	m.used[nonce] = until
-	return !used, nil
+	return &memory{asked: map[Script]*Asked{}}
 }
 
 // Change implements Ledger. If too many scripts are counted, it forgets those that nobody declined within
@@ -67,6 +52,7 @@ func (m *memory) Change(_ context.Context, of Script, now time.Time, change func
 	if m.asked[of] == nil {
 		if len(m.asked) >= maxCounted {
 			maps.DeleteFunc(m.asked, func(_ Script, a *Asked) bool {
+				maps.DeleteFunc(a.Open, func(_ string, until time.Time) bool { return now.After(until) })
 				return now.Sub(a.Last) > Pause && len(a.Open) == 0
 			})
 		}
@@ -90,17 +76,6 @@ type Cells interface {
 func NewLedger(cells Cells) Ledger { return shared{cells} }
 
 type shared struct{ cells Cells }
-
-// Use implements Ledger.
-func (s shared) Use(ctx context.Context, nonce string, until, now time.Time) (first bool, err error) {
-	err = s.cells.Change(ctx, "nonce "+nonce, until.Sub(now), func(value []byte) []byte {
-		if first = value == nil; first {
-			return []byte("used")
-		}
-		return nil
-	})
-	return first && err == nil, err
-}
 
 // Change implements Ledger.
 func (s shared) Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error {
