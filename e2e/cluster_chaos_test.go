@@ -49,14 +49,14 @@ type busy struct {
 }
 
 // startBusy starts servers, of NATS in processes of their own, and n clients.
-func startBusy(t *testing.T, servers, n int) *busy {
+func startBusy(t *testing.T, nats *clustertest.Cluster, servers, n int) *busy {
 	t.Helper()
 	x := &busy{workspace: t.TempDir(), stop: make(chan struct{}), got: make([]atomic.Int64, n), other: map[string]int{}}
 	// Scripts run as users of their own.
 	if err := os.Chmod(x.workspace, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	x.fronts = startFrontsAt(t, clustertest.StartApart(t, 3), servers, leavesMark(), "--prompt-slot-role", "direct-command",
+	x.fronts = startFrontsAt(t, nats, servers, leavesMark(), "--prompt-slot-role", "direct-command",
 		"--workspace", x.workspace+":rw", "--release", "observed")
 	x.handle = x.load(x.caller)
 	probe, _ := x.run(x.caller, "probe", "")
@@ -110,6 +110,36 @@ func (x *busy) once(c *caller, handle, argument string) bool {
 	defer x.mu.Unlock()
 	x.other[said]++
 	return false
+}
+
+// streams are those of the records; the last one has the events.
+var streams = []string{"skillsd-state", "skillsd-files", "skillsd-events"}
+
+// happening is what may happen to servers.
+type happening struct {
+	what string
+	do   func()
+}
+
+// happen lets everything happen, -chaos times, while clients go on.
+func (x *busy) happen(all ...happening) {
+	x.t.Helper()
+	x.goesOn()
+	for range *chaosRounds {
+		for _, happening := range all {
+			x.t.Log(happening.what)
+			begin := time.Now()
+			happening.do()
+			x.goesOn()
+			x.t.Logf("calls go on after %v", time.Since(begin).Round(10*time.Millisecond))
+		}
+	}
+	x.end()
+}
+
+// oldest returns the server that runs longest, which has sessions.
+func (x *busy) oldest() int {
+	return slices.IndexFunc(x.all, func(f *front) bool { return f.gone.Err() == nil })
 }
 
 // goesOn waits until every client has got the outcome of a run that began later, and returns how long it took.
@@ -182,9 +212,7 @@ func (x *busy) end() {
 func TestClusterChaos(t *testing.T) {
 	needChaos(t)
 	t.Parallel()
-	const clients = 6
-	x := startBusy(t, 3, clients)
-	streams := []string{"skillsd-state", "skillsd-files", "skillsd-events"}
+	x := startBusy(t, clustertest.StartApart(t, 3), 3, 6)
 	killServers := func(after ...int) func() {
 		return func() {
 			leader := x.nats.Whole(streams...)
@@ -199,58 +227,42 @@ func TestClusterChaos(t *testing.T) {
 			}
 		}
 	}
-	// The oldest one has sessions.
-	oldest := func() int { return slices.IndexFunc(x.all, func(f *front) bool { return f.gone.Err() == nil }) }
-	happenings := []struct {
-		what string
-		do   func()
-	}{
-		{"a server that has sessions is killed", func() {
-			x.kill(oldest())
+	x.happen(
+		happening{"a server that has sessions is killed", func() {
+			x.kill(x.oldest())
 			x.start(t)
 		}},
-		{"the leader of the records is killed", killServers(0)},
-		{"a follower is killed", killServers(1)},
-		{"two of three are killed, and come back", killServers(0, 1)},
-		{"the leader hangs, and goes on", func() {
+		happening{"the leader of the records is killed", killServers(0)},
+		happening{"a follower is killed", killServers(1)},
+		happening{"two of three are killed, and come back", killServers(0, 1)},
+		happening{"the leader hangs, and goes on", func() {
 			leader := x.nats.Process(x.nats.Whole(streams...))
 			leader.Signal(syscall.SIGSTOP)
 			x.goesOn()
 			leader.Signal(syscall.SIGCONT)
 		}},
-		{"the leader is cut off, and comes back", func() {
+		happening{"the leader is cut off, and comes back", func() {
 			leader := x.nats.Whole(streams...)
 			x.nats.Cut(leader)
 			x.goesOn()
 			x.nats.Heal(leader)
 		}},
-		{"a server hangs, and goes on", func() {
-			i := oldest()
+		happening{"a server hangs, and goes on", func() {
+			i := x.oldest()
 			x.all[i].cmd.Process.Signal(syscall.SIGSTOP)
 			x.all[i].out()
 			x.goesOn()
 			x.all[i].cmd.Process.Signal(syscall.SIGCONT)
 			x.in(i)
 		}},
-		{"a server ends, and another one starts", func() {
-			ended := x.all[oldest()]
+		happening{"a server ends, and another one starts", func() {
+			ended := x.all[x.oldest()]
 			x.start(t)
 			ended.out()
 			ended.cmd.Process.Signal(os.Interrupt)
 			x.goesOn()
 		}},
-	}
-	x.goesOn()
-	for range *chaosRounds {
-		for _, happening := range happenings {
-			t.Log(happening.what)
-			begin := time.Now()
-			happening.do()
-			x.goesOn()
-			t.Logf("calls go on after %v", time.Since(begin).Round(10*time.Millisecond))
-		}
-	}
-	x.end()
+	)
 }
 
 // A handle is known at every server as soon as its client has it.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
 // A server of skillsd and a server of NATS are killed while clients call, and nothing is lost. It is what
@@ -27,7 +29,7 @@ func TestClusterDemo(t *testing.T) {
 	say("\n== A team's skills, served by several servers that share their records.\n\n" +
 		"Starting three servers of NATS, each of which keeps all records on its disk, two servers of\n" +
 		"skillsd, and a proxy in front that sends each call to the next one, whoever it is from.")
-	x := startBusy(t, 2, clients)
+	x := startBusy(t, clustertest.StartApart(t, 3), 2, clients)
 	if *clusterDemo { // nothing is left behind when a reader has seen enough
 		stopped, dirs := make(chan os.Signal, 1), []string{filepath.Dir(t.TempDir())}
 		if *built == "" {
@@ -71,7 +73,7 @@ func TestClusterDemo(t *testing.T) {
 	x.start(t)
 	x.goesOn()
 
-	leader := x.nats.Whole("skillsd-state", "skillsd-files", "skillsd-events")
+	leader := x.nats.Whole(streams...)
 	say("\n== The server of NATS that leads the records is killed (-9).")
 	x.nats.Stop(leader)
 	took = x.goesOn()

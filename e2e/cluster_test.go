@@ -42,6 +42,7 @@ type fronts struct {
 // front is one server.
 type front struct {
 	*site
+	host string             // in a network of namespaces
 	out  context.CancelFunc // of the proxy, which gives up requests to it
 	gone context.Context    // done when it is out
 }
@@ -92,6 +93,9 @@ func startServers(t *testing.T, nats *clustertest.Cluster, n int, flags ...strin
 	}
 	if len(nats.URLs()) == 1 {
 		f.flags = append(f.flags, "--cluster-replicas", "1")
+	}
+	if nats.CA != "" {
+		f.flags = append(f.flags, "--cluster-ca", nats.CA)
 	}
 	f.serves = append(append(flags, f.flags...), "--cluster-key", key)
 	for range n {
@@ -205,7 +209,12 @@ func (f *fronts) kill(i int) {
 func (f *fronts) start(t *testing.T, flags ...string) {
 	t.Helper()
 	flags = append(slices.Concat(f.serves, flags), "--node", fmt.Sprint("front", len(f.all)))
-	f.add(serveOne(t, flags...))
+	host, in := f.nats.Host()
+	if host != "" {
+		flags = append(flags, "--http", host+":8080", "--allowed-host", host+":8080", "--node-addr", host+":9470")
+	}
+	f.add(serveIn(t, in, flags...))
+	f.all[len(f.all)-1].host = host
 }
 
 // add lets the proxy choose a server.

@@ -59,12 +59,19 @@ func serveHTTP(t *testing.T, args ...string) *site {
 
 func serveOne(t *testing.T, args ...string) *site {
 	t.Helper()
+	return serveIn(t, nil, args...)
+}
+
+// serveIn is serveOne with a command that is begun by other words.
+func serveIn(t *testing.T, in []string, args ...string) *site {
+	t.Helper()
 	state := t.TempDir()
 	named := func(arg string) bool { return arg == "--auth-token-file" || arg == "--auth-issuer" }
 	if !slices.ContainsFunc(args, named) {
 		args = append(args, "--insecure-no-auth")
 	}
-	p := start(t, exec.Command(binary, append([]string{"serve", "--state", state, "--log-format", "json", "--http", "127.0.0.1:0"}, args...)...))
+	command := slices.Concat(in, []string{binary, "serve", "--state", state, "--log-format", "json", "--http", "127.0.0.1:0"}, args)
+	p := start(t, exec.Command(command[0], command[1:]...))
 	s := &site{process: p, state: state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}, Timeout: patience}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.url = "http://" + s.addr() + "/mcp"

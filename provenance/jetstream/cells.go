@@ -45,6 +45,27 @@ func (c *Cells) open(ctx context.Context, create bool) (err error) {
 	return err
 }
 
+// Skew returns by how much the clock of the server that leads the cells is ahead of the clock of this process,
+// or behind. What its answer took does not count.
+//
+// Errors: provenance.ErrUnavailable, or the error of ctx.
+func (c *Cells) Skew(ctx context.Context) (ahead time.Duration, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		begin := c.opts.Now()
+		info, err := c.state.Info(ctx)
+		if err == nil {
+			ahead = skew(info, begin, c.opts.Now())
+		}
+		return err
+	})
+	return ahead, err
+}
+
+// skew returns how far the time in an answer is outside of the time between which it was made.
+func skew(info *jetstream.StreamInfo, begin, end time.Time) time.Duration {
+	return min(0, info.TimeStamp.Sub(begin)) + max(0, info.TimeStamp.Sub(end))
+}
+
 // subjectOfCell returns the subject of the cell of a key, which is not shown to the cluster.
 func (c *cluster) subjectOfCell(key string) string {
 	sum := sha256.Sum256([]byte(key))
@@ -99,7 +120,7 @@ func (c *Cells) swap(
 			jetstream.WithMsgTTL(life))
 		cancel()
 		if err == nil {
-			c.answered.Store(time.Now().UnixNano())
+			c.heard()
 			return true, nil
 		}
 		try, cancel = context.WithTimeout(ctx, attempt)
@@ -112,7 +133,7 @@ func (c *Cells) swap(
 			return false, nil // another value, or the end of its time
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case refused(err), c.conn.IsClosed(), time.Since(begin) > c.opts.Patience:
+		case refused(err), c.spent(begin):
 			return false, fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
 		}
 		c.nudge(begin)

@@ -129,6 +129,43 @@ func TestAcknowledgementLost(t *testing.T) {
 	wantRecord(t, other, "taken", "first", "lost", "other")
 }
 
+// A store that has waited in vain for as long as it may asks once for what comes later, until it is answered.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	cluster := clustertest.Start(t, 1)
+	dialer := &deafDialer{}
+	st := open(t, cluster.Connect(t, nats.SetCustomDialer(dialer)),
+		&jetstream.Options{Replicas: 1, Patience: 3 * time.Second})
+	defer st.Close()
+	var asked atomic.Int64
+	watching := cluster.Connect(t)
+	if _, err := watching.Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) { asked.Add(1) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := watching.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	take := func(want error, requests int64, answers bool) {
+		t.Helper()
+		before := asked.Load()
+		if err := st.Take(t.Context(), "s"); !errors.Is(err, want) {
+			t.Errorf("Take = %v, want %v", err, want)
+		}
+		if err := watching.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got := asked.Load() - before; got != requests || st.Answers() != answers {
+			t.Errorf("asked %d times, answers is %v; want %d and %v", got, st.Answers(), requests, answers)
+		}
+	}
+	take(nil, 1, true)
+	dialer.set(true)
+	take(provenance.ErrUnavailable, 2, false)
+	take(provenance.ErrUnavailable, 1, false)
+	dialer.set(false)
+	take(nil, 1, true)
+}
+
 // rounds is how often what happens to servers does.
 var rounds = flag.Int("rounds", 1, "how often servers are killed and cut off")
 

@@ -113,6 +113,7 @@ type cluster struct {
 	blobs  jetstream.Stream
 
 	answered, moved atomic.Int64 // when the cluster last answered, and the connection was last given up
+	failing         atomic.Int64 // when the first attempt began since it answered; 0 for none
 }
 
 // Open returns the Store of a cluster, whose streams it makes if they do not exist. The connection is the
@@ -253,11 +254,11 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 		switch {
 		case err == nil, errors.Is(err, jetstream.ErrMsgNotFound),
 			errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, provenance.ErrTaken):
-			c.answered.Store(time.Now().UnixNano())
+			c.heard()
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case refused(err), c.conn.IsClosed(), time.Since(begin) > c.opts.Patience:
+		case refused(err), c.spent(begin):
 			return fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
 		}
 		c.nudge(begin)
@@ -281,6 +282,31 @@ func wrongLast(err error) bool {
 	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
+
+// heard notes that the cluster has answered.
+func (c *cluster) heard() {
+	c.answered.Store(time.Now().UnixNano())
+	c.failing.Store(0)
+}
+
+// spent reports whether an operation that began at a time, and whose attempt failed, has waited for as long as
+// it may. Those that begin when nothing was answered for that long have one attempt: a caller of a server that
+// is cut off would wait for each of them in vain.
+func (c *cluster) spent(begin time.Time) bool {
+	c.failing.CompareAndSwap(0, begin.UnixNano())
+	return c.conn.IsClosed() || time.Since(begin) > c.opts.Patience || c.silent() > c.opts.Patience
+}
+
+// silent returns for how long attempts have failed.
+func (c *cluster) silent() time.Duration {
+	if failing := c.failing.Load(); failing != 0 {
+		return time.Since(time.Unix(0, failing))
+	}
+	return 0
+}
+
+// Answers reports whether operations have a chance: the cluster has not been silent for longer than they wait.
+func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 
 // nudge gives up the connection if the cluster has answered nothing for long, to find another server.
 func (c *cluster) nudge(begin time.Time) {

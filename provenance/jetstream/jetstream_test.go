@@ -403,3 +403,20 @@ func TestClocksApart(t *testing.T) {
 		}
 	}
 }
+
+// A clock that differs from the cluster's is seen, by about how much, and none that does not.
+func TestSkew(t *testing.T) {
+	t.Parallel()
+	conn := clustertest.Start(t, 1).Connect(t)
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} { // of the cluster
+		cells, err := jetstream.OpenCells(t.Context(), conn, &jetstream.Options{Replicas: 1,
+			Now: func() time.Time { return time.Now().Add(-ahead) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := cells.Skew(t.Context())
+		if off := got - ahead; err != nil || off.Abs() > time.Minute || (ahead == 0) != (got == 0) {
+			t.Errorf("Skew = %v, %v; want %v", got, err, ahead)
+		}
+	}
+}

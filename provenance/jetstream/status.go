@@ -31,6 +31,7 @@ type StreamStatus struct {
 	Replicas        int // how many servers it is to be on
 	Servers         []Server
 	Messages, Bytes uint64
+	Ahead           time.Duration // by how much the clock of its leader is ahead of the clock here, or behind
 }
 
 // Server is a server of NATS that has a stream.
@@ -62,6 +63,7 @@ func serversOf(info *jetstream.StreamInfo) []Server {
 //
 // Errors: as OpenReader.
 func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) (*Status, error) {
+	began := time.Now()
 	c, err := connect(ctx, conn, opts.withDefaults(), false)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) 
 	for _, stream := range []jetstream.Stream{c.events, c.blobs, cells.state} {
 		info := stream.CachedInfo()
 		s.Streams = append(s.Streams, StreamStatus{info.Config.Name, info.Config.Replicas, serversOf(info),
-			info.State.Msgs, info.State.Bytes})
+			info.State.Msgs, info.State.Bytes, skew(info, began, time.Now())})
 	}
 	m, err := c.last(ctx, cells.state, c.subjectOfCell(cell))
 	switch {

@@ -398,7 +398,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		ack, err := t.store.js.PublishMsg(try, m, jetstream.WithExpectLastSequencePerSubject(t.last))
 		cancel()
 		if err == nil {
-			t.store.answered.Store(time.Now().UnixNano())
+			t.store.heard()
 			t.became(b, ack.Sequence)
 			return nil
 		}
@@ -415,7 +415,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		case failed != nil || got.Sequence <= t.last:
 			// Nothing is known: a former leader may have answered.
 		case b.is(got, t.writer):
-			t.store.answered.Store(time.Now().UnixNano())
+			t.store.heard()
 			t.became(b, got.Sequence)
 			return nil
 		case t.adopts(got):
@@ -423,7 +423,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		default:
 			return t.lose()
 		}
-		if t.store.conn.IsClosed() || time.Since(begin) > t.store.opts.Patience {
+		if t.store.spent(begin) {
 			t.open = append(t.open, b)
 			return unavailable(err)
 		}

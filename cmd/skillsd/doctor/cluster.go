@@ -47,6 +47,9 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 	}
 	for _, s := range seen.Streams {
 		checks = append(checks, checkStream(area, &s))
+		if wrong, known := errors.AsType[*exit.Error](cluster.CheckClock(s.Ahead)); known {
+			checks = append(checks, fail(area, wrong.Error(), wrong.Hint))
+		}
 	}
 	return append(checks, checkServers(area, seen)...)
 }

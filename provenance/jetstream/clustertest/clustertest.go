@@ -51,10 +51,25 @@ type Cluster struct {
 	t       testing.TB
 	dir     string
 	addrs   []string  // of clients, then of servers
-	routes  [][]*link // by which server i reaches server j
+	routes  [][]*link // by which server i reaches server j; without a Network
 	apart   bool      // each server has a process
 	servers []*server.Server
 	started []*exec.Cmd
+
+	// Of servers in a Network:
+	Hosts  []string   // their addresses
+	CA     string     // the file of whom their clients trust
+	within [][]string // the words with which a command begins that runs at their hosts
+	host   func() (addr string, in []string)
+}
+
+// Host makes a host for a client, if the servers are in a Network. It returns its address, and the words with
+// which a command begins that runs there.
+func (c *Cluster) Host() (addr string, in []string) {
+	if c.host == nil {
+		return "", nil
+	}
+	return c.host()
 }
 
 // Start starts n servers in the process of the test, and stops them at its end.
@@ -70,8 +85,15 @@ func StartApart(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, true)
 	c.run()
-	// A program that connects once must find them: on a busy machine a process takes seconds to listen.
-	for _, addr := range c.addrs[:n] {
+	c.listening()
+	return c
+}
+
+// listening waits for servers with processes of their own. A program that connects once must find them: on a
+// busy machine a process takes seconds to listen.
+func (c *Cluster) listening() {
+	c.t.Helper()
+	for _, addr := range c.addrs[:len(c.servers)] {
 		for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil {
@@ -79,11 +101,10 @@ func StartApart(t testing.TB, n int) *Cluster {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatal(err)
+				c.t.Fatal(err)
 			}
 		}
 	}
-	return c
 }
 
 // made returns n servers that do not run, with addresses of their own.
@@ -232,6 +253,9 @@ func (c *Cluster) Restart(i int) {
 		c.t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
+	if c.within != nil {
+		cmd = exec.Command(c.within[i][0], append(c.within[i][1:], exe)...)
+	}
 	cmd.Env = append(os.Environ(),
 		fmt.Sprintf("%s=%d %s %s", nodeVariable, i, c.dir,
 			strings.Join(slices.Concat(c.addrs, c.routesOf(i)), ",")))
@@ -242,6 +266,9 @@ func (c *Cluster) Restart(i int) {
 }
 
 func (c *Cluster) routesOf(i int) (addrs []string) {
+	if c.host != nil {
+		return c.addrs[len(c.servers):]
+	}
 	for _, l := range c.routes[i] {
 		addrs = append(addrs, l.Addr().String())
 	}
@@ -279,10 +306,12 @@ func (c *Cluster) Whole(streams ...string) (leader int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	var why any
 	whole := func(name string) bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 		defer cancel()
 		stream, err := js.Stream(ctx, name)
+		why = err
 		if err != nil || stream.CachedInfo().Cluster == nil {
 			return false
 		}
@@ -290,16 +319,16 @@ func (c *Cluster) Whole(streams ...string) (leader int) {
 		if n, _ := fmt.Sscanf(info.Leader, "n%d", &leader); n != 1 {
 			return false
 		}
-		lags := func(p *jetstream.PeerInfo) bool { return !p.Current || p.Offline }
+		lags := func(p *jetstream.PeerInfo) bool { why = *p; return !p.Current || p.Offline }
 		return len(info.Replicas) == len(c.servers)-1 && !slices.ContainsFunc(info.Replicas, lags)
 	}
-	for end := time.Now().Add(2 * patience); len(streams) > 0; {
+	for end := time.Now().Add(4 * patience); len(streams) > 0; {
 		if whole(streams[0]) {
 			streams = streams[1:]
 			continue
 		}
 		if time.Now().After(end) {
-			c.t.Fatalf("stream %s does not have all replicas", streams[0])
+			c.t.Fatalf("stream %s does not have all replicas: %+v", streams[0], why)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -308,8 +337,12 @@ func (c *Cluster) Whole(streams ...string) (leader int) {
 
 // URLs returns where clients reach the servers.
 func (c *Cluster) URLs() (urls []string) {
+	scheme := "nats://"
+	if c.CA != "" {
+		scheme = "tls://"
+	}
 	for _, addr := range c.addrs[:len(c.servers)] {
-		urls = append(urls, "nats://"+addr)
+		urls = append(urls, scheme+addr)
 	}
 	return urls
 }
@@ -323,9 +356,10 @@ func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 // ConnectTo is Connect to server i first.
 func (c *Cluster) ConnectTo(t testing.TB, i int, opts ...nats.Option) *nats.Conn {
 	t.Helper()
-	var urls []string
-	for j := range c.servers {
-		urls = append(urls, "nats://"+c.addrs[(i+j)%len(c.servers)])
+	urls := c.URLs()
+	urls = slices.Concat(urls[i:], urls[:i])
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
 	}
 	opts = append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.DontRandomize(),
 		nats.ReconnectWait(50 * time.Millisecond),
@@ -355,6 +389,14 @@ func run(dir string, addrs, routes []string, i int) (*server.Server, error) {
 		StoreDir: filepath.Join(dir, strconv.Itoa(i)), SyncAlways: true,
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 4 << 30}
 	opts.Host, opts.Port = host(addrs[i])
+	if _, err := os.Stat(filepath.Join(dir, "server.pem")); err == nil {
+		tls, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: filepath.Join(dir, "server.pem"),
+			KeyFile: filepath.Join(dir, "server.key")})
+		if err != nil {
+			return nil, err
+		}
+		opts.TLSConfig, opts.TLS = tls, true
+	}
 	if n > 1 {
 		// Where nobody listens, so that a server is reached by the links to it only.
 		opts.Cluster.Name, opts.Cluster.Advertise = "skillsd-test", "127.0.0.1:1"

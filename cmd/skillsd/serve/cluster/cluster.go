@@ -44,6 +44,7 @@ const (
 	connectWithin = 5 * time.Second
 	aliveWithin   = 10 * time.Second // another server answers that it is there, or its calls have failed
 	pingEvery     = 10 * time.Second // the connection to the cluster, which is given up after three
+	clockEvery    = time.Minute      // the clock is compared with the cluster's
 )
 
 // Check refuses options that do not belong together, and connections that others could read.
@@ -262,6 +263,11 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	if c.cells, err = jetstream.OpenCells(ctx, c.conn, opts); err != nil {
 		return c, unusable(err)
 	}
+	if ahead, err := c.cells.Skew(ctx); err != nil {
+		return c, unusable(err)
+	} else if err := CheckClock(ahead); err != nil {
+		return c, err
+	}
 	c.Peers = peers.New(c.cells, func(ctx context.Context, id string) (peers.Holder, error) {
 		h, err := store.Holder(ctx, id)
 		return peers.Holder{Own: h.Own, Held: h.Held, Address: h.Address}, err
@@ -281,6 +287,19 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	logger.InfoContext(ctx, "in the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
 		slog.String("node", c.node), slog.String("node-addr", c.addr))
 	return c, nil
+}
+
+// CheckClock refuses a clock of this machine that the clock of the cluster is too far ahead of, or behind: how
+// long questions, refusals and handles count is told by both.
+//
+// Errors: *exit.Error.
+func CheckClock(ahead time.Duration) error {
+	if ahead.Abs() <= approval.Clocks {
+		return nil
+	}
+	return exit.Errorf(exit.Failure, "set the clocks of both, as NTP does",
+		"--cluster: the clock of this machine and that of its server of NATS differ by %v",
+		ahead.Abs().Round(time.Second))
 }
 
 // readKey reads the key that the servers of a cluster have in common.
@@ -312,7 +331,8 @@ func derive(key []byte, purpose string) ([]byte, error) {
 
 // Serving returns how requests reach the other servers, and theirs this one.
 func (c *Cluster) Serving() *mcpserver.Cluster {
-	ready := func() bool { return c.successor.Load() == nil }
+	// What looks at the generation notices when the cluster does not answer.
+	ready := func() bool { return c.successor.Load() == nil && c.cells.Answers() }
 	return &mcpserver.Cluster{Transport: c.others, Ready: ready, Accept: func(handler http.Handler) {
 		c.server.Handler = handler
 		c.serving.Go(func() {

@@ -170,7 +170,14 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c.leave = stop
 	c.serving.Go(func() {
-		for {
+		for compared := time.Now(); ; {
+			if time.Since(compared) > clockEvery {
+				compared = time.Now()
+				if ahead, err := c.cells.Skew(watching); err == nil && CheckClock(ahead) != nil {
+					c.logger.Warn("questions and refusals are not counted for as long as they should be",
+						tint.Err(CheckClock(ahead)))
+				}
+			}
 			select {
 			case <-time.After(looksEvery):
 			case <-watching.Done():

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func made(t *testing.T, number int, parts Parts) *generation {
@@ -61,5 +62,14 @@ func TestGenerationOfMany(t *testing.T) {
 	text, err := json.Marshal(made(t, 1, few))
 	if err != nil || len(text) > 512<<10 || strings.Contains(string(text), "secret") {
 		t.Errorf("%d parts take %d bytes, %v", mostParts, len(text), err)
+	}
+}
+
+func TestCheckClock(t *testing.T) {
+	for ahead, ok := range map[time.Duration]bool{0: true, time.Minute: true, -time.Minute: true,
+		61 * time.Second: false, -time.Hour: false} {
+		if err := CheckClock(ahead); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "differ by 1") {
+			t.Errorf("%v ahead: %v", ahead, err)
+		}
 	}
 }
