@@ -2,10 +2,12 @@ package jetstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +37,17 @@ const (
 const headerChunks = "Chunks"
 
 func (c *cluster) chunkOf(d digest.Digest, n int) string {
-	return c.subject("blob", d.Encoded(), strconv.Itoa(n))
+	return c.subject(cmp.Or(c.shelf, "blob"), d.Encoded(), strconv.Itoa(n))
+}
+
+// chunksOf returns the messages that have the bytes of a digest.
+func (c *cluster) chunksOf(sum digest.Digest, data []byte) []*nats.Msg {
+	all := make([]*nats.Msg, max(1, (len(data)+chunk-1)/chunk))
+	for i := range all {
+		all[i] = &nats.Msg{Subject: c.chunkOf(sum, i), Data: data[i*chunk : min(len(data), (i+1)*chunk)],
+			Header: nats.Header{headerChunks: {strconv.Itoa(len(all))}}}
+	}
+	return all
 }
 
 // putBlob makes the cluster have some bytes, and keep them until they are named.
@@ -47,8 +59,8 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	if now.Before(until) {
 		return nil
 	}
-	n := max(1, (len(data)+chunk-1)/chunk)
-	last, err := st.last(ctx, st.blobs, st.chunkOf(sum, n-1)) // which was written last
+	chunks := st.chunksOf(sum, data)
+	last, err := st.last(ctx, st.blobs, chunks[len(chunks)-1].Subject) // which was written last
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
@@ -56,10 +68,8 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	if until = now.Add(fresh); has {
 		until = last.Time.Add(fresh)
 	}
-	for i := 0; i < n && !has; i++ {
-		m := &nats.Msg{Subject: st.chunkOf(sum, i), Data: data[i*chunk : min(len(data), (i+1)*chunk)],
-			Header: nats.Header{headerChunks: {strconv.Itoa(n)}}}
-		if err := st.put(ctx, m); err != nil {
+	for i := 0; i < len(chunks) && !has; i++ {
+		if err := st.put(ctx, chunks[i]); err != nil {
 			return err
 		}
 	}
@@ -72,11 +82,11 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	return nil
 }
 
-// blob returns the bytes of a digest. It reads again if a part is missing, or if they are others: the leader
-// of a stream that was just elected may not have all of it.
+// blob returns the bytes of a digest, of which there are at most most. It reads again if a part is missing, or
+// if they are others: the leader of a stream that was just elected may not have all of it.
 //
-// Errors: provenance.ErrUnavailable.
-func (c *cluster) blob(ctx context.Context, sum digest.Digest) ([]byte, error) {
+// Errors: provenance.ErrUnavailable, provenance.ErrInvalid if there are more.
+func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {
 	for begin := time.Now(); ; time.Sleep(pause) {
 		var data bytes.Buffer
 		n := 1
@@ -84,6 +94,9 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest) ([]byte, error) {
 		for i := 0; i < n && err == nil; i++ {
 			var m *jetstream.RawStreamMsg
 			if m, err = c.last(ctx, c.blobs, c.chunkOf(sum, i)); err == nil {
+				if int64(data.Len()+len(m.Data)) > most {
+					return nil, fmt.Errorf("%w: %s has more than %d bytes", provenance.ErrInvalid, sum, most)
+				}
 				data.Write(m.Data)
 				n, err = strconv.Atoi(m.Header.Get(headerChunks))
 			}
@@ -120,7 +133,7 @@ func (r *reader) file(ctx context.Context, session, name string) ([]byte, error)
 	if err := json.Unmarshal(m.Data, &f); err != nil || f.Digest.Validate() != nil {
 		return nil, fmt.Errorf("%w: what the cluster says of it", provenance.ErrCorrupt)
 	}
-	return r.blob(ctx, f.Digest)
+	return r.blob(ctx, f.Digest, math.MaxInt64)
 }
 
 // names returns the names of the files that a session keeps.

@@ -111,6 +111,7 @@ type cluster struct {
 	js     jetstream.JetStream
 	events jetstream.Stream
 	blobs  jetstream.Stream
+	shelf  string // of the subjects of blobs; empty for those of records
 
 	answered, moved atomic.Int64 // when the cluster last answered, and the connection was last given up
 	failing         atomic.Int64 // when the first attempt began since it answered; 0 for none

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -95,7 +96,7 @@ type lineReader struct {
 func (l *lineReader) take(m *jetstream.RawStreamMsg) (err error) {
 	l.rest = m.Data
 	if sum := m.Header.Get(headerBlob); sum != "" {
-		l.rest, err = l.blob(l.ctx, digest.Digest(sum))
+		l.rest, err = l.blob(l.ctx, digest.Digest(sum), math.MaxInt64)
 	}
 	return err
 }

@@ -1,0 +1,89 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/provenance"
+)
+
+// Library is what processes read that have a cluster in common: files by their digests, which nothing deletes,
+// and one title, which says which of them count. It has a stream of its own. Whoever may publish to that can
+// change it: a file is compared with its digest, and the title is for its reader to verify. It is safe for
+// concurrent use.
+type Library struct{ *cluster }
+
+// OpenLibrary returns the Library of a cluster, whose stream it makes if create says so. The connection is
+// the caller's.
+//
+// Errors: as Open; see [IsUnused].
+func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create bool) (*Library, error) {
+	set := opts.withDefaults()
+	if !create {
+		set.Replicas = 1 // who only reads need not know how many there are
+	}
+	c, err := newCluster(conn, set)
+	if err == nil {
+		c.shelf = "skill"
+		c.blobs, err = c.stream(ctx, jetstream.StreamConfig{Name: set.Prefix + "-skills", MaxMsgsPerSubject: 1,
+			Subjects: []string{c.subject(c.shelf, ">"), c.subject("skills")}}, create)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the library: %w", err)
+	}
+	return &Library{c}, nil
+}
+
+// Put makes the library have a file. What is there already is compared and, if it is something else,
+// replaced.
+//
+// Errors: provenance.ErrUnavailable, or the error of ctx.
+func (l *Library) Put(ctx context.Context, sum digest.Digest, data []byte) error {
+	for _, m := range l.chunksOf(sum, data) {
+		has, err := l.last(ctx, l.blobs, m.Subject)
+		same := err == nil && bytes.Equal(has.Data, m.Data) &&
+			has.Header.Get(headerChunks) == m.Header.Get(headerChunks)
+		if err == nil && !same || errors.Is(err, jetstream.ErrMsgNotFound) {
+			err = l.put(ctx, m)
+		}
+		if err != nil {
+			return fmt.Errorf("put %s: %w", sum, err)
+		}
+	}
+	return nil
+}
+
+// Get returns a file of at most most bytes.
+//
+// Errors: provenance.ErrUnavailable if it is not there, or is another one, for as long as a caller waits for
+// the cluster; provenance.ErrInvalid if it is longer; the error of ctx.
+func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {
+	return l.blob(ctx, sum, most)
+}
+
+// SetTitle replaces the title.
+//
+// Errors: as Put.
+func (l *Library) SetTitle(ctx context.Context, text []byte) error {
+	return l.put(ctx, &nats.Msg{Subject: l.subject("skills"), Data: text})
+}
+
+// Title returns the title that was set last.
+//
+// Errors: provenance.ErrNotFound, provenance.ErrUnavailable, or the error of ctx.
+func (l *Library) Title(ctx context.Context) ([]byte, error) {
+	m, err := l.last(ctx, l.blobs, l.subject("skills"))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = provenance.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the title: %w", err)
+	}
+	return m.Data, nil
+}
