@@ -3,7 +3,8 @@
 // A [Pool] offers a run to the workers of its name; one that has a slot says that it is ready and is sent the
 // job. Guarantees:
 //   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a
-//     half by its own clock and says so before it starts; nothing is ever run again;
+//     half, prepares it within ten seconds by its own clock and says so before it starts; nothing is ever
+//     run again;
 //   - messages are sealed with a key that both have, for one receiver and in the order of one sender: what is
 //     forged, altered, repeated or late is not taken;
 //   - a worker keeps the answer of a run for ten minutes, for whoever asks by the run's id.
@@ -31,10 +32,11 @@ import (
 )
 
 const (
-	// startWithin is how long a worker may take to begin a job that it was ready for, and patience how long
-	// its sender waits for that, and for the first answer to an offer.
+	// startWithin is how long a worker waits for a word of who offered a run, and patience how long that one
+	// waits for a sign of life. beginWithin is how long a worker may prepare a job before it starts it.
 	startWithin = 1500 * time.Millisecond
 	patience    = 2 * time.Second
+	beginWithin = 10 * time.Second
 
 	beat   = time.Second // how often a worker says that it lives
 	silent = 3 * beat    // after which it is taken for lost
@@ -64,9 +66,11 @@ type kind byte
 const (
 	kindOffer   kind = iota + 1 // of a run, to all workers: one answers
 	kindAsk                     // what became of a run, to all workers: who knows answers
+	kindHello                   // a worker has seen an offer: a ready
+	kindMeant                   // the offer was sent now, and not only seen by somebody
 	kindAlive                   // the worker lives
 	kindWaiting                 // the run waits for a slot: a number
-	kindReady                   // the worker takes the job now: a ready
+	kindReady                   // the worker takes the job now; or that it is there: a ready
 	kindJob
 	kindCancel
 	kindStarted
@@ -79,7 +83,7 @@ const (
 // offer is the body of an offer and of a question.
 type offer struct{ Inbox, Run, Principal string }
 
-// ready is the body of the answer of a worker that takes a job, into its inbox, or that is there.
+// ready is who a worker is, and where it takes what is meant for a run.
 type ready struct{ Node, Inbox string }
 
 // Link is a connection to workers, or to those who have work for them.
@@ -87,8 +91,9 @@ type Link struct {
 	conn   *nats.Conn
 	prefix string
 	seal   cipher.AEAD
-	// Most is how many bytes of jobs and answers a worker keeps; tests change it.
-	most int
+	// most is how many bytes of jobs and answers a worker keeps, and begin is beginWithin; tests change them.
+	most  int
+	begin time.Duration
 }
 
 // NewLink returns the link for the pools of a prefix, to who has the key of 32 bytes. The connection is the
@@ -101,7 +106,7 @@ func NewLink(conn *nats.Conn, prefix string, key []byte) (*Link, error) {
 		return nil, err
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
-	return &Link{conn: conn, prefix: prefix, seal: seal, most: keepMost}, err
+	return &Link{conn: conn, prefix: prefix, seal: seal, most: keepMost, begin: beginWithin}, err
 }
 
 func (l *Link) subject(what, pool string) string { return l.prefix + "." + what + "." + pool }
@@ -289,16 +294,24 @@ func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(
 				waiting(before)
 			}
 			continue
-		case m.kind == kindReady:
+		case m.kind == kindHello:
 			var r ready
 			if err = json.Unmarshal(m.body, &r); err == nil {
 				s.node, s.worker = r.Node, to{Link: p.Link, inbox: r.Inbox}
-				return s, nil
+				err = s.worker.send(kindMeant, nil, "")
 			}
+			if err == nil {
+				continue
+			}
+		case m.kind == kindReady && s.node != "":
+			return s, nil
 		case m.kind == kindRefused:
 			err = &RefusedError{s.node, string(m.body)}
 		default:
 			continue
+		}
+		if s.node != "" {
+			_ = s.worker.send(kindCancel, nil, "") // else it gives the slot up by itself
 		}
 		in.close()
 		switch {

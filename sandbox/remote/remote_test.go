@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -237,16 +238,20 @@ func TestForgedAndRepeated(t *testing.T) {
 }
 
 // restless says often that a run waits, before it has a slot for it.
-type restless struct{ *works }
+type restless struct {
+	*works
+	asked *atomic.Int32 // for slots
+}
 
 func (w restless) Slot(ctx context.Context, principal string, waiting func(int)) (func(), error) {
+	w.asked.Add(1)
 	for before := range 9 {
 		waiting(before)
 	}
 	return w.works.Slot(ctx, principal, waiting)
 }
 
-// Another worker that is sent the offer again says nothing about the run of the first one.
+// Another worker that is sent the offer again says nothing about the run of the first one, and has no slot for it.
 func TestRepeatedOffer(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, 1)
@@ -264,7 +269,8 @@ func TestRepeatedOffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, link(t, c.Connect(t), 'k'), restless{other})
+	asked := new(atomic.Int32)
+	serve(t, link(t, c.Connect(t), 'k'), restless{other, asked})
 	offered, err := heard.NextMsg(time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -281,15 +287,99 @@ func TestRepeatedOffer(t *testing.T) {
 	if err != nil || string(answer) != "answer to job" || works.runs.Load() != 1 || other.runs.Load() != 0 {
 		t.Errorf("%q, %v; %d and %d runs", answer, err, works.runs.Load(), other.runs.Load())
 	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("repeated offers took %d slots", n)
+	}
+}
+
+// Who repeats a question about a run does not make its worker remember ever more.
+func TestRepeatedQuestion(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works, l := newWorks(1), link(t, c.Connect(t), 'k')
+	serve(t, l, works)
+	enemy := c.Connect(t)
+	heard, err := enemy.SubscribeSync("test.ask.p")
+	if err == nil {
+		err = enemy.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const repeated = 50
+	var answers *nats.Subscription
+	late := make(chan error, 1)
+	works.running = func(ctx context.Context) {
+		go func() {
+			_, answer, err := pool.Late(t.Context(), "run", none2)
+			if err == nil && string(answer) != "answer to job" {
+				err = fmt.Errorf("answer %q", answer)
+			}
+			late <- err
+		}()
+		asked, err := heard.NextMsg(time.Minute)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		msg, _, _, _ := l.open(asked)
+		var o offer
+		if err := json.Unmarshal(msg.body, &o); err != nil {
+			t.Error(err)
+		}
+		if answers, err = enemy.SubscribeSync(o.Inbox); err != nil {
+			t.Error(err)
+		}
+		for range repeated {
+			if err := enemy.PublishMsg(asked); err != nil {
+				t.Error(err)
+			}
+		}
+		for was := 0; was < repeated; { // all have been read
+			m, err := answers.NextMsg(time.Minute)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if msg, _, _, _ := l.open(m); msg.kind == kindWas {
+				was++
+			}
+		}
+	}
+	if answer, err := slot.Run(t.Context(), []byte("job")); err != nil || string(answer) != "answer to job" {
+		t.Errorf("who offered it: %q, %v", answer, err)
+	}
+	if err := <-late; err != nil {
+		t.Errorf("who asked: %v", err)
+	}
+	n := 0
+	for {
+		m, err := answers.NextMsg(100 * time.Millisecond)
+		if err != nil {
+			break
+		}
+		if msg, _, _, _ := l.open(m); msg.kind == kindAnswer {
+			n++
+		}
+	}
+	if n == 0 || n >= mostTold {
+		t.Errorf("%d answers to a question that was repeated %d times", n, repeated)
+	}
 }
 
 // A job that is not begun in time is not begun at all.
 func TestLateJob(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, 1)
-	works := newWorks(1)
-	works.before = func() { time.Sleep(startWithin + 10*time.Millisecond) }
-	serve(t, link(t, c.Connect(t), 'k'), works)
+	works, l := newWorks(1), link(t, c.Connect(t), 'k')
+	l.begin = startWithin + time.Second
+	works.before = func() { time.Sleep(l.begin + 10*time.Millisecond) }
+	serve(t, l, works)
 	pool := link(t, c.Connect(t), 'k').Pool("p")
 	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
 	if err != nil {
@@ -297,6 +387,14 @@ func TestLateJob(t *testing.T) {
 	}
 	if _, err := slot.Run(t.Context(), nil); !errors.Is(err, ErrBusy) {
 		t.Errorf("begun late: %v", err)
+	}
+	// One that takes long to prepare is waited for.
+	works.before = func() { time.Sleep(startWithin + 500*time.Millisecond) }
+	if slot, err = pool.Acquire(t.Context(), "prepared", "alice", none); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slot.Run(t.Context(), nil); err != nil {
+		t.Errorf("prepared for long: %v", err)
 	}
 	// Nor is one that its sender keeps to itself for too long.
 	if slot, err = pool.Acquire(t.Context(), "sent late", "alice", none); err != nil {
@@ -307,7 +405,7 @@ func TestLateJob(t *testing.T) {
 	if _, err := slot.Run(t.Context(), nil); !errors.Is(err, ErrBusy) {
 		t.Errorf("sent late: %v", err)
 	}
-	if n := works.runs.Load(); n != 0 {
+	if n := works.runs.Load(); n != 1 {
 		t.Errorf("%d runs", n)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,9 @@ type run struct {
 	answer []byte
 	done   time.Time // zero while it runs
 }
+
+// mostTold is how many wait for one run.
+const mostTold = 8
 
 // errLate means that a job was not begun in time.
 var errLate = errors.New("the job is late")
@@ -126,7 +130,8 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	}
 }
 
-// run waits for a slot, then for the job, and runs it.
+// run waits for a slot, then for the job, and runs it. An offer that somebody sends again is confirmed by
+// nobody, so that it takes no slot.
 func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	in, err := w.listen()
 	if err != nil {
@@ -152,6 +157,10 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 			}
 		}
 	})
+	r.say(kindHello, w.ready(in.sub.Subject))
+	if m, err := in.receive(ctx, startWithin); err != nil || m.kind != kindMeant {
+		return err
+	}
 	release, err := w.work.Slot(ctx, principal, func(before int) {
 		body, _ := json.Marshal(before) // a number
 		r.say(kindWaiting, body)
@@ -162,7 +171,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	}
 	defer release()
 	readyAt := time.Now()
-	r.say(kindReady, w.ready(in.sub.Subject))
+	r.say(kindReady, nil)
 	m, err := in.receive(ctx, startWithin)
 	switch {
 	case err != nil:
@@ -187,7 +196,7 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	})
 	late := false
 	answer := w.work.Run(running, m.body, func() error {
-		if late = time.Since(readyAt) > startWithin || running.Err() != nil; late {
+		if late = time.Since(readyAt) > w.begin || running.Err() != nil; late {
 			return errLate
 		}
 		r.say(kindStarted, nil)
@@ -242,6 +251,10 @@ func (w *worker) asked(_ context.Context, o offer) {
 	case r.job == nil:
 		return
 	case r.answer == nil:
+		// Questions may be repeated by anybody. The first is who offered the run; others ask anew.
+		if len(r.tell) == mostTold {
+			r.tell = slices.Delete(r.tell, 1, 2)
+		}
 		r.tell = append(r.tell, t)
 	}
 	_ = t.send(kindWas, r.job, "")
