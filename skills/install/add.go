@@ -51,8 +51,12 @@ type Access struct {
 	Verifier *signed.Verifier
 	// Credentials lets git ask the credential helper of the user for the host of a source.
 	Credentials bool
+	// Files reads a file of a Lock from elsewhere by its digest, for Sync, which then reads those skills so
+	// that need no signer; may be nil. It returns no other bytes.
+	Files func(ctx context.Context, sum digest.Digest) ([]byte, error)
 
-	all bool // all skills of an index
+	all  bool  // all skills of an index
+	lock *Lock // whose files Files reads
 }
 
 // token returns the token for the host of a URL.

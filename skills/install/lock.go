@@ -35,6 +35,8 @@ const (
 	KindIndex     Kind = "index" // the skills that a web server publishes
 	KindOCI       Kind = "oci"   // an artifact, an image or a collection of a registry
 	KindMCP       Kind = "mcp"   // the skills that another MCP server serves
+	// KindTree is a tree whose files [Access] reads by their digests. It is in no lock file.
+	KindTree Kind = "tree"
 )
 
 // Origin is where an installed skill came from.
@@ -177,6 +179,33 @@ func (l *Lock) with(changes map[string]*Entry) *Lock {
 	return changed
 }
 
+// Of returns a lock with some of the entries, without their earlier versions.
+func (l *Lock) Of(keep func(*Entry) bool) *Lock {
+	part := &Lock{}
+	for _, e := range l.Skills {
+		if keep(e) {
+			kept := *e
+			kept.Previous = nil
+			part.Skills = append(part.Skills, &kept)
+		}
+	}
+	return part
+}
+
+// Below returns the files of the skill, or of the one that lies in its directory dir, by their paths there.
+func (e *Entry) Below(dir string) []store.File {
+	if dir == "" {
+		return e.Files
+	}
+	var files []store.File
+	for _, f := range e.Files {
+		if below, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
+			files = append(files, store.File{Path: below, Digest: f.Digest})
+		}
+	}
+	return files
+}
+
 // LockError is a lock file that cannot be used.
 type LockError struct {
 	File  string
@@ -237,7 +266,7 @@ func Import(file string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the lock file: %w", err)
 	}
-	lock, err := parseLock(data)
+	lock, err := ParseLock(data)
 	if problem, ok := errors.AsType[*LockError](err); ok {
 		problem.File = file
 	}

@@ -43,18 +43,18 @@ func sample() *Lock {
 
 func TestLockRoundTrip(t *testing.T) {
 	for _, lock := range []*Lock{{}, sample()} {
-		other := append([]byte("\ufeff"), bytes.ReplaceAll(lock.encode(), []byte("\n"), []byte("\r\n"))...)
-		if got, err := parseLock(other); err != nil || cmp.Diff(lock, got) != "" {
+		other := append([]byte("\ufeff"), bytes.ReplaceAll(lock.Encode(), []byte("\n"), []byte("\r\n"))...)
+		if got, err := ParseLock(other); err != nil || cmp.Diff(lock, got) != "" {
 			t.Errorf("with a byte order mark and CR LF: %v", err)
 		}
-		got, err := parseLock(lock.encode())
+		got, err := ParseLock(lock.Encode())
 		if err != nil {
-			t.Fatalf("%v\n%s", err, lock.encode())
+			t.Fatalf("%v\n%s", err, lock.Encode())
 		}
 		if diff := cmp.Diff(lock, got); diff != "" {
 			t.Errorf("read back (-want +got):\n%s", diff)
 		}
-		if !bytes.Equal(got.encode(), lock.encode()) {
+		if !bytes.Equal(got.Encode(), lock.Encode()) {
 			t.Error("written again it is another text")
 		}
 	}
@@ -62,7 +62,7 @@ func TestLockRoundTrip(t *testing.T) {
 
 // TestForeignLock refuses a lock file that says what none can.
 func TestForeignLock(t *testing.T) {
-	good := string(sample().encode())
+	good := string(sample().Encode())
 	for _, test := range []struct{ name, old, new, want string }{
 		{"version", "version: 1", "version: 2",
 			`:2:10: version: "2" is not one that this skillsd reads; it reads 1`},
@@ -129,19 +129,19 @@ func TestForeignLock(t *testing.T) {
 }
 
 func FuzzLock(f *testing.F) {
-	f.Add((&Lock{Skills: sample().Skills[:1]}).encode())
+	f.Add((&Lock{Skills: sample().Skills[:1]}).Encode())
 	f.Add([]byte("version: 1\nskills: []\n"))
 	f.Add([]byte("{{},<<}"))
 	f.Add([]byte("version: 1\nskills: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lock, err := parseLock(data)
+		lock, err := ParseLock(data)
 		if err != nil {
 			if _, ok := errors.AsType[*LockError](err); !ok {
 				t.Fatalf("error is a %T", err)
 			}
 			return
 		}
-		again, err := parseLock(lock.encode())
+		again, err := ParseLock(lock.Encode())
 		if err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
@@ -199,7 +199,7 @@ func TestEarlierLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(text), string(lock.encode())); diff != "" {
+	if diff := cmp.Diff(string(text), string(lock.Encode())); diff != "" {
 		t.Errorf("written again (-before +after):\n%s", diff)
 	}
 	if want := []string{"Gamma.v1", "alpha", "beta", "delta", "gamma", "zipped"}; !slices.Equal(names(lock),

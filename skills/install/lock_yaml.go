@@ -37,9 +37,9 @@ var lockKeys = map[string][]string{
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},
 }
 
-// encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a
+// Encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a
 // number or a date.
-func (l *Lock) encode() []byte {
+func (l *Lock) Encode() []byte {
 	var file yaml.Node
 	err := file.Encode(struct {
 		Version int      `yaml:"version"`
@@ -90,8 +90,10 @@ func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// parseLock reads what encode writes, and any YAML with the same meaning.
-func parseLock(data []byte) (lock *Lock, err error) {
+// ParseLock reads what Encode writes, and any YAML with the same meaning. It may come from elsewhere.
+//
+// Errors: *LockError.
+func ParseLock(data []byte) (lock *Lock, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			lock, err = nil, &LockError{What: "cannot be read as YAML"}

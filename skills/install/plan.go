@@ -310,7 +310,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	lock := p.i.lock.with(entries)
 	// Written in workDir, where the next command removes what a crash leaves.
 	const written = workDir + "/" + lockName
-	err = fsys.WriteFileIn(p.i.root, written, lock.encode(), 0o600)
+	err = fsys.WriteFileIn(p.i.root, written, lock.Encode(), 0o600)
 	if err == nil {
 		err = p.i.root.Rename(written, lockName)
 	}

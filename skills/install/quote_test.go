@@ -17,7 +17,7 @@ func TestQuote(t *testing.T) {
 	}()...) {
 		lock := sample()
 		lock.Skills[0].Origin.Source = source
-		back, err := parseLock(lock.encode())
+		back, err := ParseLock(lock.Encode())
 		if err != nil {
 			t.Errorf("parseLock after the source %q: %v", source, err)
 			continue

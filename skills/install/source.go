@@ -72,6 +72,8 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 		root, err = p.fetchOCI(ctx, f, access)
 	case KindMCP:
 		root, err = p.fetchServed(ctx, f, access)
+	case KindTree:
+		root, err = p.fetchTree(ctx, f, access)
 	case KindDirectory:
 		f.base = filepath.Base(origin.Source)
 		root, err = f.directoryRoot(origin.Source)

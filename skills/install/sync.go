@@ -3,14 +3,18 @@ package install
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -32,14 +36,14 @@ type Sync struct {
 }
 
 // Sync compares the installation with a lock file. The plan makes the installation equal to it: exactly
-// the same bytes, from the store, or else from the recorded source at the recorded commit. If they
-// cannot be had, applying it changes nothing; an earlier version that cannot be had prevents no other
-// change and is reported as Lost.
+// the same bytes, from the store, or else by their digests, or from the recorded source at the recorded
+// commit. If they cannot be had, applying it changes nothing; an earlier version that cannot be had
+// prevents no other change and is reported as Lost.
 //
 // Errors: errors of ctx; system errors; of Apply, also *SourceError, *FetchError and other errors of
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
-	s.Offered = nil
+	s.Offered, s.lock = nil, s.Lock
 	want := s.Lock
 	if want == nil {
 		want = i.lock
@@ -118,6 +122,9 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		}
 		if !c.Earlier {
 			origins := []Origin{c.After.Origin}
+			if s.Files != nil && s.Lock != nil && c.After.Origin.Signer == "" {
+				origins[0] = Origin{Kind: KindTree, Source: c.After.Tree.String(), Path: "."}
+			}
 			if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
 				place := p.i.path(placeOf(here.Tier, here.Name))
 				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
@@ -234,4 +241,38 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 			origin.Source, index.TreeDigest, want)
 	}
 	return a.plan.store(ctx, sk, index)
+}
+
+// fetchTree reads the files of a tree by their digests.
+func (p *Plan) fetchTree(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+	p.i.progress("fetching", 0, 0)
+	name := "tree-" + rand.Text()
+	dir, left := p.dir+"/"+name, int64(maxArtifacts)
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+		return root, err
+	}
+	into, err := p.i.root.OpenRoot(dir)
+	if err != nil {
+		return root, err
+	}
+	defer into.Close()
+	at := slices.IndexFunc(access.lock.Skills,
+		func(e *Entry) bool { return e.Tree.String() == f.origin.Source })
+	for _, file := range access.lock.Skills[at].Files {
+		data, err := access.Files(ctx, file.Digest)
+		if err != nil {
+			return root, &FetchError{file.Path + " of the published skills", err, KindTree}
+		}
+		if left -= int64(len(data)); left < 0 {
+			return root, refuse("publish it in parts", "the skill has more than %d bytes", maxArtifacts)
+		}
+		if err := into.MkdirAll(path.Dir(file.Path), 0o700); err != nil {
+			return root, err
+		}
+		if err := into.WriteFile(filepath.FromSlash(file.Path), data, 0o600); err != nil {
+			return root, err
+		}
+	}
+	return f.directoryRoot(p.path(name))
 }

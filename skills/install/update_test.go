@@ -91,7 +91,7 @@ func TestSyncGit(t *testing.T) {
 	if err := edited(t, j.Enable, "b"); err != nil {
 		t.Error(err)
 	}
-	if got := string(j.Lock().with(nil).encode()); got == string(lock.encode()) {
+	if got := string(j.Lock().with(nil).Encode()); got == string(lock.Encode()) {
 		t.Error("enabling changed nothing")
 	}
 

@@ -54,6 +54,8 @@ func Failure(err error) error {
 		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
 	case isFetch && fetch.Kind == install.KindMCP:
 		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
+	case isFetch && fetch.Kind == install.KindTree:
+		fail.Hint = "publish them again, where they are installed: `skillsd publish`"
 	case isFetch && fetch.Kind != install.KindGit:
 		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
 	case isFetch:

@@ -62,13 +62,7 @@ func filesOf(e *install.Entry, dir string) []store.File {
 	if e == nil {
 		return nil
 	}
-	var files []store.File
-	for _, f := range e.Files {
-		if below, ok := strings.CutPrefix(f.Path, dir+"/"); dir == "" || ok {
-			files = append(files, store.File{Path: below, Digest: f.Digest})
-		}
-	}
-	return files
+	return e.Below(dir)
 }
 
 // hasSkill reports whether files belong to a skill.
