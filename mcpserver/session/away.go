@@ -95,15 +95,6 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 	return done.Result, nil
 }
 
-// awaitLate records the outcome of a run whose worker is silent, if it comes after all.
-func (s *Session) awaitLate(r *run, unknown error) {
-	failure, ok := errors.AsType[*Error](unknown)
-	if r.away == nil || !ok || failure.Code != fault.CodeOutcomeUnknown {
-		return
-	}
-	s.background.Go(func() { s.late(r, func() {}) })
-}
-
 // settle records what became of the scripts that were requested in a session that is continued, and have no
 // outcome: what a worker says, or that nobody knows. Without workers that is recorded when it returns.
 //

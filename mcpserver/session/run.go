@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
@@ -85,12 +86,13 @@ type run struct {
 	at      time.Time
 	secrets *redact.Redactor // of every declared secret; nil if there are none
 
-	script *scriptFile   // nil until it was looked up
-	grant  authorization // zero until it was given
-	tree   *store.Tree   // nil until it was opened
-	cmd    *command      // nil until it was made
-	away   jobs.Slot     // at the worker that runs it; nil on this machine
-	late   bool          // nobody waits for its outcome
+	recorded func() error  // waits until the request is recorded, before anything else of the run is
+	script   *scriptFile   // nil until it was looked up
+	grant    authorization // zero until it was given
+	tree     *store.Tree   // nil until it was opened
+	cmd      *command      // nil until it was made
+	away     jobs.Slot     // at the worker that runs it; nil on this machine
+	late     bool          // nobody waits for its outcome
 	// id of the event that its outcome is not known; empty without
 	unknown string
 	room    func() // gives up the room reserved for the outcome; nil until there is some
@@ -124,42 +126,26 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err := script.CheckArgs(in.Args); err != nil {
 		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
-	r, err := s.requested(ctx, in) // recorded, or nothing runs
+	r, err := s.requested(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	if in.Invalid != nil {
-		return nil, s.notRun(ctx, r, in.Invalid)
+	slot, err := s.prepare(ctx, r)
+	if slot != nil {
+		defer slot.Release()
 	}
-	if r.script, err = s.scriptOf(r); err != nil {
-		return nil, s.notRun(ctx, r, err)
+	if r.cmd != nil {
+		defer r.cmd.close()
 	}
-	if r.grant, err = s.authorize(ctx, r, r.script); err != nil { // the policy, then the user
-		return nil, s.notRun(ctx, r, err)
+	if failed := r.recorded(); failed != nil { // recorded, or nothing runs
+		return nil, failed
 	}
-	if err := s.check(r.script); err != nil {
-		return nil, s.notRun(ctx, r, err)
-	}
-	slot, err := s.slot(ctx, r)
 	if errors.Is(err, errWaitEnded) {
 		return s.canceledWaiting(ctx, r)
 	}
 	if err != nil {
 		return nil, s.notRun(ctx, r, err)
 	}
-	defer slot.Release()
-	if slot.Queued() { // what was true then may not be now
-		if err := s.authorizeAgain(ctx, r); err != nil {
-			return nil, s.notRun(ctx, r, err)
-		}
-	}
-	if r.tree, err = s.openTree(ctx, r); err != nil { // the bytes that were allowed, compared with the disk
-		return nil, s.notRun(ctx, r, err)
-	}
-	if r.cmd, err = s.command(ctx, r); err != nil {
-		return nil, s.notRun(ctx, r, err)
-	}
-	defer r.cmd.close()
 	r.secrets = r.cmd.secrets // with those that the script is given
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
@@ -173,7 +159,10 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	result, err := s.execute(ctx, r)
 	if err != nil {
 		err = s.notRun(ctx, r, err)
-		s.awaitLate(r, err)
+		unknown, ok := errors.AsType[*Error](err)
+		if r.away != nil && ok && unknown.Code == fault.CodeOutcomeUnknown { // its worker may say it yet
+			s.background.Go(func() { s.late(r, func() {}) })
+		}
 		return nil, err
 	}
 	// Other runs need not wait until the output of this one is recorded.
@@ -181,7 +170,34 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	return s.finish(ctx, r, result)
 }
 
-// requested returns the run that a call asks for, once the request is recorded. As long as the outcome of
+// prepare makes the checks of a run in their order and, if they let it pass, what it is started with. It
+// returns the slot of the run also with an error, if it has one by then.
+func (s *Session) prepare(ctx context.Context, r *run) (slot heldSlot, err error) {
+	if r.in.Invalid != nil {
+		return nil, r.in.Invalid
+	}
+	if r.script, err = s.scriptOf(r); err == nil {
+		r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
+	}
+	if err == nil {
+		err = s.check(r.script)
+	}
+	if err == nil {
+		slot, err = s.slot(ctx, r)
+	}
+	if err == nil && slot.Queued() { // what was true then may not be now
+		err = s.authorizeAgain(ctx, r)
+	}
+	if err == nil {
+		r.tree, err = s.openTree(ctx, r) // the bytes that were allowed, compared with the disk
+	}
+	if err == nil {
+		r.cmd, err = s.command(ctx, r)
+	}
+	return slot, err
+}
+
+// requested returns the run that a call asks for, whose request is being recorded. As long as the outcome of
 // an earlier run could not be recorded, nothing runs.
 func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
@@ -212,7 +228,11 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		// This is the only record of the directory that the client named.
 		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
 	}
-	return r, s.append(ctx, e)
+	// It waits for the disk: meanwhile all is prepared that neither runs nor records anything.
+	recorded := make(chan error, 1)
+	go func() { recorded <- s.append(ctx, e) }()
+	r.recorded = sync.OnceValue(func() error { return <-recorded })
+	return r, nil
 }
 
 // row returns the row of the events that belong to the request.
@@ -283,6 +303,9 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	if s.isGuessed() && needs.Remember { // the next call may be of another conversation
 		once := *needs
 		once.Remember, needs = false, &once
+	}
+	if err := r.recorded(); err != nil {
+		return authorization{}, err
 	}
 	switch {
 	case s.tired(ctx, r.call, f):
@@ -452,10 +475,9 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	}
 	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
 	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
-		same := now.Digest == f.file.Digest
 		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
-		r.facts.DigestMatchesRegistry = &same
-		if !same {
+		r.facts.DigestMatchesRegistry = new(now.Digest == f.file.Digest)
+		if !*r.facts.DigestMatchesRegistry {
 			return nil, r.denial(scriptDiffers, f.skill.Path, f.path)
 		}
 	}
@@ -472,8 +494,7 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 		return s.executeAway(ctx, r)
 	}
 	onHost, backend := r.grant.Target == policy.TargetHost, "none"
-	var err error
-	runner := s.cfg.Host
+	runner, err := s.cfg.Host, error(nil)
 	switch {
 	case !onHost:
 		runner, err = s.cfg.Runner(ctx)
