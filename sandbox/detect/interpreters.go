@@ -34,7 +34,7 @@ type Finder struct {
 	UIDs native.UIDs
 
 	dirs     []string
-	home     string // for shims, which look there for the version they stand for
+	home     func() string // for shims, which look there for the version they stand for
 	private  private
 	writable []Writable
 	named    map[string]string  // paths, by name
@@ -57,8 +57,8 @@ type answer struct {
 func Interpreters(path string) *Finder {
 	f := &Finder{
 		dirs:    searchPath(path),
-		home:    ownHome(),
-		private: private{homes: resolved(homes())},
+		home:    ownHome,
+		private: private{homes: sync.OnceValue(func() []string { return resolved(homes()) })},
 		named:   map[string]string{},
 		known:   map[string]*answer{},
 		onHost:  map[string]*answer{},

@@ -89,7 +89,7 @@ func (f *Finder) homeFor(in *sandbox.Interpreter) string {
 	if err != nil || !shim && strings.HasPrefix(filepath.Base(in.Path), strings.TrimRight(in.Name, "3")) {
 		return ""
 	}
-	return f.home
+	return f.home()
 }
 
 // ownHome returns the home of the process's user, or "".
@@ -103,7 +103,10 @@ func ownHome() string {
 
 // private holds directories that scripts must not read: homes, in which interpreters may lie
 // nevertheless, and others, in which they may not.
-type private struct{ homes, others []string }
+type private struct {
+	homes  func() []string // a server starts before they are looked for
+	others []string
+}
 
 // resolved returns the absolute paths of dirs, and the paths they lead to if they are links.
 func resolved(dirs []string) (all []string) {
@@ -151,7 +154,7 @@ func (p *private) refuses(dir string) string {
 	if slices.Contains(parents, filepath.Dir(dir)) {
 		return "which is a home"
 	}
-	if slices.ContainsFunc(p.homes, func(d string) bool { return below(d, dir) }) {
+	if p.homes != nil && slices.ContainsFunc(p.homes(), func(d string) bool { return below(d, dir) }) {
 		return "which is or holds a home"
 	}
 	if slices.ContainsFunc(p.others, func(d string) bool { return below(d, dir) || below(dir, d) }) {

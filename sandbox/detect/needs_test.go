@@ -126,8 +126,9 @@ func TestInterpreterLayouts(t *testing.T) {
 			}
 			f := Interpreters(filepath.Join(home, tt.path))
 			f.dirs = f.dirs[:1]
-			f.home = home
-			f.private.homes = append(f.private.homes, home)
+			f.home = func() string { return home }
+			homes := f.private.homes
+			f.private.homes = func() []string { return append(homes(), home) }
 			f.Keep("relative", filepath.Join(home, "state"), filepath.Join(home, "srv/state"))
 			in, err := f.Find(t.Context(), tt.interpreter)
 			if tt.refused != "" {
@@ -253,7 +254,7 @@ func TestKnowsHomes(t *testing.T) {
 	if len(all) == 0 || ownHome() != "" && !slices.Contains(all, ownHome()) {
 		t.Fatal("no home is known")
 	}
-	p := private{homes: resolved(all)}
+	p := private{homes: func() []string { return resolved(all) }}
 	for _, home := range all {
 		if filepath.IsAbs(home) && p.refuses(filepath.Clean(home)) == "" {
 			t.Errorf("%s is not refused", home)

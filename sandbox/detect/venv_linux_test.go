@@ -192,7 +192,8 @@ func TestVirtualEnvironmentBehindLink(t *testing.T) {
 	find := func(dir string) (*sandbox.Interpreter, error) {
 		f := Interpreters(filepath.Join(home, dir, ".venv/bin"))
 		f.dirs = f.dirs[:1]
-		f.private.homes = append(f.private.homes, home)
+		homes := f.private.homes
+		f.private.homes = func() []string { return append(homes(), home) }
 		return f.Find(t.Context(), "python3")
 	}
 	in, err := find("work")

@@ -159,13 +159,8 @@ func (p *Process) Interpreters(private ...string) *detect.Finder {
 // there. A program that a script could have written is not started.
 func (p *Process) Writable() []detect.Writable {
 	text := p.Cfg.Keys.Workspace
-	for _, option := range Table() {
-		if option.Flag != "workspace" {
-			continue
-		}
-		if set, _ := p.Env(option.Env()); set != "" {
-			text = set
-		}
+	if set, _ := p.Env(EnvOf("workspace")); set != "" {
+		text = set
 	}
 	text = cmp.Or(p.Workspace, text)
 	dir, mode := SplitWorkspace(text)
