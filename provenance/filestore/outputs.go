@@ -76,7 +76,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 			return err
 		}
 	}
-	if err := writeFile(dir, f.Name, data, fileMode); err != nil {
+	if err := writeOutput(dir, f.Name, data); err != nil {
 		return err
 	}
 	s.store.ledger.add(s.id, "", f.Size, f.Size)
@@ -87,6 +87,22 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	s.outputs.bytes += f.Size
 	return nil
+}
+
+// writeOutput is writeFile for a file that no event names yet, so that nobody reads what a crash leaves of it.
+// It has its name before it is synced: its directory is then mostly on disk with it.
+func writeOutput(dir *os.Root, name string, data []byte) error {
+	err := makeDir(dir, provenance.OutputsDir)
+	if err == nil {
+		err = writeUnsynced(dir, name, data, fileMode)
+	}
+	if err == nil {
+		err = syncFile(dir, name)
+	}
+	if err == nil {
+		err = fsys.SyncDir(dir, provenance.OutputsDir)
+	}
+	return err
 }
 
 // removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter

@@ -283,11 +283,7 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 
 // writeText writes a text of the session and offers it to other sessions.
 func (s *session) writeText(texts *os.Root, d digest.Digest, data []byte) error {
-	write := fsys.WriteUnsyncedIn
-	if !syncsLater {
-		write = fsys.WriteFileIn
-	}
-	if err := write(texts, d.Encoded(), data, sharedMode); err != nil {
+	if err := writeUnsynced(texts, d.Encoded(), data, sharedMode); err != nil {
 		return err
 	}
 	s.offer(provenance.ShownName(d), d, data)
@@ -377,7 +373,15 @@ func syncText(dir *os.Root, name string) error {
 	return fsys.WriteFileIn(dir, name, data, sharedMode)
 }
 
-// syncFile puts the content of a file on stable storage.
+// writeUnsynced writes a file for syncFile.
+func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
+	if !syncsLater {
+		return fsys.WriteFileIn(dir, name, data, mode)
+	}
+	return fsys.WriteUnsyncedIn(dir, name, data, mode)
+}
+
+// syncFile puts the content of a file that writeUnsynced wrote on stable storage.
 func syncFile(dir *os.Root, name string) error {
 	if !syncsLater {
 		return nil // it is
