@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"syscall"
 	"time"
@@ -70,17 +71,22 @@ func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 			return err
 		}
 	}
-	if v.files == nil {
-		v.files = make(map[string]viewFile)
-	}
+	files := make(map[string]viewFile)
 	for _, w := range writers {
 		f, err := w.finish(dir)
 		if err != nil {
 			return fmt.Errorf("%s: %w", w.name, cause(err))
 		}
 		f.end = m.offset
-		v.files[w.name] = f
+		files[w.name] = f
 	}
+	if err := fsys.SyncDir(dir, "."); err != nil {
+		return err
+	}
+	if v.files == nil {
+		v.files = make(map[string]viewFile)
+	}
+	maps.Copy(v.files, files)
 	return nil
 }
 
@@ -169,7 +175,7 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
 	return nil
 }
 
-// finish puts the version in its place.
+// finish puts the version in its place, which is durable once its directory is synced.
 func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 	err := w.Close()
 	if err == nil {
@@ -186,7 +192,7 @@ func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 		return viewFile{}, err
 	}
 	w.temp = ""
-	return viewFile{rows: w.rows, info: info, lists: w.Spans}, fsys.SyncDir(dir, ".")
+	return viewFile{rows: w.rows, info: info, lists: w.Spans}, nil
 }
 
 // discard closes the files of the writer, and removes a version that was not finished.
