@@ -47,9 +47,10 @@ type Writer interface {
 	// the record, unless it is ErrUnavailable and the Store says otherwise.
 	Append(ctx context.Context, e *Event) error
 
-	// Put writes a file of the session (a snapshot or an output) durably and returns what to put in
-	// Event.Files of the event that must follow it. ":" in name becomes "_". A later Put of a name
-	// replaces the file; an output that an event already names cannot be replaced.
+	// Put writes a file of the session (a snapshot or an output) and returns what to put in Event.Files of
+	// the event that must follow it: the file is on stable storage no later than that event. ":" in name
+	// becomes "_". A later Put of a name replaces the file; an output that an event already names cannot be
+	// replaced.
 	//
 	// Errors: as Append.
 	Put(ctx context.Context, session, name string, data []byte) (File, error)

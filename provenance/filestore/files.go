@@ -117,6 +117,19 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return fsys.SyncDir(dir, parent)
 }
 
+// writeFile is the function of this name. In a session that has not begun, the file is on stable storage as
+// late as before its first event: its directory is synced once then.
+func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
+	if !syncsLater || path.Dir(name) != "." || s.at() == s.id {
+		return writeFile(dir, name, data, fileMode)
+	}
+	if err := fsys.WriteUnsyncedIn(dir, name, data, fileMode); err != nil {
+		return err
+	}
+	s.unsynced.add(name)
+	return nil
+}
+
 // makeDir creates a directory durably if it does not exist.
 func makeDir(dir *os.Root, name string) error {
 	err := dir.Mkdir(name, 0o700)

@@ -236,7 +236,7 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 				return s.putOutput(ctx, dir, f, data)
 			case f.Size < minShared:
 				st.ledger.add(id, "", f.Size, 0)
-				return writeFile(dir, name, data, fileMode)
+				return s.writeFile(dir, name, data)
 			}
 			if err := s.share(dir, name, f.Digest, data); err != nil {
 				return err

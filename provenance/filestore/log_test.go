@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -288,6 +289,34 @@ func TestViewsHaveOneWriter(t *testing.T) {
 	}
 	if r, err := Verify(dir, "s"); err != nil || len(r.Stale) != 0 {
 		t.Errorf("Verify = %+v, %v", r, err)
+	}
+}
+
+// What a session begins with is on stable storage before its first event, and what comes later at once.
+func TestFirstFilesAreSyncedBeforeTheFirstEvent(t *testing.T) {
+	if !syncsLater {
+		t.Skip("files are synced when they are written")
+	}
+	st, d := onDevice(t, t.TempDir(), Options{Commit: time.Hour, Quiet: time.Hour})
+	put := func(want ...string) {
+		t.Helper()
+		if _, err := st.Put(t.Context(), "s", provenance.PolicySnapshotFile, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		if got := st.held("s").unsynced.names; !slices.Equal(got, want) {
+			t.Errorf("%q are to be synced, want %q", got, want)
+		}
+	}
+	put(provenance.SessionFile, provenance.PolicySnapshotFile)
+	s, synced := st.held("s"), make(chan bool, 10)
+	d.set(func() { d.onSync = func() { synced <- s.unsynced.rooted && !s.unsynced.any } })
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	if !<-synced {
+		t.Error("the first event was synced before the files that the session begins with")
+	}
+	put()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -155,9 +155,10 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	}
 	if s.place != id {
 		s.log.begin = s.begin
-		// The process that recorded the first event was killed before it renamed the directory.
+		// The process that recorded the first event was killed before it renamed the directory, and maybe
+		// before it synced what is in it.
 		if s.log.tally.Session.Head.Seq > 0 {
-			if err := s.begin(); err != nil {
+			if err := errors.Join(s.unsynced.addAll(dir), s.log.flush(), s.begin()); err != nil {
 				return nil, unavailable("create session directory", err)
 			}
 			s.log.begin = nil
@@ -239,7 +240,7 @@ func (s *session) checkHead(dir *os.Root) error {
 	found, err := readSessionFile(dir)
 	switch {
 	case errors.Is(err, provenance.ErrNotFound) && last == 0:
-		if err := writeSession(dir, provenance.NoEvents(s.id)); err != nil {
+		if err := s.writeSession(dir, provenance.NoEvents(s.id)); err != nil {
 			return unavailable("create session", err)
 		}
 	case atLimit(err):

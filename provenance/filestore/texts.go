@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ const (
 	syncRounds = 3
 )
 
-// unsyncedTexts are the files of what was shown that may not be on stable storage.
+// unsyncedTexts are the files of what was shown, and those that a session begins with, that may not be on
+// stable storage.
 type unsyncedTexts struct {
 	turn   sync.Mutex // held while some are synced; before mu
 	rooted bool       // the directory of the texts is on stable storage; guarded by turn
@@ -73,8 +75,8 @@ func (t *syncedTexts) sync(dir *os.Root, name string) error {
 	t.places <- struct{}{}
 	err = syncText(dir, name)
 	<-t.places
-	if _, identified := identity(info); err != nil || !identified {
-		return err
+	if _, identified := identity(info); err != nil || !identified || path.Dir(name) == "." {
+		return err // of a text only, other sessions may have the same file
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -298,6 +300,17 @@ func (u *unsyncedTexts) add(names ...string) {
 	u.any, u.names = true, append(u.names, names...)
 }
 
+// addAll adds the files of a directory.
+func (u *unsyncedTexts) addAll(dir *os.Root) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	for _, en := range entries {
+		if en.Type().IsRegular() {
+			u.add(en.Name())
+		}
+	}
+	return err
+}
+
 func (u *unsyncedTexts) take() (names []string, some bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -319,7 +332,8 @@ func (s *session) syncMost() {
 	}
 }
 
-// syncTexts puts on stable storage what was shown. After an error the texts remain to be synced.
+// syncTexts puts on stable storage what was shown, and what the session begins with. After an error the files
+// remain to be synced.
 func (s *session) syncTexts() error {
 	u := &s.unsynced
 	u.turn.Lock()
@@ -342,7 +356,7 @@ func (s *session) syncTexts() error {
 		if err := fsys.SyncDir(dir, provenance.ShownDir); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
-		if !u.rooted {
+		if !u.rooted || slices.ContainsFunc(names, func(name string) bool { return path.Dir(name) == "." }) {
 			errs = append(errs, fsys.SyncDir(dir, "."))
 		}
 		return errors.Join(errs...)

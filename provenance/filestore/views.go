@@ -248,7 +248,7 @@ func (s *session) writeViews() error {
 		if err := s.views.write(dir, m); err != nil {
 			return err
 		}
-		return writeSession(dir, m.tally.Session)
+		return s.writeSession(dir, m.tally.Session)
 	})
 	if err != nil {
 		return err
@@ -281,10 +281,10 @@ func atLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-func writeSession(dir *os.Root, head provenance.Session) error {
+func (s *session) writeSession(dir *os.Root, head provenance.Session) error {
 	data, err := provenance.EncodePretty(head)
 	if err != nil {
 		return err
 	}
-	return writeFile(dir, provenance.SessionFile, data, fileMode)
+	return s.writeFile(dir, provenance.SessionFile, data)
 }
