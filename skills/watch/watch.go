@@ -20,6 +20,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -74,6 +75,10 @@ func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 	return nil
 }
 
+// manyDirs is how many directories leave so much garbage behind, when they are listed, that an idle server
+// gives the memory back at once.
+const manyDirs = 4000
+
 // watcher belongs to the goroutine of Run.
 type watcher struct {
 	registry *skills.Registry
@@ -112,6 +117,9 @@ func (w *watcher) start(ctx context.Context) {
 	}
 	w.notify = notify
 	w.follow(ctx)
+	if len(w.dirs) > manyDirs {
+		debug.FreeOSMemory()
+	}
 }
 
 func (w *watcher) close() {
