@@ -71,7 +71,10 @@ func renderLoaded(
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
 	claims := renderClaims(sk)
-	b.WriteString(claims + renderBody(l, room-utf8.RuneCountInString(claims)))
+	body := renderBody(l, room-utf8.RuneCountInString(claims))
+	b.Grow(len(claims) + len(body) + len(sk.Path) + 64 + len(index)) // a load is mostly this, copied once
+	b.WriteString(claims)
+	b.WriteString(body)
 	fmt.Fprintf(&b, "----- end skill %s %s -----\n", sk.Path, boundary)
 	b.WriteString(index)
 	return b.String()
