@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 )
 
 // Limits of what a tar archive becomes, in bytes: it is extracted, unlike a zip archive.
@@ -45,18 +46,27 @@ func UntarLayer(r io.Reader, size int64, into *os.Root) (*Layer, error) {
 	return layer, extract(r, size, into, layer)
 }
 
+// What reads archives is used again: a collection has one for each of its skills.
+var (
+	gzips   = sync.Pool{New: func() any { return new(gzip.Reader) }}
+	buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+)
+
 func extract(r io.Reader, size int64, into *os.Root, layer *Layer) error {
 	in := bufio.NewReader(r)
 	var plain io.Reader = in
 	if mark, _ := in.Peek(2); len(mark) == 2 && mark[0] == 0x1f && mark[1] == 0x8b {
-		packed, err := gzip.NewReader(in)
-		if err != nil {
+		packed := gzips.Get().(*gzip.Reader)
+		defer gzips.Put(packed)
+		if err := packed.Reset(in); err != nil {
 			return badTar("", "cannot be read: %v", err)
 		}
 		plain = packed
 	}
 	const headers = maxEntries * 4 << 10 // of names and attributes
-	u := &untar{into: into, known: names{}, left: min(maxExtracted, freeSize+size*maxRatio),
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
+	u := &untar{into: into, buf: buf[:], known: names{}, left: min(maxExtracted, freeSize+size*maxRatio),
 		links: map[string]string{}, layer: layer}
 	// The archive ends with zeros, which may be many.
 	whole := &io.LimitedReader{R: plain, N: maxExtracted + headers}
@@ -77,7 +87,7 @@ func extract(r io.Reader, size int64, into *os.Root, layer *Layer) error {
 			return err
 		}
 	}
-	if err := onlyZeros(tail); err != nil {
+	if err := onlyZeros(tail, u.buf); err != nil {
 		return err
 	}
 	// Package archive/tar takes an archive that was cut between two entries for a whole one.
@@ -111,6 +121,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 // untar is an archive on its way to a directory.
 type untar struct {
 	into  *os.Root
+	buf   []byte
 	known names
 	left  int64 // how many bytes of files may come still
 	links map[string]string
@@ -144,7 +155,7 @@ func (u *untar) entry(h *tar.Header, content io.Reader) error {
 	}
 	switch {
 	case dir && h.Typeflag == tar.TypeDir:
-		return u.into.MkdirAll(name, 0o700)
+		return u.into.MkdirAll(name, 0o755)
 	case !isFile:
 		return badTar(h.Name, "is neither a regular file nor a directory")
 	case h.Typeflag == tar.TypeSymlink:
@@ -161,18 +172,19 @@ func (u *untar) entry(h *tar.Header, content io.Reader) error {
 		return badTar(h.Name, "is past the bytes that all files may have: %d, and %d times the archive",
 			int64(maxExtracted), maxRatio)
 	}
-	if err := u.into.MkdirAll(path.Dir(name), 0o700); err != nil {
+	if err := u.into.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o600)
+	mode := fs.FileMode(0o644)
 	if h.Mode&0o111 != 0 {
-		mode = 0o700
+		mode = 0o755
 	}
 	file, err := u.into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(file, content)
+	// As an io.ReaderFrom, the file would make a buffer of its own.
+	_, err = io.CopyBuffer(struct{ io.Writer }{file}, content, u.buf)
 	return errors.Join(readError(err), file.Close())
 }
 
@@ -182,7 +194,7 @@ func (u *untar) link(name, target string) error {
 		return badTar(name, "is a link that leads out of the archive")
 	}
 	u.links[name], u.order = target, append(u.order, name)
-	return u.into.MkdirAll(path.Dir(name), 0o700)
+	return u.into.MkdirAll(path.Dir(name), 0o755)
 }
 
 func leadsOut(name, target string) bool {
@@ -206,11 +218,10 @@ func (l *Layer) whiteout(name string) bool {
 
 // onlyZeros reads to the end of an archive, which also compares the checksum of gzip. Another program might
 // read entries where this one does not.
-func onlyZeros(r io.Reader) error {
-	buf := make([]byte, 32<<10)
+func onlyZeros(r io.Reader, buf []byte) error {
 	for left := 16 << 20; ; {
 		n, err := r.Read(buf)
-		if strings.Trim(string(buf[:n]), "\x00") != "" {
+		if len(bytes.Trim(buf[:n], "\x00")) > 0 {
 			return badTar("", "continues after its end")
 		}
 		if left -= n; left < 0 {
