@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillsd/skillsd/skills/store"
@@ -40,14 +42,31 @@ var lockKeys = map[string][]string{
 // Encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a
 // number or a date.
 func (l *Lock) Encode() []byte {
+	const list = "skills:\n"
+	if len(l.Skills) == 0 {
+		return fmt.Appendf(nil, "%sversion: %d\nskills: []\n", lockHead, lockVersion)
+	}
+	// Thousands of skills take a while, so parts of the list are written at the same time.
+	chunks := slices.Collect(slices.Chunk(l.Skills, 128))
+	parts := make([][]byte, len(chunks))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for n, skills := range chunks {
+		group.Go(func() error {
+			parts[n] = bytes.TrimPrefix(encodeSkills(skills), []byte(list))
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return append(fmt.Appendf(nil, "%sversion: %d\n%s", lockHead, lockVersion, list), bytes.Join(parts, nil)...)
+}
+
+// encodeSkills writes a mapping that has a list of skills.
+func encodeSkills(skills []*Entry) []byte {
 	var file yaml.Node
-	err := file.Encode(struct {
-		Version int      `yaml:"version"`
-		Skills  []*Entry `yaml:"skills"`
-	}{lockVersion, l.Skills})
+	err := file.Encode(map[string][]*Entry{"skills": skills})
 	quote(&file)
 	var b bytes.Buffer
-	b.WriteString(lockHead)
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
 	if err := errors.Join(err, encoder.Encode(&file), encoder.Close()); err != nil {
