@@ -188,7 +188,7 @@ func driftOf(err error, drift *DriftError) error {
 // copy is exactly what was indexed.
 //
 // Errors: *DriftError if the files differ from the index; as for [Skill.Index]; errors of the store.
-func (s *Skill) Stage(ctx context.Context, st *store.Store) (*store.Tree, error) {
+func (s *Skill) Stage(ctx context.Context, st store.Putter) (*store.Tree, error) {
 	index, err := s.Index(ctx)
 	if err != nil {
 		return nil, err

@@ -141,10 +141,12 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 			err = p.add(ctx, from, chosen, req)
 		}
 		if err == nil {
-			err = p.check(ctx)
-		}
-		if err == nil {
-			err = p.assess(ctx)
+			err = p.whileSyncing(ctx, func(ctx context.Context) error {
+				if err := p.check(ctx); err != nil {
+					return err
+				}
+				return p.assess(ctx)
+			})
 			p.refuseArrivals()
 		}
 		if err == nil {

@@ -43,13 +43,15 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 			}
 		}
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
-		if err := p.check(ctx); err != nil {
-			return err
-		}
-		if err := p.scanOld(ctx); err != nil {
-			return err
-		}
-		err := p.assess(ctx)
+		err := p.whileSyncing(ctx, func(ctx context.Context) error {
+			if err := p.check(ctx); err != nil {
+				return err
+			}
+			if err := p.scanOld(ctx); err != nil {
+				return err
+			}
+			return p.assess(ctx)
+		})
 		p.refuseArrivals()
 		return err
 	})
@@ -117,7 +119,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 	}
 	version, left, err := p.ready(ctx, sk, index, e.Name, "")
 	if err != nil {
-		return Change{}, errors.Join(err, p.i.root.RemoveAll(p.placed(e.Name)))
+		return Change{}, errors.Join(err, p.batch.Drop(p.placed(e.Name)))
 	}
 	version.Commit, version.Digest = from.origin.Commit, from.origin.Digest
 	if by != e.Origin.Signer || identity != e.Origin.Identity {

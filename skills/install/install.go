@@ -232,6 +232,9 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	p, err := i.newPlan(func(p *Plan) error {
 		err := p.placeStored(ctx, entry)
 		if err == nil {
+			err = p.Prepare(ctx)
+		}
+		if err == nil {
 			err = i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700)
 		}
 		if err == nil {

@@ -521,3 +521,27 @@ func TestTooManyFiles(t *testing.T) {
 		t.Errorf("%d trees are left", len(left))
 	}
 }
+
+// TestChangedWhileInstalled has somebody write to what is ready to be served: it has other bytes than those
+// that were stored, and is not installed.
+func TestChangedWhileInstalled(t *testing.T) {
+	m := newMachine(t)
+	i := m.open()
+	i.cfg.Taken = func(string) string {
+		staged, _ := filepath.Glob(m.state + "/install/tmp-*/place/a/notes.md")
+		for _, name := range staged {
+			if err := os.WriteFile(name, []byte("other"), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+		return ""
+	}
+	source := write(t, t.TempDir(), map[string]string{"a/SKILL.md": skillText("a"), "a/notes.md": "notes"})
+	err := apply(t.Context(), i, Request{Source: source})
+	if err == nil || !strings.Contains(err.Error(), "a changed while it was installed") {
+		t.Errorf("error = %v", err)
+	}
+	if left, _ := os.ReadDir(m.trees.Dir()); len(left) != 0 {
+		t.Errorf("%d trees are left", len(left))
+	}
+}

@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -51,8 +49,7 @@ type Plan struct {
 	tags    map[Origin]digest.Digest    // what tags of registries name, by Source and Ref
 	servers map[string]*listing         // MCP servers, by Source
 
-	mu     sync.Mutex
-	stored []digest.Digest // trees that were not in the store before
+	batch *store.Batch // of the trees that it stores, and of the copies to be served
 }
 
 // Change is one skill before and after a plan. `skillsd sync --json` prints it.
@@ -96,7 +93,7 @@ func compareRefusals(a, b Refusal) int { return strings.Compare(a.Path, b.Path) 
 
 // newPlan returns a plan that compute fills.
 func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
-	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text()}
+	p := &Plan{i: i, dir: workDir + "/" + stagePrefix + rand.Text(), batch: i.cfg.Trees.Batch(i.root)}
 	err := error(nil)
 	for _, dir := range []string{"place", "old", "before", "earlier"} {
 		err = errors.Join(err, i.root.MkdirAll(p.dir+"/"+dir, 0o700))
@@ -122,7 +119,7 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 	}
 	p.hold()
 	// Trees that were stored again are kept by the commit, also if no skill moves.
-	idle := len(p.stored) == 0
+	idle := !p.batch.Stored()
 	for _, c := range p.Changes {
 		idle = idle && c.lockOnly && c.After == c.Before
 		if c.After == nil || !c.After.Enabled || c.lockOnly {
@@ -138,16 +135,18 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 	return p.commit(ctx)
 }
 
-// Prepare makes the skills ready and assesses them if that was not done to compute the plan. Apply does it
-// too.
+// Prepare makes the skills ready and assesses them if that was not done to compute the plan, and makes them
+// durable. Apply does it too.
 //
 // Errors: the errors of Apply.
 func (p *Plan) Prepare(ctx context.Context) error {
 	prepare := p.prepare
-	if p.prepare = nil; prepare == nil {
-		return nil
+	if p.prepare = nil; prepare != nil {
+		if err := prepare(ctx); err != nil {
+			return err
+		}
 	}
-	return prepare(ctx)
+	return p.batch.Commit(ctx)
 }
 
 // Close drops a plan that was not applied, with the trees that were stored for it.
@@ -158,10 +157,8 @@ func (p *Plan) Close() error {
 	err := p.i.root.RemoveAll(p.dir)
 	p.dir = ""
 	p.disconnect()
-	for _, tree := range p.stored {
-		err = errors.Join(err, p.i.cfg.Trees.Remove(tree))
-	}
-	return err
+	// Installed skills can use any tree that was there before.
+	return errors.Join(err, p.batch.Close())
 }
 
 // disconnect ends the sessions with MCP servers. What a server does at its end is of no interest.
@@ -177,6 +174,14 @@ func (p *Plan) disconnect() {
 // parallel is how many skills are stored at the same time. Most of it is waiting for the disk, which makes
 // the files of all that wait durable together.
 func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
+
+// whileSyncing looks at what was made ready while that becomes durable, which is waiting for the disk.
+func (p *Plan) whileSyncing(ctx context.Context, look func(ctx context.Context) error) error {
+	group, within := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.batch.Sync(within) })
+	group.Go(func() error { return look(within) })
+	return group.Wait()
+}
 
 // check scans what was made ready as it will be served: a skill that does not load or takes a path of
 // another one becomes a refusal.
@@ -199,7 +204,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		}
 		if err != nil {
 			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
-			failed = errors.Join(failed, p.i.root.RemoveAll(p.placed(c.Name)))
+			failed = errors.Join(failed, p.batch.Drop(p.placed(c.Name)))
 		}
 		return err != nil
 	})
@@ -320,7 +325,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	p.i.lock = lock
 	// From here on the change is made. What is left behind is for the next command to remove, which
 	// also undoes the change should the lock file of before come back after a power failure.
-	p.stored = nil
+	p.batch.Keep()
 	if fsys.SyncDir(p.i.root, ".") == nil {
 		_ = p.i.root.Remove(journal)
 		_ = p.i.root.RemoveAll(p.dir)
@@ -414,19 +419,12 @@ func (p *Plan) scan(ctx context.Context, name string) (*skills.Snapshot, error) 
 		&skills.ScanOptions{MaxDirs: maxSourceDirs, StrictRoots: true})
 }
 
-// store stores a skill, and remembers a tree that was not there before.
+// store stores a skill.
 func (p *Plan) store(ctx context.Context, sk *skills.Skill, index *skills.Index) (*store.Tree, error) {
 	if err := p.i.before("store " + sk.Path); err != nil {
 		return nil, err
 	}
-	// Close may remove only trees that this command adds: installed skills can use all others.
-	_, err := os.Lstat(filepath.Join(p.i.cfg.Trees.Dir(), index.TreeDigest.Encoded()))
-	if errors.Is(err, fs.ErrNotExist) {
-		p.mu.Lock()
-		p.stored = append(p.stored, index.TreeDigest)
-		p.mu.Unlock()
-	}
-	return sk.Stage(ctx, p.i.cfg.Trees)
+	return sk.Stage(ctx, p.batch)
 }
 
 // place makes a stored tree ready under a name, with the files of the directory own if that has just those.
@@ -436,10 +434,10 @@ func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own str
 	}
 	taken := false
 	if own != "" {
-		taken, err = tree.Take(ctx, p.i.root, own, p.placed(name))
+		taken, err = p.batch.Take(ctx, tree, own, p.placed(name))
 	}
 	if err == nil && !taken {
-		err = tree.Copy(ctx, p.i.root, p.placed(name))
+		err = p.batch.Copy(ctx, tree, p.placed(name))
 	}
 	if err != nil {
 		return fmt.Errorf("place %s: %w", name, err)

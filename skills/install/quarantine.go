@@ -136,11 +136,26 @@ func (p *Plan) assess(ctx context.Context) error {
 				found, err := assessment(ctx, c.Name, p.Old, p.New)
 				found.Accepted = c.After.Accepted
 				c.After.Assessment = found
-				return err
+				return errors.Join(err, p.same(ctx, c))
 			})
 		}
 	}
 	return group.Wait()
+}
+
+// same makes sure that what is ready to be served of a skill is what was stored. It costs nothing: the
+// assessment has read every byte.
+func (p *Plan) same(ctx context.Context, c *Change) error {
+	sk := p.New.Skill(c.Name)
+	if sk == nil {
+		return nil
+	}
+	index, err := sk.Index(ctx)
+	if err == nil && index.TreeDigest != c.After.Tree {
+		err = fmt.Errorf("%s changed while it was installed: it has the tree %s, not %s",
+			c.Name, index.TreeDigest, c.After.Tree)
+	}
+	return err
 }
 
 // assessment decides about the skill of a name and those that lie in it.

@@ -131,7 +131,7 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 func (p *Plan) extract(
 	ctx context.Context, from *oci.Repository, one *oci.Skill, dir string, most int64,
 ) (notes []string, err error) {
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
+	if err := p.i.root.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	into, err := p.i.root.OpenRoot(dir)

@@ -21,7 +21,6 @@
 package store
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -172,6 +171,11 @@ func treeDir(tree digest.Digest) string { return path.Join(treesDir, tree.Encode
 // Opener opens a file of a tree by its path, to be read from its start.
 type Opener func(path string) (io.ReadCloser, error)
 
+// Putter is a [Store] or a [Batch].
+type Putter interface {
+	Put(ctx context.Context, files []File, open Opener) (*Tree, error)
+}
+
 // Put stores the tree of files, whose content open returns, and returns it checked. A tree that is
 // there already is not written again; one that is corrupt is replaced. If anything fails, nothing is
 // stored.
@@ -181,47 +185,28 @@ func (s *Store) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
-	// Another process that replaces a corrupt tree may take away the one just stored.
-	const attempts = 3
 	for attempt := 1; ; attempt++ {
 		tree, err := s.put(ctx, files, open)
+		// Another process that replaces a corrupt tree may take away the one just stored.
 		if attempt == attempts || !errors.Is(err, ErrNotFound) {
 			return tree, err
 		}
 	}
 }
 
+// attempts is how often a tree is stored again because another process has removed it.
+const attempts = 3
+
 func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
-	want := TreeDigest(files)
-	tree, err := s.Tree(ctx, want)
+	b := s.Batch(nil)
+	tree, err := b.Put(ctx, files, open)
 	if err == nil {
-		return tree, nil
+		err = b.Commit(ctx)
 	}
-	if _, corrupt := errors.AsType[*CorruptError](err); corrupt {
-		if err := s.Remove(want); err != nil {
-			return nil, fmt.Errorf("remove corrupt tree %s: %w", want, err)
-		}
-	} else if !errors.Is(err, ErrNotFound) {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
-	temp := tempName()
-	if err := write(ctx, s.root, temp, files, open); err != nil {
-		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), s.remove(temp))
-	}
-	// Another process may have stored the same tree first, which is checked like any other.
-	taken := s.root.Rename(temp, treeDir(want))
-	if taken != nil {
-		if err := s.remove(temp); err != nil {
-			return nil, err
-		}
-	} else if err := fsys.SyncDir(s.root, treesDir); err != nil {
-		return nil, err
-	}
-	tree, err = s.Tree(ctx, want)
-	if errors.Is(err, ErrNotFound) && taken != nil {
-		return nil, fmt.Errorf("store tree %s: %w", want, taken)
-	}
-	return tree, err
+	return s.Tree(ctx, tree.Digest)
 }
 
 // Remove deletes a tree, if it is there. A caller that has it open can read it no longer. A call that
@@ -246,49 +231,44 @@ func (s *Store) Remove(tree digest.Digest) error {
 	return err
 }
 
-// write copies all files into dir, which it makes, with modes that all may read, and makes them durable.
-func write(ctx context.Context, root *os.Root, dir string, files []File, open Opener) (err error) {
+// write copies all files into dir, which it makes, with modes that all may read. It returns them in byte order
+// of path, and as executable as they are there.
+func write(
+	ctx context.Context, root *os.Root, dir string, files []File, open Opener,
+) (copied []File, err error) {
 	if err := root.Mkdir(dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
 	// Below root, each name would be resolved from there, a directory at a time.
 	into, err := root.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, into.Close()) }()
-	dirs := slices.Sorted(maps.Keys(Dirs(files)))
-	for _, name := range dirs {
+	dirs := Dirs(files)
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
 		if name == "." {
 			continue
 		}
 		if err := into.Mkdir(name, 0o700); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	for _, file := range files {
+	copied = sortFiles(files)
+	for n := range copied {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
-		if err := copyFile(into, file.Path, file, open); err != nil {
-			return fmt.Errorf("%s: %w", file.Path, err)
-		}
-	}
-	return settleDirs(into, files)
-}
-
-// settleDirs gives the directories of files modes that all may read, and makes them durable: after a crash, a
-// synced file is there only if its directories were synced too.
-func settleDirs(root *os.Root, files []File) error {
-	for name := range Dirs(files) {
-		if err := root.Chmod(name, 0o755); err != nil {
-			return err
-		}
-		if err := fsys.SyncDir(root, name); err != nil {
-			return err
+		if err := copyFile(into, &copied[n], open); err != nil {
+			return nil, fmt.Errorf("%s: %w", copied[n].Path, err)
 		}
 	}
-	return nil
+	for name := range dirs {
+		if err := into.Chmod(name, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return copied, nil
 }
 
 func modeOf(executable bool) fs.FileMode {
@@ -298,34 +278,45 @@ func modeOf(executable bool) fs.FileMode {
 	return 0o644
 }
 
-// copyFile writes one file, which must have its digest and its size.
-func copyFile(root *os.Root, name string, file File, open Opener) (err error) {
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// copyFile writes one file, which must have its digest and its size, and makes it executable if it is a
+// program.
+func copyFile(root *os.Root, file *File, open Opener) (err error) {
 	from, err := open(file.Path)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	to, err := root.OpenFile(file.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
+	buf := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buf)
 	sum := sha256.New()
+	both := io.MultiWriter(to, sum)
 	// One byte more than the size shows that the file has grown.
-	content := bufio.NewReader(io.LimitReader(from, file.Size+1))
-	head, _ := content.Peek(4) // of a shorter file all
-	isProgram := bytes.HasPrefix(head, []byte("#!")) || string(head) == "\x7fELF"
-	size, err := io.Copy(io.MultiWriter(to, sum), content)
+	content := io.LimitReader(from, file.Size+1)
+	n, err := io.ReadFull(content, buf[:])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	if bytes.HasPrefix(buf[:n], []byte("#!")) || bytes.HasPrefix(buf[:n], []byte("\x7fELF")) {
+		file.Executable = true
+	}
+	if _, err := both.Write(buf[:n]); err != nil {
+		return err
+	}
+	rest, err := io.CopyBuffer(both, content, buf[:])
 	if err != nil {
 		return err
 	}
-	if got := digest.NewDigest(digest.SHA256, sum); size != file.Size || got != file.Digest {
+	if got := digest.NewDigest(digest.SHA256, sum); int64(n)+rest != file.Size || got != file.Digest {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
-	if err := to.Chmod(modeOf(file.Executable || isProgram)); err != nil {
-		return err
-	}
-	return to.Sync()
+	return to.Chmod(modeOf(file.Executable))
 }
 
 // sortFiles returns files in byte order of their paths.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -84,6 +83,7 @@ type Tree struct {
 	Files  []File // sorted by Path
 
 	store   *Store
+	dir     string   // below that of the store
 	members []member // a directory before what is in it, the tree's own first
 }
 
@@ -111,7 +111,7 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 	if known != nil && known.untouched() {
 		return known, nil
 	}
-	tree := &Tree{Digest: want, store: s}
+	tree := &Tree{Digest: want, store: s, dir: treeDir(want)}
 	if err := tree.read(ctx); err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 
 // read hashes every file of the tree.
 func (t *Tree) read(ctx context.Context) error {
-	dir := treeDir(t.Digest)
+	dir := t.dir
 	// A link would be followed.
 	info, err := t.store.root.Lstat(dir)
 	if err == nil && !info.IsDir() {
@@ -218,7 +218,7 @@ func (t *Tree) visit(top *os.Root, at string) error {
 //
 // Errors: *CorruptError if the directory was replaced since.
 func (t *Tree) Open() (*os.File, error) {
-	handle, err := t.store.root.Open(treeDir(t.Digest))
+	handle, err := t.store.root.Open(t.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -295,89 +295,21 @@ func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) 
 
 // open opens a file of the tree, whose content the caller checks.
 func (t *Tree) open(name string) (*os.File, error) {
-	return t.store.root.OpenFile(path.Join(treeDir(t.Digest), name), os.O_RDONLY|fsys.NonBlock, 0)
+	return t.store.root.OpenFile(path.Join(t.dir, name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
-// Take is Copy for files that are there already: the directory from, below root, becomes dir if it has the
-// files of the tree and nothing else. It reports whether it has. Nobody else may write there.
-//
-// Errors: *ContentError for a file with other bytes; errors of ctx; system errors. The files of from may then
-// have other modes.
-func (t *Tree) Take(ctx context.Context, root *os.Root, from, dir string) (taken bool, err error) {
-	top, err := root.OpenRoot(from)
-	if err != nil {
-		return false, err
-	}
-	defer top.Close()
-	dirs, found, others := Dirs(t.Files), 0, false
-	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		known := dirs[name]
-		if !entry.IsDir() {
-			_, err := t.file(name)
-			known = err == nil && entry.Type().IsRegular()
-		}
-		if found++; !known {
-			others = true
-			return fs.SkipAll
-		}
-		return nil
-	})
-	if err != nil || others || found != len(dirs)+len(t.Files) {
-		return false, err
-	}
-	for _, file := range t.Files {
-		if err := cmp.Or(ctx.Err(), settle(top, file)); err != nil {
-			return false, err
-		}
-	}
-	// Some systems rename no directory that is open.
-	if err := errors.Join(settleDirs(top, t.Files), top.Close()); err != nil {
-		return false, err
-	}
-	err = root.Rename(from, dir)
-	return err == nil, err
-}
-
-// settle gives a file that is there the mode of a stored one and makes it durable. It must have its digest.
-func settle(root *os.Root, file File) (err error) {
-	at, err := root.OpenFile(file.Path, os.O_RDWR|fsys.NonBlock, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, at.Close()) }()
-	info, err := at.Stat()
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(at, file.Size+1))
-	if err != nil {
-		return err
-	}
-	got := digest.NewDigest(digest.SHA256, sum)
-	if size != file.Size || got != file.Digest || !info.Mode().IsRegular() || fsys.Names(info) != 1 {
-		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
-	}
-	if err := at.Chmod(modeOf(file.Executable)); err != nil {
-		return err
-	}
-	return at.Sync()
-}
-
-// Copy writes the tree into a directory below root that does not exist yet, durable and with every digest
-// checked. Files have the modes of stored ones.
+// Copy writes the tree into a directory below root that does not exist yet, with every digest checked. Files
+// have the modes of stored ones. The copy is not durable: see [Batch.Copy].
 //
 // Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {
-	top, err := t.store.root.OpenRoot(treeDir(t.Digest))
+	top, err := t.store.root.OpenRoot(t.dir)
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	return write(ctx, root, dir, t.Files, func(name string) (io.ReadCloser, error) {
+	_, err = write(ctx, root, dir, t.Files, func(name string) (io.ReadCloser, error) {
 		return top.OpenFile(name, os.O_RDONLY|fsys.NonBlock, 0)
 	})
+	return err
 }

@@ -1,0 +1,288 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// Batch stores trees, and makes copies of trees, that become durable together: to sync thousands of small
+// files one by one takes longer than to write them. Put, Copy and Take are safe for concurrent use.
+type Batch struct {
+	store *Store
+	root  *os.Root // that Copy and Take write below
+
+	mu      sync.Mutex
+	written []written       // not durable yet
+	durable []*Tree         // under temporary names
+	named   []digest.Digest // trees that were not in the store before
+}
+
+// written is a directory that is not durable yet.
+type written struct {
+	root  *os.Root
+	dir   string
+	files []File
+	tree  *Tree // that is stored there under a temporary name; nil: it is a copy
+}
+
+// Batch returns an empty batch, whose copies are made below root.
+func (s *Store) Batch(root *os.Root) *Batch { return &Batch{store: s, root: root} }
+
+func (b *Batch) add(w written) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.written = append(b.written, w)
+}
+
+// Put stores a tree as [Store.Put] does, but nobody else finds it before Commit.
+func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, error) {
+	if err := checkFiles(files); err != nil {
+		return nil, err
+	}
+	want := TreeDigest(files)
+	tree, err := b.store.Tree(ctx, want)
+	_, corrupt := errors.AsType[*CorruptError](err)
+	if !corrupt && !errors.Is(err, ErrNotFound) {
+		return tree, err
+	}
+	tree = &Tree{Digest: want, store: b.store, dir: tempName()}
+	if tree.Files, err = write(ctx, b.store.root, tree.dir, files, open); err != nil {
+		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), b.store.remove(tree.dir))
+	}
+	b.add(written{b.store.root, tree.dir, files, tree})
+	return tree, nil
+}
+
+// Copy makes a copy of a tree as [Tree.Copy] does.
+func (b *Batch) Copy(ctx context.Context, t *Tree, dir string) error {
+	err := t.Copy(ctx, b.root, dir)
+	if err == nil {
+		b.add(written{b.root, dir, t.Files, nil})
+	}
+	return err
+}
+
+// Take is Copy for files that are there already: the directory from becomes dir if it has files with the
+// names and the sizes of those of the tree, and nothing else. It reports whether it has. Nobody else may
+// write there, and the caller makes sure of the digests.
+//
+// Errors: errors of ctx; system errors. The files of from may then have other modes.
+func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool, err error) {
+	top, err := b.root.OpenRoot(from)
+	if err != nil {
+		return false, err
+	}
+	defer top.Close()
+	dirs := Dirs(t.Files)
+	modes := map[string]fs.FileMode{} // that files and directories get
+	found, others := 0, false
+	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		known, mode := dirs[name], fs.FileMode(0o755)
+		if !entry.IsDir() {
+			at, err := t.file(name)
+			known = err == nil && info.Mode().IsRegular() && fsys.Names(info) == 1 &&
+				info.Size() == t.Files[at].Size
+			mode = modeOf(known && t.Files[at].Executable)
+		}
+		if found++; !known {
+			others = true
+			return fs.SkipAll
+		}
+		if info.Mode().Perm() != mode {
+			modes[name] = mode
+		}
+		return nil
+	})
+	if err != nil || others || found != len(dirs)+len(t.Files) {
+		return false, err
+	}
+	for name, mode := range modes {
+		if err := top.Chmod(name, mode); err != nil {
+			return false, err
+		}
+	}
+	// Some systems rename no directory that is open.
+	if err := errors.Join(top.Close(), b.root.Rename(from, dir)); err != nil {
+		return false, err
+	}
+	b.add(written{b.root, dir, t.Files, nil})
+	return true, nil
+}
+
+// Drop removes a copy.
+func (b *Batch) Drop(dir string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.written = slices.DeleteFunc(b.written, func(w written) bool { return w.tree == nil && w.dir == dir })
+	return b.root.RemoveAll(dir)
+}
+
+// Commit makes what was written durable, and then gives the trees their names.
+//
+// Errors: errors of ctx; system errors. Close then removes the trees.
+func (b *Batch) Commit(ctx context.Context) error {
+	if err := b.Sync(ctx); err != nil || len(b.durable) == 0 {
+		return err
+	}
+	for _, t := range b.durable {
+		if err := b.name(ctx, t); err != nil {
+			return fmt.Errorf("store tree %s: %w", t.Digest, err)
+		}
+	}
+	b.durable = nil
+	return fsys.SyncDir(b.store.root, treesDir)
+}
+
+// name gives a tree its name, unless the store has one by now.
+func (b *Batch) name(ctx context.Context, t *Tree) error {
+	temp, s := t.dir, b.store
+	for attempt, there := 0, false; ; attempt++ {
+		taken := s.root.Rename(temp, treeDir(t.Digest))
+		if taken == nil {
+			if !there {
+				b.named = append(b.named, t.Digest)
+			}
+			t.dir = treeDir(t.Digest)
+			return nil
+		}
+		_, err := s.Tree(ctx, t.Digest)
+		_, corrupt := errors.AsType[*CorruptError](err)
+		switch {
+		case err == nil:
+			t.dir = treeDir(t.Digest)
+			return s.remove(temp)
+		case corrupt:
+			there, err = true, s.Remove(t.Digest)
+		case errors.Is(err, ErrNotFound):
+			err = nil // another process has replaced a corrupt one
+		}
+		if err != nil || attempt == attempts {
+			return errors.Join(taken, err)
+		}
+	}
+}
+
+// Stored reports whether Commit has brought trees that were not in the store before.
+func (b *Batch) Stored() bool { return len(b.named) > 0 }
+
+// Keep makes Close leave the trees where they are.
+func (b *Batch) Keep() { b.named = nil }
+
+// Close removes the trees that the batch has brought, and not the copies.
+func (b *Batch) Close() (err error) {
+	for _, w := range b.written {
+		if w.tree != nil {
+			b.durable = append(b.durable, w.tree)
+		}
+	}
+	for _, t := range b.durable {
+		if t.dir != treeDir(t.Digest) {
+			err = errors.Join(err, b.store.remove(t.dir))
+		}
+	}
+	for _, tree := range b.named {
+		err = errors.Join(err, b.store.Remove(tree))
+	}
+	b.written, b.durable, b.named = nil, nil, nil
+	return err
+}
+
+// fewFiles are synced one by one: what other programs have written need not wait for the disk then.
+const fewFiles = 256
+
+// Sync makes what was written durable, while the trees still have no names. Commit does it too.
+//
+// Errors: errors of ctx; system errors.
+func (b *Batch) Sync(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.sync(ctx); err != nil {
+		return err
+	}
+	for _, w := range b.written {
+		if w.tree != nil {
+			b.durable = append(b.durable, w.tree)
+		}
+	}
+	b.written = nil
+	return nil
+}
+
+func (b *Batch) sync(ctx context.Context) error {
+	type parent struct {
+		root *os.Root
+		dir  string
+	}
+	parents, files := map[parent]bool{}, 0
+	for _, w := range b.written {
+		parents[parent{w.root, path.Dir(w.dir)}] = true
+		files += len(w.files)
+	}
+	if files > fewFiles {
+		var dirs []*os.File
+		for p := range parents {
+			dir, err := p.root.Open(p.dir)
+			if err != nil {
+				return err
+			}
+			defer dir.Close()
+			dirs = append(dirs, dir)
+		}
+		if done, err := fsys.SyncWhole(dirs); done || err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	// Most of it is waiting for the disk, which makes the files of all that wait durable together.
+	group.SetLimit(32)
+	for _, w := range b.written {
+		group.Go(func() error {
+			top, err := w.root.OpenRoot(w.dir)
+			if err != nil {
+				return err
+			}
+			defer top.Close()
+			for _, file := range w.files {
+				if err := errors.Join(ctx.Err(), syncFile(top, file.Path)); err != nil {
+					return err
+				}
+			}
+			// After a crash, a synced file is there only if its directories were synced too.
+			for dir := range Dirs(w.files) {
+				if err := fsys.SyncDir(top, dir); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func syncFile(root *os.Root, name string) error {
+	// Windows flushes only what is open for writing.
+	file, err := root.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
