@@ -58,7 +58,8 @@ func (l *Lock) Encode() []byte {
 		})
 	}
 	_ = group.Wait()
-	return append(fmt.Appendf(nil, "%sversion: %d\n%s", lockHead, lockVersion, list), bytes.Join(parts, nil)...)
+	head := fmt.Appendf(nil, "%sversion: %d\n%s", lockHead, lockVersion, list)
+	return append(head, bytes.Join(parts, nil)...)
 }
 
 // encodeSkills writes a mapping that has a list of skills.

@@ -231,8 +231,8 @@ func (s *Store) Remove(tree digest.Digest) error {
 	return err
 }
 
-// write copies all files into dir, which it makes, with modes that all may read. It returns them in byte order
-// of path, and as executable as they are there.
+// write copies all files into dir, which it makes, with modes that all may read. It returns them in byte
+// order of path, and as executable as they are there.
 func write(
 	ctx context.Context, root *os.Root, dir string, files []File, open Opener,
 ) (copied []File, err error) {

@@ -10,8 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -83,18 +85,19 @@ func (p *Process) verifier(root string) (*signed.Verifier, error) {
 		return nil, err
 	}
 	// Windows starts no program without its directory.
-	v := &signed.Verifier{Program: p.verifierProgram, Root: text}
+	v := &signed.Verifier{Program: p.VerifierProgram, Root: text}
 	if dir, ok := p.Env("SYSTEMROOT"); ok {
 		v.Env = []string{"SYSTEMROOT=" + dir}
 	}
 	return v, nil
 }
 
-// verifierProgram returns the program that verifies identities: that of the configuration, the one in the
-// directory of this program, or the one in PATH.
+// VerifierProgram returns the program that verifies identities: that of the configuration, the one in the
+// directory of this program, or the one in PATH. It is refused if others can write it, or put another one in
+// its place.
 //
 // Errors: *signed.VerifierError.
-func (p *Process) verifierProgram() (string, error) {
+func (p *Process) VerifierProgram() (string, error) {
 	program := p.Cfg.Keys.Verifier
 	if own, err := os.Executable(); err == nil && program == "" {
 		// Of the names that lead to this program the last one is where it was installed.
@@ -108,7 +111,7 @@ func (p *Process) verifierProgram() (string, error) {
 		program, err = exec.LookPath(verifierName)
 	}
 	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
+		program, err = filepath.Abs(program)
 	}
 	var info fs.FileInfo
 	if err == nil {
@@ -120,6 +123,14 @@ func (p *Process) verifierProgram() (string, error) {
 	}
 	if hint, err := CheckOwner(program, info); err != nil {
 		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: %s", program, err, hint)}
+	}
+	who, err := owners.New().Path(program)
+	if err == nil && len(who) > 0 {
+		err = fmt.Errorf("%s can put another program in its place", strings.Join(who, " and "))
+	}
+	if err != nil {
+		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: let only those write to the "+
+			"directories on its path whom you trust with it (chmod go-w, chown)", program, err)}
 	}
 	return program, nil
 }

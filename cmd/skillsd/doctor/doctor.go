@@ -96,7 +96,7 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	usable := !slices.ContainsFunc(refused, func(c Check) bool { return c.Verdict == Fail })
 	return slices.Concat(
 		o.checkConfiguration(usable), refused, found, o.checkClients(ctx), o.checkInstalled(ctx),
-		o.checkSandbox(ctx), o.checkEnvironments(ctx),
+		o.checkVerifier(), o.checkSandbox(ctx), o.checkEnvironments(ctx),
 		o.checkDirectories(),
 	), nil
 }

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/source/signed"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -106,4 +109,19 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 		add(OK, report.LockContent(found.Lock)+": every byte as it was installed", "")
 	}
 	return checks
+}
+
+// checkVerifier says whether the identities whose signatures count can be verified.
+func (o *Doctor) checkVerifier() []Check {
+	trust, err := o.Process.Trust()
+	identity := func(s policy.TrustedSigner) bool { return signed.Signer(s.Signer).IsIdentity() }
+	if err != nil || !slices.ContainsFunc(trust.Signers, identity) {
+		return nil // the check of what is installed reports the error
+	}
+	program, err := o.Process.VerifierProgram()
+	if err != nil {
+		return []Check{warn("installed", "nothing counts as signed by the identities of trust.signers: "+
+			report.Printable(err.Error()), "see `skillsd help installed`")}
+	}
+	return []Check{ok("installed", program+" verifies the identities of trust.signers")}
 }

@@ -1,5 +1,5 @@
-// Package owners says who else decides what a server gives to models: who besides its user and the superuser
-// can change the files of a skills root.
+// Package owners says who else decides what a server gives to models and what it starts: who besides its user
+// and the superuser can change the files of a skills root, or a program.
 //
 // It looks at owners and modes, with the groups that this machine's own lists name. Access lists, and
 // groups of a directory service, it does not know; a group that is in no list is taken to have other members.
@@ -30,6 +30,15 @@ func New() *Lookup { return &Lookup{groupFile: "/etc/group", passwdFile: "/etc/p
 func Hint(root *skills.Root) string {
 	return "let only those write there whom you trust with it (chmod -R go-w, chown -R), or serve it as " +
 		skills.LeastTrusted().String() + "=" + root.Dir
+}
+
+// Path returns who besides this user and the superuser can change what an absolute path leads to, or put
+// something else in its place.
+//
+// Errors: system errors.
+func (l *Lookup) Path(path string) (who []string, err error) {
+	who, _, err = l.of(path)
+	return who, err
 }
 
 // Root says in words who besides this user and the superuser can change what is in a root that has these
