@@ -54,7 +54,7 @@ func TestManifestOfSession(t *testing.T) {
 					}
 				}
 			}
-			b.validateSession(validator{}, with)
+			b.validateSession(with)
 		})
 	}
 }

@@ -20,7 +20,6 @@ func TestRecorder(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Mode: policy.Observe, Release: policy.ReleaseOpaque},
 			allow: []string{"demo:scripts/ok.sh", "demo:scripts/x.rb"}})
-		v := validator{}
 		for _, test := range []struct {
 			name string
 			do   func(*Session, Call) error
@@ -74,7 +73,7 @@ func TestRecorder(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", test.name, records, err)
 			}
 			text := string(encode(records))
-			v.check(t, "records", []byte(text))
+			conforms(t, "records", []byte(text))
 			var decision struct{ Decision string }
 			json.Unmarshal(records.Decision, &decision)
 			if records.File != test.file || !strings.Contains(string(records.Record), test.want) || decision.Decision != test.kind || len(records.PolicyEvents) != test.says || records.RunID != ses.ID() {
@@ -104,7 +103,7 @@ func TestRecorderSeals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	validator{}.check(t, "records", encode(records))
+	conforms(t, "records", encode(records))
 	var row cfharness.ScriptExecution
 	if err := json.Unmarshal(records.Record, &row); err != nil || row.Skillsd.Stdout.Digest != "" || row.Skillsd.TreeDigest == "" {
 		t.Errorf("record = %s, %v", records.Record, err)

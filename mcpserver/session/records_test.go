@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,25 +25,28 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// validator holds JSON to schemas, each of which is made once.
-type validator map[string]*jsonschema.Resolved
+// resolved makes each schema once, by its name.
+var resolved sync.Map
 
-func (v validator) check(t testing.TB, name string, data []byte) {
+// conforms holds JSON to a schema.
+func conforms(t testing.TB, name string, data []byte) {
 	t.Helper()
-	if v[name] == nil {
+	made, _ := resolved.LoadOrStore(name, sync.OnceValues(func() (*jsonschema.Resolved, error) {
 		s, err := schema.Of(name)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		if v[name], err = s.Resolve(nil); err != nil {
-			t.Fatal(err)
-		}
+		return s.Resolve(nil)
+	}))
+	s, err := made.(func() (*jsonschema.Resolved, error))()
+	if err != nil {
+		t.Fatal(err)
 	}
 	var instance any
 	if err := json.Unmarshal(data, &instance); err != nil {
 		t.Fatalf("%s: %v in %s", name, err, data)
 	}
-	if err := v[name].Validate(instance); err != nil {
+	if err := s.Validate(instance); err != nil {
 		t.Errorf("%s: %v\n%s", name, err, data)
 	}
 }
@@ -56,7 +60,7 @@ var schemaOf = map[string]string{
 
 // validateSession holds every file and every event of a session to its schema, and the files to the
 // events that name them. It returns the names of the files there are.
-func (b *bench) validateSession(v validator, ses *Session) (names []string) {
+func (b *bench) validateSession(ses *Session) (names []string) {
 	b.t.Helper()
 	ses.background.Wait()
 	for name, of := range schemaOf {
@@ -67,7 +71,7 @@ func (b *bench) validateSession(v validator, ses *Session) (names []string) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		v.check(b.t, of, data)
+		conforms(b.t, of, data)
 		names = append(names, name)
 	}
 	lines, err := b.read(ses, provenance.EventsFile)
@@ -76,7 +80,7 @@ func (b *bench) validateSession(v validator, ses *Session) (names []string) {
 	}
 	last := map[string]provenance.File{} // that events name
 	for line := range bytes.Lines(lines) {
-		v.check(b.t, "event", line)
+		conforms(b.t, "event", line)
 		e, err := provenance.DecodeLine(bytes.TrimSuffix(line, []byte("\n")))
 		if err != nil {
 			b.t.Fatal(err)
@@ -122,7 +126,6 @@ func described(b *bench) *bench {
 
 // All that a session can leave in its record has the form that the schemas state.
 func TestRecordsValidate(t *testing.T) {
-	v := validator{}
 	for _, mode := range []policy.Mode{policy.Disabled, policy.Observe, policy.EnforceExplicit, policy.EnforceStrict} {
 		for _, role := range []policy.Role{"", policy.DirectCommand, policy.Context} {
 			t.Run(mode.String()+" "+string(role), func(t *testing.T) {
@@ -131,7 +134,7 @@ func TestRecordsValidate(t *testing.T) {
 					described(b)
 				}
 				b.exercise()
-				names := b.validateSession(v, b.Current())
+				names := b.validateSession(b.Current())
 				for _, want := range []string{provenance.RegistryFile, provenance.ActivationsFile, provenance.PolicyTraceFile, provenance.PolicySnapshotFile, provenance.CapabilitiesFile, provenance.SessionFile} {
 					if !slices.Contains(names, want) {
 						t.Errorf("there is no %s", want)
@@ -230,7 +233,7 @@ func TestSnapshotUnwritable(t *testing.T) {
 	}
 	b.records.unkept.Store(false)
 	b.load("demo")
-	b.validateSession(validator{}, b.Current())
+	b.validateSession(b.Current())
 }
 
 // A command in the sandbox has a context that tells of its inputs by size and digest only.
@@ -353,7 +356,7 @@ func TestResumedRecords(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Fatal(err)
 	}
-	b.validateSession(validator{}, b.Current())
+	b.validateSession(b.Current())
 	var trace cfharness.PolicyTrace
 	if err := json.Unmarshal([]byte(b.artifact(provenance.PolicyTraceFile)), &trace); err != nil {
 		t.Fatal(err)

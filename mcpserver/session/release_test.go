@@ -32,10 +32,10 @@ func (b *bench) runRecorded(t *testing.T) (*RunResult, *cfharness.CallRecords, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, output := validator{}, encode(result.Output)
-	v.check(t, "run-skill-script-output", output)
-	v.check(t, "records", encode(records))
-	b.validateSession(v, ses)
+	output := encode(result.Output)
+	conforms(t, "run-skill-script-output", output)
+	conforms(t, "records", encode(records))
+	b.validateSession(ses)
 	return result, records, string(output)
 }
 
@@ -292,7 +292,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := loaded.Output
-		validator{}.check(t, "load-skill-output", encode(o))
+		conforms(t, "load-skill-output", encode(o))
 		if content := o.Content; (content != nil) != test.force || content != nil && *content != test.want {
 			t.Errorf("force %v: content of %s", test.force, encode(o))
 		}
