@@ -5,11 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // smallDisk mounts a file system of 64 MiB.
@@ -69,14 +67,10 @@ func TestOutcomeOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.send(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"run_skill_script","arguments":` + string(args) + `}}`)
-	for end := time.Now().Add(patience); ; runtime.Gosched() {
-		if _, err := os.Stat(filepath.Join(work, "started")); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the script did not start")
-		}
-	}
+	eventually(t, "the script starts", func() bool {
+		_, err := os.Stat(filepath.Join(work, "started"))
+		return err == nil
+	})
 	fillDisk(t, filler, 0)
 	if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -142,17 +136,12 @@ func TestRecordsOfAPrincipalAreFull(t *testing.T) {
 		t.Fatalf("end of alice's first session: %v %v", response, err)
 	}
 	// The other sessions are open, which gc leaves alone. Within a second the server does not look again.
-	for end := time.Now().Add(patience); ; runtime.Gosched() {
-		out, err := exec.Command(binary, "session", "gc", "--total", "1", "--state", s.state).CombinedOutput()
-		if err != nil {
+	eventually(t, "alice has room after gc", func() bool {
+		if out, err := exec.Command(binary, "session", "gc", "--total", "1", "--state", s.state).CombinedOutput(); err != nil {
 			t.Fatalf("gc: %v %s", err, out)
 		}
-		if got := load("alice-token"); !got.IsError {
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("alice after gc: %s\n%s", got.text(), out)
-		}
-	}
+		return !load("alice-token").IsError
+	})
 }
 
 // A server deletes by itself what is old, but nothing that is open.
@@ -186,11 +175,7 @@ func TestServerCollects(t *testing.T) {
 	}
 	open := serveIn()
 	second := serveIn("--records", "total=1")
-	for end := time.Now().Add(patience); records() > 2; runtime.Gosched() {
-		if time.Now().After(end) {
-			t.Fatalf("%d records are left, want the two that are open", records())
-		}
-	}
+	eventually(t, "only the two records that are open are left", func() bool { return records() <= 2 })
 	for _, p := range []*process{open, second} {
 		if got := p.call(3, "read_skill_resource", map[string]any{"skill": "demo", "path": "references/notes.md"}); got.IsError {
 			t.Errorf("an open session: %s", got.text())

@@ -79,15 +79,9 @@ func serveIn(t *testing.T, in []string, args ...string) *site {
 }
 
 // addr waits for the server to say where it listens.
-func (s *site) addr() string {
-	s.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
-		if found := listening.FindStringSubmatch(s.stderr.String()); found != nil {
-			return found[1]
-		}
-	}
-	s.t.Fatalf("the server does not listen:\n%s", s.stderr)
-	return ""
+func (p *process) addr() string {
+	p.t.Helper()
+	return p.logged(listening)
 }
 
 // caller is one client: a token, and a session of the older revisions or none.
@@ -425,11 +419,7 @@ func TestHTTPScriptsDie(t *testing.T) {
 					t.Errorf("a cancelled call was answered: %s", lines.Text())
 				}
 			}
-			for deadline := time.Now().Add(soon); scriptRuns(t); runtime.Gosched() {
-				if time.Now().After(deadline) {
-					t.Fatal("the script still runs")
-				}
-			}
+			noScriptsSoon(t)
 		})
 	}
 }

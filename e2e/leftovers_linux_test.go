@@ -84,7 +84,7 @@ func restarted(t *testing.T, b *toolBench, flags []string) {
 	t.Helper()
 	b.Call.Arguments = map[string]any{"skill": "demo", "path": "scripts/none.sh"}
 	next := b.serve(exec.Command(binary, flags...))
-	eventually(t, "the next server has its sandbox", func() bool { return strings.Contains(next.stderr.String(), "sandbox ready") })
+	next.untilLogged("sandbox ready")
 	if err := next.leave(); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -78,12 +79,37 @@ type process struct {
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
+	more chan struct{} // closed by the next Write
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.more != nil {
+		close(b.more)
+		b.more = nil
+	}
 	return b.text.Write(p)
+}
+
+// until waits for a text of which is holds, and reports whether there was one.
+func (b *lockedBuffer) until(is func(text string) bool) bool {
+	for late := time.After(patience); ; {
+		b.mu.Lock()
+		if b.more == nil {
+			b.more = make(chan struct{})
+		}
+		text, more := b.text.String(), b.more
+		b.mu.Unlock()
+		if is(text) {
+			return true
+		}
+		select {
+		case <-more:
+		case <-late:
+			return false
+		}
+	}
 }
 
 func (b *lockedBuffer) String() string {
@@ -198,6 +224,28 @@ func (r toolResult) text() string {
 func (r toolResult) object() []byte {
 	text := r.text()
 	return []byte(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// logged waits until the server has logged what matches and returns the first group.
+func (p *process) logged(what *regexp.Regexp) string {
+	p.t.Helper()
+	var found []string
+	if !p.stderr.until(func(text string) bool { found = what.FindStringSubmatch(text); return found != nil }) {
+		p.t.Fatalf("the server did not log %s:\n%s", what, p.stderr)
+	}
+	return found[1]
+}
+
+// eventually asks until the answer is yes, where nothing tells of the change.
+func eventually(t *testing.T, what string, yes func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !yes(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
 }
 
 // request sends a request and returns its response; notifications before it are passed over.

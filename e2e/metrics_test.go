@@ -12,12 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -29,18 +27,6 @@ import (
 )
 
 var metricsAddr = regexp.MustCompile(`"msg":"metrics","addr":"([^"]+)"`)
-
-// logged waits until the server has logged what matches and returns the first group.
-func (p *process) logged(what *regexp.Regexp) string {
-	p.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
-		if found := what.FindStringSubmatch(p.stderr.String()); found != nil {
-			return found[1]
-		}
-	}
-	p.t.Fatalf("the server did not log %s:\n%s", what, p.stderr)
-	return ""
-}
 
 // scrape gets a path of the metrics under a Host header.
 func scrape(t *testing.T, verb, addr, path, host string, headers ...string) (status int, body string) {

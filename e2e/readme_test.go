@@ -116,7 +116,7 @@ func (r *reader) serves(at, command string) {
 	if !strings.Contains(command, "--http") {
 		p.in.Close()
 	} else {
-		(&site{process: p}).addr()
+		p.addr()
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			r.t.Fatal(err)
 		}

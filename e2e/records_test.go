@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -24,26 +25,34 @@ type schemas map[string]*jsonschema.Resolved
 // printed returns all schemas of the binary.
 func printed(t *testing.T) schemas {
 	t.Helper()
-	names, err := exec.Command(binary, "schema").Output()
+	all, err := printedOnce()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return all
+}
+
+var printedOnce = sync.OnceValues(func() (schemas, error) {
+	names, err := exec.Command(binary, "schema").Output()
+	if err != nil {
+		return nil, err
 	}
 	all := schemas{}
 	for name := range strings.FieldsSeq(string(names)) {
 		text, err := exec.Command(binary, "schema", name).Output()
 		if err != nil {
-			t.Fatalf("schema %s: %v", name, err)
+			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
 		var s jsonschema.Schema
 		if err := json.Unmarshal(text, &s); err != nil || s.Schema != "https://json-schema.org/draft/2020-12/schema" {
-			t.Fatalf("schema %s: %q, %v", name, s.Schema, err)
+			return nil, fmt.Errorf("schema %s: %q, %v", name, s.Schema, err)
 		}
 		if all[name], err = s.Resolve(nil); err != nil {
-			t.Fatalf("schema %s: %v", name, err)
+			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
 	}
-	return all
-}
+	return all, nil
+})
 
 // check holds JSON to the schema of a name.
 func (s schemas) check(t *testing.T, name string, data []byte) {

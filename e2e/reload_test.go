@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // untilNotified reads lines until the notification of that name and returns what came before it.
@@ -118,15 +117,8 @@ func line(text, prefix string) string {
 // untilLogged waits for a word in the server's log.
 func (p *process) untilLogged(word string) {
 	p.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !strings.Contains(p.stderr.String(), word) {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			p.t.Fatalf("the log does not speak of %s:\n%s", word, p.stderr)
-		}
+	if !p.stderr.until(func(text string) bool { return strings.Contains(text, word) }) {
+		p.t.Fatalf("the log does not speak of %s:\n%s", word, p.stderr)
 	}
 }
 

@@ -264,21 +264,6 @@ func processesWith(t *testing.T, mark string) []string {
 	return found
 }
 
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, yes func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
-		if yes() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // ended starts a long run, lets something happen to it, and wants all its processes gone.
 func (b *toolBench) ended(happen func(*process)) {
 	script, mark := b.sleeper()

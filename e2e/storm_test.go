@@ -29,10 +29,10 @@ func cancelCall(id string) string {
 // noScriptsSoon waits until no script of the tests runs.
 func noScriptsSoon(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(soon); scriptRuns(t); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("a script still runs")
-		}
+	begun := time.Now()
+	eventually(t, "no script runs", func() bool { return !scriptRuns(t) })
+	if took := time.Since(begun); took > soon {
+		t.Fatalf("a script ran for %v more", took)
 	}
 }
 
@@ -282,11 +282,7 @@ func TestDuplicateIDs(t *testing.T) {
 			t.Errorf("a second request of id %s: %s", id, line)
 		}
 	}
-	for deadline := time.Now().Add(patience); !scriptRuns(t); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal("the first requests of the ids do not run")
-		}
-	}
+	eventually(t, "the first requests of the ids run", func() bool { return scriptRuns(t) })
 	if err := p.leave(); err != nil {
 		t.Errorf("exit: %v", err)
 	}
@@ -367,7 +363,7 @@ func TestStormOfReloads(t *testing.T) {
 // awaitSkill waits until a skill is served, or is not.
 func (s *site) awaitSkill(uri string, there bool) bool {
 	c := &caller{site: s}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
 		_, a, err := c.request(s.t.Context(), "skills/get", "", fmt.Sprintf(`"uri":%q`, uri))
 		if err == nil && (a.Error == nil) == there {
 			return true

@@ -6,10 +6,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 // taskView is the answer that creates or shows a task.
@@ -63,12 +61,7 @@ func (send tasker) on(t *testing.T, method, id, more string) taskView {
 func (send tasker) until(t *testing.T, id string, is func(taskView) bool) taskView {
 	t.Helper()
 	var v taskView
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
-		if v = send.on(t, "tasks/get", id, ""); is(v) {
-			return v
-		}
-	}
-	t.Fatalf("the task stays %+v", v)
+	eventually(t, "the task is as it should be", func() bool { v = send.on(t, "tasks/get", id, ""); return is(v) })
 	return v
 }
 

@@ -72,7 +72,7 @@ func startPool(t *testing.T, workers bool) *pool {
 func (p *pool) start(flags ...string) *process {
 	p.t.Helper()
 	w := start(p.t, exec.Command(binary, slices.Concat([]string{"worker", "--state", p.t.TempDir()}, p.worker, flags)...))
-	p.until("the worker is ready", func() bool { return strings.Contains(w.stderr.String(), "worker ready") })
+	w.untilLogged("worker ready")
 	return w
 }
 

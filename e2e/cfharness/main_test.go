@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -90,6 +89,7 @@ func build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "skillsd")
+	t.Setenv("CGO_ENABLED", "0") // as releases are
 	run(t, "", "go", "build", "-o", binary, "../../cmd/skillsd")
 	return binary
 }
@@ -139,14 +139,20 @@ func writeWorkspace(t *testing.T, dir string) {
 
 // output collects what a server says.
 type output struct {
-	mu   sync.Mutex
-	text strings.Builder
+	mu     sync.Mutex
+	text   strings.Builder
+	listen chan string // gets the address once it is said
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.text.Write(p)
+	o.text.Write(p)
+	if found := listening.FindStringSubmatch(o.text.String()); found != nil && o.listen != nil {
+		o.listen <- found[1]
+		o.listen = nil
+	}
+	return len(p), nil
 }
 
 func (o *output) String() string {
@@ -160,7 +166,8 @@ var listening = regexp.MustCompile(`"msg":"listening","addr":"([^"]+)"`)
 // listen starts a server and returns the address where it listens.
 func listen(t *testing.T, binary string, args []string) string {
 	t.Helper()
-	cmd, said := exec.Command(binary, args...), &output{}
+	listens := make(chan string, 1)
+	cmd, said := exec.Command(binary, args...), &output{listen: listens}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -172,11 +179,11 @@ func listen(t *testing.T, binary string, args []string) string {
 			t.Logf("stderr of the server:\n%s", said)
 		}
 	})
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
-		if found := listening.FindStringSubmatch(said.String()); found != nil {
-			return found[1]
-		}
+	select {
+	case addr := <-listens:
+		return addr
+	case <-time.After(patience):
+		t.Fatalf("the server does not listen:\n%s", said)
+		return ""
 	}
-	t.Fatalf("the server does not listen:\n%s", said)
-	return ""
 }
