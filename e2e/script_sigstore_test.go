@@ -29,6 +29,7 @@ import (
 var verifier = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(filepath.Dir(binary), "verifier", "skillsd-sigstore")
 	build := exec.Command("go", "build", "-o", program, "../cmd/skillsd-sigstore")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build skillsd-sigstore: %w\n%s", err, out)
 	}
