@@ -44,11 +44,12 @@ cluster-demo:
 	@echo "building skillsd, NATS and the demo: the first time this takes minutes"
 	@cd e2e && go test -count=1 -run='^TestClusterDemo$$' -cluster-demo
 
-# All that happens to the servers of a cluster, CHAOS times each, and the suites of approvals and profiles
-# against two servers.
+# All that happens to the servers of a cluster, CHAOS times each: they are killed and stopped; and, for root
+# on Linux, packets are lost and disks are slow and full. And the suites of approvals and profiles against two
+# servers.
 CHAOS = 1
 chaos:
-	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
+	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
 
 test: unit e2e fuzz
 

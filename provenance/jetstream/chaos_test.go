@@ -129,7 +129,8 @@ func TestAcknowledgementLost(t *testing.T) {
 	wantRecord(t, other, "taken", "first", "lost", "other")
 }
 
-// A store that has waited in vain for as long as it may asks once for what comes later, until it is answered.
+// A store that has waited in vain for as long as it may asks once, and one caller at a time, until it is
+// answered.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 1)
@@ -147,6 +148,9 @@ func TestCutOff(t *testing.T) {
 	}
 	take := func(want error, requests int64, answers bool) {
 		t.Helper()
+		if err := watching.Flush(); err != nil {
+			t.Fatal(err)
+		}
 		before := asked.Load()
 		if err := st.Take(t.Context(), "s"); !errors.Is(err, want) {
 			t.Errorf("Take = %v, want %v", err, want)
@@ -162,6 +166,20 @@ func TestCutOff(t *testing.T) {
 	dialer.set(true)
 	take(provenance.ErrUnavailable, 2, false)
 	take(provenance.ErrUnavailable, 1, false)
+	take(provenance.ErrUnavailable, 1, false)
+	var wg sync.WaitGroup
+	before := asked.Load()
+	for i := range 10 {
+		wg.Go(func() {
+			if err := st.Append(t.Context(), event(fmt.Sprint("t", i), "x")); !errors.Is(err, provenance.ErrUnavailable) {
+				t.Errorf("Append = %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := asked.Load() - before; got != 1 {
+		t.Errorf("ten at once asked %d times", got)
+	}
 	dialer.set(false)
 	take(nil, 1, true)
 }

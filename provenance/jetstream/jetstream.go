@@ -115,6 +115,7 @@ type cluster struct {
 
 	answered, moved atomic.Int64 // when the cluster last answered, and the connection was last given up
 	failing         atomic.Int64 // when the first attempt began since it answered; 0 for none
+	probing         atomic.Bool  // an operation tries whether it answers again
 }
 
 // Open returns the Store of a cluster, whose streams it makes if they do not exist. The connection is the
@@ -248,6 +249,11 @@ func (c *cluster) subjectOf(session string) string { return c.subject("ev", sess
 //
 // Errors: these, provenance.ErrUnavailable, or the error of ctx.
 func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) error {
+	end, hopeless := c.probe()
+	if hopeless {
+		return errSilent
+	}
+	defer end()
 	for begin := time.Now(); ; time.Sleep(pause) {
 		try, cancel := context.WithTimeout(ctx, attempt)
 		err := do(try)
@@ -291,12 +297,26 @@ func (c *cluster) heard() {
 }
 
 // spent reports whether an operation that began at a time, and whose attempt failed, has waited for as long as
-// it may. Those that begin when nothing was answered for that long have one attempt: a caller of a server that
-// is cut off would wait for each of them in vain.
+// it may. Those that begin when nothing was answered for that long have one attempt.
 func (c *cluster) spent(begin time.Time) bool {
 	c.failing.CompareAndSwap(0, begin.UnixNano())
-	return c.conn.IsClosed() || time.Since(begin) > c.opts.Patience || c.silent() > c.opts.Patience
+	return c.conn.IsClosed() || time.Since(begin) > c.opts.Patience || !c.Answers()
 }
+
+// probe begins an operation; end ends it. When nothing was answered for long, one tries, and those that begin
+// meanwhile have no hope: a connection that looks for a server lets nobody ask, and callers would wait in vain.
+func (c *cluster) probe() (end func(), hopeless bool) {
+	if c.Answers() {
+		return func() {}, false
+	}
+	if !c.probing.CompareAndSwap(false, true) {
+		return nil, true
+	}
+	return func() { c.probing.Store(false) }, false
+}
+
+// errSilent is why an operation was not tried.
+var errSilent = fmt.Errorf("%w: the cluster does not answer", provenance.ErrUnavailable)
 
 // silent returns for how long attempts have failed.
 func (c *cluster) silent() time.Duration {

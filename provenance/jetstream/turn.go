@@ -372,6 +372,11 @@ var errAdopted = errors.New("an earlier batch was recorded")
 //
 // Errors: provenance.ErrLost, provenance.ErrUnavailable, errAdopted.
 func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
+	end, hopeless := t.store.probe()
+	if hopeless {
+		return unavailable(errSilent)
+	}
+	defer end()
 	encoded, err := json.Marshal(b.state)
 	if err != nil {
 		return unavailable(err)
