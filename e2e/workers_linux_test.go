@@ -376,3 +376,38 @@ func TestWorkerOfKilledServer(t *testing.T) {
 		t.Errorf("ran %q", got)
 	}
 }
+
+// The key of a cluster is for nobody else; root can give it to a group, as Kubernetes does.
+func TestClusterKeyReaders(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files to others")
+	}
+	const user = 65532
+	state := t.TempDir()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(key, []byte(strings.Repeat("0123456789abcdef", 4)), 0o600), os.Chown(state, user, user)); err != nil {
+		t.Fatal(err)
+	}
+	for dir := filepath.Dir(key); dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		owner   int
+		mode    os.FileMode
+		refused bool
+	}{{user, 0o400, false}, {user, 0o440, true}, {0, 0o440, false}, {0, 0o444, true}, {0, 0o460, true}} {
+		if err := errors.Join(os.Chown(key, tt.owner, user), os.Chmod(key, tt.mode)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(binary, "serve", "--http", "127.0.0.1:0", "--insecure-no-auth", "--no-default-roots", "--state", state,
+			"--cluster", "nats://127.0.0.1:1", "--cluster-key", key)
+		cmd.Dir, cmd.Env = "/", []string{"HOME=/"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		out, err := cmd.CombinedOutput()
+		if refused := strings.Contains(string(out), "--cluster-key"); err == nil || refused != tt.refused {
+			t.Errorf("mode %o of %d: refused is %v, want %v: %v\n%s", tt.mode, tt.owner, refused, tt.refused, err, out)
+		}
+	}
+}

@@ -5,13 +5,22 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"syscall"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// OthersRead reports whether others than its owner can read a file.
-func OthersRead(info fs.FileInfo) bool { return info.Mode().Perm()&0o044 != 0 }
+// OthersRead reports whether others than its owner can read a file, or, of a file of the superuser, others than
+// those of its group: Kubernetes gives secrets to the group of whom they are for.
+func OthersRead(info fs.FileInfo) bool {
+	others := fs.FileMode(0o044)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && os.Geteuid() != 0 {
+		others = 0o004
+	}
+	return info.Mode().Perm()&others != 0
+}
 
 // CheckOwner refuses a file, a directory or a link that others can write, since they could then decide what
 // the server does. It accepts files of the superuser.

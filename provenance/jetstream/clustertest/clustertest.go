@@ -107,6 +107,29 @@ func (c *Cluster) listening() {
 	}
 }
 
+// StartConfigured starts one server with the configuration in a file, and returns where clients reach it.
+func StartConfigured(t testing.TB, path string) (address string) {
+	t.Helper()
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("the server is not ready")
+	}
+	return s.ClientURL()
+}
+
 // made returns n servers that do not run, with addresses of their own.
 func made(t testing.TB, n int, apart bool) *Cluster {
 	t.Helper()
