@@ -11,8 +11,9 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
@@ -143,6 +144,7 @@ type syncOptions struct {
 	sync               install.Sync
 	access             config.AccessOptions
 	Check, Trust, JSON bool
+	FromCluster        bool
 
 	found []install.Change // by --check: what nobody has accepted
 }
@@ -165,6 +167,9 @@ func newSyncCmd(a *app) *cobra.Command {
 			"already, with the same bytes from the same source, or whose signer the configuration\n" +
 			"trusts as much; --trust-tiers takes it for all.\n" +
 			"Skills that are replaced can be rolled back.\n\n" +
+			"--from-cluster takes the lock file and the files that `skillsd publish` has put into\n" +
+			"--cluster with the same --cluster-key; only signed skills are fetched from their\n" +
+			"sources.\n\n" +
 			"The version that `skillsd rollback` returns to is brought back too. If it cannot be\n" +
 			"had, the rest is repaired and the exit code is 3; --drop-earlier forgets it.",
 		Args: cobra.MaximumNArgs(1),
@@ -178,6 +183,8 @@ func newSyncCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.sync.TrustAccepted, "trust-accepted", false,
 		"serve what LOCKFILE says somebody accepted, without looking at it here")
 	cmd.Flags().BoolVar(&opts.Trust, "trust-tiers", false, "take tiers above third-party from LOCKFILE")
+	cmd.Flags().BoolVar(&opts.FromCluster, "from-cluster", false, "install what was published in --cluster")
+	a.cluster.Register(cmd.Flags(), "with --from-cluster, the NATS cluster of this `URL` (repeatable)", true)
 	opts.access.Register(cmd.Flags(), false)
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
@@ -197,7 +204,20 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if o.sync.Access, err = o.app.access(&o.access); err != nil {
 		return err
 	}
-	if len(args) > 0 {
+	switch {
+	case o.FromCluster && len(args) > 0:
+		return exit.Usagef("leave one of them out", "--from-cluster takes the lock file from the cluster")
+	case o.FromCluster:
+		catalogue, err := cluster.OpenCatalogue(ctx, &o.app.cluster, false, o.app.logger())
+		if err != nil {
+			return err
+		}
+		defer catalogue.Close()
+		if o.sync.Lock, err = catalogue.Lock(ctx); err != nil {
+			return installing.Failure(err)
+		}
+		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for what to type again
+	case len(args) > 0:
 		if o.sync.Lock, err = install.Import(args[0]); err != nil {
 			return exit.Usagef("give the skillsd.lock that `skillsd install` wrote on another machine; "+
 				"without one the installation's own counts: skillsd sync", "lock file: %w", err)
@@ -211,7 +231,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			if o.sync.Lock != nil && !o.Trust {
-				if err := o.app.checkTiers(args[0], i.Lock(), o.sync.Lock); err != nil {
+				if err := installing.CheckTiers(&o.app.Process, args[0], i.Lock(), o.sync.Lock); err != nil {
 					return nil, err
 				}
 			}
@@ -276,30 +296,6 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 			"changed %s; %s cannot be rolled back", count, strings.Join(lost[:min(len(lost), 10)], ", "))
 	default:
 		o.app.notef("changed %s", count)
-	}
-	return nil
-}
-
-// checkTiers refuses a lock file that would have skills trusted more than they are here. Trust belongs to the
-// content and to where it comes from: a name proves nothing, and a file may claim any source for content of
-// the store, and any commit for a source. What a signer signed is trusted as the configuration says, since
-// synchronizing verifies the signature.
-func (a *app) checkTiers(file string, here, there *install.Lock) error {
-	admit, err := a.Admit()
-	if err != nil {
-		return err
-	}
-	for _, e := range there.Skills {
-		known := here.Find(e.Name)
-		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
-		if tier, err := admit(e.Origin); err == nil && e.Origin.Signer != "" && tier <= e.Tier {
-			trusted = true
-		}
-		if e.Tier != skills.LeastTrusted() && !trusted {
-			hint := "with --trust-tiers it is: " +
-				report.ShellLine("skillsd", "sync", "--trust-tiers", file)
-			return exit.Usagef(hint, "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
-		}
 	}
 	return nil
 }

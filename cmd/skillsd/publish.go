@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
@@ -52,27 +54,39 @@ func newPublishCmds(a *app) []*cobra.Command {
 	index.Flags().BoolVar(&indexJSON, "json", false, "print JSON")
 	push := false
 	publish := &cobra.Command{
-		Use:   "publish DIR oci://REGISTRY/REPOSITORY[:TAG]",
-		Short: "Publish skills in a registry of container images",
+		Use:   "publish [DIR oci://REGISTRY/REPOSITORY[:TAG]]",
+		Short: "Publish skills in a registry of container images, or those that are installed in a cluster",
 		Long: "Push the skill in DIR, packed as by `skillsd pack`, to a registry and give it the tag; or\n" +
 			"all skills below DIR and a collection of them, which has the tag. The same files always\n" +
 			"have the same digest. The login is that of `docker login`.\n\n" +
 			"  skillsd publish ./notes oci://ghcr.io/example/notes:1.2\n" +
-			"  skillsd install oci://ghcr.io/example/notes:1.2",
-		Args:        cobra.ExactArgs(2),
-		Annotations: map[string]string{withoutConfig: "true"},
+			"  skillsd install oci://ghcr.io/example/notes:1.2\n\n" +
+			"Without arguments, make the skills that are installed and served here those of --cluster,\n" +
+			"if each byte is as skillsd.lock says. Servers take them with `skillsd sync\n" +
+			"--from-cluster`, and workers those that they allow; see `skillsd help cluster`.\n\n" +
+			"  skillsd publish --cluster nats://127.0.0.1:4222 --cluster-key cluster.key",
+		Args: cobra.MaximumNArgs(2),
 		RunE: runE(func(ctx context.Context, args []string) error {
+			switch len(args) {
+			case 0:
+				return a.publishInstalled(ctx, push)
+			case 1:
+				return exit.Usagef("give both, or none and --cluster for what is installed here",
+					"publish takes DIR and oci://REGISTRY/REPOSITORY")
+			}
 			return a.push(ctx, args[0], args[1], push)
 		}),
 	}
 	publish.Flags().BoolVar(&push, "json", false, "print JSON")
+	a.cluster.Register(publish.Flags(),
+		"publish in the NATS cluster of this `URL` (repeatable)", true)
 	return []*cobra.Command{pack, index, publish}
 }
 
 // published is what `skillsd publish --json` prints.
 type published struct {
-	Reference string                `json:"reference"` // with the tag
-	Digest    digest.Digest         `json:"digest"`    // that the tag has now
+	Reference string                `json:"reference"` // with the tag, or the URL of a cluster
+	Digest    digest.Digest         `json:"digest"`    // that the tag has now, or of the lock file
 	Skills    []*discovery.Artifact `json:"skills"`    // file is the reference of each, by its digest
 }
 
@@ -118,13 +132,37 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 	for _, one := range made.Skills {
 		one.File = repository + "@" + one.Digest.String()
 	}
+	return a.printPublished(made, asJSON)
+}
+
+// publishInstalled publishes what is installed in a cluster.
+func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
+	installed, err := a.installation(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, installed.Close()) }()
+	lock, sum, err := installing.Publish(ctx, installed.Installer, installed.trees, &a.cluster, a.logger())
+	installed.line.Clear()
+	if err != nil {
+		return err
+	}
+	made := published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
+	for _, e := range lock.Skills {
+		made.Skills = append(made.Skills, &discovery.Artifact{Name: e.Name, Digest: e.Tree})
+	}
+	return a.printPublished(made, asJSON)
+}
+
+// printPublished prints what was published somewhere.
+func (a *app) printPublished(made published, asJSON bool) error {
 	if asJSON {
 		return report.WriteJSON(a.out, made)
 	}
 	for _, one := range made.Skills {
 		a.printf("%s  %s\n", one.Name, one.Digest)
 	}
-	a.notef("published %s as %s: %s", report.Plural(len(packs), "skill"), made.Reference, made.Digest)
+	a.notef("published %s as %s: %s", report.Plural(len(made.Skills), "skill"), made.Reference, made.Digest)
 	return nil
 }
 

@@ -38,8 +38,9 @@ func newSessionCmd(a *app) *cobra.Command {
 	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
 		newSessionExportCmd(a), newSessionGCCmd(a))
 	cmd.AddCommand(sessions.NewMoveCmds(&a.cluster, a.out)...)
+	const usage = "read the records in the NATS cluster of this `URL` (repeatable)"
 	for _, reads := range cmd.Commands() {
-		a.cluster.Register(reads.Flags())
+		a.cluster.Register(reads.Flags(), usage, false)
 	}
 	cmd.AddCommand(newSessionKeygenCmd(a))
 	return cmd
@@ -86,14 +87,16 @@ func newSessionListCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// logger is for the connection of a command to a cluster.
+func (a *app) logger() *slog.Logger { return serve.TextLogger(a.err, slog.LevelWarn, true) }
+
 const hintElsewhere = "--artifact-root or --state names another place"
 
 // records opens the recorded sessions for reading, and returns where they are. The caller closes them.
 // Besides it, only the server and collectTrees know which store it is.
 func (a *app) records(ctx context.Context) (provenance.Reader, string, error) {
 	if a.cluster.Enabled() {
-		logger := serve.TextLogger(a.err, slog.LevelWarn, true)
-		records, err := cluster.OpenReader(ctx, &a.cluster, logger)
+		records, err := cluster.OpenReader(ctx, &a.cluster, a.logger())
 		return records, strings.Join(a.cluster.Servers, " "), err
 	}
 	dir, err := a.ArtifactDir()

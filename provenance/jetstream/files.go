@@ -82,8 +82,8 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	return nil
 }
 
-// blob returns the bytes of a digest, of which there are at most most. It reads again if a part is missing, or
-// if they are others: the leader of a stream that was just elected may not have all of it.
+// blob returns the bytes of a digest, of which there are at most most. It reads again if a part is missing,
+// or if they are others: the leader of a stream that was just elected may not have all of it.
 //
 // Errors: provenance.ErrUnavailable, provenance.ErrInvalid if there are more.
 func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {

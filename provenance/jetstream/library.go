@@ -13,10 +13,10 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Library is what processes read that have a cluster in common: files by their digests, which nothing deletes,
-// and one title, which says which of them count. It has a stream of its own. Whoever may publish to that can
-// change it: a file is compared with its digest, and the title is for its reader to verify. It is safe for
-// concurrent use.
+// Library is what processes read that have a cluster in common: files by their digests, which nothing
+// deletes, and one title, which says which of them count. It has a stream of its own. Whoever may publish to
+// that can change it: a file is compared with its digest, and the title is for its reader to verify. It is
+// safe for concurrent use.
 type Library struct{ *cluster }
 
 // OpenLibrary returns the Library of a cluster, whose stream it makes if create says so. The connection is
@@ -31,8 +31,8 @@ func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create boo
 	c, err := newCluster(conn, set)
 	if err == nil {
 		c.shelf = "skill"
-		c.blobs, err = c.stream(ctx, jetstream.StreamConfig{Name: set.Prefix + "-skills", MaxMsgsPerSubject: 1,
-			Subjects: []string{c.subject(c.shelf, ">"), c.subject("skills")}}, create)
+		c.blobs, err = c.stream(ctx, jetstream.StreamConfig{Name: set.Prefix + "-skills",
+			Subjects: []string{c.subject(c.shelf, ">"), c.subject("skills")}, MaxMsgsPerSubject: 1}, create)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the library: %w", err)

@@ -412,13 +412,14 @@ func interpreterKeys() (keys []string) {
 	return keys
 }
 
-// Register adds the flags that say where a cluster is, for a command that reads its records.
-func (c *Cluster) Register(flags *pflag.FlagSet) {
+// Register adds the flags that say where a cluster is, for a command that is no server of it, and its key if
+// the command needs that. usage is that of --cluster.
+func (c *Cluster) Register(flags *pflag.FlagSet, usage string, key bool) {
 	register(flags, slices.DeleteFunc(c.table(), func(o Option) bool {
-		ofServers := []string{"cluster-key", "cluster-generation", "pool", "node", "node-addr"}
-		return slices.Contains(ofServers, o.Flag)
+		ofServers := []string{"cluster-generation", "pool", "node", "node-addr"}
+		return slices.Contains(ofServers, o.Flag) || o.Flag == "cluster-key" && !key
 	}))
-	flags.Lookup("cluster").Usage = "read the records in the NATS cluster of this `URL` (repeatable)"
+	flags.Lookup("cluster").Usage = usage
 }
 
 // table returns the options of a cluster.

@@ -156,16 +156,22 @@ func Work(ctx context.Context, o *config.Cluster, sessions Sessions, logger *slo
 //
 // Errors: *exit.Error.
 func CheckWorker(o *config.Cluster) error {
-	switch {
-	case !o.Enabled():
-		return exit.Usagef("give the --cluster of the servers", "a worker needs --cluster URL")
-	case o.Pool == "":
-		return exit.Usagef("give the same name as the servers", "a worker needs --pool NAME")
-	case o.Key == "":
-		return exit.Usagef("give the file of the servers", "a worker needs --cluster-key FILE")
-	}
-	if err := checkServers(o); err != nil {
+	if err := checkMember(o, "a worker"); err != nil {
 		return err
 	}
+	if o.Pool == "" {
+		return exit.Usagef("give the same name as the servers", "a worker needs --pool NAME")
+	}
 	return CheckPool(o)
+}
+
+// checkMember refuses options with which what is no server cannot reach the cluster of servers.
+func checkMember(o *config.Cluster, what string) error {
+	switch {
+	case !o.Enabled():
+		return exit.Usagef("give the --cluster of the servers", "%s needs --cluster URL", what)
+	case o.Key == "":
+		return exit.Usagef("give the file of the servers", "%s needs --cluster-key FILE", what)
+	}
+	return checkServers(o)
 }

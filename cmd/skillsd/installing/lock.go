@@ -1,0 +1,70 @@
+package installing
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+// CheckTiers refuses a lock file that would have skills trusted more than they are here. Trust belongs to the
+// content and to where it comes from: a name proves nothing, and a file may claim any source for content of
+// the store, and any commit for a source. What a signer signed is trusted as the configuration says, since
+// synchronizing verifies the signature.
+func CheckTiers(p *config.Process, file string, here, there *install.Lock) error {
+	admit, err := p.Admit()
+	if err != nil {
+		return err
+	}
+	for _, e := range there.Skills {
+		known := here.Find(e.Name)
+		trusted := known != nil && known.Tier <= e.Tier && known.Tree == e.Tree && known.Origin.Same(e.Origin)
+		if tier, err := admit(e.Origin); err == nil && e.Origin.Signer != "" && tier <= e.Tier {
+			trusted = true
+		}
+		if e.Tier != skills.LeastTrusted() && !trusted {
+			hint := "with --trust-tiers it is: " +
+				report.ShellLine("skillsd", "sync", "--trust-tiers", file)
+			return exit.Usagef(hint, "%s is not to be trusted as %s because a file says so", e.Name, e.Tier)
+		}
+	}
+	return nil
+}
+
+// Publish makes the installed skills that are served those of the catalogue of a cluster, and returns their
+// lock file and its digest. If anything differs from the lock file, nothing is published.
+//
+// Errors: *exit.Error.
+func Publish(
+	ctx context.Context, i *install.Installer, trees *store.Store, o *config.Cluster, logger *slog.Logger,
+) (lock *install.Lock, sum digest.Digest, err error) {
+	problems, _, err := i.Verify(ctx)
+	switch lock = i.Lock().Of((*install.Entry).Served); {
+	case err != nil:
+		return nil, "", Failure(err)
+	case len(problems) > 0:
+		return nil, "", exit.Errorf(exit.Problems, "`skillsd verify` lists them, and says what to do",
+			"%s with what is installed, so that nothing is published: %s %s",
+			report.Plural(len(problems), "problem"), problems[0].Name, problems[0].What)
+	case len(lock.Skills) == 0:
+		return nil, "", exit.Usagef("`skillsd install` installs them, and writes skillsd.lock",
+			"no installed skill is served, so that there is nothing to publish")
+	}
+	catalogue, err := cluster.OpenCatalogue(ctx, o, true, logger)
+	if err != nil {
+		return nil, "", err
+	}
+	defer catalogue.Close()
+	if sum, err = catalogue.Publish(ctx, lock, trees); err != nil {
+		return nil, "", Failure(err)
+	}
+	return lock, sum, nil
+}

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/jetstream"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/store"
+)
+
+const (
+	mostLock = 64 << 20 // bytes of a lock file, of some 500,000 files
+	parallel = 16       // files that are published at the same time
+)
+
+// Catalogue is the skills that were published in a cluster: files by their digests, and the lock file that
+// names them, sealed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
+// one back, and nothing else.
+type Catalogue struct {
+	conn    *nats.Conn
+	library *jetstream.Library
+	key     []byte
+}
+
+// title says which lock file counts.
+type title struct {
+	Lock digest.Digest `json:"lock"`
+	At   time.Time     `json:"at"`
+	Seal []byte        `json:"seal"` // of the others
+}
+
+func (t *title) seal(key []byte) []byte {
+	sum := hmac.New(sha256.New, key)
+	_, _ = io.WriteString(sum, t.Lock.String()+" "+t.At.UTC().Format(time.RFC3339Nano)) // it does not fail
+	return sum.Sum(nil)
+}
+
+// OpenCatalogue opens the catalogue of a cluster, which it makes if publish says so.
+//
+// Errors: *exit.Error.
+func OpenCatalogue(
+	ctx context.Context, o *config.Cluster, publish bool, logger *slog.Logger,
+) (c *Catalogue, err error) {
+	if err := checkMember(o, "the catalogue of a cluster"); err != nil {
+		return nil, err
+	}
+	key, err := readKey(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	c = &Catalogue{}
+	if c.key, err = derive(key, "catalogue"); err != nil {
+		return nil, err
+	}
+	if c.conn, err = connect(o, "skillsd catalogue", logger); err != nil {
+		return nil, err
+	}
+	c.library, err = jetstream.OpenLibrary(ctx, c.conn, options(o), publish)
+	if err != nil {
+		c.conn.Close()
+		return nil, unpublished(err)
+	}
+	return c, nil
+}
+
+func unpublished(err error) error {
+	hint := "see --cluster-prefix, and whether the user of NATS may read the stream of skills"
+	if jetstream.IsUnused(err) || errors.Is(err, provenance.ErrNotFound) {
+		hint, err = "publish the skills of a machine that has them: skillsd publish --cluster URL",
+			errors.New("nothing was published there")
+	}
+	return exit.Errorf(exit.Failure, hint, "--cluster: %w", err)
+}
+
+// Close ends the connection.
+func (c *Catalogue) Close() error {
+	c.conn.Close()
+	return nil
+}
+
+// Publish makes the skills of a lock file, whose trees are stored, those of the catalogue, and returns the
+// digest of the lock file. What is there already is compared, and not written again.
+//
+// Errors: store.ErrNotFound, *store.CorruptError, errors of the cluster.
+func (c *Catalogue) Publish(
+	ctx context.Context, lock *install.Lock, trees *store.Store,
+) (sum digest.Digest, err error) {
+	put := func(ctx context.Context, data []byte, err error) error {
+		if err != nil {
+			return err
+		}
+		return c.library.Put(ctx, digest.FromBytes(data), data)
+	}
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, e := range lock.Skills {
+		tree, err := trees.Tree(within, e.Tree)
+		if err != nil {
+			return "", errors.Join(fmt.Errorf("%s: %w", e.Name, err), group.Wait())
+		}
+		for _, f := range e.Files {
+			group.Go(func() error {
+				data, err := tree.ReadFile(f.Path)
+				return put(within, data, err)
+			})
+		}
+	}
+	text := lock.Encode()
+	if err := group.Wait(); err != nil {
+		return "", err
+	}
+	if err := put(ctx, text, nil); err != nil {
+		return "", err
+	}
+	t := title{Lock: digest.FromBytes(text), At: time.Now().UTC()}
+	t.Seal = t.seal(c.key)
+	encoded, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	return t.Lock, c.library.SetTitle(ctx, encoded)
+}
+
+// Lock returns the lock file that somebody with the key has published last.
+//
+// Errors: *exit.Error, *install.LockError.
+func (c *Catalogue) Lock(ctx context.Context) (*install.Lock, error) {
+	text, err := c.library.Title(ctx)
+	if err != nil {
+		return nil, unpublished(err)
+	}
+	var t title
+	if err := json.Unmarshal(text, &t); err != nil || !hmac.Equal(t.Seal, t.seal(c.key)) {
+		return nil, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
+			"and see who can write to NATS",
+			"--cluster: the skills there were not published with this --cluster-key")
+	}
+	lock, err := c.library.Get(ctx, t.Lock, mostLock)
+	if err != nil {
+		return nil, unpublished(fmt.Errorf("the lock file of the published skills: %w", err))
+	}
+	return install.ParseLock(lock)
+}
+
+// File returns a file by its digest.
+//
+// Errors: of the cluster, for other bytes as for none.
+func (c *Catalogue) File(ctx context.Context, sum digest.Digest) ([]byte, error) {
+	return c.library.Get(ctx, sum, skills.MaxFile)
+}
