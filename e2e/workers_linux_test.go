@@ -146,8 +146,8 @@ type outcome struct {
 	Args         []string
 	Error        *struct{ Code string }
 	Skillsd      *struct {
-		Worker, Supersedes string
-		Late               bool
+		Worker, WorkerRules, Supersedes string
+		Late                            bool
 	}
 }
 
@@ -230,6 +230,7 @@ func TestWorkerRuns(t *testing.T) {
 		}
 		delete(x, "durationMs") // two runs differ in these
 		delete(x, "worker")
+		delete(x, "workerRules")
 		delete(output, "outputId")
 		output["skillsd"], _ = json.Marshal(x)
 		text, _ := json.Marshal(output)

@@ -152,7 +152,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	sessions, err := p.Begin(ctx, logger)
+	sessions, err := p.Begin(ctx, logger, nil)
 	if err != nil {
 		return err
 	}

@@ -76,11 +76,11 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 	}
 	switch {
 	case done.Denial != nil:
-		done.Denial.Detail += " (by the rules of worker " + done.Worker + ")"
+		done.Denial.Detail += " (by the rules of worker " + done.Name + ")"
 		return nil, done.Denial
 	case done.Failure != nil:
 		return nil, &Error{Code: fault.Code(done.Failure.Code), Message: done.Failure.Message,
-			Remedy: done.Failure.Remedy, Err: errors.New("worker " + done.Worker)}
+			Remedy: done.Failure.Remedy, Err: errors.New("worker " + done.Name)}
 	case done.Result == nil:
 		return nil, fault.Internal(errors.New("a worker returned no result"))
 	}
@@ -210,13 +210,13 @@ func (s *Sessions) WorkSlot(
 
 // Work runs a job of another server, if the rules of this one allow it, and returns its Done. It calls
 // started before anything starts, and starts nothing if that fails. Nothing is recorded here.
-func (s *Sessions) Work(ctx context.Context, node string, data []byte, started func() error) []byte {
-	done := jobs.Done{Worker: node}
+func (s *Sessions) Work(ctx context.Context, by jobs.Worker, data []byte, started func() error) []byte {
+	done := jobs.Done{Worker: by}
 	err := s.work(ctx, data, started, &done)
 	if err == nil {
 		return jobs.Encode(done)
 	}
-	done = jobs.Done{Worker: node}
+	done = jobs.Done{Worker: by}
 	if _, asks := errors.AsType[*policy.ApprovalRequired](err); asks {
 		err = policy.DenialOf(err)
 	}
@@ -286,7 +286,8 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
 	out, sum := streams.Of(&result.Stdout), streams.Of(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted)
-	done.Record.Worker, done.Result, done.Release = done.Worker, result, r.grant.Release
+	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
+	done.Result, done.Release = result, r.grant.Release
 	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,
 		cfharness.SummarizeEnv(slices.Clone(r.cmd.added))
 	return nil

@@ -37,7 +37,7 @@ func (n *near) Run(ctx context.Context, job []byte) ([]byte, error) {
 		n.change(&j)
 		job = jobs.Encode(j)
 	}
-	n.job, n.done = job, n.worker.Work(ctx, "w1", job, func() error { return nil })
+	n.job, n.done = job, n.worker.Work(ctx, jobs.Worker{Name: "w1"}, job, func() error { return nil })
 	if n.silent {
 		return nil, jobs.ErrUnknown
 	}

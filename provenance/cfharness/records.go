@@ -218,8 +218,10 @@ type RunExtension struct {
 	TreeDigest digest.Digest `json:"treeDigest"`
 	Origin     *SkillOrigin  `json:"origin,omitempty"` // in records only; nil if not known
 
-	// Worker is the name of the worker that ran the script; empty if the server did.
-	Worker string `json:"worker,omitempty"`
+	// Worker is the name of the worker that ran the script, and WorkerRules of what it decides by, the same
+	// for workers that decide alike; empty if the server did.
+	Worker      string        `json:"worker,omitempty"`
+	WorkerRules digest.Digest `json:"workerRules,omitempty"`
 	// Late says that nobody was shown the outcome, which came after its call had ended, and Supersedes which
 	// event said that it is not known; it may be empty.
 	Late       bool   `json:"late,omitempty"`

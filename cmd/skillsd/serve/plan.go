@@ -525,11 +525,13 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	return sessions, nil
 }
 
-// Begin opens the plan for runs that no client asks for, reads the skills, and returns the sessions, which
-// the caller ends.
+// Begin opens the plan for runs that no client asks for, reads the skills, prepares what is to run, and
+// returns the sessions, which the caller ends. prepare may be nil.
 //
-// Errors: the errors of Open and Sessions, and of reading the skills.
-func (p *Plan) Begin(ctx context.Context, logger *slog.Logger) (*session.Sessions, error) {
+// Errors: the errors of Open, Sessions and prepare, and of reading the skills.
+func (p *Plan) Begin(
+	ctx context.Context, logger *slog.Logger, prepare func(context.Context, *slog.Logger) error,
+) (*session.Sessions, error) {
 	if err := p.Open(ctx, logger); err != nil {
 		return nil, err
 	}
@@ -537,7 +539,11 @@ func (p *Plan) Begin(ctx context.Context, logger *slog.Logger) (*session.Session
 	if err != nil {
 		return nil, err
 	}
-	if _, err = p.Registry.Rescan(ctx); err == nil {
+	if _, err = p.Registry.Rescan(ctx); err == nil && prepare != nil {
+		err = prepare(ctx, logger)
+	}
+	if err == nil {
+		// What is there from now on is what entries without a digest allow.
 		err = sessions.Start(ctx, nil)
 	}
 	if err != nil {

@@ -2,7 +2,15 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lmittmann/tint"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -10,6 +18,9 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // Work runs scripts for the servers of a cluster until ctx ends. It decides by its own options as a server
@@ -23,6 +34,9 @@ func (o *Options) Work(ctx context.Context) (err error) {
 		return err
 	}
 	o.HTTP.Addr, o.HTTP.Unix = "", ""
+	if err := o.makeInstalledRoots(); err != nil {
+		return err
+	}
 	p := o.PlanRun()
 	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx), logger)) }()
 	if err := p.Err(); err != nil {
@@ -35,7 +49,7 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	if err := p.checkPinned(); err != nil {
 		return err
 	}
-	sessions, err := p.Begin(ctx, logger)
+	sessions, err := p.Begin(ctx, logger, p.prepare)
 	if err != nil {
 		return err
 	}
@@ -44,6 +58,10 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	defer p.Detection.End()
 	if _, err := p.Detection.runner(ctx); err != nil {
 		return exit.Errorf(exit.Failure, "see `skillsd doctor`", "a worker needs a sandbox: %w", err)
+	}
+	rules, err := p.rules(ctx)
+	if err != nil {
+		return err
 	}
 	if o.watches() {
 		watching, stop := context.WithCancel(ctx)
@@ -54,7 +72,141 @@ func (o *Options) Work(ctx context.Context) (err error) {
 		}()
 		defer func() { stop(); <-watched }()
 	}
-	return cluster.Work(ctx, &o.Cluster, sessions, sessions.Logger(logger))
+	return cluster.Work(ctx, &o.Cluster, rules, sessions, sessions.Logger(logger))
+}
+
+// makeInstalledRoots makes the directories of installed skills, so that what a worker installs is served.
+func (o *Options) makeInstalledRoots() error {
+	state, err := o.Process.StateDir()
+	for _, tier := range skills.Tiers() {
+		if err == nil {
+			err = os.MkdirAll(install.RootDir(state, tier), 0o700)
+		}
+	}
+	if err != nil {
+		return exit.Place("state directory", "--state", err)
+	}
+	return nil
+}
+
+// allowed is the script of an allowlist entry, as it is here.
+type allowed struct {
+	policy.Entry
+	skill *skills.Skill
+	file  *skills.Resource // nil if the script is not here with the digests of the entry
+}
+
+// allowed returns the scripts of the allowlist.
+func (p *Plan) allowed(ctx context.Context) (all []allowed, err error) {
+	for _, entry := range p.Policy.Entries() {
+		a := allowed{Entry: entry, skill: p.Registry.Snapshot().Skill(entry.Skill)}
+		if a.skill != nil {
+			index, err := a.skill.Index(ctx)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if err == nil {
+				a.file = index.Resource(entry.Path)
+			}
+			if a.file != nil && entry.Changed(a.file.Digest, index.TreeDigest) != policy.Unchanged {
+				a.file = nil
+			}
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// prepare makes ready what the first runs of a worker would wait for: it installs the allowed skills that are
+// not here and were published in the cluster, stores trees, and finds interpreters. What cannot be had is
+// logged.
+//
+// Errors: errors of ctx.
+func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
+	all, err := p.allowed(ctx)
+	if err != nil {
+		return err
+	}
+	lacking := slices.DeleteFunc(slices.Clone(all),
+		func(a allowed) bool { return a.file != nil || a.Tree == "" })
+	if len(lacking) > 0 {
+		if err := p.fetch(ctx, lacking, logger); err != nil {
+			logger.WarnContext(ctx, "allowed skills that are not here cannot be installed from the cluster",
+				tint.Err(err))
+		}
+		if all, err = p.allowed(ctx); err != nil {
+			return err
+		}
+	}
+	for _, a := range all {
+		if a.file == nil || a.file.Script == nil {
+			continue // the start of the sessions says so
+		}
+		_, err := a.skill.Stage(ctx, p.trees)
+		if err == nil && a.Environment == "" {
+			_, err = p.Detection.interpreters.Find(ctx, string(a.file.Script.Runtime))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			logger.WarnContext(ctx, "an allowed script cannot be made ready", slog.String("entry", a.Spec()),
+				tint.Err(err))
+		}
+	}
+	return nil
+}
+
+// fetch installs the skills of allowlist entries from the cluster, if they were published with the trees that
+// the entries name. Their operator has looked at these, and at their tiers who published them.
+func (p *Plan) fetch(ctx context.Context, lacking []allowed, logger *slog.Logger) (err error) {
+	catalogue, err := cluster.OpenCatalogue(ctx, &p.options.Cluster, false, logger)
+	if err != nil {
+		return err
+	}
+	defer catalogue.Close()
+	published, err := catalogue.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := published.Of(func(e *install.Entry) bool {
+		return slices.ContainsFunc(lacking, func(a allowed) bool {
+			name, dir, _ := strings.Cut(a.Skill, "/")
+			return name == e.Name && store.TreeDigest(e.Below(dir)) == a.Tree
+		})
+	})
+	if len(wanted.Skills) == 0 {
+		return nil
+	}
+	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
+	if cfg.Admit, err = p.options.Process.Admit(); err != nil {
+		return err
+	}
+	installer, err := install.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, installer.Close()) }()
+	plan, err := installer.Sync(ctx, install.Sync{Lock: wanted, TrustAccepted: true,
+		Access: install.Access{Files: catalogue.File}})
+	if err == nil {
+		err = plan.Apply(ctx)
+	}
+	if err == nil {
+		logger.InfoContext(ctx, "installed from the cluster", slog.Int("skills", len(plan.Changes)))
+		_, err = p.Registry.Rescan(ctx)
+	}
+	return err
+}
+
+// rules returns the digest of what a worker decides by, but for its skills.
+func (p *Plan) rules(ctx context.Context) (digest.Digest, error) {
+	parts, err := p.parts(ctx, &skills.Snapshot{})
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(parts)
+	return digest.FromBytes(text), err
 }
 
 // errElsewhere is why a server with workers has no sandbox of its own.

@@ -40,9 +40,15 @@ type Job struct {
 	Grant policy.Grant
 }
 
+// Worker is who ran a job, or refused to.
+type Worker struct {
+	Name  string
+	Rules digest.Digest // of what it decides by, but for its skills
+}
+
 // Done is what became of a job: a refusal, an error, or else a result.
 type Done struct {
-	Worker string // its name
+	Worker
 
 	Denial  *policy.Denial
 	Failure *Failure

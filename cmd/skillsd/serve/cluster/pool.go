@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -110,13 +111,13 @@ func nodeName(o *config.Cluster) string {
 // Sessions do the work of a pool.
 type Sessions interface {
 	WorkSlot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
-	Work(ctx context.Context, node string, job []byte, started func() error) (done []byte)
+	Work(ctx context.Context, by jobs.Worker, job []byte, started func() error) (done []byte)
 }
 
-// work is what the worker of a name does.
+// work is what a worker does.
 type work struct {
 	Sessions
-	node string
+	by jobs.Worker
 }
 
 func (w work) Slot(ctx context.Context, principal string, waiting func(int)) (func(), error) {
@@ -124,13 +125,16 @@ func (w work) Slot(ctx context.Context, principal string, waiting func(int)) (fu
 }
 
 func (w work) Run(ctx context.Context, job []byte, started func() error) []byte {
-	return w.Work(ctx, w.node, job, started)
+	return w.Work(ctx, w.by, job, started)
 }
 
-// Work runs scripts for the servers of a cluster, as a worker of a pool, until ctx ends.
+// Work runs scripts for the servers of a cluster, as a worker of a pool that decides by rules, until ctx
+// ends.
 //
 // Errors: *exit.Error.
-func Work(ctx context.Context, o *config.Cluster, sessions Sessions, logger *slog.Logger) error {
+func Work(
+	ctx context.Context, o *config.Cluster, rules digest.Digest, sessions Sessions, logger *slog.Logger,
+) error {
 	key, err := readKey(o.Key)
 	if err != nil {
 		return err
@@ -145,7 +149,8 @@ func Work(ctx context.Context, o *config.Cluster, sessions Sessions, logger *slo
 	if err != nil {
 		return err
 	}
-	if err := l.Serve(ctx, o.Pool, node, work{sessions, node}, logger); err != nil {
+	does := work{sessions, jobs.Worker{Name: node, Rules: rules}}
+	if err := l.Serve(ctx, o.Pool, node, does, logger); err != nil {
 		return exit.Errorf(exit.Failure, "see whether the user of NATS may subscribe to "+o.Prefix+".>",
 			"--cluster: %w", err)
 	}
