@@ -128,6 +128,14 @@ func TestCatalogue(t *testing.T) {
 	second := p.start("--config", older)
 	p.wants(p.caller, "ok.sh", "x", "sandbox_unavailable", "does not have the skill demo with the files sha256:")
 	end(second)
+	changed := demoSkill()
+	changed["demo/scripts/ok.sh"] += "echo changed\n"
+	own := p.start("--skills-root", "builtin="+tree(t, changed))
+	if strings.Contains(own.stderr.String(), "installed from the cluster") {
+		t.Error("a worker installed a skill whose path it serves from elsewhere")
+	}
+	p.wants(p.caller, "ok.sh", "x", "sandbox_unavailable", "does not have the skill demo with the files sha256:")
+	end(own)
 
 	// Files that somebody has changed are installed nowhere, and publishing mends them.
 	script = "skillsd.skill." + digest.FromBytes(was).Encoded() + ".0"

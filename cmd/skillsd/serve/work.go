@@ -127,9 +127,15 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	lacking := slices.DeleteFunc(slices.Clone(all),
-		func(a allowed) bool { return a.file != nil || a.Tree == "" })
-	if len(lacking) > 0 {
+	installed := p.options.Process.InstalledRoots()
+	lacking := slices.DeleteFunc(slices.Clone(all), func(a allowed) bool {
+		// What is served from elsewhere keeps its path; the start of the sessions says that it differs.
+		name, _, _ := strings.Cut(a.Skill, "/")
+		has := p.Registry.Snapshot().Skill(name)
+		return a.file != nil || a.Tree == "" || has != nil &&
+			!slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })
+	})
+	if len(lacking) > 0 && !p.options.Roots.NoDefaults {
 		if err := p.fetch(ctx, lacking, logger); err != nil {
 			logger.WarnContext(ctx, "allowed skills that are not here cannot be installed from the cluster",
 				tint.Err(err))

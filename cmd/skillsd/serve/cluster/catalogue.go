@@ -125,6 +125,9 @@ func (c *Catalogue) Publish(
 	if err := group.Wait(); err != nil {
 		return "", err
 	}
+	if len(text) > mostLock {
+		return "", fmt.Errorf("the lock file has more than %d bytes: publish fewer skills", mostLock)
+	}
 	if err := put(ctx, text, nil); err != nil {
 		return "", err
 	}
