@@ -66,6 +66,7 @@ func TestCatalogue(t *testing.T) {
 	if err := os.WriteFile(script, was, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	run(0, "maker", "published 1 skill in nats://", publish...)
 	published := run(0, "maker", `"name": "demo"`, append(publish, "--json")...)
 	if again := run(0, "maker", "", append(publish, "--json")...); again != published {
 		t.Errorf("published twice:\n%s%s", published, again)

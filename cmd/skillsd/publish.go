@@ -132,7 +132,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 	for _, one := range made.Skills {
 		one.File = repository + "@" + one.Digest.String()
 	}
-	return a.printPublished(made, asJSON)
+	return a.printPublished(made, "as", asJSON)
 }
 
 // publishInstalled publishes what is installed in a cluster.
@@ -151,18 +151,19 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 	for _, e := range lock.Skills {
 		made.Skills = append(made.Skills, &discovery.Artifact{Name: e.Name, Digest: e.Tree})
 	}
-	return a.printPublished(made, asJSON)
+	return a.printPublished(made, "in", asJSON)
 }
 
-// printPublished prints what was published somewhere.
-func (a *app) printPublished(made published, asJSON bool) error {
+// printPublished prints what was published as a reference, or in a cluster.
+func (a *app) printPublished(made published, how string, asJSON bool) error {
 	if asJSON {
 		return report.WriteJSON(a.out, made)
 	}
 	for _, one := range made.Skills {
 		a.printf("%s  %s\n", one.Name, one.Digest)
 	}
-	a.notef("published %s as %s: %s", report.Plural(len(made.Skills), "skill"), made.Reference, made.Digest)
+	count := report.Plural(len(made.Skills), "skill")
+	a.notef("published %s %s %s: %s", count, how, made.Reference, made.Digest)
 	return nil
 }
 
