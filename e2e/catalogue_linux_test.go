@@ -169,6 +169,15 @@ func TestCatalogue(t *testing.T) {
 	if again := json.Unmarshal([]byte(run(0, "maker", "", append(publish, "--json")...)), &mended); err != nil || again != nil || made != mended {
 		t.Errorf("published %v, then %v, %v, %v", made, mended, err, again)
 	}
-	p.start("--node", "w4")
+	fourth := p.start("--node", "w4")
 	p.wants(p.caller, "ok.sh", "mended", "", "ran-ok mended")
+	end(fourth)
+
+	// What allowlists still name can be had after the next publication.
+	run(0, "maker", "", "remove", "demo")
+	run(0, "maker", "", "install", filepath.Join(tree(t, changed), "demo"), "--tier", "user")
+	run(0, "maker", "", publish...)
+	run(3, "front1", "demo: is of another version", append(sync, "--check", "--trust-tiers")...)
+	p.start("--node", "w5")
+	p.wants(p.caller, "ok.sh", "earlier", "", "ran-ok earlier")
 }

@@ -171,19 +171,30 @@ func (p *Plan) fetch(ctx context.Context, lacking []allowed, logger *slog.Logger
 		return err
 	}
 	defer catalogue.Close()
-	published, err := catalogue.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	wanted := published.Of(func(e *install.Entry) bool {
-		return slices.ContainsFunc(lacking, func(a allowed) bool {
-			name, dir, _ := strings.Cut(a.Skill, "/")
-			return name == e.Name && store.TreeDigest(e.Below(dir)) == a.Tree
+	wanted := &install.Lock{}
+	for published, err := range catalogue.Locks(ctx) {
+		if err != nil {
+			return err
+		}
+		found := published.Of(func(e *install.Entry) bool {
+			return slices.ContainsFunc(lacking, func(a allowed) bool {
+				name, dir, _ := strings.Cut(a.Skill, "/")
+				return name == e.Name && store.TreeDigest(e.Below(dir)) == a.Tree
+			})
 		})
-	})
+		lacking = slices.DeleteFunc(lacking, func(a allowed) bool {
+			name, _, _ := strings.Cut(a.Skill, "/")
+			return found.Find(name) != nil
+		})
+		wanted.Skills = append(wanted.Skills, found.Skills...)
+		if len(lacking) == 0 {
+			break
+		}
+	}
 	if len(wanted.Skills) == 0 {
 		return nil
 	}
+	slices.SortFunc(wanted.Skills, func(a, b *install.Entry) int { return strings.Compare(a.Name, b.Name) })
 	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
 	if cfg.Admit, err = p.options.Process.Admit(); err != nil {
 		return err

@@ -7,8 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,12 +26,13 @@ import (
 )
 
 const (
-	mostLock = 64 << 20 // bytes of a lock file, of some 500,000 files
-	parallel = 16       // files that are published at the same time
+	mostLock    = 64 << 20 // bytes of a lock file, of some 500,000 files
+	parallel    = 16       // files that are published at the same time
+	mostEarlier = 8        // publications that can still be read
 )
 
-// Catalogue is the skills that were published in a cluster: files by their digests, and the lock file that
-// names them, sealed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
+// Catalogue is the skills that were published in a cluster: files by their digests, and the lock files that
+// name them, sealed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
 // one back, and nothing else.
 type Catalogue struct {
 	conn    *nats.Conn
@@ -40,14 +42,14 @@ type Catalogue struct {
 
 // title says which lock file counts.
 type title struct {
-	Lock digest.Digest `json:"lock"`
-	At   time.Time     `json:"at"`
-	Seal []byte        `json:"seal"` // of the others
+	Locks []digest.Digest `json:"locks"` // the one that counts, and earlier ones, the newest first
+	At    time.Time       `json:"at"`
+	Seal  []byte          `json:"seal"` // of the others
 }
 
 func (t *title) seal(key []byte) []byte {
 	sum := hmac.New(sha256.New, key)
-	_, _ = io.WriteString(sum, t.Lock.String()+" "+t.At.UTC().Format(time.RFC3339Nano)) // it does not fail
+	fmt.Fprintf(sum, "%q %s", t.Locks, t.At.UTC().Format(time.RFC3339Nano))
 	return sum.Sum(nil)
 }
 
@@ -131,34 +133,71 @@ func (c *Catalogue) Publish(
 	if err := put(ctx, text, nil); err != nil {
 		return "", err
 	}
-	t := title{Lock: digest.FromBytes(text), At: time.Now().UTC()}
+	sum = digest.FromBytes(text)
+	t := title{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
+	if before, err := c.title(ctx); err == nil { // else there is none that counts
+		earlier := slices.DeleteFunc(before.Locks, func(d digest.Digest) bool { return d == sum })
+		t.Locks = append(t.Locks, earlier[:min(len(earlier), mostEarlier)]...)
+	}
 	t.Seal = t.seal(c.key)
 	encoded, err := json.Marshal(t)
 	if err != nil {
 		return "", err
 	}
-	return t.Lock, c.library.SetTitle(ctx, encoded)
+	return sum, c.library.SetTitle(ctx, encoded)
 }
 
-// Lock returns the lock file that somebody with the key has published last.
+// title returns what somebody with the key has said last.
 //
-// Errors: *exit.Error, *install.LockError.
-func (c *Catalogue) Lock(ctx context.Context) (*install.Lock, error) {
+// Errors: *exit.Error.
+func (c *Catalogue) title(ctx context.Context) (t title, err error) {
 	text, err := c.library.Title(ctx)
 	if err != nil {
-		return nil, unpublished(err)
+		return t, unpublished(err)
 	}
-	var t title
-	if err := json.Unmarshal(text, &t); err != nil || !hmac.Equal(t.Seal, t.seal(c.key)) {
-		return nil, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
+	err = json.Unmarshal(text, &t)
+	if err != nil || len(t.Locks) == 0 || !hmac.Equal(t.Seal, t.seal(c.key)) {
+		return t, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
 			"and see who can write to NATS",
 			"--cluster: the skills there were not published with this --cluster-key")
 	}
-	lock, err := c.library.Get(ctx, t.Lock, mostLock)
-	if err != nil {
-		return nil, unpublished(fmt.Errorf("the lock file of the published skills: %w", err))
+	return t, nil
+}
+
+// Locks returns the lock file that somebody with the key has published last, and then earlier ones, the
+// newest first: configurations change one after the other.
+//
+// Errors: *exit.Error, *install.LockError.
+func (c *Catalogue) Locks(ctx context.Context) iter.Seq2[*install.Lock, error] {
+	return func(yield func(*install.Lock, error) bool) {
+		t, err := c.title(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, sum := range t.Locks {
+			var lock *install.Lock
+			text, err := c.library.Get(ctx, sum, mostLock)
+			if err != nil {
+				err = unpublished(fmt.Errorf("the lock file of the published skills: %w", err))
+			} else {
+				lock, err = install.ParseLock(text)
+			}
+			if !yield(lock, err) || err != nil {
+				return
+			}
+		}
 	}
-	return install.ParseLock(lock)
+}
+
+// Lock returns the first of Locks.
+//
+// Errors: as Locks.
+func (c *Catalogue) Lock(ctx context.Context) (*install.Lock, error) {
+	for lock, err := range c.Locks(ctx) {
+		return lock, err
+	}
+	return nil, ctx.Err() // there is a first one
 }
 
 // File returns a file by its digest.
