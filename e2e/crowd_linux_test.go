@@ -30,12 +30,14 @@ func TestCrowd(t *testing.T) {
 	done, most := make(chan struct{}), make(chan int)
 	go func() {
 		n := 0
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
 		for {
 			select {
 			case <-done:
 				most <- n
 				return
-			default:
+			case <-tick.C:
 				// One may end and another begin while the processes are looked through: those that are
 				// seen twice were there between.
 				first, again := processesWith(t, mark), processesWith(t, mark)

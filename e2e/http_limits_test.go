@@ -518,7 +518,7 @@ func TestHTTPBurstOfSessions(t *testing.T) {
 		t.Skip("missing capability: bash, for its ulimit")
 	}
 	if *bursts == 0 {
-		burstsOfSessions(t, 512, 250, 2)
+		burstsOfSessions(t, 512, 150, 2)
 		return
 	}
 	for _, files := range []int{512, 1024, 4096, 20_000} {

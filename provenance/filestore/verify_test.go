@@ -47,7 +47,7 @@ func TestVerifyFindsAnyChange(t *testing.T) {
 	for _, state := range []string{"ended", "closed"} {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
-			dir, step := t.TempDir(), 1
+			dir, step := t.TempDir(), 3 // of the bytes: each line and each bit of a byte many times
 			record(t, dir, "s")
 			if state == "closed" {
 				step = 7

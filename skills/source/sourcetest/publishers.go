@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -169,6 +170,7 @@ func Zip(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
+	w.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return flate.NewWriter(to, flate.BestSpeed) })
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &zip.FileHeader{Name: name, Method: zip.Deflate}
 		text, link := strings.CutPrefix(files[name], "->")
