@@ -50,7 +50,7 @@ func TestMoved(t *testing.T) {
 	}
 	defer files.Close()
 	const long, held, broken = "long", "held", "broken"
-	storetest.Long(t, files, long, 2000)
+	storetest.Long(t, files, long, 1000)
 	for _, id := range []string{long, broken, held} {
 		if _, err := files.Keep(t.Context(), id, []byte("shown "+id)); err != nil {
 			t.Fatal(err)
