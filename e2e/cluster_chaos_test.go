@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -336,4 +337,23 @@ func TestClusterGrowth(t *testing.T) {
 	begin := time.Now()
 	f.session(t, "list", "--json")
 	t.Logf("session list: %v", time.Since(begin).Round(time.Millisecond))
+}
+
+// Without --cluster nothing of it runs: no goroutine of a server, which prints them all when it is asked to quit.
+func TestClusterIdle(t *testing.T) {
+	t.Parallel()
+	f := startServers(t, clustertest.Start(t, 1), 1, "--insecure-no-auth")
+	alone := serveOne(t)
+	of := regexp.MustCompile(`(?m)^(github\.com/nats-io/|\S*/(provenance/jetstream|serve/cluster|sandbox/remote)\.)`)
+	for _, tt := range []struct {
+		p     *process
+		wants bool
+	}{{f.all[0].process, true}, {alone.process, false}} {
+		tt.p.cmd.Process.Signal(syscall.SIGQUIT)
+		tt.p.cmd.Wait()
+		dump := tt.p.stderr.String()
+		if !strings.Contains(dump, "goroutine ") || of.MatchString(dump) != tt.wants {
+			t.Errorf("goroutines of a cluster are %v, want %v:\n%s", !tt.wants, tt.wants, dump)
+		}
+	}
 }
