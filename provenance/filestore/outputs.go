@@ -89,8 +89,8 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	return nil
 }
 
-// writeOutput is writeFile for a file that no event names yet, so that nobody reads what a crash leaves of it.
-// It has its name before it is synced: its directory is then mostly on disk with it.
+// writeOutput is writeFile for a file that no event names yet: nobody reads what a crash leaves of it. It has
+// its name before it is synced: its directory is then mostly on disk with it.
 func writeOutput(dir *os.Root, name string, data []byte) error {
 	err := makeDir(dir, provenance.OutputsDir)
 	if err == nil {

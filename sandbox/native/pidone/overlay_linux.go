@@ -56,7 +56,8 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 // nothing is mounted yet.
 func (m *Mount) again(before *Mount) bool {
 	var one, other unix.Stat_t
-	return m.Hidden && before.Hidden && unix.Fstat(m.FD, &one) == nil && unix.Fstat(before.FD, &other) == nil &&
+	return m.Hidden && before.Hidden &&
+		unix.Fstat(m.FD, &one) == nil && unix.Fstat(before.FD, &other) == nil &&
 		one.Dev == other.Dev && one.Ino == other.Ino
 }
 

@@ -18,9 +18,9 @@
 //
 // A helper that was started [Ahead] sends MsgReady before these, and waits for MsgSpec with the descriptors
 // that the Spec names, which is written into the file of SpecFD by then. Namespaces, the host's programs,
-// /proc and all else that is the same in every sandbox are made while it waits, the bounding set is empty, and
-// the filter is written; whatever differs between runs is made after that, in the order below, by the same
-// code as in a helper that was not.
+// /proc and all else that is the same in every sandbox are made while it waits, the bounding set is empty,
+// and the filter is written; whatever differs between runs is made after that, in the order below, by the
+// same code as in a helper that was not.
 //
 // Instead of any of its messages the helper may send MsgError, with an errno and the step that failed,
 // or MsgCwd, and end: a parent that did not get MsgExit has no result of the command. Between MsgGo and
