@@ -170,8 +170,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	return s.finish(ctx, r, result)
 }
 
-// prepare makes the checks of a run in their order and, if they let it pass, what it is started with. It
-// returns the slot of the run also with an error, if it has one by then.
+// prepare makes the checks of a run in their order, and its command. It may return a slot with an error.
 func (s *Session) prepare(ctx context.Context, r *run) (slot heldSlot, err error) {
 	if r.in.Invalid != nil {
 		return nil, r.in.Invalid
@@ -356,6 +355,7 @@ func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
 		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
 	}
 	waiting := func(before int) {
+		_ = r.recorded() // whoever sees a run wait finds it in the record; RunScript returns the error
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
