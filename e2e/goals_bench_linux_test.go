@@ -481,7 +481,8 @@ func (g *goals) lists() {
 		for range 3 {
 			state := g.state()
 			for _, took := range []*[]time.Duration{&first, &next} {
-				cmd := exec.Command(binary, "list", "--state", state, "--skills-root", g.tree(size.n))
+				cmd := exec.Command(binary, "list", "--state", state, "--skills-root", g.tree(size.n),
+					"--scan-limit", fmt.Sprintf("directories=%d", max(20_000, 2*size.n)))
 				begin := time.Now()
 				if out, err := cmd.Output(); err != nil || bytes.Count(out, []byte("\n")) < size.n {
 					g.Fatalf("list: %v, %d bytes", err, len(out))
