@@ -57,11 +57,11 @@ func newListCmd(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List the skills that would be served, those withheld, and what was found wrong",
 		Long: "List every skill with its state: ✓ enabled, ○ hidden from models or disabled, ✗\n" +
-			"unavailable or, of what is installed, quarantined: see `skillsd accept`. VERDICT is strict\n" +
-			"when `skillsd validate` accepts the skill, repaired when its frontmatter loads only after a\n" +
-			"repair, else lenient. RUN counts the scripts that\n" +
-			"--allow-skill-script lets run, of all. What was found wrong is on stderr, each with a fix. A\n" +
-			"root that was given and cannot be read makes the exit code 1.",
+			"unavailable or, of what is installed, quarantined: see `skillsd accept`. FORM is strict\n" +
+			"when `skillsd validate` accepts the skill, repaired when its frontmatter loads only after\n" +
+			"a repair, else lenient. RUN counts the scripts that --allow-skill-script lets run, of\n" +
+			"all. What was found wrong is on stderr, each with a fix. A root that was given and\n" +
+			"cannot be read makes the exit code 1.",
 		Args: cobra.NoArgs,
 		RunE: runE(opts.run),
 	}

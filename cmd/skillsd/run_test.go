@@ -140,7 +140,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 	_, stdout, _ := run(t, "list", "--json", "--skills-root", dir)
 	var rows []struct {
 		Path       string
-		Verdict    skills.Verdict
+		Form       skills.Verdict
 		Violations []report.Problem
 	}
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
@@ -153,7 +153,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 	}
 	listed, validated, reasons := map[string]bool{}, map[string]bool{}, map[string][]report.Problem{}
 	for _, row := range rows {
-		listed[row.Path] = row.Verdict.Strict
+		listed[row.Path] = row.Form.Strict
 		reasons[row.Path] = row.Violations
 	}
 	for _, v := range verdicts {

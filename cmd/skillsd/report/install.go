@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -127,6 +128,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	if single {
 		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), rows[0].Tier)
 		printBelow(w, "from", rows[0].Origin)
+		printBelow(w, "verdict", string(cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean)))
 		rows[0].printFacts(w)
 		for _, nested := range rows[1:] {
 			fmt.Fprintf(w, "nested skill %s (%s)\n", Printable(nested.Path), nested.Tier)

@@ -38,7 +38,7 @@ type SkillRow struct {
 	Reasons       []string          `json:"reasons"`
 	Pinned        bool              `json:"pinned"`
 	NameOnly      bool              `json:"nameOnly"`
-	Verdict       skills.Verdict    `json:"verdict"`
+	Form          skills.Verdict    `json:"form"`
 	Digest        digest.Digest     `json:"digest"`
 	TreeDigest    digest.Digest     `json:"treeDigest"` // empty if the files cannot be read
 	LastModified  string            `json:"lastModified"`
@@ -139,7 +139,7 @@ func NewSkillRow(
 		Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin, File: SkillFile(sk),
 		State: string(status.State), Reasons: append([]string{}, status.Reasons...),
 		Pinned: status.Pinned, NameOnly: status.NameOnly,
-		Verdict: sk.Verdict, Digest: sk.Digest,
+		Form: sk.Verdict, Digest: sk.Digest,
 		LastModified: sk.LastModified.UTC().Format(time.RFC3339),
 		License:      front.License, Compatibility: front.Compatibility, Author: front.Author,
 		Version: front.Version, Tags: append([]string{}, front.Tags...), AllowedTools: front.AllowedTools,
@@ -159,14 +159,14 @@ func NewSkillRow(
 	}
 	index, err := sk.Index(ctx)
 	if err != nil {
-		row.Verdict.Publishable = false
+		row.Form.Publishable = false
 		row.Diagnostics = append(row.Diagnostics, Diagnostics([]skills.Diagnostic{{
 			Severity: skills.Error, Code: skills.CodeUnreadableDir,
 			Detail: fmt.Sprintf("the files of the skill cannot be read: %v", err),
 		}})...)
 		return row
 	}
-	row.TreeDigest, row.Verdict.Publishable = index.TreeDigest, index.Publishable
+	row.TreeDigest, row.Form.Publishable = index.TreeDigest, index.Publishable
 	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
 	row.Resources = append(row.Resources, index.Resources...)
 	executable := map[string]bool{}
@@ -219,7 +219,7 @@ func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, 
 // AddViolations adds the violations of skills that are not strictly valid. It reads their files again.
 func AddViolations(ctx context.Context, rows []SkillRow) error {
 	return Each(ctx, len(rows), func(i int) {
-		if row := &rows[i]; row.Skill != nil && !row.Verdict.Strict {
+		if row := &rows[i]; row.Skill != nil && !row.Form.Strict {
 			row.Violations = append(row.Violations, StrictProblems(row.Skill.Violations(ctx))...)
 		}
 	})
@@ -261,7 +261,7 @@ func padded(rows [][]string) []string {
 // PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone
 // is longer: these are never cut.
 func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
-	facts := [][]string{{"TIER", "VERDICT", "FILES", "RUN"}}
+	facts := [][]string{{"TIER", "FORM", "FILES", "RUN"}}
 	paths := len("SKILL")
 	for i := range rows {
 		facts = append(facts, rows[i].facts())
@@ -308,12 +308,12 @@ func (r *SkillRow) mark(paint Paint) string {
 	return "○"
 }
 
-// verdict returns the verdict as one word.
-func (r *SkillRow) verdict() string {
+// form returns how well-formed the SKILL.md is, in one word.
+func (r *SkillRow) form() string {
 	switch {
-	case r.Verdict.Strict:
+	case r.Form.Strict:
 		return "strict"
-	case r.Verdict.Repaired:
+	case r.Form.Repaired:
 		return "repaired"
 	}
 	return "lenient"
@@ -334,7 +334,7 @@ func (r *SkillRow) facts() []string {
 			allowed++
 		}
 	}
-	return []string{r.Tier, r.verdict(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
+	return []string{r.Tier, r.form(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
 // HintPrograms is what to do about programs outside scripts/.
@@ -355,8 +355,8 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 		fact("shadows", fmt.Sprintf("the one in %s (%s)", shadow.Root, shadow.Tier))
 	}
 	fact("state", row.mark(false)+" "+strings.Join(append([]string{row.State}, row.Reasons...), ", "))
-	fact("verdict", row.verdict())
-	fact("publishable", fmt.Sprint(row.Verdict.Publishable))
+	fact("form", row.form())
+	fact("publishable", fmt.Sprint(row.Form.Publishable))
 	fact("license", row.License)
 	fact("compatibility", row.Compatibility)
 	fact("author", row.Author)
@@ -439,7 +439,7 @@ func (r *SkillRow) printFacts(w io.Writer) {
 		size += file.Size
 	}
 	printBelow(w, "description", Shorten(r.Description, 62))
-	printBelow(w, "verdict", r.verdict())
+	printBelow(w, "form", r.form())
 	printBelow(w, "files", fmt.Sprintf("%d (%d bytes besides SKILL.md)", len(r.Resources)+1, size))
 	printBelow(w, "allowed tools", strings.Join(r.AllowedTools, ", "))
 	printBelow(w, "tree", r.TreeDigest.String())
