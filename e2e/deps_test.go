@@ -260,6 +260,8 @@ var cmdOnlyExceptions = map[string][]string{
 	// Only tests import it; it starts its own program once more, to be killed.
 	"sandbox/sandboxtest/killed_linux.go":             {"os.Args", "os.Environ", "os.Getenv"},
 	"provenance/jetstream/clustertest/clustertest.go": {"os.Environ", "os.Getenv"},
+	// As these; it starts its tests once more, in namespaces of their own.
+	"provenance/jetstream/clustertest/network_linux.go": {"os.Args", "os.Environ", "os.Getenv"},
 	// Its two commands are mostly their help and their flags.
 	"cmd/skillsd/sessions/move.go": {"github.com/spf13/cobra"},
 }

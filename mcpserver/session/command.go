@@ -209,7 +209,7 @@ func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home strin
 
 // inSandbox completes the command of a script that runs in the sandbox.
 func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script.Info) error {
-	allow, err := targets(r.grant.Entry)
+	allow, err := egress.ParseTargets(r.grant.Entry.Network)
 	if err != nil {
 		return fault.Internal(err) // entries were checked at the start
 	}
@@ -360,19 +360,6 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 		return granted
 	}
 	return mode
-}
-
-// targets returns the hosts and ports an entry opens.
-func targets(entry policy.Entry) ([]egress.Target, error) {
-	var list []egress.Target
-	for _, spec := range entry.Network {
-		t, err := egress.ParseTarget(spec)
-		if err != nil {
-			return nil, fmt.Errorf("network %q: %w", policy.Clip(spec), err)
-		}
-		list = append(list, t)
-	}
-	return list, nil
 }
 
 // sameTree makes sure that a run on the host starts from the tree that was checked: other processes of this

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/sandbox/egress"
 )
 
 // CheckEntries refuses allowlist entries that no run could satisfy, and warns of entries whose variables and
@@ -20,7 +21,7 @@ import (
 func (s *Sessions) CheckEntries(ctx context.Context) error {
 	for _, entry := range s.cfg.Policy.Entries() {
 		where := entry.Skill + ":" + entry.Path
-		if _, err := targets(entry); err != nil {
+		if _, err := egress.ParseTargets(entry.Network); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
 		}
 		_, values, err := s.declared().Variables(entry)

@@ -15,6 +15,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/sandbox/egress"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -172,7 +173,7 @@ func TestHostsOfEntries(t *testing.T) {
 		}
 		b := newBench(t, benchOptions{})
 		b.cfg.Policy = policy.New(policy.Config{Allowlist: allowed})
-		_, bad := targets(entry)
+		_, bad := egress.ParseTargets(entry.Network)
 		if err := b.CheckEntries(t.Context()); (err != nil) != (bad != nil) {
 			t.Errorf("CheckEntries(%q) = %v", host, err)
 		}

@@ -292,8 +292,8 @@ func (s *session) writeText(texts *os.Root, d digest.Digest, data []byte) error 
 	return nil
 }
 
-// add notes that the session has another text, and the names of files that were written, or linked to one that
-// another session may just have written.
+// add notes that the session has another text, and the names of files that were written, or linked to one
+// that another session may just have written.
 func (u *unsyncedTexts) add(names ...string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -45,8 +45,8 @@ func (c *Cells) open(ctx context.Context, create bool) (err error) {
 	return err
 }
 
-// Skew returns by how much the clock of the server that leads the cells is ahead of the clock of this process,
-// or behind. What its answer took does not count.
+// Skew returns by how much the clock of the server that leads the cells is ahead of the clock of this
+// process, or behind. What its answer took does not count.
 //
 // Errors: provenance.ErrUnavailable, or the error of ctx.
 func (c *Cells) Skew(ctx context.Context) (ahead time.Duration, err error) {

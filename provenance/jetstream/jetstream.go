@@ -296,15 +296,16 @@ func (c *cluster) heard() {
 	c.failing.Store(0)
 }
 
-// spent reports whether an operation that began at a time, and whose attempt failed, has waited for as long as
-// it may. Those that begin when nothing was answered for that long have one attempt.
+// spent reports whether an operation that began at a time, and whose attempt failed, has waited for as long
+// as it may. Those that begin when nothing was answered for that long have one attempt.
 func (c *cluster) spent(begin time.Time) bool {
 	c.failing.CompareAndSwap(0, begin.UnixNano())
 	return c.conn.IsClosed() || time.Since(begin) > c.opts.Patience || !c.Answers()
 }
 
 // probe begins an operation; end ends it. When nothing was answered for long, one tries, and those that begin
-// meanwhile have no hope: a connection that looks for a server lets nobody ask, and callers would wait in vain.
+// meanwhile have no hope: a connection that looks for a server lets nobody ask, and callers would wait in
+// vain.
 func (c *cluster) probe() (end func(), hopeless bool) {
 	if c.Answers() {
 		return func() {}, false
@@ -326,7 +327,8 @@ func (c *cluster) silent() time.Duration {
 	return 0
 }
 
-// Answers reports whether operations have a chance: the cluster has not been silent for longer than they wait.
+// Answers reports whether operations have a chance: the cluster has not been silent for longer than they
+// wait.
 func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 
 // nudge gives up the connection if the cluster has answered nothing for long, to find another server.

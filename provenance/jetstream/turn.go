@@ -198,8 +198,8 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 			return r.err
 		case t.work <- struct{}{}:
 		}
-		// Those who were just answered append again before the next batch is closed: without this, every other
-		// batch is of one event.
+		// Those who were just answered append again before the next batch is closed: without this, every
+		// other batch is of one event.
 		runtime.Gosched()
 		t.commit(context.WithoutCancel(ctx))
 		<-t.work

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -18,6 +19,21 @@ type Target struct {
 
 // httpsPort is the port of a target without one.
 const httpsPort = 443
+
+// ParseTargets reads each of several targets, see [ParseTarget].
+//
+// Errors: the first of ParseTarget, after the spec.
+func ParseTargets(specs []string) ([]Target, error) {
+	var list []Target
+	for _, spec := range specs {
+		t, err := ParseTarget(spec)
+		if err != nil {
+			return nil, fmt.Errorf("network %.100q: %w", spec, err)
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
 
 // ParseTarget reads HOST or HOST:PORT. HOST is an exact DNS name in lower-case ASCII, or an IP
 // address, in brackets if it is of version 6 and a port follows; the default port is 443. There are no

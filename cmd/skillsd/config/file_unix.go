@@ -12,8 +12,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// OthersRead reports whether others than its owner can read a file, or, of a file of the superuser, others than
-// those of its group: Kubernetes gives secrets to the group of whom they are for.
+// OthersRead reports whether others than its owner can read a file, or, of a file of the superuser, others
+// than those of its group: Kubernetes gives secrets to the group of whom they are for.
 func OthersRead(info fs.FileInfo) bool {
 	others := fs.FileMode(0o044)
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && os.Geteuid() != 0 {

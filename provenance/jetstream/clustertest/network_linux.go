@@ -110,13 +110,14 @@ func (n *Network) Host() (addr string, in []string) {
 	})
 	n.hosts = append(n.hosts, held)
 	i, pid := len(n.hosts), strconv.Itoa(held.Process.Pid)
-	veth, gateway, addr := fmt.Sprint("h", i), fmt.Sprintf("10.77.%d.1", i), fmt.Sprintf("10.77.%d.2", i)
+	veth := fmt.Sprint("h", i)
+	gateway, addr := fmt.Sprintf("10.77.%d.1", i), fmt.Sprintf("10.77.%d.2", i)
 	in = []string{"nsenter", "--net=/proc/" + pid + "/ns/net", "--"}
 	n.run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", pid)
 	n.run("ip", "addr", "add", gateway+"/30", "dev", veth)
 	n.run("ip", "link", "set", veth, "up")
-	for _, command := range []string{"addr add " + addr + "/30 dev eth0", "link set lo up", "link set eth0 up",
-		"route add default via " + gateway} {
+	for _, command := range []string{"addr add " + addr + "/30 dev eth0", "link set lo up",
+		"link set eth0 up", "route add default via " + gateway} {
 		n.run(slices.Concat(in, []string{"ip"}, strings.Fields(command))...)
 	}
 	return addr, in
@@ -237,7 +238,8 @@ func (c *Cluster) Slow(i int, by time.Duration) (end func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
 	cmd := exec.CommandContext(ctx, "strace", "-f", "-p", strconv.Itoa(c.Process(i).Pid), "-o", "/dev/null",
-		"-e", "trace=fsync,fdatasync", "-e", fmt.Sprint("inject=fsync,fdatasync:delay_exit=", by.Microseconds()))
+		"-e", "trace=fsync,fdatasync",
+		"-e", fmt.Sprint("inject=fsync,fdatasync:delay_exit=", by.Microseconds()))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it lets go of the server
 	out, err := cmd.StderrPipe()
 	if err == nil {

@@ -112,15 +112,7 @@ func ParseIndex(index string) ([]egress.Target, error) {
 	if u.Hostname() == "pypi.org" {
 		hosts = append(hosts, "files.pythonhosted.org")
 	}
-	var targets []egress.Target
-	for _, host := range hosts {
-		t, err := egress.ParseTarget(host)
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, t)
-	}
-	return targets, nil
+	return egress.ParseTargets(hosts)
 }
 
 // versions is one condition on the version of a package.

@@ -289,8 +289,8 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	return c, nil
 }
 
-// CheckClock refuses a clock of this machine that the clock of the cluster is too far ahead of, or behind: how
-// long questions, refusals and handles count is told by both.
+// CheckClock refuses a clock of this machine that the clock of the cluster is too far ahead of, or behind:
+// how long questions, refusals and handles count is told by both.
 //
 // Errors: *exit.Error.
 func CheckClock(ahead time.Duration) error {
