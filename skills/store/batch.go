@@ -46,8 +46,8 @@ func (b *Batch) add(w written) {
 	b.written = append(b.written, w)
 }
 
-// Put stores a tree as [Store.Put] does, but nobody finds it before Commit. What it returns is for Copy and Take
-// only; [Store.Tree] returns the tree to use.
+// Put stores a tree as [Store.Put] does, but nobody finds it before Commit. What it returns is for Copy and
+// Take only; [Store.Tree] returns the tree to use.
 func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	if err := checkFiles(files); err != nil {
 		return nil, err
