@@ -167,20 +167,26 @@ func TestCutOff(t *testing.T) {
 	take(provenance.ErrUnavailable, 2, false)
 	take(provenance.ErrUnavailable, 1, false)
 	take(provenance.ErrUnavailable, 1, false)
-	var wg sync.WaitGroup
-	before := asked.Load()
-	for i := range 10 {
-		wg.Go(func() {
-			if err := st.Append(t.Context(), event(fmt.Sprint("t", i), "x")); !errors.Is(err, provenance.ErrUnavailable) {
-				t.Errorf("Append = %v", err)
-			}
-		})
+	many := func(want error) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				err := st.Append(t.Context(), event(fmt.Sprint("t", i), "x"))
+				if !errors.Is(err, want) {
+					t.Errorf("Append = %v, want %v", err, want)
+				}
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
+	before := asked.Load()
+	many(provenance.ErrUnavailable)
 	if got := asked.Load() - before; got != 1 {
 		t.Errorf("ten at once asked %d times", got)
 	}
 	dialer.set(false)
+	many(nil)
 	take(nil, 1, true)
 }
 

@@ -113,9 +113,9 @@ type cluster struct {
 	blobs  jetstream.Stream
 	shelf  string // of the subjects of blobs; empty for those of records
 
-	answered, moved atomic.Int64 // when the cluster last answered, and the connection was last given up
-	failing         atomic.Int64 // when the first attempt began since it answered; 0 for none
-	probing         atomic.Bool  // an operation tries whether it answers again
+	answered, moved atomic.Int64  // when the cluster last answered, and the connection was last given up
+	failing         atomic.Int64  // when the first attempt began since it answered; 0 for none
+	probing         chan struct{} // has one element while an operation tries whether it answers again
 }
 
 // Open returns the Store of a cluster, whose streams it makes if they do not exist. The connection is the
@@ -171,7 +171,7 @@ func newCluster(conn *nats.Conn, opts Options) (*cluster, error) {
 		return nil, fmt.Errorf("%w: prefix %.60q", provenance.ErrInvalid, opts.Prefix)
 	}
 	js, err := jetstream.New(conn)
-	return &cluster{opts: opts, conn: conn, js: js}, err
+	return &cluster{opts: opts, conn: conn, js: js, probing: make(chan struct{}, 1)}, err
 }
 
 func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*cluster, error) {
@@ -304,16 +304,22 @@ func (c *cluster) spent(begin time.Time) bool {
 }
 
 // probe begins an operation; end ends it. When nothing was answered for long, one tries, and those that begin
-// meanwhile have no hope: a connection that looks for a server lets nobody ask, and callers would wait in
-// vain.
+// meanwhile have no hope unless it succeeds soon: a connection that looks for a server lets nobody ask.
 func (c *cluster) probe() (end func(), hopeless bool) {
 	if c.Answers() {
 		return func() {}, false
 	}
-	if !c.probing.CompareAndSwap(false, true) {
+	select {
+	case c.probing <- struct{}{}:
+	case <-time.After(attempt / 2):
 		return nil, true
 	}
-	return func() { c.probing.Store(false) }, false
+	end = func() { <-c.probing }
+	if c.Answers() {
+		end()
+		end = func() {}
+	}
+	return end, false
 }
 
 // errSilent is why an operation was not tried.
