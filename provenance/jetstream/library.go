@@ -14,8 +14,8 @@ import (
 )
 
 // Library is what processes read that have a cluster in common: files by their digests, which nothing
-// deletes, and one title, which says which of them count. It has a stream of its own. Whoever may publish to
-// that can change it: a file is compared with its digest, and the title is for its reader to verify. It is
+// deletes, and a manifest, which says which of them count. It has a stream of its own. Whoever may publish to
+// that can change it: a file is compared with its digest, and the manifest is for its reader to verify. It is
 // safe for concurrent use.
 type Library struct{ *cluster }
 
@@ -67,23 +67,23 @@ func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byt
 	return l.blob(ctx, sum, most)
 }
 
-// SetTitle replaces the title.
+// SetManifest replaces the manifest.
 //
 // Errors: as Put.
-func (l *Library) SetTitle(ctx context.Context, text []byte) error {
+func (l *Library) SetManifest(ctx context.Context, text []byte) error {
 	return l.put(ctx, &nats.Msg{Subject: l.subject("skills"), Data: text})
 }
 
-// Title returns the title that was set last.
+// Manifest returns the manifest that was set last.
 //
 // Errors: provenance.ErrNotFound, provenance.ErrUnavailable, or the error of ctx.
-func (l *Library) Title(ctx context.Context) ([]byte, error) {
+func (l *Library) Manifest(ctx context.Context) ([]byte, error) {
 	m, err := l.last(ctx, l.blobs, l.subject("skills"))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		err = provenance.ErrNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the title: %w", err)
+		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
 	return m.Data, nil
 }

@@ -40,8 +40,8 @@ func TestLibrary(t *testing.T) {
 	}
 	here := at(0, true)
 	there := at(1, false)
-	if _, err := there.Title(t.Context()); !errors.Is(err, provenance.ErrNotFound) {
-		t.Errorf("no title: %v", err)
+	if _, err := there.Manifest(t.Context()); !errors.Is(err, provenance.ErrNotFound) {
+		t.Errorf("no manifest: %v", err)
 	}
 	const part = 256 << 10
 	subject := func(sum digest.Digest, n int) string { return fmt.Sprintf("skillsd.skill.%s.%d", sum.Encoded(), n) }
@@ -104,12 +104,12 @@ func TestLibrary(t *testing.T) {
 	if got, err := there.Get(t.Context(), sum, int64(len(data))); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("put again: %d bytes, %v", len(got), err)
 	}
-	for _, title := range []string{"first", "second"} {
-		if err := here.SetTitle(t.Context(), []byte(title)); err != nil {
+	for _, manifest := range []string{"first", "second"} {
+		if err := here.SetManifest(t.Context(), []byte(manifest)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := there.Title(t.Context()); err != nil || string(got) != title {
-			t.Errorf("title %q, %v", got, err)
+		if got, err := there.Manifest(t.Context()); err != nil || string(got) != manifest {
+			t.Errorf("manifest %q, %v", got, err)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())

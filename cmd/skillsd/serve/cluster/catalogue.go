@@ -40,14 +40,14 @@ type Catalogue struct {
 	key     []byte
 }
 
-// title says which lock file counts.
-type title struct {
+// manifest says which lock file counts.
+type manifest struct {
 	Locks []digest.Digest `json:"locks"` // the one that counts, and earlier ones, the newest first
 	At    time.Time       `json:"at"`
 	Seal  []byte          `json:"seal"` // of the others
 }
 
-func (t *title) seal(key []byte) []byte {
+func (t *manifest) seal(key []byte) []byte {
 	sum := hmac.New(sha256.New, key)
 	fmt.Fprintf(sum, "%q %s", t.Locks, t.At.UTC().Format(time.RFC3339Nano))
 	return sum.Sum(nil)
@@ -134,8 +134,8 @@ func (c *Catalogue) Publish(
 		return "", err
 	}
 	sum = digest.FromBytes(text)
-	t := title{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
-	if before, err := c.title(ctx); err == nil { // else there is none that counts
+	t := manifest{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
+	if before, err := c.manifest(ctx); err == nil { // else there is none that counts
 		earlier := slices.DeleteFunc(before.Locks, func(d digest.Digest) bool { return d == sum })
 		t.Locks = append(t.Locks, earlier[:min(len(earlier), mostEarlier)]...)
 	}
@@ -144,14 +144,14 @@ func (c *Catalogue) Publish(
 	if err != nil {
 		return "", err
 	}
-	return sum, c.library.SetTitle(ctx, encoded)
+	return sum, c.library.SetManifest(ctx, encoded)
 }
 
-// title returns what somebody with the key has said last.
+// manifest returns what somebody with the key has said last.
 //
 // Errors: *exit.Error.
-func (c *Catalogue) title(ctx context.Context) (t title, err error) {
-	text, err := c.library.Title(ctx)
+func (c *Catalogue) manifest(ctx context.Context) (t manifest, err error) {
+	text, err := c.library.Manifest(ctx)
 	if err != nil {
 		return t, unpublished(err)
 	}
@@ -170,7 +170,7 @@ func (c *Catalogue) title(ctx context.Context) (t title, err error) {
 // Errors: *exit.Error, *install.LockError.
 func (c *Catalogue) Locks(ctx context.Context) iter.Seq2[*install.Lock, error] {
 	return func(yield func(*install.Lock, error) bool) {
-		t, err := c.title(ctx)
+		t, err := c.manifest(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
