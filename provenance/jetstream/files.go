@@ -113,27 +113,44 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 	}
 }
 
-// fileOf returns the subject that says which bytes a file of a session has.
+// fileOf returns what the subjects begin with that say which bytes a file of a session has: each has them for
+// its last part, so that a server which has lost the session replaces nothing that an event names.
 func (c *cluster) fileOf(session, name string) string {
 	return c.subject(append([]string{"file", session}, strings.Split(name, "/")...)...)
 }
 
-// file returns the bytes of a file.
+// file returns the bytes of a file: those that an event named last, or else those that were written last.
 //
 // Errors: provenance.ErrNotFound, the errors of blob.
 func (r *reader) file(ctx context.Context, session, name string) ([]byte, error) {
-	m, err := r.last(ctx, r.blobs, r.fileOf(session, name))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		err = provenance.ErrNotFound
+	var found []digest.Digest
+	for m, err := range r.messages(ctx, r.blobs, r.fileOf(session, name)+".*") {
+		if err != nil {
+			return nil, err
+		}
+		var f provenance.File
+		if err := json.Unmarshal(m.Data, &f); err != nil || f.Digest.Validate() != nil {
+			return nil, fmt.Errorf("%w: what the cluster says of it", provenance.ErrCorrupt)
+		}
+		found = append(found, f.Digest)
 	}
-	if err != nil {
-		return nil, err
+	if len(found) == 0 {
+		return nil, provenance.ErrNotFound
 	}
-	var f provenance.File
-	if err := json.Unmarshal(m.Data, &f); err != nil || f.Digest.Validate() != nil {
-		return nil, fmt.Errorf("%w: what the cluster says of it", provenance.ErrCorrupt)
+	sum := found[len(found)-1]
+	if len(found) > 1 {
+		for e, err := range r.scan(ctx, session) {
+			if err != nil && !errors.Is(err, provenance.ErrNotFound) {
+				return nil, err
+			}
+			for i := 0; err == nil && i < len(e.Files); i++ {
+				if e.Files[i].Name == name {
+					sum = e.Files[i].Digest
+				}
+			}
+		}
 	}
-	return r.blob(ctx, f.Digest, math.MaxInt64)
+	return r.blob(ctx, sum, math.MaxInt64)
 }
 
 // names returns the names of the files that a session keeps.
@@ -141,9 +158,11 @@ func (r *reader) names(ctx context.Context, session string) ([]string, error) {
 	base := r.subject("file", session) + "."
 	names, err := r.subjects(ctx, r.blobs, base+">")
 	for i, name := range names {
-		names[i] = strings.NewReplacer(".", "/", "~", ".").Replace(strings.TrimPrefix(name, base))
+		name = strings.TrimPrefix(name[:strings.LastIndexByte(name, '.')], base)
+		names[i] = strings.NewReplacer(".", "/", "~", ".").Replace(name)
 	}
-	return names, err
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 // size returns how many bytes a session takes, with those that others have too.
@@ -177,7 +196,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 
 // replaceable reports whether a Put can write an output. What an event names is evidence.
 func (st *Store) replaceable(ctx context.Context, session, name string) error {
-	_, err := st.last(ctx, st.blobs, st.fileOf(session, name))
+	_, err := st.last(ctx, st.blobs, st.fileOf(session, name)+".*")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
@@ -217,7 +236,7 @@ func (st *Store) keep(
 		err = st.putBlob(ctx, sum, data)
 	}
 	if err == nil {
-		err = st.setFile(ctx, st.fileOf(session, name), f)
+		err = st.setFile(ctx, st.fileOf(session, name)+"."+sum.Encoded(), f)
 	}
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)

@@ -83,6 +83,42 @@ func TestOpenWaits(t *testing.T) {
 	}
 }
 
+// A server that has lost a session replaces no file that an event names, however late it writes.
+func TestFileOfALoser(t *testing.T) {
+	t.Parallel()
+	conn := clustertest.Start(t, 1).Connect(t)
+	opts := &jetstream.Options{Replicas: 1}
+	const id, name = "contested", provenance.PolicySnapshotFile
+	put := func(st *jetstream.Store, text string) provenance.File {
+		f, err := st.Put(t.Context(), id, name, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	winner, loser := open(t, conn, opts), open(t, conn, opts)
+	defer winner.Close()
+	defer loser.Close()
+	put(loser, "early")
+	e := storetest.Event(id, provenance.KindSessionStarted, 1)
+	e.Files = []provenance.File{put(winner, "the winner's")}
+	if err := winner.Append(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	put(loser, "late")
+	if got := storetest.Read(t, winner, id, name); string(got) != "the winner's" {
+		t.Errorf("%s has %q", name, got)
+	}
+	for file, err := range winner.Files(t.Context(), id) {
+		if err != nil || file != name && file != provenance.SessionFile {
+			t.Errorf("file %q, %v", file, err)
+		}
+	}
+	if _, err := winner.Verify(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}
+
 // A record is read to its end, though a server that led before does not know all of it.
 func TestReadFromFormerLeader(t *testing.T) {
 	t.Parallel()
