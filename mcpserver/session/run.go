@@ -90,6 +90,7 @@ type run struct {
 	script   *scriptFile   // nil until it was looked up
 	grant    authorization // zero until it was given
 	tree     *store.Tree   // nil until it was opened
+	place    heldSlot      // nil until there is a slot for it
 	cmd      *command      // nil until it was made
 	away     jobs.Slot     // at the worker that runs it; nil on this machine
 	late     bool          // nobody waits for its outcome
@@ -130,13 +131,15 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	if err != nil {
 		return nil, err
 	}
-	slot, err := s.prepare(ctx, r)
-	if slot != nil {
-		defer slot.Release()
-	}
-	if r.cmd != nil {
-		defer r.cmd.close()
-	}
+	defer func() {
+		if r.cmd != nil {
+			r.cmd.close()
+		}
+		if r.place != nil {
+			r.place.Release()
+		}
+	}()
+	err = s.prepare(ctx, r)
 	if failed := r.recorded(); failed != nil { // recorded, or nothing runs
 		return nil, failed
 	}
@@ -166,14 +169,14 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, err
 	}
 	// Other runs need not wait until the output of this one is recorded.
-	slot.Release()
+	r.place.Release()
 	return s.finish(ctx, r, result)
 }
 
-// prepare makes the checks of a run in their order, and its command. It may return a slot with an error.
-func (s *Session) prepare(ctx context.Context, r *run) (slot heldSlot, err error) {
+// prepare makes the checks of a run in their order, and its command.
+func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 	if r.in.Invalid != nil {
-		return nil, r.in.Invalid
+		return r.in.Invalid
 	}
 	if r.script, err = s.scriptOf(r); err == nil {
 		r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
@@ -182,9 +185,9 @@ func (s *Session) prepare(ctx context.Context, r *run) (slot heldSlot, err error
 		err = s.check(r.script)
 	}
 	if err == nil {
-		slot, err = s.slot(ctx, r)
+		r.place, err = s.slot(ctx, r)
 	}
-	if err == nil && slot.Queued() { // what was true then may not be now
+	if err == nil && r.place.Queued() { // what was true then may not be now
 		err = s.authorizeAgain(ctx, r)
 	}
 	if err == nil {
@@ -193,7 +196,7 @@ func (s *Session) prepare(ctx context.Context, r *run) (slot heldSlot, err error
 	if err == nil {
 		r.cmd, err = s.command(ctx, r)
 	}
-	return slot, err
+	return err
 }
 
 // requested returns the run that a call asks for, whose request is being recorded. As long as the outcome of
@@ -359,6 +362,9 @@ func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
+		if err := r.recorded(); err != nil { // a worker does not wait for the record
+			return nil, err
+		}
 		return s.awaySlot(ctx, r, waiting)
 	}
 	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, waiting)

@@ -309,12 +309,25 @@ func TestFirstFilesAreSyncedBeforeTheFirstEvent(t *testing.T) {
 	}
 	put(provenance.SessionFile, provenance.PolicySnapshotFile)
 	s, synced := st.held("s"), make(chan bool, 10)
-	d.set(func() { d.onSync = func() { synced <- s.unsynced.rooted && !s.unsynced.any } })
+	d.set(func() { d.onSync = func() { synced <- !s.unsynced.any } })
 	storetest.Append(t, st, "s", provenance.KindSessionStarted)
 	if !<-synced {
 		t.Error("the first event was synced before the files that the session begins with")
 	}
 	put()
+	// The directory of the texts is not there yet: with the first of them, its name has to be synced.
+	for _, rooted := range []bool{false, true} {
+		if s.unsynced.rooted != rooted {
+			t.Errorf("the name of the directory of texts is synced: %v, want %v", !rooted, rooted)
+		}
+		if _, err := st.Keep(t.Context(), "s", []byte("text")); err != nil {
+			t.Fatal(err)
+		}
+		storetest.Append(t, st, "s", provenance.KindPolicyDenied)
+		if !<-synced {
+			t.Error("an event was synced before its text")
+		}
+	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -342,6 +342,7 @@ func (s *session) syncTexts() error {
 	if !some {
 		return nil
 	}
+	there := false // the directory of the texts
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {
 		errs := make([]error, syncers)
 		var all sync.WaitGroup
@@ -353,7 +354,8 @@ func (s *session) syncTexts() error {
 			})
 		}
 		all.Wait()
-		if err := fsys.SyncDir(dir, provenance.ShownDir); !errors.Is(err, fs.ErrNotExist) {
+		err := fsys.SyncDir(dir, provenance.ShownDir)
+		if there = !errors.Is(err, fs.ErrNotExist); there {
 			errs = append(errs, err)
 		}
 		if !u.rooted || slices.ContainsFunc(names, func(name string) bool { return path.Dir(name) == "." }) {
@@ -365,7 +367,7 @@ func (s *session) syncTexts() error {
 		u.add(names...)
 		return err
 	}
-	u.rooted = true
+	u.rooted = u.rooted || there
 	return nil
 }
 

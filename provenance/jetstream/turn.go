@@ -372,11 +372,6 @@ var errAdopted = errors.New("an earlier batch was recorded")
 //
 // Errors: provenance.ErrLost, provenance.ErrUnavailable, errAdopted.
 func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
-	end, hopeless := t.store.probe()
-	if hopeless {
-		return unavailable(errSilent)
-	}
-	defer end()
 	encoded, err := json.Marshal(b.state)
 	if err != nil {
 		return unavailable(err)
@@ -396,6 +391,11 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		m.Header.Set(headerBlob, sum.String())
 		m.Data = nil
 	}
+	end, hopeless := t.store.probe()
+	if hopeless {
+		return unavailable(errSilent)
+	}
+	defer end()
 	t.batch = b.number
 	doubt := false
 	for begin := time.Now(); ; time.Sleep(pause) {

@@ -344,13 +344,21 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 	}}
 }
 
+// parting is how long the end of a server waits for what others have sent it.
+const parting = 2 * time.Second
+
 // Close ends the connections, once the sessions have ended.
 func (c *Cluster) Close() (err error) {
 	if c.leave != nil {
 		c.leave()
 	}
 	if c.server != nil {
-		err = c.server.Close()
+		// What others have just sent is answered: nobody could say what became of it.
+		grace, cancel := context.WithTimeout(context.Background(), parting)
+		if c.server.Shutdown(grace) != nil {
+			err = c.server.Close()
+		}
+		cancel()
 	}
 	if c.listener != nil {
 		if closed := c.listener.Close(); !errors.Is(closed, net.ErrClosed) {
