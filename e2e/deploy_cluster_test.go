@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,6 +33,10 @@ type deployment struct {
 	Data     map[string]string
 	Spec     struct {
 		Replicas int
+		Ingress  []struct {
+			From  []map[string]map[string]map[string]string
+			Ports []struct{ Port string }
+		}
 		Template struct {
 			Spec struct {
 				SecurityContext              map[string]any `yaml:"securityContext"`
@@ -154,16 +159,15 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// What the files of a deployment say works together: certificates as certify makes them, the users of NATS and
-// what they may do, the command lines of a server and a worker.
-func TestClusterDeployed(t *testing.T) {
-	t.Parallel() // what is refused takes a while
+// startDeployed starts a server of NATS with text, which is of nats.conf, and certificates of certify. It returns
+// where those are, and where clients and other servers reach it.
+func startDeployed(t *testing.T, text string) (secrets, clients, servers string) {
+	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("openssl is missing")
 	}
-	sandboxtest.Need(t, "userns", "bash")
 	dir := t.TempDir()
-	secrets, config := filepath.Join(dir, "secrets"), filepath.Join(dir, "config.yaml")
+	secrets = filepath.Join(dir, "secrets")
 	certify, err := filepath.Abs(filepath.Join("..", "cmd", "skillsd", "deploy", "cluster", "certify"))
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +175,66 @@ func TestClusterDeployed(t *testing.T) {
 	if out, err := exec.Command(certify, secrets, "skills.example.com").CombinedOutput(); err != nil {
 		t.Fatalf("certify: %v\n%s", err, out)
 	}
-	text, _, _ := strings.Cut(string(deployedCluster(t, "nats.conf")), "\ncluster {") // this is one server
-	text = strings.NewReplacer("0.0.0.0:4222", "127.0.0.1:-1", "http: 0.0.0.0:8222", "", "/data", dir+"/data",
-		"/run/secrets", secrets, "$NATS_NAME", "nats-0").Replace(text)
+	text = strings.NewReplacer("0.0.0.0:4222", "127.0.0.1:-1", "0.0.0.0:6222", "127.0.0.1:-1", "http: 0.0.0.0:8222", "",
+		"/data", dir+"/data", "/run/secrets", secrets, "$NATS_NAME", "nats-0").Replace(text)
 	conf := filepath.Join(dir, "nats.conf")
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at, err := url.Parse(clustertest.StartConfigured(t, conf))
+	clients, servers = clustertest.StartConfigured(t, conf)
+	return secrets, clients, servers
+}
+
+// trusting returns what a client of the server name needs that trusts the authority of certify.
+func trusting(t *testing.T, secrets, name string) *tls.Config {
+	t.Helper()
+	ca, err := os.ReadFile(filepath.Join(secrets, "ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: roots, ServerName: name}
+}
+
+// Other servers obey no permissions, so a server of NATS takes nobody for one but who has their certificate.
+func TestClusterDeployedRoutes(t *testing.T) {
+	secrets, _, servers := startDeployed(t, string(deployedCluster(t, "nats.conf")))
+	const refused = "-ERR 'Authorization Violation'"
+	for who, want := range map[string]string{"nats": "PONG", "server": refused, "worker": refused} {
+		config := trusting(t, secrets, "nats-0")
+		pair, err := tls.LoadX509KeyPair(filepath.Join(secrets, who+".pem"), filepath.Join(secrets, who+".key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+		conn, err := tls.Dial("tcp", servers, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience)) // reading fails if that does
+		if _, err := io.WriteString(conn, "CONNECT {\"cluster\": \"skillsd\", \"name\": \"fourth\"}\r\nPING\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() && strings.HasPrefix(lines.Text(), "INFO ") {
+		}
+		if got := lines.Text(); got != want {
+			t.Errorf("a server with %s.pem gets %q (%v), want %q", who, got, lines.Err(), want)
+		}
+		conn.Close()
+	}
+}
+
+// What the files of a deployment say works together: certificates as certify makes them, the users of NATS and
+// what they may do, the command lines of a server and a worker.
+func TestClusterDeployed(t *testing.T) {
+	t.Parallel() // what is refused takes a while
+	sandboxtest.Need(t, "userns", "bash")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	alone, _, _ := strings.Cut(string(deployedCluster(t, "nats.conf")), "\ncluster {")
+	secrets, clients, _ := startDeployed(t, alone)
+	at, err := url.Parse(clients)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,13 +257,7 @@ func TestClusterDeployed(t *testing.T) {
 	}
 	worker := start(t, exec.Command(binary, command("worker-1")...))
 	front := &site{process: start(t, exec.Command(binary, command("front-1", "--cluster-replicas", "1", "--prompt-slot-role", "direct-command")...))}
-	ca, err := os.ReadFile(filepath.Join(secrets, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	front.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "skills.example.com"}}, Timeout: patience}
+	front.client = &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(t, secrets, "skills.example.com")}, Timeout: patience}
 	t.Cleanup(front.client.CloseIdleConnections)
 	front.url = "https://" + front.addr() + "/mcp"
 	token, err := os.ReadFile(filepath.Join(secrets, "token"))
@@ -240,7 +290,8 @@ func TestClusterDeployed(t *testing.T) {
 	}
 }
 
-// TestKubernetes holds the manifest of a cluster to the program, and its nats.conf to that of the compose file.
+// TestKubernetes holds the manifest of a cluster to the program, its nats.conf to that of the compose file, and
+// the port of NATS for its servers to them.
 func TestKubernetes(t *testing.T) {
 	replicas := map[string]int{}
 	for decoder := yaml.NewDecoder(bytes.NewReader(deployedCluster(t, "kubernetes.yaml"))); ; {
@@ -249,6 +300,13 @@ func TestKubernetes(t *testing.T) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+		for _, rule := range d.Spec.Ingress {
+			for _, p := range rule.Ports {
+				if p.Port == "cluster" && (len(rule.From) != 1 || rule.From[0]["podSelector"]["matchLabels"]["app"] != "nats") {
+					t.Errorf("others than servers of NATS reach %s as one: %v", d.Metadata.Name, rule.From)
+				}
+			}
 		}
 		pod := d.Spec.Template.Spec
 		if conf, ok := d.Data["nats.conf"]; ok {

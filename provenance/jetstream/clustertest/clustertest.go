@@ -107,8 +107,9 @@ func (c *Cluster) listening() {
 	}
 }
 
-// StartConfigured starts one server with the configuration in a file, and returns where clients reach it.
-func StartConfigured(t testing.TB, path string) (address string) {
+// StartConfigured starts one server with the configuration in a file, and returns where clients and, if it is
+// to be one of a cluster, other servers reach it.
+func StartConfigured(t testing.TB, path string) (clients, servers string) {
 	t.Helper()
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
@@ -127,7 +128,7 @@ func StartConfigured(t testing.TB, path string) (address string) {
 	if !s.ReadyForConnections(patience) {
 		t.Fatal("the server is not ready")
 	}
-	return s.ClientURL()
+	return s.ClientURL(), s.ClusterAddr().String()
 }
 
 // made returns n servers that do not run, with addresses of their own.
