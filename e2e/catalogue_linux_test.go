@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -180,4 +182,85 @@ func TestCatalogue(t *testing.T) {
 	run(3, "front1", "demo: is of another version", append(sync, "--check", "--trust-tiers")...)
 	p.start("--node", "w5")
 	p.wants(p.caller, "ok.sh", "earlier", "", "ran-ok earlier")
+}
+
+// A worker installs nothing but what its entries pin, and what it leaves out keeps nothing else away.
+func TestCatalogueLeavesOut(t *testing.T) {
+	sandboxtest.Need(t, "userns", "bash")
+	t.Parallel()
+	nats, dir := clustertest.Start(t, 1), t.TempDir()
+	key, config := filepath.Join(dir, "key"), filepath.Join(dir, "config.yaml")
+	for name, text := range map[string]string{key: strings.Repeat("0123456789abcdef", 4), config: ""} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) {
+		t.Helper()
+		args = append(args, "--config", config, "--state", filepath.Join(dir, "maker"))
+		if out, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+	}
+	files := map[string]string{}
+	for _, name := range []string{"nest", "nest/a", "nest/b", "plain", "sealed", "wanting"} {
+		files[name+"/SKILL.md"] = "---\nname: " + filepath.Base(name) + "\ndescription: For tests.\n---\n# It\n"
+		files[name+"/scripts/ok.sh"] = "#!/bin/bash\n. ${0%/*}/lib.sh\n"
+		files[name+"/scripts/lib.sh"] = "echo ran\n"
+	}
+	source := tree(t, files)
+	packed := filepath.Join(source, "sealed.tar.gz")
+	run("pack", filepath.Join(source, "sealed"), "--out", packed)
+	if err := sign(filepath.Join(dir, "ann.pub"), packed); err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(http.FileServer(http.Dir(source)))
+	t.Cleanup(web.Close)
+	run("install", web.URL+"/sealed.tar.gz", "--signed-by", filepath.Join(dir, "ann.pub"))
+	for _, name := range []string{"nest", "plain", "wanting"} {
+		run("install", filepath.Join(source, name))
+	}
+	for _, name := range []string{"nest/a", "nest/b", "plain", "sealed", "wanting"} {
+		run("allow", "--yes", "--offer-tool", name+":scripts/ok.sh")
+	}
+	run("publish", "--cluster-replicas", "1", "--cluster", nats.URLs()[0], "--cluster-key", key)
+
+	pinned, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := "trust:\n  required: [" + filepath.Join(source, "wanting") + "]\n  signers:\n    ann:\n      signed_by: " +
+		filepath.Join(dir, "ann.pub") + "\n"
+	loose := regexp.MustCompile(`(nest/b:\S+\n    )tree: .*`).ReplaceAll(pinned, []byte("${1}pin: script"))
+	left := []string{"sealed", "it is signed", "wanting", "trust.required"}
+	for _, test := range []struct {
+		name, config string
+		has, says    []string
+	}{
+		{"pinned", string(pinned) + trust, []string{"nest", "plain"}, left},
+		{"loose", string(loose) + trust, []string{"plain"}, append(left, "the allowlist entry nest/b:scripts/ok.sh@", "names another tree, or none")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			state, config := t.TempDir(), filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(config, []byte(test.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w := start(t, exec.Command(binary, "worker", "--pool", "p", "--cluster", nats.URLs()[0], "--cluster-key", key,
+				"--skills-root", t.TempDir(), "--config", config, "--state", state, "--log-format", "json"))
+			w.untilLogged("worker ready")
+			var has []string
+			places, err := filepath.Glob(filepath.Join(state, "installed", "*", "*"))
+			for _, place := range places {
+				has = append(has, filepath.Base(place))
+			}
+			if err != nil || !slices.Equal(has, test.has) {
+				t.Errorf("the worker installed %q, want %q: %v", has, test.has, err)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(w.stderr.String(), text) {
+					t.Errorf("the worker does not say %q", text)
+				}
+			}
+		})
+	}
 }

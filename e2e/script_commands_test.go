@@ -85,9 +85,14 @@ func scriptSign(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: sign KEY FILE")
 	}
+	ts.Check(sign(ts.MkAbs(args[0]), ts.MkAbs(args[1])))
+}
+
+// sign signs a file, and writes the public key.
+func sign(key, file string) error {
 	// Who signed before signs with the same key.
 	var private *ecdsa.PrivateKey
-	kept := ts.MkAbs(args[0]) + ".private"
+	kept := key + ".private"
 	der, err := os.ReadFile(kept)
 	if err == nil {
 		private, err = x509.ParseECPrivateKey(der)
@@ -95,20 +100,26 @@ func scriptSign(ts *testscript.TestScript, neg bool, args []string) {
 		der, err = x509.MarshalECPrivateKey(private)
 		err = errors.Join(err, os.WriteFile(kept, der, 0o600))
 	}
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	der, err = x509.MarshalPKIXPublicKey(private.Public())
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), public, 0o600))
-	data, err := os.ReadFile(ts.MkAbs(args[1]))
-	ts.Check(err)
+	data, err := os.ReadFile(file)
+	if err = errors.Join(err, os.WriteFile(key, public, 0o600)); err != nil {
+		return err
+	}
 	sum := sha256.Sum256(data)
 	signature, err := ecdsa.SignASN1(rand.Reader, private, sum[:])
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	bundle, err := json.Marshal(map[string]any{"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
 		"messageSignature": map[string]any{"signature": signature}})
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs(args[1]+".sigstore.json"), bundle, 0o600))
+	return errors.Join(err, os.WriteFile(file+".sigstore.json", bundle, 0o600))
 }
 
 func scriptExits(ts *testscript.TestScript, neg bool, args []string) {

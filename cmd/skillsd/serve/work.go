@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -128,17 +130,26 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	installed := p.options.Process.InstalledRoots()
-	lacking := slices.DeleteFunc(slices.Clone(all), func(a allowed) bool {
+	lacking := map[string]error{}
+	for _, a := range all {
 		// What is served from elsewhere keeps its path; the start of the sessions says that it differs.
 		name, _, _ := strings.Cut(a.Skill, "/")
 		has := p.Registry.Snapshot().Skill(name)
-		return a.file != nil || a.Tree == "" || has != nil &&
-			!slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })
-	})
+		if a.file == nil && a.Tree != "" && (has == nil ||
+			slices.ContainsFunc(installed, func(r skills.Root) bool { return r.Dir == has.Root.Dir })) {
+			lacking[name] = nil
+		}
+	}
 	if len(lacking) > 0 && !p.options.Roots.NoDefaults {
-		if err := p.fetch(ctx, lacking, logger); err != nil {
+		if err := p.fetch(ctx, all, lacking, logger); err != nil {
 			logger.WarnContext(ctx, "allowed skills that are not here cannot be installed from the cluster",
 				tint.Err(err))
+		}
+		for _, name := range slices.Sorted(maps.Keys(lacking)) {
+			if err := lacking[name]; err != nil {
+				logger.WarnContext(ctx, "an allowed skill is not installed from the cluster",
+					slog.String("skill", name), tint.Err(err))
+			}
 		}
 		if all, err = p.allowed(ctx); err != nil {
 			return err
@@ -163,38 +174,42 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// fetch installs the skills of allowlist entries from the cluster, if they were published with the trees that
-// the entries name. Their operator has looked at these, and at their tiers who published them.
-func (p *Plan) fetch(ctx context.Context, lacking []allowed, logger *slog.Logger) (err error) {
+// fetch installs skills from the cluster, by their names, and deletes these from lacking. Those that were
+// published and cannot be installed keep the reason, of the last publication if it has them.
+func (p *Plan) fetch(
+	ctx context.Context, all []allowed, lacking map[string]error, logger *slog.Logger,
+) (err error) {
 	catalogue, err := cluster.OpenCatalogue(ctx, &p.options.Cluster, false, logger)
 	if err != nil {
 		return err
 	}
 	defer catalogue.Close()
-	wanted := &install.Lock{}
+	var unread error // what is in the publications before it can still be had
+	defer func() { err = errors.Join(unread, err) }()
+	var wanted []*install.Lock
 	for published, err := range catalogue.Locks(ctx) {
-		if err != nil {
-			return err
+		if unread = err; err != nil {
+			break
 		}
-		found := published.Of(func(e *install.Entry) bool {
-			return slices.ContainsFunc(lacking, func(a allowed) bool {
-				name, dir, _ := strings.Cut(a.Skill, "/")
-				return name == e.Name && store.TreeDigest(e.Below(dir)) == a.Tree
-			})
-		})
-		lacking = slices.DeleteFunc(lacking, func(a allowed) bool {
-			name, _, _ := strings.Cut(a.Skill, "/")
-			return found.Find(name) != nil
-		})
-		wanted.Skills = append(wanted.Skills, found.Skills...)
+		for name, why := range lacking {
+			one := published.Of(func(e *install.Entry) bool { return e.Name == name })
+			if len(one.Skills) == 0 {
+				continue
+			}
+			if refusal := refused(one.Skills[0], all); refusal == nil {
+				wanted = append(wanted, one)
+				delete(lacking, name)
+			} else if why == nil {
+				lacking[name] = refusal
+			}
+		}
 		if len(lacking) == 0 {
 			break
 		}
 	}
-	if len(wanted.Skills) == 0 {
+	if len(wanted) == 0 {
 		return nil
 	}
-	slices.SortFunc(wanted.Skills, func(a, b *install.Entry) int { return strings.Compare(a.Name, b.Name) })
 	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
 	if cfg.Admit, err = p.options.Process.Admit(); err != nil {
 		return err
@@ -204,16 +219,40 @@ func (p *Plan) fetch(ctx context.Context, lacking []allowed, logger *slog.Logger
 		return err
 	}
 	defer func() { err = errors.Join(err, installer.Close()) }()
-	plan, err := installer.Sync(ctx, install.Sync{Lock: wanted, TrustAccepted: true,
-		Access: install.Access{Files: catalogue.File}})
-	if err == nil {
-		err = plan.Apply(ctx)
+	installed := 0
+	for _, one := range wanted {
+		// A plan for each, so that one that fails keeps no other skill away.
+		plan, err := installer.Sync(ctx,
+			install.Sync{Lock: one, TrustAccepted: true, Access: install.Access{Files: catalogue.File}})
+		if err == nil {
+			err = plan.Apply(ctx)
+		}
+		if err == nil {
+			installed++
+		} else {
+			lacking[one.Skills[0].Name] = err
+		}
 	}
-	if err == nil {
-		logger.InfoContext(ctx, "installed from the cluster", slog.Int("skills", len(plan.Changes)))
+	if installed > 0 {
+		logger.InfoContext(ctx, "installed from the cluster", slog.Int("skills", installed))
 		_, err = p.Registry.Rescan(ctx)
 	}
 	return err
+}
+
+// refused returns why a worker does not install a published skill. The operator has looked at the trees of
+// the entries, and an entry without one would run whatever files are installed at its path.
+func refused(e *install.Entry, all []allowed) error {
+	if e.Origin.Signer != "" {
+		return errors.New("it is signed: install it here from its source, where the signature is")
+	}
+	for _, a := range all {
+		name, dir, _ := strings.Cut(a.Skill, "/")
+		if name == e.Name && store.TreeDigest(e.Below(dir)) != a.Tree {
+			return fmt.Errorf("the allowlist entry %s names another tree, or none", a.Spec())
+		}
+	}
+	return nil
 }
 
 // rules returns the digest of what a worker decides by, but for its skills.
