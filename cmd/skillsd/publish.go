@@ -64,7 +64,7 @@ func newPublishCmds(a *app) []*cobra.Command {
 			"Without arguments, make the skills that are installed and served here those of --cluster,\n" +
 			"if each byte is as skillsd.lock says. Servers take them with `skillsd sync\n" +
 			"--from-cluster`, and workers those that they allow; see `skillsd help cluster`.\n\n" +
-			"  skillsd publish --cluster nats://127.0.0.1:4222 --cluster-key cluster.key",
+			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key",
 		Args: cobra.MaximumNArgs(2),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			switch len(args) {
@@ -146,6 +146,11 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 	installed.line.Clear()
 	if err != nil {
 		return err
+	}
+	for _, e := range installed.Lock().Skills {
+		if e.Served() && e.FromProgram() {
+			a.notef("%s is left out: it comes from a program, which no lock file starts elsewhere", e.Name)
+		}
 	}
 	made := published{Reference: strings.Join(a.cluster.Servers, " "), Digest: sum}
 	for _, e := range lock.Skills {

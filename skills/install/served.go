@@ -65,6 +65,10 @@ func (e *Entry) startsProgram(here *Entry) error {
 	return nil
 }
 
+// FromProgram reports whether the skill, or the version before it, comes from an MCP server that is a
+// program: a lock file brings it to no other machine.
+func (e *Entry) FromProgram() bool { return e.startsProgram(nil) != nil }
+
 // listing is what an MCP server serves, once asked. Its session ends with the plan.
 type listing struct {
 	server *served.Server

@@ -25,6 +25,11 @@ func TestForeignLockStartsNothing(t *testing.T) {
 	now.Origin = program
 	before.Previous = known.version()
 	before.Previous.Origin, before.Previous.Digest = &program, program.Digest
+	for e, want := range map[*Entry]bool{&now: true, &before: true, &known: false} {
+		if e.FromProgram() != want {
+			t.Errorf("%s, before %v: FromProgram = %v", e.Origin.Source, e.Previous, !want)
+		}
+	}
 	for _, e := range []*Entry{&now, &before} {
 		for _, to := range []*Installer{i, newMachine(t).open()} {
 			_, err := to.Sync(t.Context(), Sync{Lock: e.lockOf()})

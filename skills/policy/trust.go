@@ -37,7 +37,8 @@ type TrustedSigner struct {
 // signed it; it is nil if nobody is.
 func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tier, error) {
 	for _, s := range t.Signers {
-		if signed != nil && signed(s.Signer) && (len(s.Sources) == 0 || begins(source, s.Sources, strings.Clone)) {
+		if signed != nil && signed(s.Signer) &&
+			(len(s.Sources) == 0 || begins(source, s.Sources, strings.Clone)) {
 			return s.Tier, nil
 		}
 	}
@@ -77,9 +78,8 @@ func place(source string) string {
 		return source // a program
 	case err == nil && u.Scheme != "":
 		host, dir = u.Host, u.Path
-		if known := map[string]string{"https": "443", "http": "80", "ssh": "22"}; u.Port() == known[u.Scheme] {
-			host = strings.TrimSuffix(host, ":"+u.Port())
-		}
+		usual := map[string]string{"https": ":443", "http": ":80", "ssh": ":22"}[u.Scheme]
+		host = strings.TrimSuffix(host, usual)
 	case isGit && isHost && !strings.ContainsAny(user+host, "/:"):
 	default:
 		host, dir = "", source

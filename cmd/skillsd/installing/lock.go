@@ -40,14 +40,17 @@ func CheckTiers(p *config.Process, file string, here, there *install.Lock) error
 }
 
 // Publish makes the installed skills that are served those of the catalogue of a cluster, and returns their
-// lock file and its digest. If anything differs from the lock file, nothing is published.
+// lock file and its digest. Those that come from a program are left out, see [install.Entry.FromProgram]. If
+// anything differs from the lock file, nothing is published.
 //
 // Errors: *exit.Error.
 func Publish(
 	ctx context.Context, i *install.Installer, trees *store.Store, o *config.Cluster, logger *slog.Logger,
 ) (lock *install.Lock, sum digest.Digest, err error) {
 	problems, _, err := i.Verify(ctx)
-	switch lock = i.Lock().Of((*install.Entry).Served); {
+	switch lock = i.Lock().Of(func(e *install.Entry) bool {
+		return e.Served() && !e.FromProgram()
+	}); {
 	case err != nil:
 		return nil, "", Failure(err)
 	case len(problems) > 0:

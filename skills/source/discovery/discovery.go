@@ -97,7 +97,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 		}
 		if other := known[e.Name]; other != nil {
 			// Which of them is meant nobody can know.
-			other.Problem = "several entries have this name"
+			other.Problem = "shares its name with other entries"
 			continue
 		}
 		if e.Problem == "" {
@@ -114,7 +114,7 @@ func (e *Entry) check(base *url.URL) string {
 	at, err := base.Parse(e.URL)
 	switch {
 	case e.Type != TypeSkill && e.Type != TypeArchive:
-		return fmt.Sprintf("the type %.40q is not known", e.Type)
+		return fmt.Sprintf("has the unknown type %.40q", e.Type)
 	case e.Digest.Validate() != nil || e.Digest.Algorithm() != digest.SHA256:
 		return "has no SHA-256 digest"
 	case e.URL == "" || err != nil || len(e.URL) > 2*maxText:

@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 func TestBadEntries(t *testing.T) {
 	good := entry("good", "x")
 	for what, test := range map[string]struct{ entry, want string }{
-		"type":        {strings.Replace(entry("a", "x"), "skill-md", "plugin", 1), "the type"},
+		"type":        {strings.Replace(entry("a", "x"), "skill-md", "plugin", 1), "unknown type"},
 		"no digest":   {strings.Replace(entry("a", "x"), "sha256:", "", 1), "digest"},
 		"md5":         {strings.Replace(entry("a", "x"), "sha256:", "md5:", 1), "digest"},
 		"upper case":  {strings.Replace(entry("a", "x"), string(digest.FromString("a")[7:]), strings.ToUpper(string(digest.FromString("a")[7:])), 1), "digest"},
@@ -58,7 +58,7 @@ func TestBadEntries(t *testing.T) {
 		"a number":    {"7", "not a name"},
 		"odd content": {`{"name":7}`, "not a name"},
 		"null":        {"null", "not a name"},
-		"twice":       {entry("a", "x") + "," + entry("a", "y"), "several entries"},
+		"twice":       {entry("a", "x") + "," + entry("a", "y"), "shares its name"},
 	} {
 		x, err := Parse(index(good, test.entry), base)
 		if err != nil || len(x.Skills) != 2 || x.Skills[0].Problem != "" || !strings.Contains(x.Skills[1].Problem, test.want) {
