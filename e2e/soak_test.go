@@ -226,8 +226,10 @@ func (s *soaked) compare(id string, records map[string]bool, answered map[string
 	}
 }
 
-// disturb changes skills and reloads the server until ctx ends.
+// disturb changes skills and reloads the server until ctx ends. A file is replaced, as by an editor: whoever
+// reads one that is being written has to try again.
 func (s *soaked) disturb(ctx context.Context, root string) {
+	written := filepath.Join(s.t.TempDir(), "SKILL.md")
 	for n := 0; ctx.Err() == nil; n++ {
 		select {
 		case <-ctx.Done():
@@ -235,7 +237,11 @@ func (s *soaked) disturb(ctx context.Context, root string) {
 		}
 		name := fmt.Sprintf("skill-%03d", rand.IntN(50))
 		text := fmt.Sprintf("---\nname: %s\ndescription: One of many, change %d.\n---\nDo that.\n", name, n)
-		if err := os.WriteFile(filepath.Join(root, name, "SKILL.md"), []byte(text), 0o644); err != nil {
+		err := os.WriteFile(written, []byte(text), 0o644)
+		if err == nil {
+			err = os.Rename(written, filepath.Join(root, name, "SKILL.md"))
+		}
+		if err != nil {
 			s.t.Error(err)
 		}
 		if n%10 == 9 {
