@@ -220,7 +220,7 @@ func unlisted(sk *skills.Skill) string {
 		return "disable-model-invocation is set"
 	case sk.File != skillFile:
 		return "its file is not named " + skillFile
-	case !sk.Verdict.Publishable:
+	case !sk.Form.Publishable:
 		return reason(sk.Diagnostics)
 	}
 	return ""

@@ -45,8 +45,8 @@ func TestProjectLinks(t *testing.T) {
 			t.Errorf("diagnostics (-want +got):\n%s", diff)
 		}
 		for _, sk := range snapshot.Skills[1:] {
-			if x := index(t, sk); len(x.Files) != 2 || sk.Root.Tier != skills.TierThirdParty || !sk.Verdict.Publishable {
-				t.Errorf("%s: %d files, tier %s, verdict %+v", sk.Path, len(x.Files), sk.Root.Tier, sk.Verdict)
+			if x := index(t, sk); len(x.Files) != 2 || sk.Root.Tier != skills.TierThirdParty || !sk.Form.Publishable {
+				t.Errorf("%s: %d files, tier %s, form %+v", sk.Path, len(x.Files), sk.Root.Tier, sk.Form)
 			}
 		}
 	})

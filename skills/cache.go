@@ -305,7 +305,7 @@ func differs(t tree, name string, known mark, want digest.Digest) bool {
 		return false
 	}
 	defer file.Close()
-	// A byte more tells of a file that grows. With a larger limit the buffer is larger than most files.
+	// A byte more shows that a file grows. With a larger limit the buffer is larger than most files.
 	sum, err := digest.FromReader(io.LimitReader(file, min(info.Size()+1, MaxFile)))
 	return err == nil && known.vouches(markOf(info)) && sum != want
 }

@@ -246,7 +246,7 @@ func (in *indexer) finish() {
 	for i := range x.Files {
 		total += x.Files[i].Size
 	}
-	x.Publishable = in.skill.Verdict.Publishable
+	x.Publishable = in.skill.Form.Publishable
 	if len(x.Files) > maxPublishedFiles || total > maxPublishedBytes {
 		x.Publishable = false
 		x.Diagnostics = append(x.Diagnostics, diagnose(Info, CodeNotPublishable, "",

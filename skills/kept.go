@@ -68,7 +68,7 @@ func unpackListing(text string) (l listing, ok bool) {
 	return l, !u.Bad && len(l.entries) <= maxList
 }
 
-// subject is what the record of a skill begins with: its verdict depends on these names, and a file may have
+// subject is what the record of a skill begins with: its form depends on these names, and a file may have
 // several.
 func (s *Skill) subject() string {
 	var p packed.Writer
@@ -93,7 +93,7 @@ func (s *Skill) pack() []byte {
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		p.List(*list)
 	}
-	p.Flags(s.Verdict.Strict, s.Verdict.Publishable, s.Verdict.Repaired, f.AllowedToolsDeclared,
+	p.Flags(s.Form.Strict, s.Form.Publishable, s.Form.Repaired, f.AllowedToolsDeclared,
 		f.DisableModelInvocation, f.UserInvocable)
 	return p
 }
@@ -109,7 +109,7 @@ func (s *Skill) unpack(text string, now mark) bool {
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		*list = u.List()
 	}
-	u.Flags(&s.Verdict.Strict, &s.Verdict.Publishable, &s.Verdict.Repaired, &f.AllowedToolsDeclared,
+	u.Flags(&s.Form.Strict, &s.Form.Publishable, &s.Form.Repaired, &f.AllowedToolsDeclared,
 		&f.DisableModelInvocation, &f.UserInvocable)
 	if !u.End() || notes != "" && json.Unmarshal([]byte(notes), &s.Diagnostics) != nil {
 		return false

@@ -41,7 +41,7 @@ func fill(v reflect.Value, n *int) {
 func filled() *Skill {
 	sk, n := &Skill{Path: "x/a", File: "SKILL.md", Digest: "sha256:0", Lead: "lead"}, 0
 	fill(reflect.ValueOf(&sk.Frontmatter).Elem(), &n)
-	fill(reflect.ValueOf(&sk.Verdict).Elem(), &n)
+	fill(reflect.ValueOf(&sk.Form).Elem(), &n)
 	fill(reflect.ValueOf(&sk.Diagnostics).Elem(), &n)
 	return sk
 }
@@ -49,7 +49,7 @@ func filled() *Skill {
 // Every field of a skill comes back, those that are added later too.
 func TestSkillRecord(t *testing.T) {
 	want := filled()
-	for _, flag := range []*bool{&want.Verdict.Strict, &want.Verdict.Repaired, &want.Frontmatter.UserInvocable, &want.Frontmatter.AllowedToolsDeclared} {
+	for _, flag := range []*bool{&want.Form.Strict, &want.Form.Repaired, &want.Frontmatter.UserInvocable, &want.Frontmatter.AllowedToolsDeclared} {
 		*flag = !*flag
 		got := &Skill{Path: "x/a", File: "SKILL.md"}
 		if !got.unpack(string(want.pack()), mark{}) {

@@ -149,7 +149,7 @@ func TestStrictParity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		strict := len(snapshot.Skills) == 1 && snapshot.Skills[0].Verdict.Strict
+		strict := len(snapshot.Skills) == 1 && snapshot.Skills[0].Form.Strict
 		if strict != c.Valid {
 			t.Errorf("%s: strict %v, the reference says %v", c.Label, strict, c.Valid)
 		}

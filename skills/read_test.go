@@ -121,7 +121,7 @@ func TestIndexLimits(t *testing.T) {
 		many["f"+strings.Repeat("x", i)[:i%60]+string(rune('a'+i%26))+string(rune('a'+i/26))] = ""
 	}
 	sk, _ = oneSkill(t, nil, many)
-	if x := index(t, sk); len(x.Files) < 513 || x.Publishable || !sk.Verdict.Publishable || !cmp.Equal(codes(x.Diagnostics), []string{"not-publishable"}) {
+	if x := index(t, sk); len(x.Files) < 513 || x.Publishable || !sk.Form.Publishable || !cmp.Equal(codes(x.Diagnostics), []string{"not-publishable"}) {
 		t.Errorf("%d files, publishable %v, %v", len(x.Files), x.Publishable, x.Diagnostics)
 	}
 }

@@ -65,19 +65,19 @@ func TestVerdict(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, dir, content string
-		want               skills.Verdict
+		want               skills.Form
 		label              string
 		codes              []string
 	}{
-		{"well-formed", "pdf", document("pdf", "d"), skills.Verdict{Strict: true, Publishable: true}, "pdf", []string{}},
-		{"unknown field", "pdf", "---\nname: pdf\ndescription: d\nx: y\n---\n", skills.Verdict{Publishable: true}, "pdf", []string{}},
-		{"other directory", "dir", document("pdf", "d"), skills.Verdict{}, "pdf", []string{"name-directory-mismatch SKILL.md", "not-publishable SKILL.md"}},
-		{"no name", "pdf", "---\ndescription: d\n---\n", skills.Verdict{}, "pdf", []string{"missing-name SKILL.md", "not-publishable SKILL.md"}},
-		{"no frontmatter", "pdf", "Text.\n", skills.Verdict{Repaired: true}, "pdf", []string{"frontmatter-repaired SKILL.md", "frontmatter-repaired SKILL.md", "missing-name SKILL.md", "not-publishable SKILL.md"}},
-		{"upper case", "PDF", document("PDF", "d"), skills.Verdict{}, "PDF", []string{"invalid-name SKILL.md", "not-publishable SKILL.md"}},
-		{"unicode", "навык", document("навык", "d"), skills.Verdict{Strict: true}, "навык", []string{"invalid-name SKILL.md", "not-publishable SKILL.md"}},
-		{"repaired", "pdf", document("pdf", "for: x"), skills.Verdict{Repaired: true}, "pdf", []string{"frontmatter-repaired SKILL.md", "not-publishable SKILL.md"}},
-		{"number", "123", document("123", "d"), skills.Verdict{Strict: true, Publishable: true}, "123", []string{}},
+		{"well-formed", "pdf", document("pdf", "d"), skills.Form{Strict: true, Publishable: true}, "pdf", []string{}},
+		{"unknown field", "pdf", "---\nname: pdf\ndescription: d\nx: y\n---\n", skills.Form{Publishable: true}, "pdf", []string{}},
+		{"other directory", "dir", document("pdf", "d"), skills.Form{}, "pdf", []string{"name-directory-mismatch SKILL.md", "not-publishable SKILL.md"}},
+		{"no name", "pdf", "---\ndescription: d\n---\n", skills.Form{}, "pdf", []string{"missing-name SKILL.md", "not-publishable SKILL.md"}},
+		{"no frontmatter", "pdf", "Text.\n", skills.Form{Repaired: true}, "pdf", []string{"frontmatter-repaired SKILL.md", "frontmatter-repaired SKILL.md", "missing-name SKILL.md", "not-publishable SKILL.md"}},
+		{"upper case", "PDF", document("PDF", "d"), skills.Form{}, "PDF", []string{"invalid-name SKILL.md", "not-publishable SKILL.md"}},
+		{"unicode", "навык", document("навык", "d"), skills.Form{Strict: true}, "навык", []string{"invalid-name SKILL.md", "not-publishable SKILL.md"}},
+		{"repaired", "pdf", document("pdf", "for: x"), skills.Form{Repaired: true}, "pdf", []string{"frontmatter-repaired SKILL.md", "not-publishable SKILL.md"}},
+		{"number", "123", document("123", "d"), skills.Form{Strict: true, Publishable: true}, "123", []string{}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestVerdict(t *testing.T) {
 			root := t.TempDir()
 			writeTree(t, root, map[string]string{test.dir + "/SKILL.md": test.content})
 			sk := scan(t, nil, skills.Root{Dir: root}).Skills[0]
-			if sk.Verdict != test.want || sk.Name() != test.label {
-				t.Errorf("verdict %+v, name %q; want %+v, %q", sk.Verdict, sk.Name(), test.want, test.label)
+			if sk.Form != test.want || sk.Name() != test.label {
+				t.Errorf("form %+v, name %q; want %+v, %q", sk.Form, sk.Name(), test.want, test.label)
 			}
 			if diff := cmp.Diff(test.codes, codes(sk.Diagnostics)); diff != "" {
 				t.Errorf("diagnostics (-want +got):\n%s", diff)

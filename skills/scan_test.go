@@ -143,8 +143,8 @@ func TestScanSkill(t *testing.T) {
 	if sk.Root.Tier != skills.TierOrg || time.Since(sk.LastModified) > time.Hour {
 		t.Errorf("tier %s, modified %s", sk.Root.Tier, sk.LastModified)
 	}
-	if want := (skills.Verdict{Strict: true, Publishable: true}); sk.Verdict != want || len(sk.Diagnostics) != 0 {
-		t.Errorf("verdict %+v, diagnostics %v; want %+v and none", sk.Verdict, sk.Diagnostics, want)
+	if want := (skills.Form{Strict: true, Publishable: true}); sk.Form != want || len(sk.Diagnostics) != 0 {
+		t.Errorf("form %+v, diagnostics %v; want %+v and none", sk.Form, sk.Diagnostics, want)
 	}
 }
 
@@ -160,8 +160,8 @@ func TestScanRootIsSkill(t *testing.T) {
 		if diff := cmp.Diff(test.want, paths(snapshot.Skills)); diff != "" {
 			t.Errorf("prefix %q (-want +got):\n%s", test.prefix, diff)
 		}
-		if sk := snapshot.Skills[0]; sk.Dir != "." || !sk.Verdict.Publishable {
-			t.Errorf("dir %q, verdict %+v", sk.Dir, sk.Verdict)
+		if sk := snapshot.Skills[0]; sk.Dir != "." || !sk.Form.Publishable {
+			t.Errorf("dir %q, form %+v", sk.Dir, sk.Form)
 		}
 	}
 }

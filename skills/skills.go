@@ -54,7 +54,7 @@ type Skill struct {
 	Digest      digest.Digest // of the raw bytes of File
 	Size        int64         // of File, in bytes
 	Lead        string        // the beginning of the instructions, at most MaxLead bytes, for search
-	Verdict     Verdict
+	Form        Form
 	// Diagnostics are about File. Their paths are relative to the skill. The Index has those about its
 	// other files.
 	Diagnostics  []Diagnostic

@@ -140,7 +140,7 @@ func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
 
 // unusable reports whether a skill only reserves its path against less trusted ones.
 func (o *ScanOptions) unusable(sk *Skill) bool {
-	return sk.broken || o.StrictSkills && !sk.Verdict.Strict
+	return sk.broken || o.StrictSkills && !sk.Form.Strict
 }
 
 // refuse adds the diagnostics of skills that load and are not served, because only strictly valid ones
@@ -150,7 +150,7 @@ func (s *Snapshot) refuse(found []*Skill) {
 		return
 	}
 	for _, sk := range found {
-		if !sk.broken && !sk.Verdict.Strict {
+		if !sk.broken && !sk.Form.Strict {
 			s.note(Error, CodeNotStrict, join(sk.Path, sk.File),
 				"the strict rules do not accept it; validate names them")
 		}

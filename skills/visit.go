@@ -334,6 +334,6 @@ func (s *Skill) parse(data []byte, m mark) error {
 		s.Diagnostics = append(s.Diagnostics, Diagnostic{Severity: Warning, Code: CodeFrontmatterRepaired,
 			Path: s.File, Detail: r.Reason, Line: r.Line})
 	}
-	s.setVerdict(doc)
+	s.setForm(doc)
 	return nil
 }

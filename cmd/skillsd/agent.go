@@ -53,7 +53,7 @@ func (a *app) byUser(what string) error {
 const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
 	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
 	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
-	"config state"
+	"state"
 
 // rulesByUser refuses, in an agent's shell, a run whose rules do not come from the configuration in its
 // place: a flag or a variable would let a model in as well as an entry does.
@@ -66,6 +66,18 @@ func (o *runOptions) rulesByUser() error {
 		if o.app.isSet(flag) {
 			return o.app.byUser(config.EnvOf(flag))
 		}
+	}
+	return o.app.configByUser()
+}
+
+// configByUser refuses, in an agent's shell, a configuration that is not the one in its place: it says whose
+// word counts.
+func (a *app) configByUser() error {
+	switch {
+	case a.File != "":
+		return a.byUser("--config")
+	case a.isSet("config"):
+		return a.byUser(config.EnvOf("config"))
 	}
 	return nil
 }

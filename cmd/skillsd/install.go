@@ -35,6 +35,11 @@ type planned struct {
 
 // carryOut computes a plan, carries it out and prints it.
 func (a *app) carryOut(ctx context.Context, p planned) (err error) {
+	if !p.dry {
+		if err := a.configByUser(); err != nil {
+			return err
+		}
+	}
 	installed, err := a.installation(ctx, p.roots)
 	if err != nil {
 		return err
@@ -284,19 +289,13 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	})
 }
 
-// access returns how sources are fetched. In an agent's shell the configuration in its place alone says whose
-// word counts.
-func (a *app) access(o *config.AccessOptions) (_ install.Access, err error) {
-	switch {
-	case o.TrustedRoot != "":
-		err = a.byUser("--trusted-root")
-	case a.File != "":
-		err = a.byUser("--config")
-	case a.isSet("config"):
-		err = a.byUser(config.EnvOf("config"))
-	}
-	if err != nil {
-		return install.Access{}, err
+// access returns how sources are fetched. In an agent's shell the configuration alone says whose word counts
+// about identities.
+func (a *app) access(o *config.AccessOptions) (install.Access, error) {
+	if o.TrustedRoot != "" {
+		if err := a.byUser("--trusted-root"); err != nil {
+			return install.Access{}, err
+		}
 	}
 	return o.Access(&a.Process)
 }

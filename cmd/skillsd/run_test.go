@@ -140,7 +140,7 @@ func TestListAgreesWithValidate(t *testing.T) {
 	_, stdout, _ := run(t, "list", "--json", "--skills-root", dir)
 	var rows []struct {
 		Path       string
-		Form       skills.Verdict
+		Form       skills.Form
 		Violations []report.Problem
 	}
 	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {

@@ -90,7 +90,7 @@ type run struct {
 	script   *scriptFile   // nil until it was looked up
 	grant    authorization // zero until it was given
 	tree     *store.Tree   // nil until it was opened
-	place    heldSlot      // nil until there is a slot for it
+	runSlot  heldSlot      // nil until there is a slot for it
 	cmd      *command      // nil until it was made
 	away     jobs.Slot     // at the worker that runs it; nil on this machine
 	late     bool          // nobody waits for its outcome
@@ -135,8 +135,8 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		if r.cmd != nil {
 			r.cmd.close()
 		}
-		if r.place != nil {
-			r.place.Release()
+		if r.runSlot != nil {
+			r.runSlot.Release()
 		}
 	}()
 	err = s.prepare(ctx, r)
@@ -169,7 +169,7 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, err
 	}
 	// Other runs need not wait until the output of this one is recorded.
-	r.place.Release()
+	r.runSlot.Release()
 	return s.finish(ctx, r, result)
 }
 
@@ -185,9 +185,9 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 		err = s.check(r.script)
 	}
 	if err == nil {
-		r.place, err = s.slot(ctx, r)
+		r.runSlot, err = s.slot(ctx, r)
 	}
-	if err == nil && r.place.Queued() { // what was true then may not be now
+	if err == nil && r.runSlot.Queued() { // what was true then may not be now
 		err = s.authorizeAgain(ctx, r)
 	}
 	if err == nil {

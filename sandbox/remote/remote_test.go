@@ -367,7 +367,7 @@ func TestRepeatedQuestion(t *testing.T) {
 			n++
 		}
 	}
-	if n == 0 || n >= mostTold {
+	if n == 0 || n >= mostAskers {
 		t.Errorf("%d answers to a question that was repeated %d times", n, repeated)
 	}
 }

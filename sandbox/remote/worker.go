@@ -49,8 +49,8 @@ type run struct {
 	done   time.Time // zero while it runs
 }
 
-// mostTold is how many wait for one run.
-const mostTold = 8
+// mostAskers is how many ask for the outcome of one run.
+const mostAskers = 8
 
 // errLate means that a job was not begun in time.
 var errLate = errors.New("the job is late")
@@ -252,7 +252,7 @@ func (w *worker) asked(_ context.Context, o offer) {
 		return
 	case r.answer == nil:
 		// Questions may be repeated by anybody. The first is who offered the run; others ask anew.
-		if len(r.tell) == mostTold {
+		if len(r.tell) == mostAskers {
 			r.tell = slices.Delete(r.tell, 1, 2)
 		}
 		r.tell = append(r.tell, t)

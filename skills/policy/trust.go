@@ -60,8 +60,8 @@ func begins(source string, beginnings []string, fold func(string) string) bool {
 		if beginning == "" {
 			return false
 		}
-		beginning = fold(place(strings.TrimSuffix(strings.TrimSuffix(beginning, "/"), ".git")))
-		rest, ok := strings.CutPrefix(source, strings.TrimSuffix(beginning, "/"))
+		beginning = strings.TrimSuffix(fold(place(beginning)), ".git")
+		rest, ok := strings.CutPrefix(source, beginning)
 		rest = strings.TrimPrefix(rest, ".git")
 		return ok && (rest == "" || rest[0] == '/')
 	})

@@ -94,7 +94,7 @@ func TestZipOfOneSkill(t *testing.T) {
 	z, _ := open(t, pack(t, file("SKILL.md", skill)))
 	snapshot := scan(t, skills.Root{Dir: z.Origin(), FS: z, Name: "demo", Prefix: "acme"})
 	if len(snapshot.Skills) != 1 || snapshot.Skills[0].Path != "acme/demo" ||
-		!snapshot.Skills[0].Verdict.Publishable {
+		!snapshot.Skills[0].Form.Publishable {
 		t.Errorf("skills = %v", snapshot.Skills)
 	}
 }

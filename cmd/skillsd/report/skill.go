@@ -38,7 +38,7 @@ type SkillRow struct {
 	Reasons       []string          `json:"reasons"`
 	Pinned        bool              `json:"pinned"`
 	NameOnly      bool              `json:"nameOnly"`
-	Form          skills.Verdict    `json:"form"`
+	Form          skills.Form       `json:"form"`
 	Digest        digest.Digest     `json:"digest"`
 	TreeDigest    digest.Digest     `json:"treeDigest"` // empty if the files cannot be read
 	LastModified  string            `json:"lastModified"`
@@ -139,7 +139,7 @@ func NewSkillRow(
 		Tier: sk.Root.Tier.String(), Root: sk.Root.Dir, Origin: sk.Root.Origin, File: SkillFile(sk),
 		State: string(status.State), Reasons: append([]string{}, status.Reasons...),
 		Pinned: status.Pinned, NameOnly: status.NameOnly,
-		Form: sk.Verdict, Digest: sk.Digest,
+		Form: sk.Form, Digest: sk.Digest,
 		LastModified: sk.LastModified.UTC().Format(time.RFC3339),
 		License:      front.License, Compatibility: front.Compatibility, Author: front.Author,
 		Version: front.Version, Tags: append([]string{}, front.Tags...), AllowedTools: front.AllowedTools,

@@ -309,8 +309,8 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 		Frontmatter: plain,
 		Skillsd: &cfharness.RegistrySkillExtension{
 			Path: sk.Path, Tier: sk.Root.Tier.String(), TreeDigest: index.TreeDigest, Frontmatter: whole,
-			Verdict: &cfharness.RegistryVerdict{Strict: sk.Verdict.Strict,
-				Publishable: sk.Verdict.Publishable, Repaired: sk.Verdict.Repaired},
+			Verdict: &cfharness.RegistryVerdict{Strict: sk.Form.Strict,
+				Publishable: sk.Form.Publishable, Repaired: sk.Form.Repaired},
 		},
 	}
 	all := append(append([]skills.Diagnostic{}, sk.Diagnostics...), index.Diagnostics...)

@@ -32,7 +32,7 @@ const (
 )
 
 // Catalogue is the skills that were published in a cluster: files by their digests, and the lock files that
-// name them, sealed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
+// name them, signed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
 // one back, and nothing else.
 type Catalogue struct {
 	conn    *nats.Conn
@@ -44,12 +44,12 @@ type Catalogue struct {
 type manifest struct {
 	Locks []digest.Digest `json:"locks"` // the one that counts, and earlier ones, the newest first
 	At    time.Time       `json:"at"`
-	Seal  []byte          `json:"seal"` // of the others
+	MAC   []byte          `json:"mac"` // of the others
 }
 
-func (t *manifest) seal(key []byte) []byte {
+func (m *manifest) mac(key []byte) []byte {
 	sum := hmac.New(sha256.New, key)
-	fmt.Fprintf(sum, "%q %s", t.Locks, t.At.UTC().Format(time.RFC3339Nano))
+	fmt.Fprintf(sum, "%q %s", m.Locks, m.At.UTC().Format(time.RFC3339Nano))
 	return sum.Sum(nil)
 }
 
@@ -91,10 +91,7 @@ func unpublished(err error) error {
 }
 
 // Close ends the connection.
-func (c *Catalogue) Close() error {
-	c.conn.Close()
-	return nil
-}
+func (c *Catalogue) Close() { c.conn.Close() }
 
 // Publish makes the skills of a lock file, whose trees are stored, those of the catalogue, and returns the
 // digest of the lock file. What is there already is compared, and not written again.
@@ -134,13 +131,13 @@ func (c *Catalogue) Publish(
 		return "", err
 	}
 	sum = digest.FromBytes(text)
-	t := manifest{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
+	m := manifest{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
 	if before, err := c.manifest(ctx); err == nil { // else there is none that counts
 		earlier := slices.DeleteFunc(before.Locks, func(d digest.Digest) bool { return d == sum })
-		t.Locks = append(t.Locks, earlier[:min(len(earlier), mostEarlier)]...)
+		m.Locks = append(m.Locks, earlier[:min(len(earlier), mostEarlier)]...)
 	}
-	t.Seal = t.seal(c.key)
-	encoded, err := json.Marshal(t)
+	m.MAC = m.mac(c.key)
+	encoded, err := json.Marshal(m)
 	if err != nil {
 		return "", err
 	}
@@ -150,18 +147,18 @@ func (c *Catalogue) Publish(
 // manifest returns what somebody with the key has said last.
 //
 // Errors: *exit.Error.
-func (c *Catalogue) manifest(ctx context.Context) (t manifest, err error) {
+func (c *Catalogue) manifest(ctx context.Context) (m manifest, err error) {
 	text, err := c.library.Manifest(ctx)
 	if err != nil {
-		return t, unpublished(err)
+		return m, unpublished(err)
 	}
-	err = json.Unmarshal(text, &t)
-	if err != nil || len(t.Locks) == 0 || !hmac.Equal(t.Seal, t.seal(c.key)) {
-		return t, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
+	err = json.Unmarshal(text, &m)
+	if err != nil || len(m.Locks) == 0 || !hmac.Equal(m.MAC, m.mac(c.key)) {
+		return m, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
 			"and see who can write to NATS",
 			"--cluster: the skills there were not published with this --cluster-key")
 	}
-	return t, nil
+	return m, nil
 }
 
 // Locks returns the lock file that somebody with the key has published last, and then earlier ones, the
@@ -170,12 +167,12 @@ func (c *Catalogue) manifest(ctx context.Context) (t manifest, err error) {
 // Errors: *exit.Error, *install.LockError.
 func (c *Catalogue) Locks(ctx context.Context) iter.Seq2[*install.Lock, error] {
 	return func(yield func(*install.Lock, error) bool) {
-		t, err := c.manifest(ctx)
+		m, err := c.manifest(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for _, sum := range t.Locks {
+		for _, sum := range m.Locks {
 			var lock *install.Lock
 			text, err := c.library.Get(ctx, sum, mostLock)
 			if err != nil {

@@ -290,7 +290,7 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 }
 
 // CheckClock refuses a clock of this machine that the clock of the cluster is too far ahead of, or behind:
-// how long questions, refusals and handles count is told by both.
+// questions, refusals and handles count for a time that begins by one and ends by the other.
 //
 // Errors: *exit.Error.
 func CheckClock(ahead time.Duration) error {

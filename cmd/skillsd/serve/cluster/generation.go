@@ -173,9 +173,10 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 		for compared := time.Now(); ; {
 			if time.Since(compared) > clockEvery {
 				compared = time.Now()
-				if ahead, err := c.cells.Skew(watching); err == nil && CheckClock(ahead) != nil {
+				ahead, err := c.cells.Skew(watching)
+				if wrong := CheckClock(ahead); err == nil && wrong != nil {
 					c.logger.Warn("questions and refusals are not counted for as long as they should be",
-						tint.Err(CheckClock(ahead)))
+						tint.Err(wrong))
 				}
 			}
 			select {

@@ -16,8 +16,8 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Verdict is what a SKILL.md is good for. Every skill of a snapshot can be loaded.
-type Verdict struct {
+// Form is how well-formed a SKILL.md is, and what it is good for. Every skill of a snapshot can be loaded.
+type Form struct {
 	// Strict: the reference validator (skills-ref) accepts the skill, see [frontmatter.Validate].
 	Strict bool `json:"strict"`
 	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
@@ -27,12 +27,12 @@ type Verdict struct {
 	Repaired bool `json:"repaired"`
 }
 
-// setVerdict sets the verdict of a skill and adds the diagnostics that explain it. It is called before
+// setForm sets the form of a skill and adds the diagnostics that explain it. It is called before
 // the skill is published.
-func (s *Skill) setVerdict(doc *frontmatter.Document) {
+func (s *Skill) setForm(doc *frontmatter.Document) {
 	dir, name := s.dirName(), s.Frontmatter.Name
-	s.Verdict.Repaired = doc.Repaired()
-	s.Verdict.Strict = doc.StrictName != "" && s.File != "" && norm.NFKC.String(dir) == doc.StrictName
+	s.Form.Repaired = doc.Repaired()
+	s.Form.Strict = doc.StrictName != "" && s.File != "" && norm.NFKC.String(dir) == doc.StrictName
 	note := func(severity Severity, code Code, detail string) {
 		s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, s.File, "%s", detail))
 	}
@@ -56,7 +56,7 @@ func (s *Skill) setVerdict(doc *frontmatter.Document) {
 	if utf8.RuneCountInString(s.Frontmatter.Description) > frontmatter.MaxDescription {
 		rules = append(rules, "the description has more than 1024 characters")
 	}
-	s.Verdict.Publishable = len(rules) == 0
+	s.Form.Publishable = len(rules) == 0
 	if len(rules) > 0 {
 		note(Info, CodeNotPublishable, strings.Join(rules, "; "))
 	}
