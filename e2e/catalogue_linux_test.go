@@ -68,6 +68,11 @@ func TestCatalogue(t *testing.T) {
 	if err := os.WriteFile(script, was, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// No lock file starts a program elsewhere.
+	served := tree(t, map[string]string{"served/SKILL.md": "---\nname: served\ndescription: Served.\n---\n"})
+	run(0, "maker", "", "install", "mcp+stdio:"+binary+" serve --no-default-roots --skills-root "+served+
+		" --config "+config+" --state "+t.TempDir())
+	run(0, "maker", "served is left out: it comes from a program", publish...)
 	run(0, "maker", "published 1 skill in nats://", publish...)
 	published := run(0, "maker", `"name": "demo"`, append(publish, "--json")...)
 	if again := run(0, "maker", "", append(publish, "--json")...); again != published {

@@ -21,12 +21,17 @@ type near struct {
 	worker    *Sessions
 	change    func(*jobs.Job) // what a server would not say; may be nil
 	silent    bool            // its answers come when they are asked for
+	taken     int             // slots
 	job, done []byte          // the last
 }
 
-func (n *near) Acquire(context.Context, string, string, func(int)) (jobs.Slot, error) { return n, nil }
-func (n *near) Queued() bool                                                          { return false }
-func (n *near) Release()                                                              {}
+func (n *near) Acquire(context.Context, string, string, func(int)) (jobs.Slot, error) {
+	n.taken++
+	return n, nil
+}
+
+func (n *near) Queued() bool { return false }
+func (n *near) Release()     {}
 
 func (n *near) Run(ctx context.Context, job []byte) ([]byte, error) {
 	if n.change != nil {
@@ -116,6 +121,20 @@ func TestAwayDecides(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got, err, tt.code)
 			}
 		})
+	}
+}
+
+// A worker, which waits for its job for a moment only, gives no slot to a run whose request is not recorded yet.
+func TestAwayRecorded(t *testing.T) {
+	b, pool := away(t, policy.Entry{}, "#!/bin/sh\n")
+	b.load("demo")
+	b.Current().background.Wait()
+	for _, broken := range []bool{true, false} {
+		b.records.broken.Store(broken)
+		_, err := b.run("demo", "scripts/ok.sh")
+		if (err != nil) != broken || (pool.taken == 0) != broken {
+			t.Errorf("broken %v: %v, %d slots taken", broken, err, pool.taken)
+		}
 	}
 }
 
