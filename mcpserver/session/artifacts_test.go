@@ -399,6 +399,7 @@ func TestArtifactsAreSharedFairly(t *testing.T) {
 func TestArtifactsWithoutRecord(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.load("demo")
+	b.Current().background.Wait() // what is recorded after the failure shows that records are whole again
 	b.records.broken.Store(true)
 	ses, call := b.call("load_skill")
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true}); code(err) != "provenance_unavailable" {
