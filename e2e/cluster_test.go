@@ -235,14 +235,14 @@ func (f *fronts) at(i int, token string) *caller {
 // call calls a tool and returns the state of the question that is the answer, if it is one.
 func (f *fronts) call(c *caller, tool, arguments, more string) (result toolResult, state string) {
 	c.t.Helper()
-	_, got, err := c.send(c.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}%s}}`,
+	status, got, err := c.send(c.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s,"_meta":{%s}%s}}`,
 		tool, arguments, modernAble, more), "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", tool)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	var asked struct{ RequestState string }
 	if json.Unmarshal(got.Result, &result) != nil || json.Unmarshal(got.Result, &asked) != nil {
-		c.t.Fatalf("no result: %+v", got)
+		c.t.Fatalf("no result, status %d: %+v", status, got)
 	}
 	return result, asked.RequestState
 }

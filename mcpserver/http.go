@@ -183,7 +183,10 @@ func (c *Cluster) forward(w http.ResponseWriter, r *http.Request, body []byte, a
 		return err
 	}
 	out := r.Clone(r.Context())
-	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	// A server that ends may refuse what was sent before it said so: that is sent again, and not to it.
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	out.Body, _ = out.GetBody()
+	out.ContentLength = int64(len(body))
 	var failed error
 	(&httputil.ReverseProxy{
 		Transport: c.Transport, FlushInterval: -1,

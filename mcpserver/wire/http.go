@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -126,6 +127,7 @@ type HTTP struct {
 	base     context.Context // ends with the last call
 	abort    context.CancelCauseFunc
 	hangUp   context.Context // ends when the end was asked for
+	forwards sync.RWMutex    // held to read by each request that another server has forwarded
 	endInput context.CancelFunc
 	requests atomic.Uint64
 	audience *audience

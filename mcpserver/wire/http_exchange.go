@@ -328,11 +328,12 @@ func statusOf(code int) int {
 
 // empty ends a response without an answer, with an empty stream. A client that closed its side after the
 // request looks as if it had left and may still read. It must not take an empty stream for success, so its
-// connection is closed instead.
+// connection is closed instead; nor must one whose call the end of the server has ended, or the client of a
+// server that has forwarded the request.
 func (ex *exchange) empty() {
 	ex.out.retire()
 	switch {
-	case ex.r.Context().Err() != nil:
+	case ex.r.Context().Err() != nil, ex.h.base.Err() != nil, IsForwarded(ex.r.Context()):
 		panic(http.ErrAbortHandler)
 	case ex.stream.begun:
 	case ex.stream.events:
@@ -370,7 +371,11 @@ func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) !=
 // ServeForwarded answers a request that another server has forwarded, after it made all checks up to that of
 // the rate. A server that is not the one to answer it, or that ends, answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
-	if r.Method != http.MethodPost || h.hangUp.Err() != nil {
+	lives := h.forwards.TryRLock()
+	if lives {
+		defer h.forwards.RUnlock()
+	}
+	if r.Method != http.MethodPost || !lives || h.hangUp.Err() != nil {
 		w.WriteHeader(http.StatusMisdirectedRequest)
 		return
 	}

@@ -86,14 +86,33 @@ func (h *HTTP) shutdown(s *http.Server) {
 	h.endInput()
 	limit, cancel := context.WithTimeout(context.Background(), h.opts.Drain)
 	defer cancel()
-	if s.Shutdown(limit) == nil {
+	if h.drained(limit, s) {
 		return
 	}
 	h.abort(ErrDisconnected)
 	grace, cancel := context.WithTimeout(context.Background(), h.opts.Drain/graceFraction)
 	defer cancel()
-	if s.Shutdown(grace) != nil {
+	if !h.drained(grace, s) {
 		s.Close()
+	}
+}
+
+// drained waits until no request is left, of a client or of another server, and reports whether that is so.
+func (h *HTTP) drained(ctx context.Context, s *http.Server) bool {
+	forwarded := make(chan struct{})
+	go func() {
+		h.forwards.Lock()
+		defer h.forwards.Unlock()
+		close(forwarded)
+	}()
+	if s.Shutdown(ctx) != nil {
+		return false
+	}
+	select {
+	case <-forwarded:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

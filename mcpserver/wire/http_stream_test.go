@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -209,12 +210,84 @@ func TestHTTPShutdown(t *testing.T) {
 	p.end()
 }
 
+// A call that another server has forwarded gets the same time; what is not answered is no success.
+func TestHTTPShutdownForwarded(t *testing.T) {
+	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+				if o.Drain = 4 * patience; !inTime {
+					o.Drain = 100 * time.Millisecond
+				}
+			})
+			begun, finish := make(chan struct{}, 1), make(chan struct{})
+			p.server.AddTool(mcp.NewTool("slow"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				begun <- struct{}{}
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-finish:
+					return mcp.NewToolResultText("finished"), nil
+				}
+			})
+			others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.h.ServeForwarded(w, r, "alice") }))
+			defer others.Close()
+			other := &httpPeer{t: t, addr: others.Listener.Addr().String(), client: others.Client()}
+			type answer struct {
+				response *http.Response
+				err      error
+			}
+			answered := make(chan answer, 1)
+			send := func() {
+				response, err := other.try(t.Context(), "POST", "/mcp", modernCall("1", "slow", ""), modernHeaders("tools/call", "slow")...)
+				answered <- answer{response, err}
+			}
+			go send()
+			await(t, begun)
+			p.stop()
+			if !inTime {
+				if a := await(t, answered); a.err == nil {
+					t.Errorf("a call that was ended is answered with status %d", a.response.StatusCode)
+				}
+				return
+			}
+			for { // until the server lets nobody in
+				conn, err := net.Dial("tcp", p.addr)
+				if err != nil {
+					break
+				}
+				conn.Close()
+			}
+			go send()
+			if a := await(t, answered); a.err != nil || a.response.StatusCode != http.StatusMisdirectedRequest {
+				t.Errorf("a call after the end was asked for = %+v, %v", a.response, a.err)
+			}
+			close(finish)
+			a := await(t, answered)
+			if a.err != nil {
+				t.Fatal(a.err)
+			}
+			defer a.response.Body.Close()
+			if text, err := io.ReadAll(a.response.Body); err != nil || !strings.Contains(string(text), "finished") {
+				t.Errorf("answer = %s, %v", text, err)
+			}
+			p.end()
+		})
+	}
+}
+
 // A call that does not end in time is ended.
 func TestHTTPShutdownAborts(t *testing.T) {
 	p, b := newHTTPPeer(t, func(o *HTTPOptions) { o.Drain = 100 * time.Millisecond })
-	go p.try(context.Background(), "POST", "/mcp", modernCall("1", "block", ""), modernHeaders("tools/call", "block")...)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p.try(context.Background(), "POST", "/mcp", modernCall("1", "block", ""), modernHeaders("tools/call", "block")...)
+		failed <- err
+	}()
 	await(t, b.begun)
 	p.end()
+	if await(t, failed) == nil {
+		t.Error("the client takes the call for answered")
+	}
 	if cause := await(t, b.cause); !errors.Is(cause, ErrDisconnected) {
 		t.Errorf("cause = %v", cause)
 	}
