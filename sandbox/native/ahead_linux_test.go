@@ -377,6 +377,7 @@ func TestAheadFails(t *testing.T) {
 		r.ahead.mu.Lock()
 		r.ahead.running++ // no further helper is started
 		r.ahead.mu.Unlock()
+		r.clear(false) // nor does one that was being started keep the user
 		prepare(t, r, sandbox.Workspace{})
 		if res, err := r.try(t.Context(), cmd, false); err != nil || string(res.Stdout.Head) != "ran\n" {
 			t.Fatalf("Run = %+v, %v", res, err)
