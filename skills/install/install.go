@@ -98,6 +98,7 @@ type Config struct {
 	Taken func(path string) string
 
 	transport *http.Transport // of tests
+	patience  time.Duration   // of tests; 0: maxPatience
 }
 
 // Installer changes an installation. It holds the lock of the installation until Close. Its methods

@@ -167,6 +167,9 @@ func (p *Plan) disconnect() {
 		if l.server != nil {
 			_ = l.server.Close()
 		}
+		if l.end != nil {
+			l.end()
+		}
 	}
 	p.servers = nil
 }

@@ -1,12 +1,14 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os/exec"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,6 +18,13 @@ import (
 	"github.com/skillsd/skillsd/skills/source/served"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
+
+// maxPatience is how long a program that is started may take for an answer: with its first one it may have to
+// fetch what it needs.
+const maxPatience = 2 * time.Minute
+
+// ErrSilent is the error of a program that was started to serve skills and did not answer.
+var ErrSilent = errors.New("it did not answer")
 
 // The beginnings of a source that is an MCP server.
 const (
@@ -74,6 +83,24 @@ type listing struct {
 	server *served.Server
 	skills []*served.Skill
 	err    error
+
+	end      context.CancelFunc // ends the program with all that it started; nil without one
+	patience time.Duration
+}
+
+// ask calls do, which waits for answers. A program that does not answer in time is ended.
+func (l *listing) ask(ctx context.Context, do func(ctx context.Context) error) error {
+	if l.end == nil {
+		return do(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, ErrSilent)
+	defer cancel()
+	defer context.AfterFunc(ctx, l.end)()
+	err := do(ctx)
+	if err != nil && context.Cause(ctx) == ErrSilent {
+		err = fmt.Errorf("%w within %v, and was ended", ErrSilent, l.patience)
+	}
+	return err
 }
 
 // served connects to an MCP server and asks what it serves, once for each plan.
@@ -82,10 +109,12 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 		return known
 	}
 	p.i.progress("asking the server", 0, 0)
-	l := &listing{}
-	l.server, l.err = p.connect(ctx, from, access)
-	if l.err == nil {
-		l.skills, l.err = l.server.Skills(ctx)
+	l := &listing{patience: cmp.Or(p.i.cfg.patience, maxPatience)}
+	if l.err = p.connect(ctx, l, from, access); l.err == nil {
+		l.err = l.ask(ctx, func(ctx context.Context) (err error) {
+			l.skills, err = l.server.Skills(ctx)
+			return err
+		})
 	}
 	if _, refused := errors.AsType[*SourceError](l.err); l.err != nil && !refused && ctx.Err() == nil {
 		l.err = &FetchError{from.Source, l.err, KindMCP}
@@ -97,17 +126,25 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 	return l
 }
 
-func (p *Plan) connect(ctx context.Context, from Origin, access Access) (*served.Server, error) {
+func (p *Plan) connect(ctx context.Context, l *listing, from Origin, access Access) error {
 	at, argv, err := parseServer(from.Source, access.Insecure)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	var to mcp.Transport
 	if argv == nil {
-		return served.Connect(ctx, served.HTTP(at.String(), p.client(at, access).HTTP()))
+		to = served.HTTP(at.String(), p.client(at, access).HTTP())
+	} else {
+		running, end := context.WithCancel(ctx)
+		l.end = end
+		cmd := exec.CommandContext(running, argv[0], argv[1:]...)
+		killTree(cmd)
+		to = &mcp.CommandTransport{Command: cmd}
 	}
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	killTree(cmd)
-	return served.Connect(ctx, &mcp.CommandTransport{Command: cmd})
+	return l.ask(ctx, func(ctx context.Context) (err error) {
+		l.server, err = served.Connect(ctx, to)
+		return err
+	})
 }
 
 // fetchServed fetches skills of an MCP server, at the digest of the origin if it has one.
@@ -139,7 +176,8 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 			if err != nil {
 				return err
 			}
-			return errors.Join(l.server.Extract(ctx, one, root), root.Close())
+			err = l.ask(ctx, func(ctx context.Context) error { return l.server.Extract(ctx, one, root) })
+			return errors.Join(err, root.Close())
 		}}
 	}
 	if err := several(names, access); err != nil {

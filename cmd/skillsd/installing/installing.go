@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -52,6 +53,9 @@ func Failure(err error) error {
 		fail.Hint = exit.SystemHint(err)
 	case isFetch && fetch.Kind == install.KindOCI:
 		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
+	case isFetch && errors.Is(err, install.ErrSilent):
+		fail.Hint = "start it by itself, and see what it waits for: " +
+			strings.TrimPrefix(fetch.Source, "mcp+stdio:")
 	case isFetch && fetch.Kind == install.KindMCP:
 		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
 	case isFetch && fetch.Kind == install.KindTree:
