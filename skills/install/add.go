@@ -247,6 +247,9 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 				origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
 			}
 			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
+			if unverified, ok := errors.AsType[*unverifiedError](err); ok {
+				err = unverified.refused(p.i, origin)
+			}
 				mu.Lock()
 				defer mu.Unlock()
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: refused.Error()})

@@ -39,6 +39,7 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	if f.unsigned = err; err != nil {
 		return nil
 	}
+	unverified := &unverifiedError{}
 	for _, by := range signers {
 		identity, err := by.Bytes(ctx, access.Verifier, found, f.origin.Digest)
 		switch {
@@ -50,16 +51,43 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 			return ctx.Err()
 		case unable(err) != nil:
 			return unable(err)
-		case must && !errors.Is(err, signed.ErrUnsigned):
+		case errors.Is(err, signed.ErrUnsigned):
+			return nil
+		case must:
 			return f.origin.notBy(by, err)
 		}
+		unverified.add(err)
+	}
+	f.unsigned = unverified
+	return nil
+}
+
+// unverifiedError is why the signature that there is counts as none.
+type unverifiedError struct{ reasons []string }
+
+func (e *unverifiedError) Error() string {
+	return "there is a signature, and it does not verify: " + strings.Join(e.reasons, "; ")
+}
+
+func (e *unverifiedError) add(err error) {
+	if !slices.Contains(e.reasons, err.Error()) {
+		e.reasons = append(e.reasons, err.Error())
+	}
+}
+
+// refused returns an error if a skill must be signed that has such a signature.
+func (e *unverifiedError) refused(i *Installer, from Origin) error {
+	if _, err := i.admit(from); err != nil {
+		return refuse("ask its publisher: somebody may have changed it, or somebody signed it whom "+
+			"trust.signers of the configuration does not name", "%v; %v", err, e)
 	}
 	return nil
 }
 
 // signer returns who signed a skill of a source, empty for nobody, and which identity if it is one.
 //
-// Errors: *SourceError if somebody must have signed it and did not; errors of ctx.
+// Errors: *SourceError if somebody must have signed it and did not; *unverifiedError, with nobody, if it need
+// not be signed and has a signature that does not verify; errors of ctx.
 func (f *fetched) signer(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, access Access,
 ) (by signed.Signer, identity string, err error) {
@@ -76,6 +104,9 @@ func (f *fetched) signer(
 		if must {
 			return "", "", f.origin.notBy(signers[0], errors.Join(signed.ErrUnsigned, f.unsigned))
 		}
+		if unverified, ok := errors.AsType[*unverifiedError](f.unsigned); ok {
+			return "", "", unverified
+		}
 		return "", "", nil
 	}
 	name := signed.DirectoryNames[at]
@@ -83,6 +114,7 @@ func (f *fetched) signer(
 	if err != nil {
 		return "", "", err
 	}
+	unverified := &unverifiedError{}
 	for _, by := range signers {
 		identity, err := by.Directory(ctx, access.Verifier, bundle.Data, name, files, neverInstalled)
 		switch {
@@ -95,8 +127,9 @@ func (f *fetched) signer(
 		case must:
 			return "", "", f.origin.notBy(by, fmt.Errorf("%s: %w", name, err))
 		}
+		unverified.add(fmt.Errorf("%s: %w", name, err))
 	}
-	return "", "", nil
+	return "", "", unverified
 }
 
 // unable returns the error of what cannot be verified here, whoever signed it, and nil for any other.
