@@ -121,7 +121,8 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		}
 	}
 	access := req.Access
-	access.all = req.All
+	// Of a collection all skills are fetched, since any may be required; choose takes those of the request.
+	access.all = req.All || req.WithRequirements
 	return i.newPlan(func(p *Plan) (err error) {
 		from, err := p.fetch(ctx, origin, access)
 		if err != nil {
@@ -246,10 +247,10 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			if err == nil {
 				origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
 			}
-			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
 			if unverified, ok := errors.AsType[*unverifiedError](err); ok {
 				err = unverified.refused(p.i, origin)
 			}
+			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
 				mu.Lock()
 				defer mu.Unlock()
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: refused.Error()})
