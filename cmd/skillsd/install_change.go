@@ -217,6 +217,9 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 			return installing.Failure(err)
 		}
 		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for what to type again
+	case o.app.Cfg.ClusterFlag() != "":
+		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
+			o.app.Cfg.ClusterFlag())
 	case len(args) > 0:
 		if o.sync.Lock, err = install.Import(args[0]); err != nil {
 			return exit.Usagef("give the skillsd.lock that `skillsd install` wrote on another machine; "+

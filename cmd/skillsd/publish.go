@@ -67,10 +67,14 @@ func newPublishCmds(a *app) []*cobra.Command {
 			"  skillsd publish --cluster tls://nats-1:4222 --cluster-key cluster.key",
 		Args: cobra.MaximumNArgs(2),
 		RunE: runE(func(ctx context.Context, args []string) error {
-			switch len(args) {
-			case 0:
+			switch flag := a.Cfg.ClusterFlag(); {
+			case len(args) == 0:
 				return a.publishInstalled(ctx, push)
-			case 1:
+			case flag != "":
+				return exit.Usagef("leave one of them out: DIR goes to the registry, and without DIR what "+
+					"is installed here goes to the cluster",
+					"--%s has no effect on what goes to a registry", flag)
+			case len(args) == 1:
 				return exit.Usagef("give both, or none and --cluster for what is installed here",
 					"publish takes DIR and oci://REGISTRY/REPOSITORY")
 			}

@@ -279,6 +279,11 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	if ref != "" {
 		return Origin{}, refuse("leave it out", "--ref goes with a git URL only")
 	}
+	const sources = "give a directory, a zip archive, or a URL such as https://host/owner/repository, " +
+		"https://host/skills.tar.gz or oci://host/skill:1.0"
+	if given == "" {
+		return Origin{}, refuse(sources, "the source is empty")
+	}
 	place, err := filepath.Abs(given)
 	if err != nil {
 		return Origin{}, err
@@ -286,8 +291,7 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 	info, err := os.Stat(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Origin{}, refuse("give a directory, a zip archive, or a URL such as https://host/owner/"+
-			"repository, https://host/skills.tar.gz or oci://host/skill:1.0", "there is no %q", given)
+		return Origin{}, refuse(sources, "there is no %q", given)
 	case err != nil:
 		return Origin{}, err
 	case info.IsDir():

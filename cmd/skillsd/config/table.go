@@ -422,6 +422,16 @@ func (c *Cluster) Register(flags *pflag.FlagSet, usage string, key bool) {
 	flags.Lookup("cluster").Usage = usage
 }
 
+// ClusterFlag returns a flag about a cluster that was given, or "".
+func (c *Configuration) ClusterFlag() string {
+	for _, option := range new(Cluster).table() {
+		if c.OriginOf(option.Flag).Kind == FromFlag {
+			return option.Flag
+		}
+	}
+	return ""
+}
+
 // table returns the options of a cluster.
 func (c *Cluster) table() []Option {
 	return under(SectionCluster, []Option{

@@ -58,8 +58,8 @@ func (o *Options) checkHTTP() error {
 		h.Issuer == "":
 		return exit.Usagef("add --auth-token-file or --auth-issuer",
 			"--auth-evidence has no effect without authentication")
-	case !o.Cluster.Enabled() && o.clusterFlag() != "":
-		return exit.Usagef("add --cluster URL", "--%s has no effect without a cluster", o.clusterFlag())
+	case !o.Cluster.Enabled() && cfg.ClusterFlag() != "":
+		return exit.Usagef("add --cluster URL", "--%s has no effect without a cluster", cfg.ClusterFlag())
 	case h.Enabled():
 		return nil
 	}
@@ -76,17 +76,6 @@ func (o *Options) checkHTTP() error {
 		}
 	}
 	return nil
-}
-
-// clusterFlag returns a flag about a cluster that was given, or "".
-func (o *Options) clusterFlag() string {
-	for _, option := range o.Table() {
-		if option.Section == config.SectionCluster &&
-			o.Process.Cfg.OriginOf(option.Flag).Kind == config.FromFlag {
-			return option.Flag
-		}
-	}
-	return ""
 }
 
 // serveHTTP listens and serves until ctx ends.
