@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/spf13/cobra"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
@@ -193,6 +195,10 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	if made.File = file; file == "" {
 		made.File = made.Name + ".tar.gz"
 	}
+	beside := filepath.Join(dir, "..", filepath.Base(made.File))
+	if err := outside(dir, made.File, report.ShellLine("skillsd", "pack", dir, "--out", beside)); err != nil {
+		return err
+	}
 	if err := discovery.Write(made.File, data); err != nil {
 		return err
 	}
@@ -205,6 +211,11 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 
 // publish writes the files of a web site.
 func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error {
+	err := outside(dir, filepath.Join(site, filepath.Dir(filepath.FromSlash(discovery.Path))),
+		"give another --site, outside of "+dir)
+	if err != nil {
+		return err
+	}
 	list, err := discovery.Scan(ctx, dir)
 	var made []*discovery.Artifact
 	if err == nil {
@@ -221,6 +232,15 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 	}
 	a.notef("published %s", report.Plural(len(made), "skill"))
 	return nil
+}
+
+// outside refuses a file or a directory that would be a part of what is published, the next time.
+func outside(dir, file, hint string) error {
+	if !config.Inside(file, dir) {
+		return nil
+	}
+	return exit.Usagef(hint, "%s lies in %s, so that the next time it would be published too",
+		report.Printable(file), report.Printable(dir))
 }
 
 // unpublished says what to do about a skill that cannot be published.
