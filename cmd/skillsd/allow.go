@@ -281,7 +281,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 			}
 		}
 		if row.Hint != "" {
-			row.Detail += "; " + row.Hint
+			row.Detail += "; " + o.app.again(row.Hint)
 		}
 		rows = append(rows, row)
 	}

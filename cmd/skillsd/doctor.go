@@ -48,6 +48,9 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON, verbose bool
 	if err != nil {
 		return err
 	}
+	for i := range checks {
+		checks[i].Hint = a.again(checks[i].Hint)
+	}
 	if asJSON {
 		err = report.WriteJSON(a.out, checks)
 	} else {

@@ -17,8 +17,8 @@ import (
 
 // environments returns what makes environments, and asks before it does unless yes is true by then.
 func (a *app) environments(yes *bool) *environments.Command {
-	return &environments.Command{Process: &a.Process, Out: a.out, Err: a.err, Sandbox: a.Cfg.Keys.Sandbox,
-		Confirm: func(ctx context.Context, question string) error {
+	return &environments.Command{Process: &a.Process, Out: a.out, Err: a.err, Notef: a.notef,
+		Sandbox: a.Cfg.Keys.Sandbox, Confirm: func(ctx context.Context, question string) error {
 			_, err := a.confirmed(ctx, *yes, question)
 			return err
 		}}

@@ -279,6 +279,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			if o.JSON {
 				err = report.WriteJSON(o.app.out, result)
 			} else {
+				result.Again = o.app.again
 				err = result.Print(o.app.out, o.app.err, o.app.columns(o.app.out))
 			}
 			if err == nil && len(result.Refused) > 0 {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -15,7 +13,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/provenance/filestore"
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/install"
 )
 
@@ -29,47 +26,8 @@ func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	if err != nil {
 		return nil, installing.Failure(err)
 	}
-	for i := range rows {
-		row := &rows[i]
-		below, err := filepath.Rel(filepath.Dir(install.RootDir(state, 0)), row.Root)
-		if err != nil || !filepath.IsLocal(below) {
-			continue
-		}
-		name, _, nested := strings.Cut(row.Path, "/")
-		e := lock.Find(name)
-		switch {
-		case e == nil:
-			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd verify`")
-		case !nested && row.TreeDigest != "" && e.Tree != row.TreeDigest:
-			row.Reasons = append(row.Reasons, "changed since it was installed: see `skillsd verify`")
-			fallthrough
-		default:
-			row.Origin = report.OriginText(e)
-		}
-	}
+	installing.Mark(rows, lock, state)
 	return lock, nil
-}
-
-// withInstalled adds a row for each installed skill that is not served, by what the lock file says.
-func withInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
-	for _, e := range lock.Skills {
-		if e.Served() {
-			continue
-		}
-		state, reason := installing.NotServed(e)
-		row := report.EmptyRow(e.Name, e.Name, state)
-		row.Tier, row.Origin, row.TreeDigest = e.Tier.String(), report.OriginText(e), e.Tree
-		row.Reasons = []string{reason}
-		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
-		for _, f := range e.Files {
-			if f.Path != "SKILL.md" && f.Path != "skill.md" {
-				row.Resources = append(row.Resources, skills.Resource{Path: f.Path, Digest: f.Digest})
-			}
-		}
-		rows = append(rows, row)
-	}
-	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
-	return rows
 }
 
 // offOr returns the error for a skill that was not found: that it is installed and not served, or another.

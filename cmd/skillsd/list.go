@@ -3,15 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/installing"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/skills"
@@ -48,7 +47,7 @@ func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapsho
 // JSON.
 var listStates = []string{
 	string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled),
-	string(skills.StateUnavailable), report.StateQuarantined, stateBroken,
+	string(skills.StateUnavailable), report.StateQuarantined, report.StateBroken,
 }
 
 func newListCmd(a *app) *cobra.Command {
@@ -92,7 +91,15 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	}
 	// --no-default-roots leaves out what is installed, and so what is disabled of it.
 	if !o.Reader.Roots.NoDefaults {
-		rows = withInstalled(rows, lock)
+		rows = installing.WithInstalled(rows, lock)
+	}
+	for i := range rows {
+		for n, reason := range rows[i].Reasons {
+			rows[i].Reasons[n] = o.app.again(reason)
+		}
+	}
+	if o.JSON {
+		rows = report.WithBroken(rows, snapshot)
 	}
 	if o.Only != "" {
 		rows = slices.DeleteFunc(rows, func(row report.SkillRow) bool { return row.State != o.Only })
@@ -103,7 +110,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		if err := report.AddViolations(ctx, rows); err != nil {
 			return err
 		}
-		if err := report.WriteRows(ctx, o.app.out, o.withBroken(rows, snapshot)); err != nil {
+		if err := report.WriteRows(ctx, o.app.out, rows); err != nil {
 			return err
 		}
 		return cmp.Or(report.WriteDiagnostics(o.app.err, found, len(found)), partial,
@@ -159,27 +166,4 @@ func (a *app) partial(snapshot *skills.Snapshot) error {
 			report.ProblemLine(d.Path, string(d.Code), d.Detail, ""))
 	}
 	return exit.Errorf(exit.Failure, cut[0].Fix(), "the scan was cut by a limit; skills may be missing")
-}
-
-// stateBroken is the state of a skill that cannot be loaded.
-const stateBroken = "broken"
-
-// withBroken adds a row for each skill that cannot be loaded, with the few facts there are.
-func (o *listOptions) withBroken(rows []report.SkillRow, snapshot *skills.Snapshot) []report.SkillRow {
-	if o.Only != "" && o.Only != stateBroken {
-		return rows
-	}
-	for _, d := range snapshot.Diagnostics {
-		file := path.Base(d.Path)
-		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") {
-			continue
-		}
-		dir := path.Dir(d.Path)
-		d.Path = file
-		row := report.EmptyRow(dir, path.Base(dir), stateBroken)
-		row.Reasons, row.Diagnostics = []string{d.Detail}, report.Diagnostics([]skills.Diagnostic{d})
-		rows = append(rows, row)
-	}
-	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
-	return rows
 }

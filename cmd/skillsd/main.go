@@ -69,6 +69,7 @@ type app struct {
 	retries   bool           // the process serves a fault, and tries whether the server can start now
 	fault     string         // of the try
 	cluster   config.Cluster // whose records `skillsd session` reads
+	ran       *cobra.Command // with the flags that were given; nil before it is known
 	config.Process
 }
 
@@ -80,7 +81,9 @@ func (a *app) printf(format string, args ...any) {
 }
 
 // notef writes a line about a result.
-func (a *app) notef(format string, args ...any) { fmt.Fprintf(a.err, format+"\n", args...) }
+func (a *app) notef(format string, args ...any) {
+	fmt.Fprintln(a.err, a.again(fmt.Sprintf(format, args...)))
+}
 
 // main runs one command line and returns the exit code.
 func (a *app) main(ctx context.Context, args []string) int {
@@ -92,6 +95,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	a.KeepScans()
+	a.ran = cmd
 	// A result that could not be written is a failure, whatever it says.
 	if a.unwritten != nil {
 		err = &exit.Error{Code: exit.Failure, Err: a.unwritten}
@@ -135,6 +139,9 @@ func (a *app) main(ctx context.Context, args []string) int {
 // say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
 // command to copy.
 func (a *app) say(kind, text string) {
+	if kind != "error" {
+		text = a.again(text)
+	}
 	line := "skillsd: " + kind + ": " + report.Printable(text)
 	if kind != "hint" {
 		line = report.Wrap(line, a.knownColumns(a.err))
@@ -232,6 +239,7 @@ const configures = "configures"
 
 // loadConfig reads the configuration and sets the flags of a command by it.
 func (a *app) loadConfig(cmd *cobra.Command) error {
+	a.ran = cmd
 	// A completion reads the configuration when it needs it.
 	cobras := []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	for c := cmd; c != nil; c = c.Parent() {

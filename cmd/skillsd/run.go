@@ -243,7 +243,7 @@ func (o *runOptions) ended(ctx context.Context, id string, r *session.RunResult)
 	for name, s := range streamsOf(r) {
 		if s.Truncated || s.Withheld != nil {
 			output := strings.TrimPrefix(r.Output.OutputID, id+":") + ":" + name
-			result.Whole = append(result.Whole, o.sessionCommand("show", id, "--output", output))
+			result.Whole = append(result.Whole, o.app.again("skillsd session show "+id+" --output "+output))
 		}
 	}
 	if o.JSON {
@@ -319,7 +319,7 @@ func remedyOf(denied *session.Denied) string {
 	case policy.CodeApprovalDeclined:
 		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		return remedy + "; on a terminal `skillsd run` asks, without --stdin"
+		return remedy + "; on a terminal this command asks, without --stdin"
 	case policy.CodeToolNotAllowed:
 		return remedy + ", and allow a script; or, in the configuration: " +
 			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
@@ -341,18 +341,7 @@ func causeOf(plain *session.Error) string {
 
 // summary prints the last line. It is not folded, because it ends with a command to copy.
 func (o *runOptions) summary(id, what string) {
-	fmt.Fprintf(o.app.err, "skillsd: %s; %s\n", report.Printable(what), o.sessionCommand("show", id))
-}
-
-// sessionCommand returns a command that finds the record where this command has put it.
-func (o *runOptions) sessionCommand(words ...string) string {
-	words = append([]string{"skillsd", "session"}, words...)
-	for _, name := range []string{"config", "state", "artifact-root"} {
-		if given := o.Flags.Lookup(name); given != nil && given.Changed {
-			words = append(words, "--"+name, given.Value.String())
-		}
-	}
-	return report.ShellLine(words...)
+	o.app.notef("skillsd: %s; skillsd session show %s", report.Printable(what), id)
 }
 
 // streamsOf yields the streams of a run by name.

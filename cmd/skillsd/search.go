@@ -55,7 +55,7 @@ func newSearchCmd(a *app) *cobra.Command {
 			if questions != "" {
 				return cmp.Or(a.evaluate(index, questions, asJSON), missing)
 			}
-			result, err := searchSkills(index, strings.Join(words, " "), limit)
+			result, err := report.Search(index, strings.Join(words, " "), limit)
 			if err != nil {
 				return err
 			}
@@ -72,30 +72,6 @@ func newSearchCmd(a *app) *cobra.Command {
 		"measure search with the questions of `FILE`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// searchSkills returns at most limit of the skills that a query finds; 0 for all.
-func searchSkills(index *search.Index, query string, limit int) (*report.Found, error) {
-	result := &report.Found{Query: query, Hits: []report.Hit{}}
-	for page := (search.Page{Size: search.MaxPage}); ; {
-		found, err := index.Search(query, page)
-		if err != nil {
-			return nil, exit.Usagef("use fewer words", "search: %v", err)
-		}
-		result.Total, result.Suggestion = found.Total, found.Suggestion
-		for _, hit := range found.Hits {
-			if limit > 0 && len(result.Hits) == limit {
-				return result, nil
-			}
-			sk := hit.Skill
-			row := report.Hit{Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
-				Tier: sk.Root.Tier.String(), Score: hit.Score}
-			result.Hits = append(result.Hits, row)
-		}
-		if page.Cursor = found.Next; page.Cursor == "" {
-			return result, nil
-		}
-	}
 }
 
 // evaluate measures search with the questions of a file.

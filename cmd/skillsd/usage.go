@@ -11,7 +11,55 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
+
+// Flags that a command which is named to the user needs like the one that ran: for any command, where things
+// are; for the same command, also what was asked for.
+const (
+	whereFlags = "config state artifact-root skills-root cluster cluster-key cluster-creds cluster-ca " +
+		"cluster-cert cluster-cert-key cluster-prefix"
+	whatFlags = " ref sha256 tier with-requirements signed-by issuer trusted-root token-env token-file " +
+		"credentials insecure-transport"
+)
+
+// again returns a text in which the commands of skillsd have the flags of this one that they need.
+func (a *app) again(text string) string {
+	if a.ran == nil {
+		return text
+	}
+	return report.Again(text, func(words []string) (named int, more [][]string) {
+		next, rest, err := a.ran.Root().Find(words)
+		if err != nil || next.HasSubCommands() || next.Annotations[withoutConfig] != "" {
+			return 0, nil
+		}
+		names := whereFlags
+		if next == a.ran {
+			names += whatFlags
+		}
+		for name := range strings.FieldsSeq(names) {
+			given := a.ran.Flag(name)
+			if given == nil || !given.Changed || next.Flag(name) == nil {
+				continue
+			}
+			if name == "skills-root" && next.Flag("insecure-transport") != nil {
+				continue // roots have what is not installed
+			}
+			values := []string{given.Value.String()}
+			if many, ok := given.Value.(pflag.SliceValue); ok {
+				values = many.GetSlice()
+			}
+			for _, value := range values {
+				if flag := []string{"--" + name, value}; given.NoOptDefVal == "" {
+					more = append(more, flag)
+				} else {
+					more = append(more, flag[:1])
+				}
+			}
+		}
+		return len(words) - len(rest), more
+	})
+}
 
 // explainUsage has cmd and the commands below it answer wrong arguments and flags with a sentence that names
 // the mistake, and a hint at the argument that was probably meant.

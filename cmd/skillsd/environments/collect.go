@@ -42,7 +42,7 @@ func (c *Command) lockedStore(ctx context.Context) (*environment.Store, error) {
 // lockStore takes the lock of a store, which then knows the lock file of this configuration.
 func (c *Command) lockStore(ctx context.Context, store *environment.Store) error {
 	err := store.Lock(ctx, func() {
-		c.notef("skillsd: note: another skillsd makes environments; this one waits")
+		c.Notef("skillsd: note: another skillsd makes environments; this one waits")
 	})
 	if err != nil {
 		return err
@@ -90,14 +90,14 @@ func (c *Command) collect(ctx context.Context, store *environment.Store) {
 		done, err = store.Collect(ctx, locks...)
 	}
 	if err != nil {
-		c.notef("skillsd: note: earlier files stay: %v", err)
+		c.Notef("skillsd: note: earlier files stay: %v", err)
 	}
 	c.noteInUse(done.InUse)
 }
 
 func (c *Command) noteInUse(names []string) {
 	if len(names) > 0 {
-		c.notef("skillsd: note: a server that runs has %s open; `skillsd env gc` removes them once it "+
+		c.Notef("skillsd: note: a server that runs has %s open; `skillsd env gc` removes them once it "+
 			"has ended", report.Plural(len(names), "tree"))
 	}
 }

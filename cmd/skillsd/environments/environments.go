@@ -33,14 +33,14 @@ type Command struct {
 	Process  *config.Process
 	Out, Err io.Writer
 	JSON     bool
+	// Notef writes a line about a result.
+	Notef func(format string, args ...any)
 	// Confirm asks the user a question; its error means no.
 	Confirm func(ctx context.Context, question string) error
 	Sandbox string // backend; empty: auto
 
 	agreed bool // the user said yes to what was asked for, and is asked again only if more is needed
 }
-
-func (c *Command) notef(format string, args ...any) { fmt.Fprintf(c.Err, format+"\n", args...) }
 
 // maker returns what makes environments. The caller closes it.
 func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
@@ -73,7 +73,7 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	return &making.Maker{
 		Runner: runner, Interpreter: c.Process.Interpreters().Find, Store: store,
 		Python: index["python"], Node: index["node"],
-		Report: func(text string) { c.notef("skillsd: note: %s", report.Printable(text)) },
+		Report: func(text string) { c.Notef("skillsd: note: %s", report.Printable(text)) },
 	}, func() { _ = store.Close() }, nil
 }
 
@@ -282,10 +282,10 @@ func (c *Command) make(
 	}
 	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, what, report.Plural(locked.Files, "file"),
 		locked.Digest)
-	c.notef("skillsd: note: written to %s, and to %s in its directory\n"+
+	c.Notef("skillsd: note: written to %s, and to %s in its directory\n"+
 		"skillsd: note: a server that runs takes it at its next start", file, environment.LockName)
 	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
-		c.notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
+		c.Notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
 			"environment: %s in its entry", name, name)
 	}
 	return nil
@@ -336,10 +336,10 @@ func (c *Command) printNotes(notes []environment.Note) {
 			native[n.Package]++
 			continue
 		}
-		c.notef("skillsd: note: %s: %s %s", n.Package, report.Printable(n.Path), n.What)
+		c.Notef("skillsd: note: %s: %s %s", n.Package, report.Printable(n.Path), n.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(native)) {
-		c.notef("skillsd: note: %s has machine code: %s", name, report.Plural(native[name], "native module"))
+		c.Notef("skillsd: note: %s has machine code: %s", name, report.Plural(native[name], "native module"))
 	}
 }
 
@@ -507,7 +507,7 @@ func (c *Command) List(ctx context.Context) error {
 		return report.WriteJSON(c.Out, rows)
 	}
 	if len(rows) == 0 {
-		c.notef("skillsd: note: the configuration has no environments\n" +
+		c.Notef("skillsd: note: the configuration has no environments\n" +
 			"skillsd: hint: skillsd env add NAME PACKAGE…")
 		return nil
 	}
@@ -642,7 +642,7 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 		err = report.WriteJSON(c.Out, rows)
 	}
 	if err == nil && bad {
-		c.notef("skillsd: hint: skillsd env sync")
+		c.Notef("skillsd: hint: skillsd env sync")
 		return &exit.Error{Code: exit.Problems}
 	}
 	return err

@@ -102,7 +102,7 @@ func (c *Command) makeLocked(
 	}
 	if err == nil {
 		if used := c.usedBy(name); len(used) > 0 {
-			c.notef("skillsd: warning: these scripts have environment %s, and will run with these "+
+			c.Notef("skillsd: warning: these scripts have environment %s, and will run with these "+
 				"packages: %s",
 				name, report.Printable(strings.Join(used, ", ")))
 		}
@@ -157,7 +157,7 @@ func (c *Command) printRootNotes(notes []environment.Note) {
 		if more := len(paths) - shown; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
-		c.notef("skillsd: note: root file system: %s: %s", what, report.Printable(text))
+		c.Notef("skillsd: note: root file system: %s: %s", what, report.Printable(text))
 	}
 }
 

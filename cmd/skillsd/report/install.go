@@ -24,6 +24,8 @@ type Installation struct {
 	Refused   []install.Refusal `json:"refused"` // with --keep-going
 	Notes     []string          `json:"notes"`   // on the source
 	DryRun    bool              `json:"dryRun"`
+
+	Again func(text string) string `json:"-"` // as [Again], for Print
 }
 
 // installedRow is an installed skill: what the lock file says and what the skill is.
@@ -154,7 +156,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 			count += fmt.Sprintf(" and %d nested in them", more)
 		}
 		const more = "`skillsd show NAME` has more, no script may run before `skillsd allow`"
-		fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, more)
+		fmt.Fprintf(stderr, "%s %s; %s\n", verb, count, r.Again(more))
 		return nil
 	}
 	for _, row := range rows {
@@ -163,22 +165,24 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 				ProblemLine(PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
 		}
 	}
-	rows[0].hintAllow(stderr)
+	if hint := rows[0].hintAllow(); hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", r.Again(hint))
+	}
 	return nil
 }
 
-// hintAllow says how a script of the skill may be allowed.
-func (r *SkillRow) hintAllow(w io.Writer) {
+// hintAllow says how a script of the skill may be allowed; empty if it has none.
+func (r *SkillRow) hintAllow() string {
 	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
-		fmt.Fprintln(w, "hint: no script can be allowed under this name; `skillsd remove` it and "+
-			"install it with --name, in letters that can be seen, without :, *, ? and [")
-		return
+		return "no script can be allowed under this name; `skillsd remove` it and install it with --name, " +
+			"in letters that can be seen, without :, *, ? and ["
 	}
 	runs := func(s ScriptRow) bool { return s.Runtime != "" }
 	if at := slices.IndexFunc(r.Scripts, runs); at >= 0 {
-		fmt.Fprintf(w, "hint: no script may run before it is allowed:\n  skillsd allow %s\n",
-			Printable(ShellLine(r.Path+":"+r.Scripts[at].Path)))
+		return "no script may run before it is allowed:\n  skillsd allow " +
+			Printable(ShellLine(r.Path+":"+r.Scripts[at].Path))
 	}
+	return ""
 }
 
 // PrintNotes prints what is worth knowing about a source, at most MaxListed lines.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/skills/search"
 )
 
@@ -23,6 +24,30 @@ type Found struct {
 	Total      int    `json:"total"`
 	Suggestion string `json:"suggestion,omitempty"`
 	Hits       []Hit  `json:"hits"`
+}
+
+// Search returns at most limit of the skills that a query finds; 0 for all.
+func Search(index *search.Index, query string, limit int) (*Found, error) {
+	result := &Found{Query: query, Hits: []Hit{}}
+	for page := (search.Page{Size: search.MaxPage}); ; {
+		found, err := index.Search(query, page)
+		if err != nil {
+			return nil, exit.Usagef("use fewer words", "search: %v", err)
+		}
+		result.Total, result.Suggestion = found.Total, found.Suggestion
+		for _, hit := range found.Hits {
+			if limit > 0 && len(result.Hits) == limit {
+				return result, nil
+			}
+			sk := hit.Skill
+			row := Hit{Path: sk.Path, Name: sk.Name(), Description: sk.Description(),
+				Tier: sk.Root.Tier.String(), Score: hit.Score}
+			result.Hits = append(result.Hits, row)
+		}
+		if page.Cursor = found.Next; page.Cursor == "" {
+			return result, nil
+		}
+	}
 }
 
 // Print prints a table of the hits on out, and what else there is on stderr.

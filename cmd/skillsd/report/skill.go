@@ -297,6 +297,26 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 // StateQuarantined is the state of an installed skill that nobody has accepted.
 const StateQuarantined = "quarantined"
 
+// StateBroken is the state of a skill that cannot be loaded.
+const StateBroken = "broken"
+
+// WithBroken adds a row for each skill that cannot be loaded, with the few facts there are.
+func WithBroken(rows []SkillRow, snapshot *skills.Snapshot) []SkillRow {
+	for _, d := range snapshot.Diagnostics {
+		file := path.Base(d.Path)
+		if d.Severity != skills.Error || !strings.EqualFold(file, "SKILL.md") {
+			continue
+		}
+		dir := path.Dir(d.Path)
+		d.Path = file
+		row := EmptyRow(dir, path.Base(dir), StateBroken)
+		row.Reasons, row.Diagnostics = []string{d.Detail}, Diagnostics([]skills.Diagnostic{d})
+		rows = append(rows, row)
+	}
+	slices.SortStableFunc(rows, func(a, b SkillRow) int { return strings.Compare(a.Path, b.Path) })
+	return rows
+}
+
 // mark returns the state as one character.
 func (r *SkillRow) mark(paint Paint) string {
 	switch skills.State(r.State) {

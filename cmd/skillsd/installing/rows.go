@@ -1,0 +1,56 @@
+package installing
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/report"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/install"
+)
+
+// Mark adds to the installed skills of a state directory where they came from, and what is odd about that.
+func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
+	for i := range rows {
+		row := &rows[i]
+		below, err := filepath.Rel(filepath.Dir(install.RootDir(state, 0)), row.Root)
+		if err != nil || !filepath.IsLocal(below) {
+			continue
+		}
+		name, _, nested := strings.Cut(row.Path, "/")
+		e := lock.Find(name)
+		switch {
+		case e == nil:
+			row.Reasons = append(row.Reasons, "is not in the lock file: see `skillsd verify`")
+		case !nested && row.TreeDigest != "" && e.Tree != row.TreeDigest:
+			row.Reasons = append(row.Reasons, "changed since it was installed: see `skillsd verify`")
+			fallthrough
+		default:
+			row.Origin = report.OriginText(e)
+		}
+	}
+}
+
+// WithInstalled adds a row for each installed skill that is not served, by what the lock file says.
+func WithInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
+	for _, e := range lock.Skills {
+		if e.Served() {
+			continue
+		}
+		state, reason := NotServed(e)
+		row := report.EmptyRow(e.Name, e.Name, state)
+		row.Tier, row.Origin, row.TreeDigest = e.Tier.String(), report.OriginText(e), e.Tree
+		row.Reasons = []string{reason}
+		row.LastModified = e.InstalledAt.UTC().Format(time.RFC3339)
+		for _, f := range e.Files {
+			if f.Path != "SKILL.md" && f.Path != "skill.md" {
+				row.Resources = append(row.Resources, skills.Resource{Path: f.Path, Digest: f.Digest})
+			}
+		}
+		rows = append(rows, row)
+	}
+	slices.SortStableFunc(rows, func(a, b report.SkillRow) int { return strings.Compare(a.Path, b.Path) })
+	return rows
+}
