@@ -276,7 +276,7 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		},
 		print: func(*install.Plan) error {
 			var err error
-			if o.JSON {
+			if result.MarkWaiting(); o.JSON {
 				err = report.WriteJSON(o.app.out, result)
 			} else {
 				result.Again = o.app.again

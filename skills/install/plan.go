@@ -350,10 +350,13 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	if c.Before != nil {
 		was = placeOf(c.Before.Tier, c.Before.Name)
 	}
-	if c.After != nil && c.After.Served() {
-		is = placeOf(c.After.Tier, c.After.Name)
+	if c.After != nil {
+		// Also where nothing is served yet: who looks for skills learns from the directory that some wait.
 		if err := p.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
 			return err
+		}
+		if c.After.Served() {
+			is = placeOf(c.After.Tier, c.After.Name)
 		}
 	}
 	if was != "" && was == is {

@@ -67,6 +67,23 @@ func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry 
 	return all, err
 }
 
+const waitingText = "not served yet"
+
+// MarkWaiting gives the skills that are not served before somebody accepts them their state. It is called
+// when the user has had the choice.
+func (r *Installation) MarkWaiting() {
+	for i := range r.Installed {
+		one := &r.Installed[i]
+		if !one.Lock.Quarantined() {
+			continue
+		}
+		one.Skill.State, one.Skill.Reasons = StateQuarantined, []string{waitingText}
+		for n := range one.Nested {
+			one.Nested[n].State = StateQuarantined
+		}
+	}
+}
+
 // OriginOf returns where an installed skill came from.
 func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 	o := &cfharness.SkillOrigin{Kind: string(e.Origin.Kind), Source: e.Origin.Source, Path: e.Origin.Path,
@@ -127,8 +144,13 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 		}
 	}
 	w := bufio.NewWriter(out)
+	waits := single && rows[0].State == StateQuarantined
 	if single {
-		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), rows[0].Tier)
+		tier := rows[0].Tier
+		if waits {
+			tier += ", " + waitingText
+		}
+		fmt.Fprintf(w, "%s %s (%s)\n", verb, Printable(rows[0].Path), tier)
 		printBelow(w, "from", rows[0].Origin)
 		printBelow(w, "verdict", string(cmp.Or(r.Installed[0].Lock.Verdict, policy.Clean)))
 		rows[0].printFacts(w)
@@ -165,7 +187,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 				ProblemLine(PlaceAt(row.Path+"/SKILL.md", v.Line), v.Rule, v.Message, v.Fix))
 		}
 	}
-	if hint := rows[0].hintAllow(); hint != "" {
+	if hint := rows[0].hintAllow(); hint != "" && !waits {
 		fmt.Fprintf(stderr, "hint: %s\n", r.Again(hint))
 	}
 	return nil
