@@ -298,7 +298,7 @@ func TestClusterGrowth(t *testing.T) {
 	f := startFrontsAt(t, nats, 2, demoSkill(), "--prompt-slot-role", "direct-command")
 	const workers, runs = 16, 10
 	conn := nats.Connect(t)
-	var before [3]jetstream.StreamStatus
+	var before [4]jetstream.StreamStatus
 	grown := func(what string, n int, took time.Duration) {
 		t.Helper()
 		status, err := jetstream.StatusOf(t.Context(), conn, nil, "")

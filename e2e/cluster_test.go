@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/provenance/jetstream/clustertest"
 )
 
@@ -488,6 +489,9 @@ func TestClusterDoctor(t *testing.T) {
 	t.Parallel()
 	f := startFronts(t, 1)
 	f.load(f.caller)
+	if _, err := jetstream.OpenLibrary(t.Context(), f.nats.Connect(t), nil, true); err != nil { // as publish does
+		t.Fatal(err)
+	}
 	sees := func(code int, want ...string) {
 		t.Helper()
 		args := slices.Concat([]string{"doctor", "--verbose", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, f.serves)
@@ -502,7 +506,7 @@ func TestClusterDoctor(t *testing.T) {
 			}
 		}
 	}
-	sees(0, "3 of 3 replicas current", "servers of generation 1 run (front0)", "1 at front0", "not seen from here")
+	sees(0, "skillsd-events: 3 of 3 replicas current", "skillsd-skills: 3 of 3 replicas current", "servers of generation 1 run (front0)", "1 at front0", "not seen from here")
 	f.serves = append(f.serves, "--release", "opaque")
 	sees(3, "decide by something else: --release")
 	f.serves = f.serves[:len(f.serves)-2]

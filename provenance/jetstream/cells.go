@@ -30,19 +30,12 @@ func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, err
 	c, err := newCluster(conn, opts.withDefaults())
 	cells := &Cells{cluster: c}
 	if err == nil {
-		err = cells.open(ctx, true)
+		cells.state, err = c.stream(ctx, streamState, true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open cells: %w", err)
 	}
 	return cells, nil
-}
-
-// open finds the stream, and makes it if it may.
-func (c *Cells) open(ctx context.Context, create bool) (err error) {
-	c.state, err = c.stream(ctx, jetstream.StreamConfig{Name: c.opts.Prefix + "-state",
-		Subjects: []string{c.subject("st", "*")}, MaxMsgsPerSubject: 1, AllowMsgTTL: true}, create)
-	return err
 }
 
 // Skew returns by how much the clock of the server that leads the cells is ahead of the clock of this
@@ -98,8 +91,7 @@ func (c *Cells) Change(
 		if next == nil {
 			return nil
 		}
-		made, err := c.swap(ctx, &nats.Msg{Subject: subject, Data: next,
-			Header: nats.Header{headerToken: {rand.Text()}}}, seq, max(life, time.Second))
+		made, err := c.swap(ctx, c.state, &nats.Msg{Subject: subject, Data: next}, seq, max(life, time.Second))
 		if err != nil {
 			return fmt.Errorf("change a cell: %w", err)
 		}
@@ -109,22 +101,32 @@ func (c *Cells) Change(
 	}
 }
 
-// swap publishes a message if seq is the number of the last one of its subject, and reports whether it did.
-// As for records, only what the leader of the stream has decides about an answer that was lost or refused.
-func (c *Cells) swap(
-	ctx context.Context, m *nats.Msg, seq uint64, life time.Duration,
+// swap publishes a message if seq is the number of the last one of its subject, 0 for none, and reports
+// whether it did. It is kept for life; 0 is for good. As for records, only what the leader of the stream has
+// decides about an answer that was lost or refused.
+func (c *cluster) swap(
+	ctx context.Context, stream jetstream.Stream, m *nats.Msg, seq uint64, life time.Duration,
 ) (made bool, err error) {
+	end, hopeless := c.probe()
+	if hopeless {
+		return false, errSilent
+	}
+	defer end()
+	m.Header = nats.Header{headerToken: {rand.Text()}}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(seq)}
+	if life > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(life))
+	}
 	for begin := time.Now(); ; time.Sleep(pause) {
 		try, cancel := context.WithTimeout(ctx, attempt)
-		_, err := c.js.PublishMsg(try, m, jetstream.WithExpectLastSequencePerSubject(seq),
-			jetstream.WithMsgTTL(life))
+		_, err := c.js.PublishMsg(try, m, opts...)
 		cancel()
 		if err == nil {
 			c.heard()
 			return true, nil
 		}
 		try, cancel = context.WithTimeout(ctx, attempt)
-		got, failed := c.state.GetLastMsgForSubject(try, m.Subject)
+		got, failed := stream.GetLastMsgForSubject(try, m.Subject)
 		cancel()
 		switch {
 		case failed == nil && got.Header.Get(headerToken) == m.Header.Get(headerToken):

@@ -179,32 +179,56 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
-	for _, of := range []struct {
-		stream *jetstream.Stream
-		config jetstream.StreamConfig
-	}{
-		{&c.events, jetstream.StreamConfig{Name: opts.Prefix + "-events",
-			Subjects: []string{c.subject("ev", "*")}}},
-		{&c.blobs, jetstream.StreamConfig{Name: opts.Prefix + "-files", MaxMsgsPerSubject: 1,
-			Subjects: []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("long", ">"),
-				c.subject("claim", "*")}}},
-	} {
-		if *of.stream, err = c.stream(ctx, of.config, create); err != nil {
-			return nil, fmt.Errorf("open records: stream %s: %w", of.config.Name, err)
-		}
+	c.events, err = c.stream(ctx, streamEvents, create)
+	if err == nil {
+		c.blobs, err = c.stream(ctx, streamFiles, create)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
 	}
 	return c, nil
 }
 
-// stream returns a stream, which it makes if it may.
-func (c *cluster) stream(
-	ctx context.Context, want jetstream.StreamConfig, create bool,
-) (stream jetstream.Stream, err error) {
-	want.Replicas, want.Storage = c.opts.Replicas, jetstream.FileStorage
-	want.DenyDelete, want.Discard = true, jetstream.DiscardNew
-	if want.MaxMsgsPerSubject > 0 {
-		want.Discard = jetstream.DiscardOld // the earlier message of the subject
+// The streams of a cluster, by what their names end with: events and files of records, the values of cells,
+// and published skills.
+const (
+	streamEvents = "events"
+	streamFiles  = "files"
+	streamState  = "state"
+	streamSkills = "skills"
+)
+
+// streams are all of them.
+var streams = []string{streamEvents, streamFiles, streamState, streamSkills}
+
+// config returns what a stream is to be like.
+func (c *cluster) config(name string) jetstream.StreamConfig {
+	want := jetstream.StreamConfig{Name: c.opts.Prefix + "-" + name, Replicas: c.opts.Replicas,
+		Storage: jetstream.FileStorage, DenyDelete: true,
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld} // the earlier message of the subject
+	switch name {
+	case streamEvents:
+		want.Subjects = []string{c.subject("ev", "*")}
+		want.MaxMsgsPerSubject, want.Discard = 0, jetstream.DiscardNew
+	case streamFiles:
+		want.Subjects = []string{c.subject("blob", ">"), c.subject("file", ">"), c.subject("long", ">"),
+			c.subject("claim", "*")}
+	case streamState:
+		want.Subjects, want.AllowMsgTTL = []string{c.subject("st", "*")}, true
+	case streamSkills:
+		want.Subjects = []string{c.subject(shelfSkills, ">"), c.subject("skills")}
 	}
+	return want
+}
+
+// stream returns a stream of streams, which it makes if it may.
+func (c *cluster) stream(ctx context.Context, name string, create bool) (stream jetstream.Stream, err error) {
+	want := c.config(name)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("stream %s: %w", want.Name, err)
+		}
+	}()
 	err = c.ask(ctx, func(ctx context.Context) error {
 		stream, err = c.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && create {
@@ -374,21 +398,9 @@ func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
 //
 // Errors: as ask; provenance.ErrTaken if another one came first.
 func (c *cluster) create(ctx context.Context, subject string) error {
-	token := rand.Text()
-	return c.ask(ctx, func(ctx context.Context) error {
-		m := &nats.Msg{Subject: subject, Data: []byte(token)}
-		_, err := c.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(0))
-		if err == nil || !wrongLast(err) {
-			return err
-		}
-		// It may be this one, whose answer was lost.
-		first, err := c.blobs.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return errors.New("the first message is not there yet")
-		}
-		if err == nil && string(first.Data) != token {
-			return provenance.ErrTaken
-		}
-		return err
-	})
+	made, err := c.swap(ctx, c.blobs, &nats.Msg{Subject: subject}, 0, 0)
+	if err == nil && !made {
+		err = provenance.ErrTaken
+	}
+	return err
 }

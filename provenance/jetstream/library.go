@@ -19,6 +19,9 @@ import (
 // safe for concurrent use.
 type Library struct{ *cluster }
 
+// shelfSkills is the shelf of the files.
+const shelfSkills = "skill"
+
 // OpenLibrary returns the Library of a cluster, whose stream it makes if create says so. The connection is
 // the caller's.
 //
@@ -30,9 +33,8 @@ func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create boo
 	}
 	c, err := newCluster(conn, set)
 	if err == nil {
-		c.shelf = "skill"
-		c.blobs, err = c.stream(ctx, jetstream.StreamConfig{Name: set.Prefix + "-skills",
-			Subjects: []string{c.subject(c.shelf, ">"), c.subject("skills")}, MaxMsgsPerSubject: 1}, create)
+		c.shelf = shelfSkills
+		c.blobs, err = c.stream(ctx, streamSkills, create)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the library: %w", err)
@@ -67,23 +69,31 @@ func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byt
 	return l.blob(ctx, sum, most)
 }
 
-// SetManifest replaces the manifest.
+// SetManifest replaces the manifest of a revision, 0 for none.
 //
-// Errors: as Put.
-func (l *Library) SetManifest(ctx context.Context, text []byte) error {
-	return l.put(ctx, &nats.Msg{Subject: l.subject("skills"), Data: text})
+// Errors: provenance.ErrTaken if that is no longer the last one, provenance.ErrUnavailable, after which it may
+// have been replaced or not, or the error of ctx.
+func (l *Library) SetManifest(ctx context.Context, text []byte, revision uint64) error {
+	made, err := l.swap(ctx, l.blobs, &nats.Msg{Subject: l.subject("skills"), Data: text}, revision, 0)
+	if err == nil && !made {
+		err = provenance.ErrTaken
+	}
+	if err != nil {
+		return fmt.Errorf("replace the manifest: %w", err)
+	}
+	return nil
 }
 
-// Manifest returns the manifest that was set last.
+// Manifest returns the manifest that was set last, and its revision.
 //
 // Errors: provenance.ErrNotFound, provenance.ErrUnavailable, or the error of ctx.
-func (l *Library) Manifest(ctx context.Context) ([]byte, error) {
+func (l *Library) Manifest(ctx context.Context) (text []byte, revision uint64, err error) {
 	m, err := l.last(ctx, l.blobs, l.subject("skills"))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		err = provenance.ErrNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the manifest: %w", err)
+		return nil, 0, fmt.Errorf("read the manifest: %w", err)
 	}
-	return m.Data, nil
+	return m.Data, m.Sequence, nil
 }

@@ -40,7 +40,7 @@ func TestLibrary(t *testing.T) {
 	}
 	here := at(0, true)
 	there := at(1, false)
-	if _, err := there.Manifest(t.Context()); !errors.Is(err, provenance.ErrNotFound) {
+	if _, _, err := there.Manifest(t.Context()); !errors.Is(err, provenance.ErrNotFound) {
 		t.Errorf("no manifest: %v", err)
 	}
 	const part = 256 << 10
@@ -104,11 +104,16 @@ func TestLibrary(t *testing.T) {
 	if got, err := there.Get(t.Context(), sum, int64(len(data))); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("put again: %d bytes, %v", len(got), err)
 	}
+	revision := uint64(0)
 	for _, manifest := range []string{"first", "second"} {
-		if err := here.SetManifest(t.Context(), []byte(manifest)); err != nil {
+		if err := here.SetManifest(t.Context(), []byte(manifest), revision); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := there.Manifest(t.Context()); err != nil || string(got) != manifest {
+		if err := there.SetManifest(t.Context(), []byte("meanwhile"), revision); !errors.Is(err, provenance.ErrTaken) {
+			t.Errorf("over %q, which it has not read: %v", manifest, err)
+		}
+		var got []byte
+		if got, revision, err = there.Manifest(t.Context()); err != nil || string(got) != manifest {
 			t.Errorf("manifest %q, %v", got, err)
 		}
 	}

@@ -16,7 +16,10 @@ import (
 
 // Status is what can be seen of a cluster by whoever reads its records.
 type Status struct {
-	Streams []StreamStatus
+	Streams []StreamStatus // that there are
+	// Unused says that a stream of records is missing, since no server has used the cluster. The fields below
+	// are zero then.
+	Unused bool
 	// Held is how many open sessions each node has, by the node's name. Left are of nodes that are gone, and
 	// the next call of a session lets another one take it. Silent are of nodes that do not answer.
 	Held         map[string]int
@@ -61,24 +64,33 @@ func serversOf(info *jetstream.StreamInfo) []Server {
 
 // StatusOf looks at a cluster and at a cell of it. It makes no streams. The connection is the caller's.
 //
-// Errors: as OpenReader.
+// Errors: the error of looking at a stream.
 func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) (*Status, error) {
-	began := time.Now()
-	c, err := connect(ctx, conn, opts.withDefaults(), false)
+	c, err := newCluster(conn, opts.withDefaults())
 	if err != nil {
 		return nil, err
 	}
-	cells := &Cells{cluster: c}
-	if err := cells.open(ctx, false); err != nil {
-		return nil, err
-	}
-	s := &Status{Held: map[string]int{}}
-	for _, stream := range []jetstream.Stream{c.events, c.blobs, cells.state} {
+	s, found := &Status{}, map[string]jetstream.Stream{}
+	for _, name := range streams {
+		began := time.Now()
+		stream, err := c.stream(ctx, name, false)
+		if IsUnused(err) {
+			s.Unused = s.Unused || name != streamSkills
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found[name] = stream
 		info := stream.CachedInfo()
 		s.Streams = append(s.Streams, StreamStatus{info.Config.Name, info.Config.Replicas, serversOf(info),
 			info.State.Msgs, info.State.Bytes, skew(info, began, time.Now())})
 	}
-	m, err := c.last(ctx, cells.state, c.subjectOfCell(cell))
+	if s.Unused {
+		return s, nil
+	}
+	c.events, c.blobs, s.Held = found[streamEvents], found[streamFiles], map[string]int{}
+	m, err := c.last(ctx, found[streamState], c.subjectOfCell(cell))
 	switch {
 	case err == nil:
 		s.Cell = m.Data

@@ -42,14 +42,14 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 		checks = append(checks, ok(area, fmt.Sprintf("%s of pool %s: %s",
 			report.Plural(len(seen.Workers), "worker"), pool, strings.Join(seen.Workers, ", "))))
 	}
-	if seen.Status == nil {
-		return append(checks, ok(area, "no server of skillsd has used it yet"))
-	}
 	for _, s := range seen.Streams {
 		checks = append(checks, checkStream(area, &s))
 		if wrong, known := errors.AsType[*exit.Error](cluster.CheckClock(s.Ahead)); known {
 			checks = append(checks, fail(area, wrong.Error(), wrong.Hint))
 		}
+	}
+	if seen.Unused {
+		return append(checks, ok(area, "no server of skillsd has used it yet"))
 	}
 	return append(checks, checkServers(area, seen)...)
 }

@@ -96,10 +96,15 @@ func (c *Catalogue) Close() { c.conn.Close() }
 // Publish makes the skills of a lock file, whose trees are stored, those of the catalogue, and returns the
 // digest of the lock file. What is there already is compared, and not written again.
 //
-// Errors: store.ErrNotFound, *store.CorruptError, errors of the cluster.
+// Errors: store.ErrNotFound, *store.CorruptError, errors of the cluster; *exit.Error if somebody else
+// published meanwhile, whose skills stay those of the catalogue.
 func (c *Catalogue) Publish(
 	ctx context.Context, lock *install.Lock, trees *store.Store,
 ) (sum digest.Digest, err error) {
+	before, revision, err := c.manifest(ctx)
+	if errors.Is(err, provenance.ErrUnavailable) {
+		return "", err // else there is none that counts
+	}
 	put := func(ctx context.Context, data []byte, err error) error {
 		if err != nil {
 			return err
@@ -132,33 +137,41 @@ func (c *Catalogue) Publish(
 	}
 	sum = digest.FromBytes(text)
 	m := manifest{Locks: []digest.Digest{sum}, At: time.Now().UTC()}
-	if before, err := c.manifest(ctx); err == nil { // else there is none that counts
-		earlier := slices.DeleteFunc(before.Locks, func(d digest.Digest) bool { return d == sum })
-		m.Locks = append(m.Locks, earlier[:min(len(earlier), mostEarlier)]...)
-	}
+	earlier := slices.DeleteFunc(before.Locks, func(d digest.Digest) bool { return d == sum })
+	m.Locks = append(m.Locks, earlier[:min(len(earlier), mostEarlier)]...)
 	m.MAC = m.mac(c.key)
 	encoded, err := json.Marshal(m)
 	if err != nil {
 		return "", err
 	}
-	return sum, c.library.SetManifest(ctx, encoded)
+	err = c.library.SetManifest(ctx, encoded, revision)
+	if errors.Is(err, provenance.ErrTaken) {
+		now, _, failed := c.manifest(ctx)
+		if failed == nil && now.Locks[0] == sum {
+			return sum, nil
+		}
+		err = exit.Errorf(exit.Failure, "if these are to replace theirs, publish again",
+			"--cluster: somebody else published skills there just now, so that these were not")
+	}
+	return sum, err
 }
 
-// manifest returns what somebody with the key has said last.
+// manifest returns what somebody with the key has said last, and the revision of what is there, which may be
+// of somebody without it.
 //
 // Errors: *exit.Error.
-func (c *Catalogue) manifest(ctx context.Context) (m manifest, err error) {
-	text, err := c.library.Manifest(ctx)
+func (c *Catalogue) manifest(ctx context.Context) (m manifest, revision uint64, err error) {
+	text, revision, err := c.library.Manifest(ctx)
 	if err != nil {
-		return m, unpublished(err)
+		return m, 0, unpublished(err)
 	}
 	err = json.Unmarshal(text, &m)
 	if err != nil || len(m.Locks) == 0 || !hmac.Equal(m.MAC, m.mac(c.key)) {
-		return m, exit.Errorf(exit.Failure, "publish it again with the --cluster-key of the servers, "+
-			"and see who can write to NATS",
+		return manifest{}, revision, exit.Errorf(exit.Failure,
+			"publish it again with the --cluster-key of the servers, and see who can write to NATS",
 			"--cluster: the skills there were not published with this --cluster-key")
 	}
-	return m, nil
+	return m, revision, nil
 }
 
 // Locks returns the lock file that somebody with the key has published last, and then earlier ones, the
@@ -167,7 +180,7 @@ func (c *Catalogue) manifest(ctx context.Context) (m manifest, err error) {
 // Errors: *exit.Error, *install.LockError.
 func (c *Catalogue) Locks(ctx context.Context) iter.Seq2[*install.Lock, error] {
 	return func(yield func(*install.Lock, error) bool) {
-		m, err := c.manifest(ctx)
+		m, _, err := c.manifest(ctx)
 		if err != nil {
 			yield(nil, err)
 			return

@@ -217,14 +217,14 @@ type StreamStatus = jetstream.StreamStatus
 
 // Seen is what a server that is not started yet sees of its cluster.
 type Seen struct {
-	*jetstream.Status        // nil if no server has used the cluster
-	Server            string // of NATS, to which it is connected
-	Encrypted         bool
-	Generation        int // of the servers that run; 0 for none
-	Node              string
-	Refused           error    // why this server would be refused, nil if not; *exit.Error
-	Pool              string   // that this server has; empty if it runs scripts itself
-	Workers           []string // of that pool, which answer
+	*jetstream.Status
+	Server     string // of NATS, to which it is connected
+	Encrypted  bool
+	Generation int // of the servers that run; 0 for none
+	Node       string
+	Refused    error    // why this server would be refused, nil if not; *exit.Error
+	Pool       string   // that this server has; empty if it runs scripts itself
+	Workers    []string // of that pool, which answer
 }
 
 // Look looks at a cluster as a server that decides by some parts would. Nothing is changed. Without parts,
@@ -255,9 +255,6 @@ func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logg
 	opts := options(o)
 	opts.Patience = connectWithin
 	status, err := jetstream.StatusOf(ctx, conn, opts, generationCell)
-	if jetstream.IsUnused(err) {
-		return seen, nil
-	}
 	if err != nil {
 		return nil, unusable(err)
 	}
