@@ -126,7 +126,7 @@ func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
 	if err := fsys.WriteUnsyncedIn(dir, name, data, fileMode); err != nil {
 		return err
 	}
-	s.unsynced.add(name)
+	s.unsynced.addFile(name, data)
 	return nil
 }
 
@@ -244,8 +244,9 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 // links, it writes the file and offers it to other sessions. The content is on stable storage; the name is
 // not before its directory is.
 func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
-	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil {
-		return syncFile(dir, name) // another session may have written it just now
+	// Another session may have written it just now. One that cannot be synced is written again.
+	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil && s.store.synced.file(dir, name) == nil {
+		return nil
 	}
 	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

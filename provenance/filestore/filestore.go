@@ -23,7 +23,8 @@
 //   - A machine that loses power may lose events that were acknowledged in the last [Options.Commit]
 //     and are not durable, and texts that only these name: a text is on stable storage before its event.
 //   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is
-//     space, and the record is whole throughout.
+//     space, and the record is whole throughout. What could not be synced is written again before it counts:
+//     after a failure, the kernel may say of the next sync that it succeeded.
 //   - Without permission to write, or on a read-only file system, no session can be opened. An open
 //     one continues to record events, but accepts no files, and its views lag behind. Sessions can
 //     still be read and verified.
@@ -162,7 +163,7 @@ func Open(dir string, opts *Options) (*Store, error) {
 		opts:     opts.withDefaults(),
 		sessions: make(map[string]func() (*session, error)),
 		viewing:  make(chan struct{}, maxWriting),
-		synced:   syncedTexts{places: make(chan struct{}, syncers)},
+		synced:   syncedTexts{places: make(chan struct{}, syncers), file: syncFile},
 	}
 	st.ledger.of = st.opts.Quota
 	st.reader.dir, st.reader.root, st.reader.own, st.reader.writing = dir, root, ownDir(root), st.held

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -160,6 +161,141 @@ func TestFailedSyncIsRepaired(t *testing.T) {
 	mustVerify(t, dir, 4)
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// After a failed sync a later one says nothing of what was written before, neither in the session nor in
+// another one that has the same file.
+func TestFailedSyncOfFile(t *testing.T) {
+	if !syncsLater {
+		t.Skip("files are synced when they are written")
+	}
+	sameFile := func(was fs.FileInfo, name string) bool {
+		t.Helper()
+		is, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return os.SameFile(was, is)
+	}
+	for _, of := range []string{provenance.PolicySnapshotFile, provenance.ShownDir} {
+		for _, lost := range []bool{false, true} {
+			name, dir := of, t.TempDir()
+			st, err := Open(dir, &Options{Commit: time.Hour, Quiet: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if of != provenance.ShownDir {
+				if _, err := st.Put(t.Context(), "s", name, []byte("{}")); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				storetest.Append(t, st, "s", provenance.KindSessionStarted)
+				storetest.Append(t, st, "other", provenance.KindSessionStarted)
+				for _, id := range []string{"s", "other"} {
+					sum, err := st.Keep(t.Context(), id, []byte("text"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					name = provenance.ShownName(sum)
+				}
+			}
+			path := filepath.Join(dir, st.held("s").at(), name)
+			was, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failed atomic.Bool
+			st.synced.file = func(dir *os.Root, file string) error {
+				if file != name || failed.Swap(true) {
+					return syncFile(dir, file)
+				}
+				if lost { // the kernel has read from the disk what it did not write
+					if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, was.Size()), 0o600),
+						os.Chtimes(path, was.ModTime(), was.ModTime())); err != nil {
+						t.Error(err)
+					}
+				}
+				return errDevice
+			}
+			sync := func(id string) error {
+				return st.Append(t.Context(), storetest.Event(id, provenance.KindScriptRequested, 1))
+			}
+			for range 2 {
+				switch err := sync("s"); {
+				case lost && !errors.Is(err, provenance.ErrUnavailable):
+					t.Errorf("%s is lost, and an event after it is recorded: %v", name, err)
+				case !lost && err != nil:
+					t.Fatal(err)
+				}
+			}
+			if !lost && sameFile(was, filepath.Join(dir, "s", name)) {
+				t.Errorf("%s was not written again", name)
+			}
+			if of == provenance.ShownDir && !lost {
+				if err := sync("other"); err != nil {
+					t.Fatal(err)
+				}
+				storetest.Append(t, st, "later", provenance.KindSessionStarted)
+				if _, err := st.Keep(t.Context(), "later", []byte("text")); err != nil {
+					t.Fatal(err)
+				}
+				for _, id := range []string{"other", "later"} {
+					if sameFile(was, filepath.Join(dir, id, name)) {
+						t.Errorf("session %s has the file of %s whose sync failed", id, name)
+					}
+				}
+			}
+			if err := st.Close(); !lost && err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	st, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	snapshot := func(id string) fs.FileInfo {
+		t.Helper()
+		_, err := st.Put(t.Context(), id, provenance.PolicySnapshotFile, make([]byte, minShared))
+		info, errInfo := os.Stat(st.Path(st.held(id).at(), provenance.PolicySnapshotFile))
+		if err := errors.Join(err, errInfo); err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	was := snapshot("first")
+	st.synced.file = func(*os.Root, string) error { return errDevice }
+	if os.SameFile(was, snapshot("second")) {
+		t.Error("a session has a snapshot that could not be synced")
+	}
+}
+
+// What the end of a session could not sync is written again when the session is opened.
+func TestFailedSyncBeforeReopened(t *testing.T) {
+	dir := t.TempDir()
+	st, d := onDevice(t, dir, Options{Commit: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead)
+	d.set(func() { d.badSync = true })
+	st.Release("s")
+	d.set(func() { d.badSync = false })
+	if err := st.Take(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s", provenance.EventsFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data[len(data)-100:]) // which the kernel has not written
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Append(t, st, "s", provenance.KindScriptRequested)
+	mustVerify(t, dir, 3)
+	if err := st.Close(); !errors.Is(err, provenance.ErrUnavailable) { // the end of the first turn
+		t.Error(err)
 	}
 }
 

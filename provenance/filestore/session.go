@@ -224,6 +224,13 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		}
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
+	if info, err := f.Stat(); err == nil && s.store.synced.isLost(provenance.EventsFile, info) {
+		// The sync at the end of the session failed: the kernel may say of the next one that it succeeded.
+		s.log.synced, s.log.suspect, s.log.unsynced = 0, true, make([]byte, sc.Offset)
+		if _, err := f.ReadAt(s.log.unsynced, 0); err != nil {
+			return 0, unavailable("read record", err)
+		}
+	}
 	if sc.Torn > 0 {
 		if err := s.log.file.Truncate(sc.Offset); err != nil {
 			return 0, unavailable("drop torn line", err)
@@ -479,6 +486,10 @@ func (s *session) shutdown() error {
 	s.wg.Wait()
 	_ = s.syncTexts() // whose events are recorded once the session is open again
 	s.logMu.Lock()
+	if info, err := s.record.Stat(); err == nil && s.log.suspect {
+		text, _ := s.store.synced.has(provenance.EventsFile, info)
+		s.store.synced.note(text, false)
+	}
 	closed := s.log.file.Close()
 	s.log.file = nil
 	s.logMu.Unlock()

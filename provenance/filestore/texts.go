@@ -34,17 +34,20 @@ type unsyncedTexts struct {
 	rooted bool       // the directory of the texts is on stable storage; guarded by turn
 
 	mu    sync.Mutex
-	any   bool     // the directory of the texts has a new name
-	names []string // of the files
+	any   bool                     // the directory of the texts has a new name
+	names []string                 // of the files
+	sums  map[string]digest.Digest // of those that are no texts, where it is known
 }
 
 // syncedTexts are files that are on stable storage, which many sessions may have links to. A file that is
 // written anew has another time.
 type syncedTexts struct {
 	places chan struct{} // holds a token for each that is being synced
+	file   func(dir *os.Root, name string) error
 
 	mu    sync.Mutex
 	known map[syncedText]bool
+	lost  map[syncedText]bool // files whose sync failed: the kernel may say of another that it succeeded
 }
 
 type syncedText struct {
@@ -62,29 +65,78 @@ func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known
 	return text, t.known[text]
 }
 
-// sync puts a text on stable storage, if it is not known to be there.
-func (t *syncedTexts) sync(dir *os.Root, name string) error {
+// note notes whether a file is on stable storage, which a session that has a link to it can rely on.
+func (t *syncedTexts) note(text syncedText, synced bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !synced {
+		if t.lost == nil {
+			t.lost = make(map[syncedText]bool)
+		}
+		t.lost[text] = true
+		return
+	}
+	if t.known == nil || len(t.known) >= maxSynced {
+		t.known = make(map[syncedText]bool)
+	}
+	t.known[text] = true
+}
+
+// isLost reports whether a sync of a file has failed.
+func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
+	text, _ := t.has(name, info)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost[text]
+}
+
+// syncText puts a file that was shown, or that the session begins with, on stable storage, if it is not known
+// to be there. One that was removed or replaced is for Verify to find. After a failure the kernel may take the
+// content for written: then it is written again, as another file.
+func (s *session) syncText(dir *os.Root, name string) error {
+	t := &s.store.synced
 	info, err := dir.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return syncText(dir, name)
+		return err
 	}
 	text, known := t.has(name, info)
 	if known {
 		return nil
 	}
 	t.places <- struct{}{}
-	err = syncText(dir, name)
-	<-t.places
-	if _, identified := identity(info); err != nil || !identified || path.Dir(name) == "." {
-		return err // of a text only, other sessions may have the same file
+	defer func() { <-t.places }()
+	if !t.isLost(name, info) {
+		err = t.file(dir, name)
+		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
+			return nil
+		}
+		// Of a text only, other sessions may have the same file.
+		if _, identified := identity(info); identified && (err != nil || path.Dir(name) != ".") {
+			t.note(text, err == nil)
+		}
+		if err == nil {
+			return nil
+		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.known == nil || len(t.known) >= maxSynced {
-		t.known = make(map[syncedText]bool)
+	s.unsynced.mu.Lock()
+	sum := s.unsynced.sums[name]
+	s.unsynced.mu.Unlock()
+	if path.Dir(name) == provenance.ShownDir {
+		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
+		_ = s.store.root.Remove(path.Join(pool, path.Base(name))) // no other session gets a link to it
 	}
-	t.known[text] = true
-	return nil
+	f, opened := openRegular(dir, name)
+	if opened != nil {
+		return errors.Join(err, opened)
+	}
+	data, read := readAll(f, name, maxShown)
+	if read != nil || digest.FromBytes(data) != sum {
+		return errors.Join(err, read, fmt.Errorf("%s is lost", name))
+	}
+	return fsys.WriteFileIn(dir, name, data, info.Mode().Perm())
 }
 
 // pooledTexts are the texts of the pool that this Store knows the bytes of.
@@ -172,6 +224,9 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		// Verify checks the bytes.
 		info, err := texts.Lstat(d.Encoded())
 		if err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
+			if name := provenance.ShownName(d); s.store.synced.isLost(name, info) {
+				s.unsynced.add(name) // when the session was closed
+			}
 			s.keeps(d)
 			return nil
 		}
@@ -300,6 +355,17 @@ func (u *unsyncedTexts) add(names ...string) {
 	u.any, u.names = true, append(u.names, names...)
 }
 
+// addFile adds a file that is not a text.
+func (u *unsyncedTexts) addFile(name string, data []byte) {
+	u.add(name)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.sums == nil {
+		u.sums = make(map[string]digest.Digest)
+	}
+	u.sums[name] = digest.FromBytes(data)
+}
+
 // addAll adds the files of a directory.
 func (u *unsyncedTexts) addAll(dir *os.Root) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
@@ -349,7 +415,7 @@ func (s *session) syncTexts() error {
 		for i := range min(syncers, len(names)) {
 			all.Go(func() {
 				for at := i; at < len(names); at += syncers {
-					errs[i] = errors.Join(errs[i], s.store.synced.sync(dir, names[at]))
+					errs[i] = errors.Join(errs[i], s.syncText(dir, names[at]))
 				}
 			})
 		}
@@ -369,24 +435,6 @@ func (s *session) syncTexts() error {
 	}
 	u.rooted = u.rooted || there
 	return nil
-}
-
-// syncText syncs a text. One that was removed or replaced is for Verify to find.
-func syncText(dir *os.Root, name string) error {
-	err := syncFile(dir, name)
-	if err == nil || errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
-		return nil
-	}
-	// After a failure the kernel may take the content for written, so it is written again.
-	f, opened := openRegular(dir, name)
-	if opened != nil {
-		return errors.Join(err, opened)
-	}
-	data, read := readAll(f, name, maxShown)
-	if read != nil || digest.FromBytes(data).Encoded() != path.Base(name) {
-		return errors.Join(err, read, fmt.Errorf("%s is lost", name))
-	}
-	return fsys.WriteFileIn(dir, name, data, sharedMode)
 }
 
 // writeUnsynced writes a file for syncFile.
