@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/compact"
 )
 
 // Recollection is what a server needs to know about a recorded session to continue it.
@@ -35,54 +37,134 @@ type Recollection struct {
 	Unfinished []*provenance.Event
 }
 
+// Recaller is a reader that recalls a session without reading all of its events.
+type Recaller interface {
+	// Recall returns what Recall makes of all events.
+	//
+	// Errors: as Recall.
+	Recall(ctx context.Context, session string) (*Recollection, error)
+}
+
 // Recall folds the events of a session.
 //
 // Errors: the errors of Events, ErrCorrupt for a row that does not have its form.
 func Recall(ctx context.Context, records provenance.Reader, id string) (*Recollection, error) {
-	r := Recollection{Sent: make(map[string]bool)}
-	type key struct{ path, handle string }
-	at := make(map[key]int)
-	var pending Pending
-	requests := make(map[string]*provenance.Event)
+	if r, ok := records.(Recaller); ok {
+		return r.Recall(ctx, id)
+	}
+	var f Fold
 	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
+		if err == nil {
+			err = f.Add(e)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if err := r.add(e); err != nil {
-			return nil, fmt.Errorf("%w: event %s: %v", provenance.ErrCorrupt, e.ID(), err)
-		}
-		if pending.Add(e); e.Kind == provenance.KindScriptRequested && len(pending) > 0 {
-			requests[pending[len(pending)-1]] = e
-		}
-		if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 {
-			continue
-		}
-		var row Activation
-		if err := json.Unmarshal(e.Row, &row); err != nil {
-			return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
-		}
-		k := key{path: e.Skill}
-		if x := row.Skillsd; x != nil {
-			k.handle = x.HandleDigest.String()
-			if !x.Repeated {
-				r.Sent[x.Path] = row.SentBy(e)
-			}
-		}
-		if i, known := at[k]; known {
-			r.Activations[i] = row
-			continue
-		}
-		at[k] = len(r.Activations)
-		r.Activations = append(r.Activations, row)
 	}
-	for _, id := range pending {
-		r.Unfinished = append(r.Unfinished, requests[id])
+	return f.Recollection(), nil
+}
+
+// FoldForm is the form of a Fold that is kept. It is raised with each change of what a Fold makes of events.
+const FoldForm = 1
+
+// Fold makes the Recollection of a session from its events. It can be kept as JSON and continued. The zero
+// Fold is ready.
+type Fold struct {
+	Head     provenance.Head              `json:"head"`     // the last event added
+	Was      Recollection                 `json:"was"`      // without Unfinished and OutputIDs
+	IDs      []string                     `json:"ids"`      // what OutputIDs is made of; see addOutput
+	Number   uint64                       `json:"number"`   // of the last of them
+	Skills   []string                     `json:"skills"`   // of the events of Was.Activations
+	Pending  Pending                      `json:"pending"`  // what Unfinished is made of
+	Requests map[string]*provenance.Event `json:"requests"` // by the ids in Pending
+
+	at map[activationKey]int // index in Was.Activations; nil for a Fold that was kept
+}
+
+type activationKey struct{ path, handle string }
+
+func keyOf(skill string, row *Activation) activationKey {
+	k := activationKey{path: skill}
+	if row.Skillsd != nil {
+		k.handle = row.Skillsd.HandleDigest.String()
 	}
-	return &r, nil
+	return k
+}
+
+// Recollection returns what the events added say. It does not change with later ones.
+func (f *Fold) Recollection() *Recollection {
+	r := f.Was
+	r.Modes, r.Activations = slices.Clone(r.Modes), slices.Clone(r.Activations)
+	r.Sent = maps.Clone(r.Sent)
+	var number uint64
+	for _, id := range f.IDs {
+		step, name, _ := strings.Cut(id, "+")
+		if n, err := strconv.ParseUint(step, 10, 64); err == nil {
+			number += n
+			id = name + strconv.FormatUint(number, 10)
+		}
+		r.OutputIDs = append(r.OutputIDs, strings.TrimPrefix(id, "="))
+	}
+	for _, id := range f.Pending {
+		r.Unfinished = append(r.Unfinished, f.Requests[id])
+	}
+	return &r
+}
+
+// Add adds e, the next event of the session. After an error the Fold is of no use.
+//
+// Errors: ErrCorrupt for a row that does not have its form.
+func (f *Fold) Add(e *provenance.Event) error {
+	if err := f.add(e); err != nil {
+		return fmt.Errorf("%w: event %s: %v", provenance.ErrCorrupt, e.ID(), err)
+	}
+	f.Head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
+	before := len(f.Pending)
+	switch f.Pending.Add(e); {
+	case len(f.Pending) > before:
+		if f.Requests == nil {
+			f.Requests = make(map[string]*provenance.Event)
+		}
+		request := *e
+		f.Requests[f.Pending[before]] = &request
+	case len(f.Pending) < before:
+		maps.DeleteFunc(f.Requests, func(id string, _ *provenance.Event) bool {
+			return !slices.Contains(f.Pending, id)
+		})
+	}
+	if e.Kind != provenance.KindSkillActivated || len(e.Row) == 0 {
+		return nil
+	}
+	var row Activation
+	if err := json.Unmarshal(e.Row, &row); err != nil {
+		return fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
+	}
+	r := &f.Was
+	if x := row.Skillsd; x != nil && !x.Repeated {
+		if r.Sent == nil {
+			r.Sent = make(map[string]bool)
+		}
+		r.Sent[x.Path] = row.SentBy(e)
+	}
+	if f.at == nil {
+		f.at = make(map[activationKey]int)
+		for i := range r.Activations {
+			f.at[keyOf(f.Skills[i], &r.Activations[i])] = i
+		}
+	}
+	k := keyOf(e.Skill, &row)
+	if i, known := f.at[k]; known {
+		r.Activations[i] = row
+		return nil
+	}
+	f.at[k] = len(r.Activations)
+	r.Activations, f.Skills = append(r.Activations, row), append(f.Skills, e.Skill)
+	return nil
 }
 
 // add adds what every event says: whose it is, its mode and its numbers.
-func (r *Recollection) add(e *provenance.Event) error {
+func (f *Fold) add(e *provenance.Event) error {
+	r := &f.Was
 	info, err := e.SessionInfo()
 	if err != nil {
 		return err
@@ -101,27 +183,61 @@ func (r *Recollection) add(e *provenance.Event) error {
 	if mode != "" && !slices.Contains(r.Modes, mode) {
 		r.Modes = append(r.Modes, mode)
 	}
-	type numbered struct {
-		Sequence uint64 `json:"sequence"`
-		OutputID string `json:"outputId"`
-	}
-	var row, decided, invoked numbered
-	// An object without a number is not an error: the rows of some kinds can be any object.
-	_ = json.Unmarshal(e.Decision, &decided)
-	_ = json.Unmarshal(e.Invocation, &invoked)
+	decided, _ := numbersOf(e.Decision)
+	invoked, _ := numbersOf(e.Invocation)
 	r.Decisions = max(r.Decisions, decided.Sequence)
 	r.Invocations = max(r.Invocations, invoked.Sequence)
-	if len(e.Row) == 0 || json.Unmarshal(e.Row, &row) != nil {
+	row, ok := numbersOf(e.Row)
+	if !ok {
 		return nil
 	}
 	// Calls without a row have numbers too, of which there are at most as many as events.
 	r.Outputs = max(r.Outputs, e.Seq)
 	if row.OutputID != "" {
-		r.OutputIDs = append(r.OutputIDs, row.OutputID)
-	}
-	last := row.OutputID[strings.LastIndexByte(row.OutputID, ':')+1:]
-	if n, err := strconv.ParseUint(last, 10, 64); err == nil {
-		r.Outputs = max(r.Outputs, n)
+		f.addOutput(row.OutputID)
 	}
 	return nil
+}
+
+// addOutput adds the id of an output. There are as many as events, and they differ in their numbers, so what
+// is kept has the step from the number before, "+" and the rest; an id without a number follows "=".
+func (f *Fold) addOutput(id string) {
+	i := strings.LastIndexByte(id, ':') + 1
+	n, err := strconv.ParseUint(id[i:], 10, 64)
+	if err == nil {
+		f.Was.Outputs = max(f.Was.Outputs, n)
+	}
+	if strconv.FormatUint(n, 10) != id[i:] {
+		f.IDs = append(f.IDs, "="+id)
+		return
+	}
+	f.IDs = append(f.IDs, strconv.FormatUint(n-f.Number, 10)+"+"+id[:i])
+	f.Number = n
+}
+
+type numbers struct {
+	Sequence uint64 `json:"sequence"`
+	OutputID string `json:"outputId"`
+}
+
+// numbersOf returns the numbers of an object. One without is not an error: the rows of some kinds can be any
+// object.
+func numbersOf(object json.RawMessage) (n numbers, ok bool) {
+	if len(object) == 0 {
+		return n, false
+	}
+	var found [2][]byte
+	if compact.Members(object, []string{"sequence", "outputId"}, found[:]) {
+		var err error
+		if found[0] != nil {
+			n.Sequence, err = strconv.ParseUint(string(found[0]), 10, 64)
+		}
+		id, text := compact.Text(found[1])
+		if n.OutputID = id; err == nil && (text || found[1] == nil) {
+			return n, true
+		}
+	}
+	n = numbers{}
+	err := json.Unmarshal(object, &n)
+	return n, err == nil
 }

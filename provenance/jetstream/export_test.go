@@ -1,7 +1,9 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,4 +34,43 @@ func (st *Store) ReadStale(n int32) {
 	s := &stale{Stream: st.events}
 	s.n.Store(n)
 	st.events = s
+}
+
+// Reads counts what is read of records.
+type Reads struct {
+	jetstream.Stream
+	Requests, Bytes atomic.Int64
+	Events          atomic.Int64 // each once
+	seen            sync.Map     // numbers of messages
+}
+
+func (r *Reads) GetMsg(
+	ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt,
+) (*jetstream.RawStreamMsg, error) {
+	return r.count(r.Stream.GetMsg(ctx, seq, opts...))
+}
+
+func (r *Reads) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return r.count(r.Stream.GetLastMsgForSubject(ctx, subject))
+}
+
+func (r *Reads) count(m *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	r.Requests.Add(1)
+	if err == nil {
+		if _, again := r.seen.LoadOrStore(m.Sequence, true); !again {
+			r.Events.Add(int64(bytes.Count(m.Data, []byte("\n"))))
+		}
+		r.Bytes.Add(int64(len(m.Data)))
+		for key, values := range m.Header {
+			r.Bytes.Add(int64(len(key) + len(values[0])))
+		}
+	}
+	return m, err
+}
+
+// CountReads counts what the store reads of records from now on.
+func (st *Store) CountReads() *Reads {
+	r := &Reads{Stream: st.events}
+	st.events = r
+	return r
 }

@@ -124,7 +124,7 @@ func (c *cluster) fileOf(session, name string) string {
 // Errors: provenance.ErrNotFound, the errors of blob.
 func (r *reader) file(ctx context.Context, session, name string) ([]byte, error) {
 	var found []digest.Digest
-	for m, err := range r.messages(ctx, r.blobs, r.fileOf(session, name)+".*") {
+	for m, err := range r.messages(ctx, r.blobs, r.fileOf(session, name)+".*", 1) {
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (r *reader) names(ctx context.Context, session string) ([]string, error) {
 // size returns how many bytes a session takes, with those that others have too.
 func (r *reader) size(ctx context.Context, of found) (int64, error) {
 	size := of.state.Bytes
-	for m, err := range r.messages(ctx, r.blobs, r.subject("file", of.id)+".>") {
+	for m, err := range r.messages(ctx, r.blobs, r.subject("file", of.id)+".>", 1) {
 		if err != nil {
 			return 0, fmt.Errorf("measure session %s: %w", of.id, err)
 		}
@@ -257,7 +257,7 @@ func (c *cluster) setFile(ctx context.Context, subject string, f provenance.File
 func (c *cluster) sweep(ctx context.Context) error {
 	named := map[string]bool{}
 	for _, subject := range []string{c.subject("file", ">"), c.subject("long", ">")} {
-		for m, err := range c.messages(ctx, c.blobs, subject) {
+		for m, err := range c.messages(ctx, c.blobs, subject, 1) {
 			var f provenance.File
 			if err == nil {
 				err = json.Unmarshal(m.Data, &f)

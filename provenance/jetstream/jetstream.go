@@ -6,6 +6,10 @@
 // another writer was faster. A header has the state of the session after the batch, so that the next writer
 // reads one message; whoever reads events reads the lines and checks their chain.
 //
+// A header of some messages has what the events before it say of a session that is to be continued, so that
+// [Store.Recall] reads at most the last 1,000, and checks the chain of those. A session whose loads make that
+// larger than 192 KiB, and one of servers that wrote none, is read as a whole.
+//
 // # Turns
 //
 // [Store.Take] takes a session from any other writer. That one notices at its next event: it is not recorded,

@@ -34,13 +34,14 @@ type reader struct {
 // Close implements provenance.Reader. The connection stays open.
 func (r *reader) Close() error { return nil }
 
-// messages yields the messages of subjects, in order, up to those that there are when it starts.
+// messages yields the messages of subjects from a number on, in order, up to those that there are when it
+// starts.
 func (c *cluster) messages(
-	ctx context.Context, s jetstream.Stream, subject string,
+	ctx context.Context, s jetstream.Stream, subject string, from uint64,
 ) iter.Seq2[*jetstream.RawStreamMsg, error] {
 	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
 		end, err := c.last(ctx, s, subject)
-		for next, begin := uint64(1), time.Now(); err == nil && next <= end.Sequence; {
+		for next, begin := from, time.Now(); err == nil && next <= end.Sequence; {
 			var m *jetstream.RawStreamMsg
 			err = c.ask(ctx, func(ctx context.Context) (err error) {
 				m, err = s.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
@@ -67,14 +68,14 @@ func (c *cluster) messages(
 	}
 }
 
-// record returns the lines of a session.
+// record returns the lines of a session that are in a message or later.
 //
 // Errors: provenance.ErrNotFound, the errors of Read.
-func (r *reader) record(ctx context.Context, session string) (io.Reader, error) {
+func (r *reader) record(ctx context.Context, session string, from uint64) (io.Reader, error) {
 	if !provenance.ValidSessionID(session) {
 		return nil, fmt.Errorf("session %.60q: %w", session, provenance.ErrNotFound)
 	}
-	next, stop := iter.Pull2(r.messages(ctx, r.events, r.subjectOf(session)))
+	next, stop := iter.Pull2(r.messages(ctx, r.events, r.subjectOf(session), from))
 	first, err, ok := next()
 	if err != nil || !ok {
 		stop()
@@ -144,14 +145,22 @@ func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 
 // scan yields all events of a session.
 func (r *reader) scan(ctx context.Context, session string) iter.Seq2[*provenance.Event, error] {
+	return r.scanFrom(ctx, session, 1, provenance.Session{})
+}
+
+// scanFrom yields the events of a session that are in a message or later, and follow those that made before.
+func (r *reader) scanFrom(
+	ctx context.Context, session string, from uint64, before provenance.Session,
+) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
-		lines, err := r.record(ctx, session)
+		lines, err := r.record(ctx, session, from)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		defer lines.(io.Closer).Close()
 		sc := provenance.NewScanner(lines)
+		sc.Tally.Session, sc.Line = before, int(before.Head.Seq)
 		for e, err := range sc.All() {
 			if err == nil && e.Session != session {
 				err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
@@ -391,7 +400,7 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 		err = provenance.ErrNotFound
 	case name == provenance.EventsFile:
 		var lines io.Reader
-		if lines, err = r.record(ctx, session); err == nil {
+		if lines, err = r.record(ctx, session, 1); err == nil {
 			return lines.(io.ReadCloser), nil
 		}
 	case name == provenance.SessionFile:
@@ -498,7 +507,7 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		}
 		var lines io.Reader
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
-		if lines, err = r.record(ctx, id); err == nil {
+		if lines, err = r.record(ctx, id, 1); err == nil {
 			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.(io.Closer).Close())
 		} else if errors.Is(err, provenance.ErrNotFound) {
 			err = nil

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 	headerBatch  = "Batch"  // counts the messages of the turn
 	headerState  = "State"  // after the batch
 	headerBlob   = "Blob"   // digest of the lines, if they are too long for a message
+
+	headerCheckpoint = "Checkpoint" // what was before the batch, in some messages; see checkpoint
 )
 
 // state is what the next writer of a session needs to know.
@@ -39,6 +42,8 @@ type state struct {
 	Session provenance.Session `json:"session"`
 	Called  time.Time          `json:"called,omitzero"` // when the client called last
 	Bytes   int64              `json:"bytes"`           // of all lines
+
+	Checkpoint mark `json:"checkpoint,omitzero"` // the last one
 }
 
 // stateOf reads the state after a message.
@@ -68,7 +73,8 @@ type turn struct {
 	state  state
 	last   uint64 // sequence number of the last message
 	batch  int
-	open   []*batch // those whose fate is not known, after the last message
+	open   []*batch        // those whose fate is not known, after the last message
+	fold   *cfharness.Fold // of the events, nil if it is not known or too large for a checkpoint
 	landed map[*provenance.Event]provenance.Event
 }
 
@@ -82,8 +88,10 @@ type request struct {
 type batch struct {
 	number int
 	state  state
-	events map[*provenance.Event]provenance.Event // as they were recorded
+	events []recorded
 }
+
+type recorded struct{ from, as *provenance.Event }
 
 // turn returns the turn at a session; leave must follow.
 func (st *Store) turn(id string) (*turn, error) {
@@ -235,6 +243,9 @@ func (t *turn) load(ctx context.Context) error {
 	t.writer = t.store.name + "." + strconv.Itoa(t.store.took)
 	t.store.mu.Unlock()
 	t.state, t.last, t.batch, t.open = now, last, 0, nil
+	if last == 0 {
+		t.fold = &cfharness.Fold{}
+	}
 	t.loaded = true
 	t.lost.Store(false)
 	t.held.Store(last > 0)
@@ -256,12 +267,15 @@ func (t *turn) adopts(m *jetstream.RawStreamMsg) bool {
 	if t.landed == nil {
 		t.landed = map[*provenance.Event]provenance.Event{}
 	}
-	maps.Copy(t.landed, t.open[i].events)
+	for _, e := range t.open[i].events {
+		t.landed[e.from] = *e.as
+	}
 	t.became(t.open[i], m.Sequence)
 	return true
 }
 
 func (t *turn) became(b *batch, last uint64) {
+	t.follow(b)
 	t.state, t.last, t.open = b.state, last, nil
 	t.held.Store(t.state.Session.State != provenance.StateEnded)
 }
@@ -336,7 +350,7 @@ func unavailable(err error) error {
 // chain gives events their places in the record, and answers those that cannot have one. left do not fit into
 // the message.
 func (t *turn) chain(requests []*request) (b *batch, lines []byte, placed, left []*request) {
-	b = &batch{number: t.batch + 1, state: t.state, events: map[*provenance.Event]provenance.Event{}}
+	b = &batch{number: t.batch + 1, state: t.state}
 	tally := provenance.Tally{Session: t.state.Session}
 	for i, r := range requests {
 		before := tally
@@ -354,7 +368,8 @@ func (t *turn) chain(requests []*request) (b *batch, lines []byte, placed, left 
 			break
 		}
 		lines, placed = append(lines, line...), append(placed, r)
-		b.events[r.event] = *r.event
+		as := *r.event
+		b.events = append(b.events, recorded{r.event, &as})
 		if r.event.Kind.OfCall() {
 			b.state.Called = r.event.Time
 		}
@@ -372,12 +387,19 @@ var errAdopted = errors.New("an earlier batch was recorded")
 //
 // Errors: provenance.ErrLost, provenance.ErrUnavailable, errAdopted.
 func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
+	kept := t.checkpoint()
+	if kept != "" {
+		b.state.Checkpoint = mark{After: t.last, Seq: t.fold.Head.Seq}
+	}
 	encoded, err := json.Marshal(b.state)
 	if err != nil {
 		return unavailable(err)
 	}
 	m := &nats.Msg{Subject: t.store.subjectOf(t.id), Data: lines, Header: nats.Header{
 		headerWriter: {t.writer}, headerBatch: {strconv.Itoa(b.number)}, headerState: {string(encoded)}}}
+	if kept != "" {
+		m.Header.Set(headerCheckpoint, kept)
+	}
 	if len(lines) > maxBytes {
 		sum := digest.FromBytes(lines)
 		err := t.store.putBlob(ctx, sum, lines)
@@ -437,7 +459,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 }
 
 func (t *turn) lose() error {
-	t.open, t.landed = nil, nil
+	t.open, t.landed, t.fold = nil, nil, nil
 	t.lost.Store(true)
 	t.held.Store(false)
 	return fmt.Errorf("append event: %w", provenance.ErrLost)

@@ -146,6 +146,11 @@ func (s *Store) Append(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
+// Recall implements cfharness.Recaller, as inner does.
+func (s *Store) Recall(ctx context.Context, session string) (*cfharness.Recollection, error) {
+	return cfharness.Recall(ctx, s.Store, session)
+}
+
 // row holds the fields of an event's row that are counted, of all kinds together.
 type row struct {
 	Status   cfharness.Status      `json:"status"`
