@@ -91,8 +91,8 @@ func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
 }
 
 // syncText puts a file that was shown, or that the session begins with, on stable storage, if it is not known
-// to be there. One that was removed or replaced is for Verify to find. After a failure the kernel may take the
-// content for written: then it is written again, as another file.
+// to be there. One that was removed or replaced is for Verify to find. After a failure the kernel may take
+// the content for written: then it is written again, as another file.
 func (s *session) syncText(dir *os.Root, name string) error {
 	t := &s.store.synced
 	info, err := dir.Lstat(name)

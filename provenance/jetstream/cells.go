@@ -91,7 +91,8 @@ func (c *Cells) Change(
 		if next == nil {
 			return nil
 		}
-		made, err := c.swap(ctx, c.state, &nats.Msg{Subject: subject, Data: next}, seq, max(life, time.Second))
+		msg := &nats.Msg{Subject: subject, Data: next}
+		made, err := c.swap(ctx, c.state, msg, seq, max(life, time.Second))
 		if err != nil {
 			return fmt.Errorf("change a cell: %w", err)
 		}

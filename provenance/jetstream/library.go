@@ -71,8 +71,8 @@ func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byt
 
 // SetManifest replaces the manifest of a revision, 0 for none.
 //
-// Errors: provenance.ErrTaken if that is no longer the last one, provenance.ErrUnavailable, after which it may
-// have been replaced or not, or the error of ctx.
+// Errors: provenance.ErrTaken if that is no longer the last one, provenance.ErrUnavailable, after which it
+// may have been replaced or not, or the error of ctx.
 func (l *Library) SetManifest(ctx context.Context, text []byte, revision uint64) error {
 	made, err := l.swap(ctx, l.blobs, &nats.Msg{Subject: l.subject("skills"), Data: text}, revision, 0)
 	if err == nil && !made {
