@@ -514,7 +514,20 @@ func TestClusterDoctor(t *testing.T) {
 	f.nats.Stop(2)
 	sees(0, "2 of 3 replicas current", "1 of servers that are gone")
 	f.nats.Stop(1)
-	sees(3, "fail cluster: ", "hint: ")
+	var silent sync.WaitGroup
+	for _, args := range [][]string{{"list"}, {"show"}, {"verify"}, {"verify", "--all"}, {"replay"}} {
+		silent.Go(func() {
+			cmd := exec.Command(binary, append(append([]string{"session"}, args...), f.flags...)...)
+			out, _ := cmd.CombinedOutput() // the code says it
+			text := string(out)
+			if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(text, "the cluster does not answer") ||
+				!strings.Contains(text, "hint: start its servers of NATS") {
+				t.Errorf("session %v without most servers of NATS exited %d:\n%s", args, code, text)
+			}
+		})
+	}
+	silent.Wait()
+	sees(3, "fail cluster: ", "the cluster does not answer", "hint: ")
 }
 
 // A session goes from the cluster into a directory and back, whole and once.

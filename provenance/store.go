@@ -287,6 +287,8 @@ var (
 	// ErrUnavailable means that the record could not be written: a full or failing disk, or another
 	// process that holds the session.
 	ErrUnavailable = errors.New("provenance unavailable")
+	// ErrSilent is the ErrUnavailable of a cluster that does not answer, which says nothing of its records.
+	ErrSilent = fmt.Errorf("%w: the cluster does not answer", ErrUnavailable)
 	// ErrInvalid means that an event, a line, a session id or a file name is not one.
 	ErrInvalid = errors.New("invalid")
 	// ErrCorrupt means that a recorded chain is broken.

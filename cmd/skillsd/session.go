@@ -112,6 +112,9 @@ func (a *app) records(ctx context.Context) (provenance.Reader, string, error) {
 
 func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.Session, error) {
 	sessions, err := provenance.ListSessions(ctx, records)
+	if errors.Is(err, provenance.ErrSilent) {
+		return nil, cluster.Failure(err)
+	}
 	if err != nil {
 		return nil, exit.Errorf(exit.Failure, hintElsewhere, "%w", err)
 	}
@@ -171,7 +174,7 @@ func (a *app) onSession(
 			return err
 		}
 		defer records.Close()
-		err = do(ctx, records, id)
+		err = cluster.Failure(do(ctx, records, id))
 		if errors.Is(err, provenance.ErrCorrupt) {
 			return exit.Errorf(exit.Problems, "see `skillsd session verify`", "%w", err)
 		}
@@ -461,5 +464,6 @@ func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	// An error is returned again below.
 	missing, _ := records.Missing(cmd.Context(), keys...)
-	return o.Run(cmd.Context(), records, append(ids, slices.Sorted(maps.Keys(missing))...), keys)
+	ids = append(ids, slices.Sorted(maps.Keys(missing))...)
+	return cluster.Failure(o.Run(cmd.Context(), records, ids, keys))
 }

@@ -110,7 +110,7 @@ func (c *cluster) swap(
 ) (made bool, err error) {
 	end, hopeless := c.probe()
 	if hopeless {
-		return false, errSilent
+		return false, provenance.ErrSilent
 	}
 	defer end()
 	m.Header = nats.Header{headerToken: {rand.Text()}}
@@ -136,8 +136,10 @@ func (c *cluster) swap(
 			return false, nil // another value, or the end of its time
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case refused(err), c.spent(begin):
+		case refused(err):
 			return false, fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
+		case c.spent(begin):
+			return false, fmt.Errorf("%w: %w", provenance.ErrSilent, err)
 		}
 		c.nudge(begin)
 	}

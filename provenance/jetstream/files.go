@@ -104,10 +104,12 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		if err == nil && digest.FromBytes(data.Bytes()) == sum {
 			return data.Bytes(), nil
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		}
-		if time.Since(begin) > c.opts.Patience {
+		case errors.Is(err, provenance.ErrSilent):
+			return nil, err // nothing is known of the bytes
+		case time.Since(begin) > c.opts.Patience:
 			return nil, fmt.Errorf("%w: bytes of %s are missing or others", provenance.ErrUnavailable, sum)
 		}
 	}

@@ -279,7 +279,7 @@ func (c *cluster) subjectOf(session string) string { return c.subject("ev", sess
 func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) error {
 	end, hopeless := c.probe()
 	if hopeless {
-		return errSilent
+		return provenance.ErrSilent
 	}
 	defer end()
 	for begin := time.Now(); ; time.Sleep(pause) {
@@ -293,8 +293,10 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case refused(err), c.spent(begin):
+		case refused(err):
 			return fmt.Errorf("%w: %w", provenance.ErrUnavailable, err)
+		case c.spent(begin):
+			return fmt.Errorf("%w: %w", provenance.ErrSilent, err)
 		}
 		c.nudge(begin)
 	}
@@ -349,9 +351,6 @@ func (c *cluster) probe() (end func(), hopeless bool) {
 	}
 	return end, false
 }
-
-// errSilent is why an operation was not tried.
-var errSilent = fmt.Errorf("%w: the cluster does not answer", provenance.ErrUnavailable)
 
 // silent returns for how long attempts have failed.
 func (c *cluster) silent() time.Duration {

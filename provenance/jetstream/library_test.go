@@ -122,4 +122,13 @@ func TestLibrary(t *testing.T) {
 	if _, err := there.Get(ended, sum, 1<<30); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
+	// A leader that has lost the others answers for some seconds.
+	cluster.Stop(1)
+	cluster.Stop(2)
+	for err = nil; err == nil; {
+		_, err = here.Get(t.Context(), sum, 1<<30)
+	}
+	if !errors.Is(err, provenance.ErrSilent) {
+		t.Errorf("without the other servers: %v", err)
+	}
 }

@@ -415,7 +415,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 	}
 	end, hopeless := t.store.probe()
 	if hopeless {
-		return unavailable(errSilent)
+		return unavailable(provenance.ErrSilent)
 	}
 	defer end()
 	t.batch = b.number

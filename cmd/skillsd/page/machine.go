@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,8 +218,9 @@ type Health struct {
 
 func (p *Page) health(r *http.Request) (any, error) {
 	out := &Health{At: p.Now(), Checks: []doctor.Check{}, Limits: []config.Row{}}
+	operator := viewerOf(r.Context()).operator
 	var err error
-	if viewerOf(r.Context()).operator {
+	if operator {
 		out.At, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
 		if err == nil {
 			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
@@ -235,6 +237,12 @@ func (p *Page) health(r *http.Request) (any, error) {
 			}
 		}
 	}
+	var unread error
+	if out.Days, unread = p.days(r); unread != nil && operator { // a row as well
+		out.Checks = append(out.Checks,
+			doctor.Check{Verdict: doctor.Fail, Area: "records", Fact: unread.Error()})
+		unread = nil
+	}
 	out.Limits = slices.DeleteFunc(out.Limits,
 		func(row config.Row) bool { return !strings.HasPrefix(row.Key, "limits.") })
 	rank := map[string]int{doctor.Fail: 0, doctor.Warn: 1, doctor.OK: 2}
@@ -244,8 +252,5 @@ func (p *Page) health(r *http.Request) (any, error) {
 	if err == nil {
 		out.Server, err = p.live(r.Context())
 	}
-	if err == nil {
-		out.Days, err = p.days(r)
-	}
-	return out, err
+	return out, cmp.Or(err, unread)
 }

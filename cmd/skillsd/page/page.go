@@ -157,6 +157,7 @@ type view struct {
 	Title, Nav string
 	JSON       string // where the same is as JSON
 	State      string // changes with what is shown, as live connections say
+	Unread     string // why the records, which a screen does not need, cannot be read; empty if they can
 	Viewer     viewer
 	Now        time.Time
 	Query      map[string]string // the filters as they were given
@@ -209,11 +210,8 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		"health": {"Health", "health"},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		state, err := p.changed(r, r.PathValue("id")) // before what it is about
-		var found any
-		if err == nil {
-			found, err = data(r)
-		}
+		state, unread := p.changed(r, r.PathValue("id")) // before what it is about
+		found, err := data(r)
 		status := http.StatusOK
 		ending := map[string]string{"session": "/session.json", "replay": ".jsonl", "event": "/line.json"}
 		same := *r.URL
@@ -223,9 +221,12 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		for key, values := range r.URL.Query() {
 			v.Query[key] = values[0]
 		}
+		if unread != nil {
+			_, v.Unread = p.fault(r, unread)
+		}
 		if err != nil {
 			status, v.Data = p.fault(r, err)
-			v.JSON = ""
+			v.JSON, v.Unread = "", ""
 			p.render(w, status, "fault", v)
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/net/html"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
@@ -497,6 +499,59 @@ func TestVerify(t *testing.T) {
 	}
 	if text := s.get("/sessions/ses_b"); !strings.Contains(text, "skillsd session verify ses_b") {
 		t.Error("a record that differs is shown without the command that says more")
+	}
+}
+
+// silent is records whose cluster does not answer.
+type silent struct {
+	provenance.Reader
+	from, verifies atomic.Bool // when the list is asked for, or a verification
+}
+
+func (s *silent) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
+	if s.from.Load() {
+		return func(yield func(provenance.Session, error) bool) { yield(provenance.Session{}, provenance.ErrSilent) }
+	}
+	return s.Reader.Sessions(ctx, since)
+}
+
+func (s *silent) Verify(ctx context.Context, id string, keys ...note.Verifier) (*provenance.Report, error) {
+	if s.verifies.Swap(false) {
+		return nil, provenance.ErrSilent
+	}
+	return s.Reader.Verify(ctx, id, keys...)
+}
+
+// TestSilent wants what does not need the records shown without them, and nothing said of a record that
+// cannot be read at the moment.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	records := &silent{}
+	records.verifies.Store(true)
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"), func(o *page.Options, _ string) {
+		records.Reader, o.Records = o.Records, records
+	})
+	s.login()
+	if got := s.verified("ses_a"); got.Verdict.State != "verified" {
+		t.Errorf("verified when the cluster answered again: %+v", got.Verdict)
+	}
+	if text := s.get("/skills"); strings.Contains(text, "cannot be read") {
+		t.Errorf("records that can be read cannot:\n%s", text)
+	}
+	records.from.Store(true)
+	s.ahead.Store(int64(time.Minute))
+	for path, want := range map[string]string{"/skills": "&lt;b&gt;bold", "/skill?path=" + url.QueryEscape("<b>bold</b>"): "Files",
+		"/health": "<i>"} {
+		text := s.get(path)
+		if path == "/health" {
+			want = html.EscapeString(want)
+		}
+		if !strings.Contains(text, want) || !strings.Contains(text, "the cluster does not answer") {
+			t.Errorf("%s has no %q, or no word of the records:\n%s", path, want, text)
+		}
+	}
+	if answer, _ := s.ask(http.MethodGet, "/sessions", nil, nil); answer.StatusCode != http.StatusInternalServerError {
+		t.Errorf("a list that cannot be read = %d", answer.StatusCode)
 	}
 }
 

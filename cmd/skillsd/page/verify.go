@@ -90,6 +90,12 @@ func (p *Page) verify(s *provenance.Session) {
 	// It serves later requests as well, so it does not end with the one that asked first.
 	ctx, head := context.Background(), s.Head
 	found, err := p.Records.Verify(ctx, s.ID)
+	if errors.Is(err, provenance.ErrSilent) { // which says nothing of the record
+		v.mu.Lock()
+		delete(v.busy, s.ID)
+		v.mu.Unlock()
+		return
+	}
 	verdict := Verdict{State: differs, Head: head.Seq, worst: p.timeline(ctx, s).worst()}
 	switch wrong, _ := errors.AsType[*provenance.VerifyError](err); {
 	case wrong != nil:

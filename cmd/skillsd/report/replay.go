@@ -50,7 +50,8 @@ func Replay(
 	tree func(ctx context.Context, d digest.Digest) (TreeFile, error),
 ) iter.Seq2[*Shown, error] {
 	return func(yield func(*Shown, error) bool) {
-		f := &shownFinder{ctx, records, query.Session, map[string][]TreeFile{}}
+		f := &shownFinder{ctx: ctx, records: records, session: query.Session,
+			trees: map[string][]TreeFile{}}
 		opened := map[digest.Digest]bool{}
 		// A file may have been shown before its skill was activated, so the trees are opened first.
 		activated := provenance.Query{Session: query.Session,
@@ -72,6 +73,9 @@ func Replay(
 			var found []Shown
 			if err == nil {
 				found, err = f.shownBy(e)
+			}
+			if err == nil {
+				err = f.silent
 			}
 			if err != nil {
 				yield(nil, err)
@@ -159,6 +163,7 @@ type shownFinder struct {
 	records provenance.Reader
 	session string
 	trees   map[string][]TreeFile // by skill path
+	silent  error                 // why nothing is known of a text
 }
 
 // shownBy returns what an event says was shown.
@@ -293,6 +298,9 @@ func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
 		return nil, fmt.Errorf("%.80q is not a digest", want.String())
 	}
 	file, err := f.records.Stored(f.ctx, f.session, provenance.ShownName(want))
+	if errors.Is(err, provenance.ErrSilent) {
+		f.silent = err
+	}
 	switch {
 	case errors.Is(err, provenance.ErrNotFound):
 		return nil, fmt.Errorf("%s is not kept", want)

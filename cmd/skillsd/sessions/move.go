@@ -116,6 +116,8 @@ func (o *move) each(
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, provenance.ErrSilent):
+			return cluster.Failure(err)
 		case err != nil && !(o.all && errors.Is(err, provenance.ErrTaken)):
 			failed++
 			line = "not " + did + " " + id + ": " + reason(err)

@@ -82,6 +82,9 @@ func OpenCatalogue(
 }
 
 func unpublished(err error) error {
+	if errors.Is(err, provenance.ErrSilent) {
+		return Failure(err)
+	}
 	hint := "see --cluster-prefix, and whether the user of NATS may read the stream of skills"
 	if jetstream.IsUnused(err) || errors.Is(err, provenance.ErrNotFound) {
 		hint, err = "publish the skills of a machine that has them: skillsd publish --cluster URL",

@@ -189,7 +189,20 @@ func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (pr
 	return &reader{records, conn}, nil
 }
 
+// Failure says what to do if the error of records is that their cluster does not answer. Other errors stay as
+// they are.
+func Failure(err error) error {
+	if !errors.Is(err, provenance.ErrSilent) {
+		return err
+	}
+	return exit.Errorf(exit.Failure, "start its servers of NATS, most of which must run, and see whether they "+
+		"can be reached from here", "--cluster: %w", err)
+}
+
 func unusable(err error) error {
+	if errors.Is(err, provenance.ErrSilent) {
+		return Failure(err)
+	}
 	return exit.Errorf(exit.Failure, "see --cluster-prefix and --cluster-replicas, and whether a server "+
 		"of skillsd has used this cluster", "--cluster: %w", err)
 }
