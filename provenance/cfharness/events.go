@@ -111,11 +111,15 @@ func runOutcome(e *provenance.Event) string {
 	if json.Unmarshal(e.Row, &row) != nil {
 		return ""
 	}
+	text := endOf(&row)
+	if x := row.Skillsd; x != nil && x.Late {
+		text += ", after its call had ended"
+	}
 	if x := row.Skillsd; x != nil && x.Environment != nil {
 		sum := x.Environment.Digest.String()
-		return endOf(&row) + ", environment " + x.Environment.Name + " " + sum[:min(len(sum), 19)]
+		text += ", environment " + x.Environment.Name + " " + sum[:min(len(sum), 19)]
 	}
-	return endOf(&row)
+	return text
 }
 
 // endOf returns how a run ended.

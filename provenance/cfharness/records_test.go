@@ -256,6 +256,7 @@ func TestSummary(t *testing.T) {
 		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","skillsd":{"outcome":"signaled","signal":"SIGKILL"}}`, want: "signaled SIGKILL"},
 		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":1,"skillsd":{"outcome":"timeout"}}`, want: "timeout"},
 		{kind: provenance.KindScriptExecuted, row: `{"status":"error","error":{"code":"script_not_found"}}`, want: "error script_not_found"},
+		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":0,"skillsd":{"late":true}}`, want: "exited 0, after its call had ended"},
 		{kind: provenance.KindResourceRead, row: `{"status":"read","digestMatchesRegistry":false,"truncated":true}`, want: "read changed truncated"},
 		{kind: provenance.KindResourceRead, row: `{"status":"error","error":{"code":"unknown"}}`, want: "error unknown"},
 		{kind: provenance.KindResourceRead, detail: "asked", want: "asked"},

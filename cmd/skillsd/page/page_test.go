@@ -665,11 +665,15 @@ func TestWorst(t *testing.T) {
 		kind provenance.Kind
 		row  any
 	}
+	unknown := map[string]any{"status": "error", "error": map[string]string{"code": "outcome_unknown"}}
+	late := &cfharness.ScriptExecution{OutputID: "x", Status: "executed", ExitCode: new(int),
+		Skillsd: &cfharness.RunExtension{Backend: "native", Late: true}}
 	tests := []struct {
 		id    string
 		steps []step
 		want  string
 	}{
+		{"ses_late", []step{{"1", ran, unknown}, {"1", ran, late}}, ""},
 		{"ses_fine", []step{{"1", ran, exit(0)}}, ""},
 		{"ses_withheld", []step{{"1", denied, nil}, {"1", denied, nil}, {"1", ran, exit(0)}, {"2", ran, exit(0)}},
 			"exited 0, output withheld"},
@@ -739,7 +743,7 @@ func TestWorst(t *testing.T) {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
-	for query, want := range map[string]int{"?state=crashed+or+damaged": 5, "?state=crashed": 5, "?state=damaged": 0} {
+	for query, want := range map[string]int{"?state=crashed+or+damaged": 6, "?state=crashed": 6, "?state=damaged": 0} {
 		if list := read[page.Sessions](s, "/sessions.json"+query); list.Of != want {
 			t.Errorf("%s: %d sessions, want %d", query, list.Of, want)
 		}

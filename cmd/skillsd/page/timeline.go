@@ -353,6 +353,9 @@ func (b *Block) ran(e *provenance.Event) {
 	if row.ExitCode == nil || *row.ExitCode != 0 {
 		b.Class = "bad"
 	}
+	if b.Code == "outcome_unknown" { // this one came late, and replaces it
+		b.Code, b.Detail = "", ""
+	}
 	if row.Error != nil {
 		b.Code, b.Detail = row.Error.Code, row.Error.Message
 	} else if b.Denials > 0 {

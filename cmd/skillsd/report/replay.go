@@ -111,7 +111,7 @@ func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 		if stream == "stderr" {
 			summary = &row.Skillsd.Stderr
 		}
-		return summary.Shown == nil && summary.Bytes > 0, nil
+		return (summary.Shown == nil || row.Skillsd.Late) && summary.Bytes > 0, nil
 	}
 	return true, nil
 }
@@ -206,7 +206,8 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 		if row.Error != nil {
 			return s.failed(row.Error), nil
 		}
-		if row.Skillsd == nil {
+		// Earlier versions say of what came late that it was shown.
+		if row.Skillsd == nil || row.Skillsd.Late {
 			return nil, nil
 		}
 		found := f.output(s, "stdout", row.Skillsd.Stdout.Shown, row.Skillsd.Stdout.Bytes)

@@ -43,6 +43,9 @@ func TestReplay(t *testing.T) {
 			Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}},
 		Out: []cfharness.OutFile{{Name: "named only"},
 			{Name: "a.csv", Bytes: 3, Shown: &cfharness.ShownText{Digest: keep("csv"), Bytes: 3}}}}}
+	late := run // as earlier versions recorded it
+	late.Skillsd = new(*run.Skillsd)
+	late.Skillsd.Late = true
 	failed := cfharness.ResourceRead{Status: cfharness.StatusError,
 		Error: &cfharness.RecordError{Code: "c", Message: "m"}}
 	for _, e := range []struct {
@@ -59,6 +62,7 @@ func TestReplay(t *testing.T) {
 		{provenance.KindPolicyDenied, "no\x1b", nil},
 		{provenance.KindScriptExecuted, "outcome_unknown", cfharness.ScriptExecution{
 			Error: &cfharness.RecordError{Code: "outcome_unknown", Message: "nobody was told"}}},
+		{provenance.KindScriptExecuted, "exited", late},
 	} {
 		event := &provenance.Event{Kind: e.kind, Session: "s", Principal: "p", Skill: "demo",
 			Path: "SKILL.md", Detail: e.detail}
