@@ -8,7 +8,7 @@
 //
 // A header of some messages has what the events before it say of a session that is to be continued, so that
 // [Store.Recall] reads at most the last 1,000, and checks the chain of those. A session whose loads make that
-// larger than 192 KiB, and one of servers that wrote none, is read as a whole.
+// larger than 48 KiB, and one of servers that wrote none, is read as a whole.
 //
 // # Turns
 //
