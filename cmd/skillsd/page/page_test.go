@@ -704,6 +704,9 @@ func TestWorst(t *testing.T) {
 	}
 	s := open(t, dir)
 	s.login()
+	if b := read[page.Session](s, "/sessions/ses_late/session.json").Blocks; b[1].Outcome != "exited 0, after its call had ended" || b[1].Code != "" {
+		t.Errorf("an outcome that came late is shown as %+v", b[1])
+	}
 	for i, crashed := range []bool{false, true} { // while the writer has them, and after
 		if crashed {
 			if err := store.Close(); err != nil {
