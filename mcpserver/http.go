@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -83,6 +85,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		},
 	}
 	if o.Cluster != nil {
+		o.Cluster.cut = slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn)
 		o.OnlyHandles, opts.Forward = true, o.Cluster.forward
 		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
@@ -156,6 +159,8 @@ type Cluster struct {
 	Ready func() bool
 	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
 	Accept func(handler http.Handler)
+
+	cut *log.Logger // of answers that were cut off
 }
 
 // headerPrincipal has the principal of a request that is passed on.
@@ -189,15 +194,18 @@ func (c *Cluster) forward(w http.ResponseWriter, r *http.Request, body []byte, a
 	out.ContentLength = int64(len(body))
 	var failed error
 	(&httputil.ReverseProxy{
-		Transport: c.Transport, FlushInterval: -1,
+		Transport: c.Transport, FlushInterval: -1, ErrorLog: c.cut,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", address, ""
 			p.Out.Header.Del("Authorization")
 			p.Out.Header.Set(headerPrincipal, base64.StdEncoding.EncodeToString(who))
 		},
 		ModifyResponse: func(response *http.Response) error {
-			if response.StatusCode == http.StatusMisdirectedRequest {
+			switch response.StatusCode {
+			case http.StatusMisdirectedRequest:
 				return wire.ErrMisdirected
+			case http.StatusAccepted: // a request has an answer, unless the other server ends
+				return errors.New("the other server has ended the request without an answer")
 			}
 			return nil
 		},

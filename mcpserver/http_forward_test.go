@@ -2,7 +2,9 @@ package mcpserver
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +14,71 @@ import (
 type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// What a server does that ends, or is killed, in the middle of an answer is no success for the client of the
+// server that has forwarded the request.
+func TestForwardedCutOff(t *testing.T) {
+	const message = `{"jsonrpc":"2.0","id":1,"result":{}}`
+	var peer *httptest.Server
+	flush := func(w http.ResponseWriter) {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"whole": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, message) },
+		"empty": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },
+		"no body": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(message)))
+			flush(w)
+			panic(http.ErrAbortHandler)
+		},
+		"part": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(message)))
+			io.WriteString(w, message[:5])
+			flush(w)
+			panic(http.ErrAbortHandler)
+		},
+		"events": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, "event: message\ndata: {}\n\n")
+			flush(w)
+			panic(http.ErrAbortHandler)
+		},
+		"killed": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, ": keep-alive\n\n")
+			flush(w)
+			peer.CloseClientConnections()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peer = httptest.NewUnstartedServer(http.HandlerFunc(answer))
+			peer.Config.ErrorLog = log.New(io.Discard, "", 0)
+			peer.EnableHTTP2 = true
+			peer.StartTLS()
+			defer peer.Close()
+			c := &Cluster{Transport: peer.Client().Transport, cut: log.New(io.Discard, "", 0)}
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if c.forward(w, r, []byte("message"), peer.Listener.Addr().String()) != nil {
+					w.WriteHeader(http.StatusBadGateway)
+				}
+			}))
+			defer front.Close()
+			response, err := front.Client().Post(front.URL, "application/json", strings.NewReader("read before"))
+			status, text := 0, []byte(nil)
+			if err == nil {
+				status = response.StatusCode
+				text, err = io.ReadAll(response.Body)
+				response.Body.Close()
+			}
+			if succeeds := err == nil && status/100 == 2; succeeds != (name == "whole") {
+				t.Errorf("status %d, %q, %v", status, text, err)
+			}
+		})
+	}
+}
 
 // A server that ends refuses what reached it too late, and HTTP/2 sends a request again whose body it can have
 // once more.
