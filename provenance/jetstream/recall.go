@@ -51,7 +51,7 @@ func (t *turn) checkpoint() string {
 	encoded, err := provenance.Encode(checkpoint{cfharness.FoldForm, t.state.Session, t.fold})
 	if err == nil {
 		to := base64.NewEncoder(base64.StdEncoding, &text)
-		packed, _ := gzip.NewWriterLevel(to, gzip.BestSpeed) // the level exists
+		packed := gzip.NewWriter(to)
 		_, err = packed.Write(encoded)
 		err = errors.Join(err, packed.Close(), to.Close())
 	}

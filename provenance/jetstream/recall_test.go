@@ -283,7 +283,6 @@ func BenchmarkRecall(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(read.Requests.Load())/float64(b.N), "requests/op")
-			b.ReportMetric(float64(read.Events.Load())/float64(b.N), "events/op")
 			b.ReportMetric(float64(read.Bytes.Load())/float64(b.N), "read-bytes/op")
 		})
 	}
