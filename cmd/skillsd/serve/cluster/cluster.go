@@ -195,8 +195,9 @@ func Failure(err error) error {
 	if !errors.Is(err, provenance.ErrSilent) {
 		return err
 	}
-	return exit.Errorf(exit.Failure, "start its servers of NATS, most of which must run, and see whether they "+
-		"can be reached from here", "--cluster: %w", err)
+	return exit.Errorf(exit.Failure,
+		"start its servers of NATS, most of which must run, and see whether they can be reached from here",
+		"--cluster: %w", err)
 }
 
 func unusable(err error) error {
