@@ -36,7 +36,7 @@ func newPublishCmds(a *app) []*cobra.Command {
 			return a.pack(ctx, args[0], out, packJSON)
 		}),
 	}
-	pack.Flags().StringVarP(&out, "out", "o", "", "`FILE` to write (default: NAME.tar.gz)")
+	pack.Flags().StringVarP(&out, "out", "o", "", "`FILE` to write, outside of DIR (default: NAME.tar.gz)")
 	pack.Flags().BoolVar(&packJSON, "json", false, "print JSON")
 	index := &cobra.Command{
 		Use:   "index DIR",
