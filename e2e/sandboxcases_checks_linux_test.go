@@ -253,9 +253,12 @@ func (b *toolBench) specialFiles() {
 	for _, name := range []string{"fifo.sh", "s.sh"} {
 		b.refused(b.run(map[string]any{"path": "scripts/" + name}))
 	}
-	out, err := exec.Command(binary, "list", "--json", "--skills-root", b.skills()).Output()
+	var stderr strings.Builder
+	list := exec.Command(binary, "list", "--json", "--skills-root", b.skills())
+	list.Stderr = &stderr
+	out, err := list.Output()
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("list: %v\n%s", err, &stderr)
 	}
 	for _, want := range []string{"fifo.sh", "s.sh", "assets/big"} {
 		if !strings.Contains(string(out), want) {
