@@ -81,6 +81,16 @@ type Fold struct {
 	at map[activationKey]int // index in Was.Activations; nil for a Fold that was kept
 }
 
+// Whole reports whether a Fold that was kept has all that it names.
+func (f *Fold) Whole() bool {
+	for _, id := range f.Pending {
+		if f.Requests[id] == nil {
+			return false
+		}
+	}
+	return len(f.Skills) == len(f.Was.Activations)
+}
+
 type activationKey struct{ path, handle string }
 
 func keyOf(skill string, row *Activation) activationKey {

@@ -7,8 +7,9 @@
 // reads one message; whoever reads events reads the lines and checks their chain.
 //
 // A header of some messages has what the events before it say of a session that is to be continued, so that
-// [Store.Recall] reads at most the last 1,000, and checks the chain of those. That has up to 48 KiB, which is
-// some 600 loads; in a longer session, all events after the last such header are read.
+// [Store.Recall] reads at most the last 1,000, and checks the chain of those. That has up to 48 KiB, or 1 MiB
+// before it is compressed, which is some 600 loads; in a longer session, all events after the last such
+// header are read.
 //
 // # Turns
 //

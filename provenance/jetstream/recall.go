@@ -23,6 +23,9 @@ const (
 
 	// maxCheckpoint bounds a checkpoint, in bytes: a server takes no message whose headers are over 64 KiB.
 	maxCheckpoint = 48 << 10
+
+	// maxUnpacked bounds it before it is compressed.
+	maxUnpacked = 1 << 20
 )
 
 var _ cfharness.Recaller = (*Store)(nil)
@@ -55,7 +58,7 @@ func (t *turn) checkpoint() string {
 		_, err = packed.Write(encoded)
 		err = errors.Join(err, packed.Close(), to.Close())
 	}
-	if err != nil || text.Len() > maxCheckpoint {
+	if err != nil || len(encoded) > maxUnpacked || text.Len() > maxCheckpoint {
 		t.fold = nil // it only grows
 		return ""
 	}
@@ -102,10 +105,10 @@ func (r *reader) checkpoint(ctx context.Context, session string) (*checkpoint, m
 	if err != nil {
 		return nil, at, nil
 	}
-	data, err := io.ReadAll(io.LimitReader(packed, maxImported)) // to its end, for the checksum
+	data, err := io.ReadAll(io.LimitReader(packed, maxUnpacked+1)) // to its end, for the checksum
 	var c checkpoint
-	if err != nil || json.Unmarshal(data, &c) != nil || c.Form != cfharness.FoldForm || c.Fold == nil ||
-		c.Fold.Head != c.Session.Head || len(c.Fold.Skills) != len(c.Fold.Was.Activations) {
+	if err != nil || len(data) > maxUnpacked || json.Unmarshal(data, &c) != nil ||
+		c.Form != cfharness.FoldForm || c.Fold == nil || c.Fold.Head != c.Session.Head || !c.Fold.Whole() {
 		return nil, at, nil
 	}
 	return &c, at, nil

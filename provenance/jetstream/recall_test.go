@@ -197,6 +197,8 @@ func TestCheckpointRefused(t *testing.T) {
 		"later":    replaced(`"head":{"seq":`, `"head":{"seq":1`),
 		"garbage":  replaced(`{`, `[`),
 		"no skill": replaced(`"skills":["pdf"]`, `"skills":[]`),
+		"request":  replaced(`"pending":`, `"pending":["x"],"requests":{"x":null},"was":`),
+		"large":    replaced(`"fold":{`, `"fold":{"x":"`+strings.Repeat(" ", 2<<20)+`",`),
 	} {
 		prefix := strings.ReplaceAll(name, " ", "-")
 		st := open(t, conn, &jetstream.Options{Replicas: 1, Prefix: prefix})
