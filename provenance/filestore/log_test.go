@@ -299,6 +299,63 @@ func TestFailedSyncBeforeReopened(t *testing.T) {
 	}
 }
 
+// So is a text that the end of a session could neither sync nor write again, whether an event that waited
+// names it or one of the next turn does.
+func TestFailedSyncOfTextBeforeReopened(t *testing.T) {
+	if !syncsLater {
+		t.Skip("files are synced when they are written")
+	}
+	for _, named := range []bool{false, true} {
+		dir := t.TempDir()
+		st, err := Open(dir, &Options{Commit: time.Hour, Quiet: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		storetest.Append(t, st, "s", provenance.KindSessionStarted)
+		sum, err := st.Keep(t.Context(), "s", []byte("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named {
+			storetest.Append(t, st, "s", provenance.KindResourceRead)
+		}
+		name := provenance.ShownName(sum)
+		path := filepath.Join(dir, "s", name)
+		was, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		away := path + ".away"
+		var failed sync.Once
+		st.synced.file = func(dir *os.Root, file string) error {
+			if file != name {
+				return syncFile(dir, file)
+			}
+			failed.Do(func() { // nothing can be written in the place of a directory
+				if err := errors.Join(os.Rename(path, away), os.Mkdir(path, 0o700)); err != nil {
+					t.Error(err)
+				}
+			})
+			return errDevice
+		}
+		st.Release("s")
+		if err := errors.Join(os.Remove(path), os.Rename(away, path)); err != nil {
+			t.Fatal(err)
+		}
+		st.synced.file = syncFile
+		storetest.Append(t, st, "s", provenance.KindScriptRequested)
+		if is, err := os.Stat(path); err != nil || os.SameFile(was, is) {
+			t.Errorf("named %t: an event is recorded after a text that is lost (%v)", named, err)
+		}
+		events := 2
+		if named {
+			events++
+		}
+		mustVerify(t, dir, events)
+		_ = st.Close()
+	}
+}
+
 func TestCloseReportsLostEvents(t *testing.T) {
 	st, d := onDevice(t, t.TempDir(), Options{Commit: time.Hour})
 	storetest.Append(t, st, "s", provenance.KindSessionStarted, provenance.KindResourceRead)

@@ -158,7 +158,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		// The process that recorded the first event was killed before it renamed the directory, and maybe
 		// before it synced what is in it.
 		if s.log.tally.Session.Head.Seq > 0 {
-			if err := errors.Join(s.unsynced.addAll(dir), s.log.flush(), s.begin()); err != nil {
+			if err := errors.Join(s.unsynced.addAll(dir, "."), s.log.flush(), s.begin()); err != nil {
 				return nil, unavailable("create session directory", err)
 			}
 			s.log.begin = nil
@@ -229,6 +229,9 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		s.log.synced, s.log.suspect, s.log.unsynced = 0, true, make([]byte, sc.Offset)
 		if _, err := f.ReadAt(s.log.unsynced, 0); err != nil {
 			return 0, unavailable("read record", err)
+		}
+		if err := s.unsynced.addAll(dir, provenance.ShownDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, unavailable("read what was shown", err)
 		}
 	}
 	if sc.Torn > 0 {
@@ -484,9 +487,9 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
-	_ = s.syncTexts() // whose events are recorded once the session is open again
+	unsynced := s.syncTexts() // whose events are recorded once the session is open again
 	s.logMu.Lock()
-	if info, err := s.record.Stat(); err == nil && s.log.suspect {
+	if info, err := s.record.Stat(); err == nil && (s.log.suspect || unsynced != nil) {
 		text, _ := s.store.synced.has(provenance.EventsFile, info)
 		s.store.synced.note(text, false)
 	}

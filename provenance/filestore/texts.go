@@ -224,9 +224,6 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		// Verify checks the bytes.
 		info, err := texts.Lstat(d.Encoded())
 		if err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
-			if name := provenance.ShownName(d); s.store.synced.isLost(name, info) {
-				s.unsynced.add(name) // when the session was closed
-			}
 			s.keeps(d)
 			return nil
 		}
@@ -366,12 +363,12 @@ func (u *unsyncedTexts) addFile(name string, data []byte) {
 	u.sums[name] = digest.FromBytes(data)
 }
 
-// addAll adds the files of a directory.
-func (u *unsyncedTexts) addAll(dir *os.Root) error {
-	entries, err := fs.ReadDir(dir.FS(), ".")
+// addAll adds the files of a directory of the session.
+func (u *unsyncedTexts) addAll(dir *os.Root, parent string) error {
+	entries, err := fs.ReadDir(dir.FS(), parent)
 	for _, en := range entries {
 		if en.Type().IsRegular() {
-			u.add(en.Name())
+			u.add(path.Join(parent, en.Name()))
 		}
 	}
 	return err
