@@ -168,7 +168,7 @@ func (p *Plan) disconnect() {
 			_ = l.server.Close()
 		}
 		if l.end != nil {
-			l.end()
+			l.end(nil)
 		}
 	}
 	p.servers = nil

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -19,8 +20,8 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// maxPatience is how long a program that is started may take for an answer: with its first one it may have to
-// fetch what it needs.
+// maxPatience is how long a program that is started may take for each answer: with its first one it may have
+// to fetch what it needs.
 const maxPatience = 2 * time.Minute
 
 // ErrSilent is the error of a program that was started to serve skills and did not answer.
@@ -84,21 +85,42 @@ type listing struct {
 	skills []*served.Skill
 	err    error
 
-	end      context.CancelFunc // ends the program with all that it started; nil without one
+	running  context.Context         // of the program; nil without one
+	end      context.CancelCauseFunc // ends the program with all that it started
 	patience time.Duration
+	mu       sync.Mutex
+	waiting  int         // requests without an answer
+	silence  *time.Timer // ends the program
 }
 
-// ask calls do, which waits for answers. A program that does not answer in time is ended.
-func (l *listing) ask(ctx context.Context, do func(ctx context.Context) error) error {
-	if l.end == nil {
-		return do(ctx)
+// wait counts a request, or its answer with -1: the patience begins again.
+func (l *listing) wait(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.silence != nil {
+		l.silence.Stop()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, ErrSilent)
-	defer cancel()
-	defer context.AfterFunc(ctx, l.end)()
-	err := do(ctx)
-	if err != nil && context.Cause(ctx) == ErrSilent {
-		err = fmt.Errorf("%w within %v, and was ended", ErrSilent, l.patience)
+	if l.waiting += n; l.waiting > 0 {
+		l.silence = time.AfterFunc(l.patience, func() { l.end(ErrSilent) })
+	}
+}
+
+// patient has a program that is asked and answers nothing in time ended.
+func (l *listing) patient(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.running, cancel)()
+		l.wait(1)
+		defer l.wait(-1)
+		return next(ctx, method, req)
+	}
+}
+
+// explain returns the error of requests, or that the program was ended.
+func (l *listing) explain(err error) error {
+	if err != nil && l.running != nil && context.Cause(l.running) == ErrSilent {
+		return fmt.Errorf("%w within %v, and was ended", ErrSilent, l.patience)
 	}
 	return err
 }
@@ -111,11 +133,9 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 	p.i.progress("asking the server", 0, 0)
 	l := &listing{patience: cmp.Or(p.i.cfg.patience, maxPatience)}
 	if l.err = p.connect(ctx, l, from, access); l.err == nil {
-		l.err = l.ask(ctx, func(ctx context.Context) (err error) {
-			l.skills, err = l.server.Skills(ctx)
-			return err
-		})
+		l.skills, l.err = l.server.Skills(ctx)
 	}
+	l.err = l.explain(l.err)
 	if _, refused := errors.AsType[*SourceError](l.err); l.err != nil && !refused && ctx.Err() == nil {
 		l.err = &FetchError{from.Source, l.err, KindMCP}
 	}
@@ -131,20 +151,15 @@ func (p *Plan) connect(ctx context.Context, l *listing, from Origin, access Acce
 	if err != nil {
 		return err
 	}
-	var to mcp.Transport
 	if argv == nil {
-		to = served.HTTP(at.String(), p.client(at, access).HTTP())
-	} else {
-		running, end := context.WithCancel(ctx)
-		l.end = end
-		cmd := exec.CommandContext(running, argv[0], argv[1:]...)
-		killTree(cmd)
-		to = &mcp.CommandTransport{Command: cmd}
-	}
-	return l.ask(ctx, func(ctx context.Context) (err error) {
-		l.server, err = served.Connect(ctx, to)
+		l.server, err = served.Connect(ctx, served.HTTP(at.String(), p.client(at, access).HTTP()))
 		return err
-	})
+	}
+	l.running, l.end = context.WithCancelCause(ctx)
+	cmd := exec.CommandContext(l.running, argv[0], argv[1:]...)
+	killTree(cmd)
+	l.server, err = served.Connect(ctx, &mcp.CommandTransport{Command: cmd}, l.patient)
+	return err
 }
 
 // fetchServed fetches skills of an MCP server, at the digest of the origin if it has one.
@@ -176,8 +191,7 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 			if err != nil {
 				return err
 			}
-			err = l.ask(ctx, func(ctx context.Context) error { return l.server.Extract(ctx, one, root) })
-			return errors.Join(err, root.Close())
+			return errors.Join(l.explain(l.server.Extract(ctx, one, root)), root.Close())
 		}}
 	}
 	if err := several(names, access); err != nil {

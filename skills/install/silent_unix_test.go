@@ -4,22 +4,25 @@ package install
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/go-digest"
 )
+
+// beginning answers as far as the session.
+const beginning = `read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"none"}}'; ` +
+	`read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{},` +
+	`"serverInfo":{"name":"x","version":"1"}}}'` + "\n"
 
 // A program that never answers is ended, and the installation is free for the next command.
 func TestSilentProgram(t *testing.T) {
-	for name, begins := range map[string]string{
-		"from the start": "",
-		"after the beginning": `read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"none"}}'; ` +
-			`read line; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{},` +
-			`"serverInfo":{"name":"x","version":"1"}}}'` + "\n",
-	} {
+	for name, begins := range map[string]string{"from the start": "", "after the beginning": beginning} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			program, begun := dir+"/silent.sh", dir+"/pid"
@@ -51,4 +54,35 @@ func TestSilentProgram(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program that answers each request in time may take longer for all of them.
+func TestSlowProgram(t *testing.T) {
+	const text = "---\nname: slow\ndescription: Waits.\n---\nWait.\n"
+	var pages strings.Builder
+	answer := func(id int, format string, args ...any) {
+		fmt.Fprintf(&pages, "read line; sleep 0.5; cat <<'E'\n"+`{"jsonrpc":"2.0","id":%d,"result":`+format+"}\nE\n",
+			append([]any{id}, args...)...)
+	}
+	for id := 3; id < 10; id++ {
+		answer(id, `{"skills":[],"nextCursor":"more"}`)
+	}
+	answer(10, `{"skills":[{"uri":"skill://slow/SKILL.md","resources":[`+
+		`{"uri":"skill://slow/SKILL.md","digest":%q,"size":%d}]}]}`, digest.FromString(text), len(text))
+	answer(11, `{"contents":[{"uri":"skill://slow/SKILL.md","text":%q}]}`, text)
+	program := t.TempDir() + "/slow.sh"
+	if err := os.WriteFile(program, []byte(beginning+"read line\n"+pages.String()+"read line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t)
+	i, err := Open(t.Context(), Config{State: m.state, Trees: m.trees, patience: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	plan, err := i.Add(t.Context(), Request{Source: stdioPrefix + "sh " + program})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Close()
 }

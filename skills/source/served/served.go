@@ -94,9 +94,10 @@ func (b bound) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Connect begins a session.
-func Connect(ctx context.Context, transport mcp.Transport) (*Server, error) {
+// Connect begins a session whose requests go through around.
+func Connect(ctx context.Context, transport mcp.Transport, around ...mcp.Middleware) (*Server, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "skillsd", Version: "1"}, nil)
+	client.AddSendingMiddleware(around...)
 	if err := mcp.AddSendingCustomMethod[*listParams, *listResult](client, methodList); err != nil {
 		return nil, err
 	}
