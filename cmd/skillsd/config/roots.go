@@ -132,8 +132,21 @@ func (o *RootOptions) ScanOptions() *skills.ScanOptions {
 // Inside reports whether path is dir or lies below it, after resolving the links of the part that
 // exists.
 func Inside(path, dir string) bool {
-	rel, err := filepath.Rel(Resolved(dir), Resolved(path))
+	path, dir = Resolved(path), Resolved(dir)
+	if here, err := os.Getwd(); err == nil && !(filepath.IsAbs(path) && filepath.IsAbs(dir)) {
+		here = Resolved(here) // not filepath.Abs: the parent of a link is another
+		path, dir = from(here, path), from(here, dir)
+	}
+	rel, err := filepath.Rel(dir, path)
 	return err == nil && (rel == "." || filepath.IsLocal(rel))
+}
+
+// from returns the absolute path of a path as seen from dir.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }
 
 // Resolved returns a path without the links of the part that exists.
