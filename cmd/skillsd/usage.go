@@ -50,10 +50,13 @@ func (a *app) again(text string) string {
 				values = many.GetSlice()
 			}
 			for _, value := range values {
-				if flag := []string{"--" + name, value}; given.NoOptDefVal == "" {
-					more = append(more, flag)
-				} else {
-					more = append(more, flag[:1])
+				switch given.NoOptDefVal {
+				case "":
+					more = append(more, []string{"--" + name, value})
+				case value:
+					more = append(more, []string{"--" + name})
+				default:
+					more = append(more, []string{"--" + name + "=" + value})
 				}
 			}
 		}

@@ -7,7 +7,9 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-var commands = pattern.New(`\bskillsd( [a-z][a-z-]*)+`)
+// commands finds commands, and what is quoted and thus the argument of one.
+var commands = pattern.New("(?:^|[\\s`(])" +
+	`(?:(skillsd(?: [a-z][a-z-]*)+)|'[^']*'(?:\\''[^']*')*|"(?:[^"\\]|\\.)*")`)
 
 // Again returns a text in which the commands of skillsd have further flags. flags returns those of the
 // command that some words begin with, each with its value, and how many of the words name the command. A flag
@@ -15,10 +17,13 @@ var commands = pattern.New(`\bskillsd( [a-z][a-z-]*)+`)
 func Again(text string, flags func(words []string) (named int, more [][]string)) string {
 	var out strings.Builder
 	done := 0
-	for _, at := range commands().FindAllStringIndex(text, -1) {
-		words := strings.Split(text[at[0]:at[1]], " ")
+	for _, at := range commands().FindAllStringSubmatchIndex(text, -1) {
+		if at[2] < 0 {
+			continue
+		}
+		words := strings.Split(text[at[2]:at[3]], " ")
 		named, more := flags(words[1:])
-		end := at[0] + len(strings.Join(words[:1+named], " "))
+		end := at[2] + len(strings.Join(words[:1+named], " "))
 		rest, _, _ := strings.Cut(text[end:], "`")
 		given := strings.Fields(rest)
 		if slices.Contains(given, "--help") {
@@ -27,7 +32,10 @@ func Again(text string, flags func(words []string) (named int, more [][]string))
 		out.WriteString(text[done:end])
 		done = end
 		for _, flag := range more {
-			if !slices.Contains(given, flag[0]) {
+			name, _, _ := strings.Cut(flag[0], "=")
+			if !slices.ContainsFunc(given, func(word string) bool {
+				return word == name || strings.HasPrefix(word, name+"=")
+			}) {
 				out.WriteString(" " + ShellLine(flag...))
 			}
 		}
