@@ -52,7 +52,8 @@ func earlier(t *testing.T, name string) (dir string, ids []string) {
 // readRecords runs skillsd and returns what it printed and its exit code, without the names of dir.
 func readRecords(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(binary, append(args, "--artifact-root", dir, "--state", filepath.Join(dir, "..", "state"))...)
+	state := filepath.Join(filepath.Dir(dir), "state")
+	cmd := exec.Command(binary, append(args, "--artifact-root", dir, "--state", state)...)
 	cmd.Env = append(os.Environ(), "TZ=UTC", "HOME="+filepath.Dir(dir), "COLUMNS=80")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -61,7 +62,7 @@ func readRecords(t *testing.T, dir string, args ...string) string {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf("$ skillsd %s\n%s%sexit %d\n", strings.Join(args, " "), out.String(), errs.String(), cmd.ProcessState.ExitCode())
-	return strings.ReplaceAll(text, dir, "$SESSIONS")
+	return strings.NewReplacer(dir, "$SESSIONS", state, "$STATE").Replace(text)
 }
 
 // damage is a way in which records were changed after they were written.
