@@ -85,8 +85,12 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		},
 	}
 	if o.Cluster != nil {
-		o.Cluster.cut = slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn)
-		o.OnlyHandles, opts.Forward = true, o.Cluster.forward
+		cut := slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn)
+		o.OnlyHandles, opts.Forward = true, func(
+			w http.ResponseWriter, r *http.Request, body []byte, address string,
+		) error {
+			return o.Cluster.forward(w, r, body, address, cut)
+		}
 		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
 	if s.guesses.Store(!o.OnlyHandles); !o.OnlyHandles {
@@ -159,8 +163,6 @@ type Cluster struct {
 	Ready func() bool
 	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
 	Accept func(handler http.Handler)
-
-	cut *log.Logger // of answers that were cut off
 }
 
 // headerPrincipal has the principal of a request that is passed on.
@@ -180,8 +182,10 @@ func passOn(ctx context.Context, err error) {
 	}
 }
 
-// forward passes a request on; see wire.HTTPOptions.Forward.
-func (c *Cluster) forward(w http.ResponseWriter, r *http.Request, body []byte, address string) error {
+// forward passes a request on; see wire.HTTPOptions.Forward. Answers that are cut off are logged to cut.
+func (c *Cluster) forward(
+	w http.ResponseWriter, r *http.Request, body []byte, address string, cut *log.Logger,
+) error {
 	principal, _ := principalOf(r.Context())
 	who, err := json.Marshal(principal)
 	if err != nil {
@@ -194,7 +198,7 @@ func (c *Cluster) forward(w http.ResponseWriter, r *http.Request, body []byte, a
 	out.ContentLength = int64(len(body))
 	var failed error
 	(&httputil.ReverseProxy{
-		Transport: c.Transport, FlushInterval: -1, ErrorLog: c.cut,
+		Transport: c.Transport, FlushInterval: -1, ErrorLog: cut,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", address, ""
 			p.Out.Header.Del("Authorization")

@@ -59,9 +59,9 @@ func TestForwardedCutOff(t *testing.T) {
 			peer.EnableHTTP2 = true
 			peer.StartTLS()
 			defer peer.Close()
-			c := &Cluster{Transport: peer.Client().Transport, cut: log.New(io.Discard, "", 0)}
+			c := &Cluster{Transport: peer.Client().Transport}
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if c.forward(w, r, []byte("message"), peer.Listener.Addr().String()) != nil {
+				if c.forward(w, r, []byte("message"), peer.Listener.Addr().String(), peer.Config.ErrorLog) != nil {
 					w.WriteHeader(http.StatusBadGateway)
 				}
 			}))
@@ -100,7 +100,7 @@ func TestForwardedAgain(t *testing.T) {
 		return nil, refused
 	})}
 	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("read before"))
-	if err := c.forward(httptest.NewRecorder(), r, []byte("message"), "other:1"); !errors.Is(err, refused) {
+	if err := c.forward(httptest.NewRecorder(), r, []byte("message"), "other:1", nil); !errors.Is(err, refused) {
 		t.Errorf("forward = %v", err)
 	}
 }

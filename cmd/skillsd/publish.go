@@ -195,8 +195,8 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	if made.File = file; file == "" {
 		made.File = made.Name + ".tar.gz"
 	}
-	beside := filepath.Join(dir, "..", filepath.Base(made.File))
-	if err := outside(dir, made.File, report.ShellLine("skillsd", "pack", dir, "--out", beside)); err != nil {
+	next := filepath.Join(dir, "..", filepath.Base(made.File))
+	if err := outside(dir, made.File, report.ShellLine("skillsd", "pack", dir, "--out", next)); err != nil {
 		return err
 	}
 	if err := discovery.Write(made.File, data); err != nil {

@@ -127,8 +127,8 @@ type HTTP struct {
 	base     context.Context // ends with the last call
 	abort    context.CancelCauseFunc
 	hangUp   context.Context // ends when the end was asked for
-	forwards sync.RWMutex    // held to read by each request that another server has forwarded
 	endInput context.CancelFunc
+	forwards sync.RWMutex // held to read by each request that another server has forwarded
 	requests atomic.Uint64
 	audience *audience
 }

@@ -133,7 +133,7 @@ func (o *RootOptions) ScanOptions() *skills.ScanOptions {
 // exists.
 func Inside(path, dir string) bool {
 	path, dir = Resolved(path), Resolved(dir)
-	if here, err := os.Getwd(); err == nil && !(filepath.IsAbs(path) && filepath.IsAbs(dir)) {
+	if here, err := os.Getwd(); err == nil {
 		here = Resolved(here) // not filepath.Abs: the parent of a link is another
 		path, dir = from(here, path), from(here, dir)
 	}

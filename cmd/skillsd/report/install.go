@@ -193,7 +193,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	return nil
 }
 
-// hintAllow says how a script of the skill may be allowed; empty if it has none.
+// hintAllow returns how a script of the skill may be allowed, or "" if it has none.
 func (r *SkillRow) hintAllow() string {
 	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
 		return "no script can be allowed under this name; `skillsd remove` it and install it with --name, " +

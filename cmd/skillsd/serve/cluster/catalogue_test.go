@@ -67,11 +67,11 @@ func TestPublishAtOnce(t *testing.T) {
 				done <- outcome{sum, err}
 			}()
 		}
-		var told []digest.Digest
+		var said []digest.Digest
 		for range locks {
 			switch got := <-done; {
 			case got.err == nil:
-				told = append(told, got.sum)
+				said = append(said, got.sum)
 			case strings.Contains(got.err.Error(), "somebody else published"):
 				refused++
 			default:
@@ -80,9 +80,9 @@ func TestPublishAtOnce(t *testing.T) {
 		}
 		has := published(c)
 		slices.Sort(has)
-		slices.Sort(told)
-		if !slices.Equal(has, told) {
-			t.Errorf("%s: published %v, and there is %v", prefix, told, has)
+		slices.Sort(said)
+		if !slices.Equal(has, said) {
+			t.Errorf("%s: published %v, and there is %v", prefix, said, has)
 		}
 	}
 	if refused == 0 {
