@@ -43,7 +43,9 @@ func TestReplay(t *testing.T) {
 			Shown: &cfharness.ShownText{Digest: keep("out"), Bytes: 3, Head: &offset}},
 		Out: []cfharness.OutFile{{Name: "named only"},
 			{Name: "a.csv", Bytes: 3, Shown: &cfharness.ShownText{Digest: keep("csv"), Bytes: 3}}}}}
+	run.OutputID = "s:run_skill_script:1"
 	late := run // as earlier versions recorded it
+	late.OutputID = "s:run_skill_script:2"
 	late.Skillsd = new(*run.Skillsd)
 	late.Skillsd.Late = true
 	failed := cfharness.ResourceRead{Status: cfharness.StatusError,
@@ -73,6 +75,11 @@ func TestReplay(t *testing.T) {
 		}
 		if err := records.Append(ctx, event); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]bool{run.OutputID: false, late.OutputID: true, "s:run_skill_script:3": true} {
+		if withheld, err := Withheld(ctx, records, "s", id, "stdout"); withheld != want || err != nil {
+			t.Errorf("Withheld of %s = %v, %v", id, withheld, err)
 		}
 	}
 	keep("in the tree")
