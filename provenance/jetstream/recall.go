@@ -100,18 +100,22 @@ func (r *reader) checkpoint(ctx context.Context, session string) (*checkpoint, m
 	if err != nil || at.After == 0 {
 		return nil, at, nil
 	}
-	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding,
-		strings.NewReader(m.Header.Get(headerCheckpoint))))
+	return unpack(m.Header.Get(headerCheckpoint)), at, nil
+}
+
+// unpack returns the checkpoint of a header, nil if it is not whole or not of this form.
+func unpack(header string) *checkpoint {
+	packed, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(header)))
 	if err != nil {
-		return nil, at, nil
+		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(packed, maxUnpacked+1)) // to its end, for the checksum
 	var c checkpoint
 	if err != nil || len(data) > maxUnpacked || json.Unmarshal(data, &c) != nil ||
 		c.Form != cfharness.FoldForm || c.Fold == nil || c.Fold.Head != c.Session.Head || !c.Fold.Whole() {
-		return nil, at, nil
+		return nil
 	}
-	return &c, at, nil
+	return &c
 }
 
 // Recall implements cfharness.Recaller: it reads the events since the last checkpoint. If this store has the
