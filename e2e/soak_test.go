@@ -156,7 +156,7 @@ func (s *soaked) converse(ctx context.Context, principal, id string, legacy, scr
 			case <-ctx.Done():
 			}
 		case err != nil || !strings.Contains(text, want):
-			s.t.Errorf("%s: %s: %v: %.300s", id, tool, err, text)
+			s.t.Errorf("%s: %s: %v: %.1500s", id, tool, err, text)
 			return
 		default:
 			answered[tool]++

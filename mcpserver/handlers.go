@@ -153,6 +153,9 @@ func (s *Server) readFile(
 	if err != nil {
 		return answer{}, err
 	}
+	if read.Rescanned {
+		s.Publish()
+	}
 	return answer{text: renderRead(read), output: read.Output, blocks: fileBlocks(read)}, nil
 }
 

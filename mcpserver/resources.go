@@ -160,6 +160,9 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		}
 		return nil, err
 	}
+	if read.Rescanned {
+		s.Publish()
+	}
 	meta := map[string]any{skillMeta + "digest": read.Got}
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil
 }

@@ -124,7 +124,7 @@ func (s *Server) completePath(ctx context.Context, r *request) []string {
 	var paths, named []string
 	sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1])
 	if sk != nil {
-		index, err := sk.Index(ctx)
+		_, index, err := s.indexOf(ctx, sk)
 		if err != nil {
 			return nil
 		}
@@ -156,7 +156,7 @@ func (s *Server) completeRequest(ctx context.Context, r *request, sk *skills.Ski
 	if word == "" {
 		return nil
 	}
-	index, err := sk.Index(ctx)
+	_, index, err := s.indexOf(ctx, sk)
 	if err != nil {
 		return nil
 	}

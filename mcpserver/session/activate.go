@@ -220,24 +220,21 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	for attempt := 0; ; attempt++ {
 		index, err := sk.Index(ctx)
 		if err == nil {
-			err = sk.Verify(ctx)
-		}
-		if err == nil {
-			return sk, index, nil
+			if err = sk.Verify(ctx); err == nil {
+				return sk, index, nil
+			}
 		}
 		if attempt == rereads {
 			return nil, nil, err
 		}
-		fresh, rescanErr := s.cfg.Registry.RescanSkill(ctx, sk)
-		if rescanErr != nil {
-			return nil, nil, fmt.Errorf("%w (after %v)", rescanErr, err)
+		differs := err
+		if sk, err = s.cfg.Registry.RescanSkill(ctx, sk); err != nil {
+			return nil, nil, fmt.Errorf("%w (after %v)", err, differs)
 		}
-		sk = fresh
 	}
 }
 
-// reactivate makes a skill active that no call asked for, and records it; its instructions have not been
-// sent.
+// reactivate makes a skill active that no call asked for, and records it; its instructions were not sent.
 func (s *Session) reactivate(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, rule string, source cfharness.Source,
 ) error {

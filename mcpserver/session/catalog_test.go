@@ -68,6 +68,42 @@ func TestReloadKeepsWhatASessionLoaded(t *testing.T) {
 	}
 }
 
+// The files of a skill that was edited since the scan, and of which none was read since, are listed and read
+// like any other's.
+func TestReadOfAnEditedSkill(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	ses, call := b.call("read_skill_resource")
+	edited := 0
+	edit := func() {
+		t.Helper()
+		edited++
+		text := fmt.Sprintf("---\nname: demo\ndescription: A demo.\n---\nChange %d.\n", edited)
+		if err := os.WriteFile(filepath.Join(b.root, "demo", "SKILL.md"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scanAndEdit := func() {
+		t.Helper()
+		edit()
+		if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		edit()
+	}
+	scanAndEdit()
+	if _, _, files := ses.Files(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "."}); len(files) == 0 {
+		t.Error("no files are listed")
+	}
+	scanAndEdit()
+	read, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10})
+	if err != nil || read.Changed || !read.Rescanned || len(read.Data) == 0 {
+		t.Fatalf("read = %+v, %v", read, err)
+	}
+	if read, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: read.URI}); err != nil || read.Rescanned {
+		t.Errorf("read again = %+v, %v", read, err)
+	}
+}
+
 // What the host lacks is said; what the operator disabled is not spoken of.
 func TestWithheldSkills(t *testing.T) {
 	b := newBench(t, benchOptions{})

@@ -12,8 +12,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// locate returns the session of a call that names one or has a handle, wherever it was opened, or nil if
-// there is none.
+// locate returns the session of a call that names one or has a handle, wherever it was opened, else nil.
 //
 // Errors: *Error, with *peers.Elsewhere as its cause if another server has the session.
 func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {

@@ -44,6 +44,7 @@ type ReadResult struct {
 	MIMEType  string
 	Want, Got digest.Digest    // of the file when the session loaded the skill, and now
 	Changed   bool             // Want and Got differ
+	Rescanned bool             // the skill had changed on disk and was read anew
 	Picture   *picture.Picture // what is shown of a binary file that is a picture, else nil
 	HostPath  string           // of a binary file that a local client asked for by path, else empty
 	Output    cfharness.ReadOutput
@@ -60,6 +61,7 @@ type read struct {
 	in    ReadRequest
 	grant policy.Grant // zero until it was given
 	file  *ReadResult  // nil until it was read
+	anew  bool         // the skill was scanned anew
 }
 
 func (s *Session) newRead(in ReadRequest) *read {
@@ -94,10 +96,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	if err != nil {
 		return nil, s.notRead(ctx, r, fault.ResourcePathInvalid.Because(err))
 	}
-	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
-		return nil, s.notRead(ctx, r, err)
-	}
-	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {
+	if r.file, err = s.fetch(ctx, r, sk, path); err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file.Changed && s.cfg.RefuseDrift {
@@ -135,16 +134,16 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	} else {
 		dir += "/"
 	}
-	index, err := sk.Index(ctx)
+	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
 	if _, denied := s.decide(r, sk, policy.Request{File: true}); err != nil || denied != nil {
 		return nil, "", nil
 	}
 	for _, file := range index.Resources {
-		if strings.HasPrefix(file.Path, dir) && !s.Hides(sk, file.Path) {
+		if strings.HasPrefix(file.Path, dir) && !s.Hides(fresh, file.Path) {
 			files = append(files, file)
 		}
 	}
-	return sk, dir, files
+	return fresh, dir, files
 }
 
 // ReadURI reads a whole file by its skill:// URI. A file that no longer equals the snapshot is not
@@ -158,10 +157,7 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 		return nil, s.notRead(ctx, r, fault.ResourceUnknown.Because(err, "{uri}", fault.Quote(in.URI)))
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
-	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
-		return nil, s.notRead(ctx, r, err)
-	}
-	if r.file, err = s.fetch(ctx, r.request, sk, path); err != nil {
+	if r.file, err = s.fetch(ctx, r, sk, path); err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file.Changed {
@@ -222,17 +218,27 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 	return d, err
 }
 
-// fetch reads a file of a skill.
-func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path string) (*ReadResult, error) {
+// fetch decides whether a file of a skill may be read, and reads it. A skill that was edited, and of which
+// nobody read a file since, is scanned anew first.
+func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (_ *ReadResult, err error) {
+	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
+		return nil, err
+	}
 	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)
 	resource := sk.Resource(ctx, path)
-	if !hidden && resource != nil && r.call.Room != nil {
-		if err := r.call.Room(ctx, resource.Size); err != nil {
-			return nil, err
-		}
-	}
 	if !hidden {
+		if resource != nil && r.call.Room != nil {
+			if err := r.call.Room(ctx, resource.Size); err != nil {
+				return nil, err
+			}
+		}
 		content, err = sk.Read(ctx, path, skills.MaxFile)
+	}
+	if _, drift := errors.AsType[*skills.DriftError](err); drift && s.activated(sk.Path) == nil {
+		if fresh, _, err := s.cfg.Registry.Index(ctx, sk); err == nil {
+			r.anew = true
+			return s.fetch(ctx, r, fresh, path)
+		}
 	}
 	switch {
 	case errors.Is(err, skills.ErrOutsideRoot):
@@ -254,7 +260,7 @@ func (s *Session) fetch(ctx context.Context, r *request, sk *skills.Skill, path 
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
 		Text:      utf8.Valid(content.Data) && bytes.IndexByte(content.Data, 0) < 0,
-		indexSize: sk.Size, kind: "other",
+		indexSize: sk.Size, kind: "other", Rescanned: r.anew,
 	}
 	if resource != nil {
 		out.Want, out.indexSize = resource.Digest, resource.Size
@@ -287,9 +293,8 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 // readOutput returns the reference's output object of a read, as far as it came.
 func (r *read) readOutput() cfharness.ReadOutput {
 	o := cfharness.ReadOutput{
-		Type: cfharness.TypeReadOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill),
-		Path:   policy.Clip(r.in.Path),
-		Status: cfharness.StatusRead, CFCPromptRole: cfharness.PromptRoleContext,
+		Type: cfharness.TypeReadOutput, OutputID: r.output, CFCPromptRole: cfharness.PromptRoleContext,
+		Skill: policy.Clip(r.in.Skill), Path: policy.Clip(r.in.Path), Status: cfharness.StatusRead,
 	}
 	f := r.file
 	if f == nil {
