@@ -46,10 +46,11 @@ cluster-demo:
 
 # All that happens to the servers of a cluster, CHAOS times each: they are killed and stopped; and, for root
 # on Linux, packets are lost and disks are slow and full. And the suites of approvals and profiles against two
-# servers.
+# servers. And clocks that are hours apart.
 CHAOS = 1
 chaos:
 	go test -count=1 -v -timeout=0 -run='^TestCluster(Chaos|Network|Suites|Handles)$$' ./e2e -chaos=$(CHAOS)
+	e2e/clock test -count=1 -v -timeout=0 -run='^TestClusterClocks$$' ./e2e -cluster-clocks
 
 test: unit e2e fuzz
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,6 +26,7 @@ import (
 var (
 	clusterCalls  = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
 	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth, which measures what they take; 0 skips it")
+	clusterClocks = flag.Bool("cluster-clocks", false, "the test was built by e2e/clock")
 	clusterDemo   = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
 )
 
@@ -264,6 +266,46 @@ func TestClusterChaos(t *testing.T) {
 			x.goesOn()
 		}},
 	)
+}
+
+// Clients go on while the clocks of the servers of NATS are an hour and two apart, whoever of them leads. A server
+// whose clock is an hour from the leader's does not start.
+func TestClusterClocks(t *testing.T) {
+	if !*clusterClocks {
+		t.Skip("its programs are built with a clock that can be set: make chaos runs it")
+	}
+	x := startBusy(t, clustertest.StartApart(t, 3), 3, 6)
+	shifts := []time.Duration{0, time.Hour, -time.Hour}
+	for i, by := range shifts {
+		x.nats.Whole(streams...)
+		x.nats.Stop(i)
+		x.nats.Shift(i, by)
+		x.nats.Restart(i)
+	}
+	led := map[int]bool{}
+	for range 2 * len(shifts) {
+		leader := x.nats.Whole(streams...)
+		led[leader] = true
+		x.nats.Stop(leader)
+		x.t.Logf("calls go on %v after the leader, with a clock of %+v, was killed", x.goesOn(), shifts[leader])
+		x.nats.Restart(leader)
+	}
+	t.Logf("who led the records: %v", led)
+	leader := x.nats.Whole("skillsd-events", "skillsd-files", "skillsd-state")
+	for _, by := range shifts {
+		in := []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
+		if by == shifts[leader] {
+			x.add(serveIn(t, in, append(slices.Clone(x.serves), "--node", "shifted")...))
+			continue
+		}
+		serve := slices.Concat(in[1:], []string{binary, "serve", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, x.serves)
+		out, err := exec.Command("env", serve...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "the clock of this machine and that of its server of NATS differ by") {
+			t.Errorf("a server with a clock of %+v: %v\n%s", by, err, out)
+		}
+	}
+	x.goesOn()
+	x.end()
 }
 
 // A handle is known at every server as soon as its client has it.

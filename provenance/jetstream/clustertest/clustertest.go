@@ -55,12 +55,12 @@ type Cluster struct {
 	apart   bool      // each server has a process
 	servers []*server.Server
 	started []*exec.Cmd
+	within  [][]string // the words with which the command of each server begins
 
 	// Of servers in a Network:
-	Hosts  []string   // their addresses
-	CA     string     // the file of whom their clients trust
-	within [][]string // the words with which a command begins that runs at their hosts
-	host   func() (addr string, in []string)
+	Hosts []string // their addresses
+	CA    string   // the file of whom their clients trust
+	host  func() (addr string, in []string)
 }
 
 // Host makes a host for a client, if the servers are in a Network. It returns its address, and the words with
@@ -87,6 +87,11 @@ func StartApart(t testing.TB, n int) *Cluster {
 	c.run()
 	c.listening()
 	return c
+}
+
+// Shift sets the clock of a server forward, or back, from its next Restart on, if the test was built by e2e/clock.
+func (c *Cluster) Shift(i int, by time.Duration) {
+	c.within[i] = []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
 }
 
 // listening waits for servers with processes of their own. A program that connects once must find them: on a
@@ -135,7 +140,7 @@ func StartConfigured(t testing.TB, path string) (clients, servers string) {
 func made(t testing.TB, n int, apart bool) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, dir: t.TempDir(), apart: apart, servers: make([]*server.Server, n),
-		started: make([]*exec.Cmd, n)}
+		started: make([]*exec.Cmd, n), within: make([][]string, n)}
 	for range 2 * n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -276,10 +281,8 @@ func (c *Cluster) Restart(i int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	cmd := exec.Command(exe)
-	if c.within != nil {
-		cmd = exec.Command(c.within[i][0], append(c.within[i][1:], exe)...)
-	}
+	command := slices.Concat(c.within[i], []string{exe})
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(),
 		fmt.Sprintf("%s=%d %s %s", nodeVariable, i, c.dir,
 			strings.Join(slices.Concat(c.addrs, c.routesOf(i)), ",")))
