@@ -220,8 +220,9 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 
 // fetch decides whether a file of a skill may be read, and reads it. A skill that was edited, and of which
 // nobody read a file since, is scanned anew first.
-func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (_ *ReadResult, err error) {
-	if r.grant, err = s.decide(r.request, sk, policy.Request{File: true}); err != nil {
+func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (*ReadResult, error) {
+	grant, err := s.decide(r.request, sk, policy.Request{File: true})
+	if r.grant = grant; err != nil {
 		return nil, err
 	}
 	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)

@@ -23,8 +23,7 @@ type Denied struct {
 
 func (d *Denied) Error() string { return d.Object.Detail }
 
-// append records e in the session, without the secrets that a call brought with it. It is called before
-// every answer.
+// append records e in the session, without the secrets that a call brought with it, before every answer.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	return s.recording(ctx, func(ctx context.Context) error { return s.write(ctx, e) })
 }

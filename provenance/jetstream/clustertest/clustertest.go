@@ -89,7 +89,8 @@ func StartApart(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// Shift sets the clock of a server forward, or back, from its next Restart on, if the test was built by e2e/clock.
+// Shift sets the clock of a server forward, or back, from its next Restart on. The test must have been built
+// by e2e/clock.
 func (c *Cluster) Shift(i int, by time.Duration) {
 	c.within[i] = []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
 }
