@@ -25,7 +25,7 @@ import (
 
 var (
 	clusterCalls  = flag.Int("cluster-calls", 100, "calls at a server that did not give out their handle")
-	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth, which measures what they take; 0 skips it")
+	clusterGrowth = flag.Int("cluster-growth", 0, "sessions of TestClusterGrowth and runs of TestWorkerCost, which measure what they take; 0 skips both")
 	clusterClocks = flag.Bool("cluster-clocks", false, "the test was built by e2e/clock")
 	clusterDemo   = flag.Bool("cluster-demo", false, "say what TestClusterDemo does, for a reader")
 )

@@ -378,6 +378,24 @@ func TestWorkerOfKilledServer(t *testing.T) {
 	}
 }
 
+// TestWorkerCost measures by how much a run at a worker takes longer than one at the server.
+func TestWorkerCost(t *testing.T) {
+	if *clusterGrowth == 0 {
+		t.Skip("it measures, and is run by hand with -cluster-growth N, the number of runs")
+	}
+	pools, took := []*pool{startPool(t, false), startPool(t, true)}, [2][]time.Duration{}
+	pools[1].start()
+	for range *clusterGrowth {
+		for i, p := range pools {
+			begin := time.Now()
+			p.wants(p.caller, "ok.sh", "x", "", "ran-ok x")
+			took[i] = append(took[i], time.Since(begin))
+		}
+	}
+	here, there := median(took[0]), median(took[1])
+	t.Logf("a run at the server %v, at a worker %v: %v more", here, there, there-here)
+}
+
 // The key of a cluster is for nobody else; root can give it to a group, as Kubernetes does.
 func TestClusterKeyReaders(t *testing.T) {
 	if os.Geteuid() != 0 {
