@@ -77,13 +77,18 @@ var turn = make(chan struct{}, 1)
 
 // Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
 // some seconds and 350 MB of memory, and returns nil when ctx ends.
-func Of(ctx context.Context, file []byte) (shown *Picture) {
+func Of(ctx context.Context, file []byte) *Picture {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return of(ctx, file)
+}
+
+// of is Of for as long as ctx lasts.
+func of(ctx context.Context, file []byte) (shown *Picture) {
 	f := formatOf(file)
 	if f == nil || len(file) > maxFile {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
