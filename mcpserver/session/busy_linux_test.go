@@ -30,7 +30,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 	b := newBench(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}})
 	b.load("demo")
 	ses, call := b.call("read_skill_resource")
-	b.add(t, "late") // it has no index yet
+	b.add(t, "late")      // it has no index yet
+	ses.background.Wait() // whatever else closes a file leaves a descriptor
 	restore := withoutDescriptors(t)
 	_, readErr := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
 	_, loadErr := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo", Force: true})

@@ -103,6 +103,7 @@ func TestApprovedRunIsDecidedAgain(t *testing.T) {
 	if q == nil {
 		t.Fatalf("not asked: %v", err)
 	}
+	b.Current().background.Wait() // then the run is recorded last
 	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept"}); err != nil {
 		t.Fatal(err)
 	}
