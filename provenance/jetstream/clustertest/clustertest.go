@@ -5,11 +5,13 @@ package clustertest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,8 +144,9 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, dir: t.TempDir(), apart: apart, servers: make([]*server.Server, n),
 		started: make([]*exec.Cmd, n), within: make([][]string, n)}
+	ip := loopback()
 	for range 2 * n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", ip+":0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,6 +161,15 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 		t.Cleanup(func() { c.Stop(i) })
 	}
 	return c
+}
+
+// loopback returns an address of this machine's own that, where there are many, no other test uses: the ports
+// of servers that do not listen yet, or are stopped for a while, remain theirs.
+func loopback() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1"
+	}
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
 // Cut cuts a server off from the others, but not from clients: nothing arrives, and nobody notices.
