@@ -13,17 +13,37 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// read handles lines until the input ends or the client stops reading.
-func (c *conn) read() error {
+// worker reads when it is its turn, and serves the call that it read while another worker reads on. To hand
+// over the call instead would have it wait until a processor wakes, and a new goroutine would have to grow its
+// stack, which the library needs deep: either takes as long as a small call.
+func (c *conn) worker() {
+	for {
+		select {
+		case <-c.turn:
+		case <-c.base.Done():
+			return
+		}
+		call, err := c.read()
+		if call == nil {
+			c.ended <- err
+			return
+		}
+		c.serve(call)
+	}
+}
+
+// read handles lines until the input ends or the client stops reading. It returns a call that is to be served
+// by the caller if another worker reads on.
+func (c *conn) read() (*call, error) {
 	for {
 		line, err := c.lines.next()
 		switch {
 		case errors.Is(err, errLineTooLong):
 			c.refuse(nil, invalidRequest("message too long"))
 		case errors.Is(err, io.EOF), errors.Is(err, os.ErrClosed), errors.Is(err, io.ErrClosedPipe):
-			return nil
+			return nil, nil
 		case err != nil:
-			return fmt.Errorf("read message: %w", err)
+			return nil, fmt.Errorf("read message: %w", err)
 		case skipSpace(line, 0) == len(line):
 		default:
 			m, err := parse(line)
@@ -35,12 +55,19 @@ func (c *conn) read() error {
 			case m.kind == notification:
 				c.notice(m)
 			default:
-				c.request(m)
+				if call := c.request(m); call != nil {
+					select {
+					case c.turn <- struct{}{}:
+						return call, nil
+					default: // all workers are busy
+						go c.serve(call)
+					}
+				}
 			}
 		}
 		select {
 		case <-c.out.failed:
-			return writeError(c.out.err)
+			return nil, writeError(c.out.err)
 		default:
 		}
 	}
@@ -62,8 +89,8 @@ func (c *conn) notice(m *message) {
 	}
 }
 
-// request registers one call before anything else is read and starts it.
-func (c *conn) request(m *message) {
+// request registers one call before anything else is read, and returns it if it is still to be served.
+func (c *conn) request(m *message) *call {
 	call := &call{
 		msg: m, key: idKey(m.id), wait: c.barrier,
 		listen: m.method == string(mcp.MethodSubscriptionsListen),
@@ -80,11 +107,11 @@ func (c *conn) request(m *message) {
 		if err != nil {
 			c.refuse(m.id, err)
 		}
-		return
+		return nil
 	}
 	if call.ping {
 		c.run(call) // at once, even if no slot is free
-		return
+		return nil
 	}
 	if call.release != nil {
 		// The requests after the handshake depend on its results, such as the revision.
@@ -92,24 +119,7 @@ func (c *conn) request(m *message) {
 		// A change from here on may be missing in the lists that its sender asks for.
 		c.audience.add(c.legacy)
 	}
-	select {
-	case c.work <- call:
-	default: // all workers are busy
-		go c.serve(call)
-	}
-}
-
-// worker runs calls until the connection ends: the library needs a deep stack, and growing one costs as much
-// as a small call.
-func (c *conn) worker() {
-	for {
-		select {
-		case call := <-c.work:
-			c.serve(call)
-		case <-c.base.Done():
-			return
-		}
-	}
+	return call
 }
 
 // serve runs one call when it is its turn.

@@ -18,7 +18,7 @@ const (
 	waitingPerSlot   = 16  // requests that may wait for each one that may run
 	maxListens       = 256 // open subscriptions
 	maxNotifications = 256 // notifications of the client that wait to be handled
-	workers          = 8   // goroutines that run one call after another
+	workers          = 8   // goroutines that read in turn and answer what they read
 	graceFraction    = 10  // of Drain, for calls to notice that they were ended
 )
 
@@ -54,10 +54,10 @@ type StdioOptions struct {
 //
 // # Order
 //
-// Each request runs on its own goroutine; answers come in the order in which they are ready. An initialize
-// request is answered before any request behind it starts. Notifications a call sends come in order and
-// before its answer, and none is lost: a call waits while the client does not read. Pings are answered by the
-// reader at once.
+// Requests run side by side; answers come in the order in which they are ready. An initialize request is
+// answered before any request behind it starts. Notifications a call sends come in order and before its
+// answer, and none is lost: a call waits while the client does not read. Pings are answered at once, before
+// the next line is read.
 //
 // # Cancellation
 //
@@ -86,12 +86,11 @@ func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	for range workers {
 		go c.worker()
 	}
-	read := make(chan error, 1)
-	go func() { read <- c.read() }()
+	c.turn <- struct{}{}
 
 	var err error
 	select {
-	case err = <-read:
+	case err = <-c.ended:
 	case <-ctx.Done():
 	case <-c.out.failed:
 		err = writeError(c.out.err)
@@ -116,11 +115,12 @@ type conn struct {
 	legacy     *announcer // to the client itself, if it is of the older revisions
 	calls      *callTable
 	slots      chan struct{}
-	decoding   *quota     // bytes of messages being decoded
-	holding    *quota     // bytes of files that answers have
-	work       chan *call // to idle workers
+	decoding   *quota        // bytes of messages being decoded
+	holding    *quota        // bytes of files that answers have
+	turn       chan struct{} // makes an idle worker the reader
+	ended      chan error    // of the last reader
 	notices    chan *message
-	barrier    chan struct{} // the last initialize request; used by the reader alone
+	barrier    chan struct{} // the last initialize request; used by the worker that reads
 }
 
 func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
@@ -133,7 +133,8 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		slots:      make(chan struct{}, maxInFlight),
 		decoding:   newDecoding(maxLine),
 		holding:    newHolding(),
-		work:       make(chan *call),
+		turn:       make(chan struct{}),
+		ended:      make(chan error, 1),
 		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),
 	}
