@@ -266,16 +266,39 @@ func (d *Denial) Error() string { return d.Detail }
 // and more in pairs, replace their names in braces.
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
-	// A Replacer makes one pass: names in the words of the caller are not replaced.
-	fill := strings.NewReplacer(append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}",
-		Clip(script),
-		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)...)
+	words := append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}", Clip(script),
+		"{shell script}", shellWord(script), "{tier}", r.Tier.String()}, more...)
 	common := codes[why.code]
-	remedy := fill.Replace(cmp.Or(why.remedy, common.remedy))
-	operator := fill.Replace(cmp.Or(why.operator, why.remedy, common.operator, common.remedy))
-	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill.Replace(why.detail),
+	remedy := fill(cmp.Or(why.remedy, common.remedy), words)
+	operator := fill(cmp.Or(why.operator, why.remedy, common.operator, common.remedy), words)
+	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill(why.detail, words),
 		Skill: Clip(r.Skill), Path: Clip(r.Path), Remedy: remedy, Operator: operator,
 		RuleID: cmp.Or(why.rule, string(why.code))}
+}
+
+// fill puts words in the places of their names in braces, each of which comes before its word, in one pass:
+// names in the words of the caller are not replaced. Making a [strings.Replacer] takes longer than all of a
+// denial, and a load asks for one of each script.
+func fill(text string, words []string) string {
+	var b strings.Builder
+	for text != "" {
+		i := 0
+		for i < len(words) && !strings.HasPrefix(text, words[i]) {
+			i += 2
+		}
+		if i < len(words) {
+			b.WriteString(words[i+1])
+			text = text[len(words[i]):]
+			continue
+		}
+		next := strings.IndexByte(text[1:], '{') + 1
+		if next == 0 {
+			next = len(text)
+		}
+		b.WriteString(text[:next])
+		text = text[next:]
+	}
+	return b.String()
 }
 
 // shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author

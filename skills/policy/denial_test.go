@@ -233,3 +233,13 @@ func texts(d *Denial) any {
 		Operator string `json:"operator"`
 	}{d.Reason, d.Detail, d.Code, d.Skill, d.Path, d.Remedy, d.RuleID, d.Operator}
 }
+
+// Names in the words of the caller are not replaced, and what is no name stays.
+func TestFill(t *testing.T) {
+	words := []string{"{skill}", "{tier}", "{tier}", "{skill}{", "{shell script}", ""}
+	for _, text := range []string{"", "{", "}", "plain", "{skill}", "{tier}{skill}", "a {skill} b {none} {tier", "{{skill}}", "{shell script}é{skill"} {
+		if got, want := fill(text, words), strings.NewReplacer(words...).Replace(text); got != want {
+			t.Errorf("fill(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
