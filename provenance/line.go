@@ -55,12 +55,12 @@ func EncodeLine(e *Event) ([]byte, error) {
 		*field = strings.ToValidUTF8(*field, "\uFFFD")
 	}
 	unhashed := *e
-	unhashed.Hash = ""
+	unhashed.Hash = FirstPrev // takes the place of the hash
 	line, err := Encode(lineForm{e.Seq, FormatTime(e.Time), &unhashed})
 	if err != nil {
 		return nil, fmt.Errorf("event of kind %q: %w: %v", e.Kind, ErrInvalid, err)
 	}
-	line = bytes.TrimSuffix(line, []byte(hashKey+`:""}`))
+	line = line[:len(line)-tailLen]
 	sum := sha256.Sum256(line)
 	hash := hex.EncodeToString(sum[:])
 	line = append(line, hashKey+`:"`+hash+"\"}\n"...)

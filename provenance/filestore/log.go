@@ -47,7 +47,11 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 		line, err := tally.Extend(e, l.now)
 		// An event that is refused leaves no gap: the next one follows the last that was accepted.
 		if errs[i] = err; err == nil {
-			lines = append(lines, line...)
+			if lines == nil {
+				lines = line // most often the only one
+			} else {
+				lines = append(lines, line...)
+			}
 			durably = durably || e.Kind.Durable()
 			if l.note != nil && marks(e) {
 				noted, durably = append(noted, e), true
