@@ -407,26 +407,26 @@ func (s *Sessions) forget(ses *Session) {
 // the most sessions, and no fewer than one that waits, so that nobody can end the sessions of others by
 // opening many. Sessions.mu is held.
 func (s *Sessions) relieve() {
-	each := map[string]int{}
-	for _, ses := range s.keyed {
-		each[ses.principal.Name]++
-	}
-	if least := s.places.Wanted(each, s.endings); least > 0 {
+	if each, least := s.places.Wanted(s.held, s.endings); least > 0 {
 		if ses := s.unused(each, least); ses != nil {
 			s.rest(ses)
 		}
 	}
 }
 
+// held returns how many sessions each principal has open. Sessions.mu is held.
+func (s *Sessions) held() map[string]int {
+	each := map[string]int{}
+	for _, ses := range s.keyed {
+		each[ses.principal.Name]++
+	}
+	return each
+}
+
 // makeOwnRoom keeps a principal within its share of the sessions when it opens one more, and reports whether
 // it is: all its sessions may have calls under way. Sessions.mu is held.
 func (s *Sessions) makeOwnRoom(principal string) bool {
-	n := 0
-	for _, ses := range s.keyed {
-		if ses.principal.Name == principal {
-			n++
-		}
-	}
+	n := s.held()[principal]
 	if n < min(maxRemoteEach, max(1, s.cfg.MaxRemote/2)) {
 		return true
 	}

@@ -521,8 +521,8 @@ func TestEndingSessionsCount(t *testing.T) {
 			opened <- err
 		}()
 		for {
-			each := map[string]int{}
-			if b.places.Wanted(each, 0); each[name] > 0 || len(opened) > 0 {
+			each, _ := b.places.Wanted(func() map[string]int { return map[string]int{} }, 0)
+			if each[name] > 0 || len(opened) > 0 {
 				return opened
 			}
 			runtime.Gosched()

@@ -48,20 +48,23 @@ func (p *Places) Take(ctx context.Context, principal string, ask func()) bool {
 // Free gives a place back.
 func (p *Places) Free() { p.places.Release(1) }
 
-// Wanted adds to each, which has the places of each principal, those that wait for one. It returns the least
-// that a principal that waits has then, and 0 if no more wait than places are about to be free.
-func (p *Places) Wanted(each map[string]int, free int) (least int) {
+// Wanted returns the places that each principal has, as held does, with those that it waits for, and the least
+// that a principal that waits has then; nothing and 0 if no more wait than places are about to be free.
+func (p *Places) Wanted(held func() map[string]int, free int) (each map[string]int, least int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, n := range p.waiting {
+		free -= n
+	}
+	if free >= 0 { // as nearly always
+		return nil, 0
+	}
+	each = held()
 	for principal, n := range p.waiting {
 		each[principal] += n
-		free -= n
 		if least == 0 || each[principal] < least {
 			least = each[principal]
 		}
 	}
-	if free >= 0 {
-		return 0
-	}
-	return least
+	return each, least
 }
