@@ -293,5 +293,5 @@ func begin(id json.RawMessage, key string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"%s":`, id, key)
+	return slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(`,"`), []byte(key), []byte(`":`))
 }

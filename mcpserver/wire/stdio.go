@@ -18,7 +18,7 @@ const (
 	waitingPerSlot   = 16  // requests that may wait for each one that may run
 	maxListens       = 256 // open subscriptions
 	maxNotifications = 256 // notifications of the client that wait to be handled
-	workers          = 8   // goroutines that read in turn and answer what they read
+	workers          = 3   // read in turn and answer what they read; more would have their stacks cold
 	graceFraction    = 10  // of Drain, for calls to notice that they were ended
 )
 
