@@ -189,7 +189,8 @@ func protocolOf(params json.RawMessage) *server.RequestProtocolInfo {
 	var p struct {
 		Meta *mcp.Meta `json:"_meta"`
 	}
-	if params == nil || json.Unmarshal(params, &p) != nil || p.Meta == nil {
+	// No spelling of _meta does without these, and few requests of the older revisions have one.
+	if !bytes.ContainsAny(params, `_\`) || json.Unmarshal(params, &p) != nil || p.Meta == nil {
 		return new(server.RequestProtocolInfo)
 	}
 	info := &server.RequestProtocolInfo{ProtocolVersion: p.Meta.ProtocolVersion()}
