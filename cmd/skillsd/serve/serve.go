@@ -78,7 +78,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
 		NoTasks: p.Cluster != nil,
 	}
-	o.countUses(ctx, &cfg, logger)
+	defer o.countUses(ctx, &cfg, logger)()
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
 	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
 	if !o.HTTP.Enabled() {
@@ -324,20 +324,35 @@ func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 		TimeFormat: time.TimeOnly}))
 }
 
-// countUses has the server order its catalogue by what was loaded here before, and count what is loaded. No
-// error of a count keeps a server from starting, or a skill from being loaded.
-func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) {
+// countUses has the server order its catalogue by what was loaded here before, and count what is loaded: a
+// second later, or at its end, for which end is called. No error of a count keeps a server from starting, or a
+// skill from being loaded.
+func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) (end func()) {
 	state, err := o.Process.StateDir()
 	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {
-		return
+		return func() {}
 	}
 	file := filepath.Join(state, "uses")
 	if cfg.Uses, err = uses.Count(file); err != nil {
 		logger.WarnContext(ctx, "the catalog is in the order of names", tint.Err(err))
 	}
-	cfg.Used = func(path string) {
-		if err := uses.Add(file, path); err != nil {
-			logger.DebugContext(ctx, "a use is not counted", tint.Err(err))
+	var mu sync.Mutex
+	var loaded []string // since the last time
+	count := func() {
+		mu.Lock()
+		paths := loaded
+		loaded = nil
+		mu.Unlock()
+		if err := uses.Add(file, paths...); err != nil {
+			logger.DebugContext(ctx, "uses are not counted", tint.Err(err))
 		}
 	}
+	cfg.Used = func(path string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if loaded = append(loaded, path); len(loaded) == 1 {
+			time.AfterFunc(time.Second, count)
+		}
+	}
+	return count
 }

@@ -58,21 +58,27 @@ func Count(file string) (map[string]int, error) {
 	return counts, err
 }
 
-// Add counts one more load of the skill at path. It does not wait for the disk.
-func Add(file, path string) error {
-	if len(path) > 1<<10 || strings.ContainsFunc(path, unicode.IsControl) {
-		return nil // it could pass for others
+// Add counts one more load of each of the skills at paths. It does not wait for the disk.
+func Add(file string, paths ...string) error {
+	var lines strings.Builder
+	for _, path := range paths {
+		if len(path) <= 1<<10 && !strings.ContainsFunc(path, unicode.IsControl) { // it could pass for others
+			lines.WriteString(path + "\n")
+		}
+	}
+	if lines.Len() == 0 {
+		return nil
 	}
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
 	if err != nil {
-		return fmt.Errorf("count a use of a skill: %w", err)
+		return fmt.Errorf("count uses of skills: %w", err)
 	}
-	_, err = f.WriteString(path + "\n")
+	_, err = f.WriteString(lines.String())
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
-		return fmt.Errorf("count a use of a skill: %w", err)
+		return fmt.Errorf("count uses of skills: %w", err)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ func TestCount(t *testing.T) {
 	if counts, err := uses.Count(file); err != nil || len(counts) > 0 {
 		t.Errorf("Count of no file = %v, %v", counts, err)
 	}
-	for _, path := range []string{"pdf", "team/csv", "pdf", "a\nforged", strings.Repeat("x", 2_000)} {
-		if err := uses.Add(file, path); err != nil {
+	for _, paths := range [][]string{{"pdf"}, {"team/csv", "a\nforged", "pdf"}, {strings.Repeat("x", 2_000)}, nil} {
+		if err := uses.Add(file, paths...); err != nil {
 			t.Fatal(err)
 		}
 	}
