@@ -78,8 +78,27 @@ func event(session, detail string) *provenance.Event {
 	return e
 }
 
-// An event whose acknowledgement was lost is recorded once, whether it is appended again or not, and never
-// over one of another writer.
+// appendBatch appends events of a session as one batch, in this order, and checks what becomes of all.
+func appendBatch(t *testing.T, st *jetstream.Store, want error, events ...*provenance.Event) {
+	t.Helper()
+	waiting, release := st.Hold(events[0].Session)
+	var all sync.WaitGroup
+	for i, e := range events {
+		all.Go(func() {
+			if err := st.Append(t.Context(), e); !errors.Is(err, want) || (e.Seq == 0) != (want != nil) {
+				t.Errorf("Append(%s) = %v, seq %d; want %v", e.Detail, err, e.Seq, want)
+			}
+		})
+		for end := time.Now().Add(time.Minute); waiting() <= i && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	release()
+	all.Wait()
+}
+
+// Events whose acknowledgement was lost are recorded once, whether they are appended again or not, and never
+// over those of another writer.
 func TestAcknowledgementLost(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.Start(t, 1)
@@ -89,44 +108,70 @@ func TestAcknowledgementLost(t *testing.T) {
 	defer deaf.Close()
 	other := open(t, cluster.Connect(t), &jetstream.Options{Replicas: 1})
 	defer other.Close()
-	lost := map[string]*provenance.Event{}
+	lost := map[string][]*provenance.Event{}
 	for _, id := range []string{"again", "not-again", "taken"} {
-		lost[id] = event(id, "lost")
+		for _, detail := range []string{"lost", "also", "too"} {
+			lost[id] = append(lost[id], event(id, detail))
+		}
 		if err := deaf.Append(t.Context(), event(id, "first")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	dialer.set(true)
 	var wg sync.WaitGroup
-	for _, e := range lost {
-		wg.Go(func() {
-			if err := deaf.Append(t.Context(), e); !errors.Is(err, provenance.ErrUnavailable) || e.Seq != 0 {
-				t.Errorf("Append without an answer = %v, seq %d", err, e.Seq)
-			}
-		})
+	for _, events := range lost {
+		wg.Go(func() { appendBatch(t, deaf, provenance.ErrUnavailable, events...) })
 	}
 	wg.Wait()
-	for _, e := range lost {
-		wantRecord(t, other, e.Session, "first", "lost")
+	for id := range lost {
+		wantRecord(t, other, id, "first", "lost", "also", "too")
 	}
 	if err := other.Append(t.Context(), event("taken", "other")); err != nil {
 		t.Fatal(err)
 	}
 	dialer.set(false)
 	again := lost["again"]
-	if err := deaf.Append(t.Context(), again); err != nil || again.Seq != 2 || again.Hash == "" {
-		t.Errorf("Append again = %v, seq %d", err, again.Seq)
+	appendBatch(t, deaf, nil, again[2], event("again", "new"), again[0], again[1])
+	for i, e := range again {
+		if e.Seq != uint64(2+i) || e.Hash == "" {
+			t.Errorf("event %q, appended again, has seq %d and hash %q", e.Detail, e.Seq, e.Hash)
+		}
 	}
 	for _, id := range []string{"again", "not-again"} {
 		if err := deaf.Append(t.Context(), event(id, "next")); err != nil {
 			t.Error(err)
 		}
-		wantRecord(t, other, id, "first", "lost", "next")
 	}
-	if err := deaf.Append(t.Context(), lost["taken"]); !errors.Is(err, provenance.ErrLost) {
-		t.Errorf("Append in a lost turn = %v", err)
+	wantRecord(t, other, "again", "first", "lost", "also", "too", "new", "next")
+	wantRecord(t, other, "not-again", "first", "lost", "also", "too", "next")
+	appendBatch(t, deaf, provenance.ErrLost, lost["taken"]...)
+	wantRecord(t, other, "taken", "first", "lost", "also", "too", "other")
+}
+
+// A batch whose acknowledgement is lost is sent again until the cluster says what became of it, and recorded
+// once.
+func TestBatchSentAgain(t *testing.T) {
+	t.Parallel()
+	cluster := clustertest.Start(t, 1)
+	dialer := &deafDialer{}
+	st := open(t, cluster.Connect(t, nats.SetCustomDialer(dialer)), &jetstream.Options{Replicas: 1})
+	defer st.Close()
+	if err := st.Append(t.Context(), event("s", "first")); err != nil {
+		t.Fatal(err)
 	}
-	wantRecord(t, other, "taken", "first", "lost", "other")
+	// Until nothing was heard, so that the store asks whether the batch is there.
+	watching, hear := cluster.Connect(t), sync.OnceFunc(func() { dialer.set(false) })
+	_, err := watching.Subscribe("$JS.API.STREAM.MSG.GET.skillsd-events", func(*nats.Msg) { hear() })
+	if err := errors.Join(err, watching.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	dialer.set(true)
+	appendBatch(t, st, nil, event("s", "a"), event("s", "b"), event("s", "c"))
+	appendBatch(t, st, nil, event("s", "d"), event("s", "e"))
+	wantRecord(t, st, "s", "first", "a", "b", "c", "d", "e")
+	if report, err := st.Verify(t.Context(), "s"); err != nil || report.Events != 6 {
+		t.Errorf("Verify = %+v, %v", report, err)
+	}
 }
 
 // A store that has waited in vain for as long as it may asks once, and one caller at a time, until it is

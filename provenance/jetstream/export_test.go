@@ -14,6 +14,24 @@ func (st *Store) Delete(ctx context.Context, id string, last uint64) error {
 	return st.delete(ctx, id, last)
 }
 
+// Hold has the events of a session wait until release, which makes them one batch if it has room for them.
+func (st *Store) Hold(id string) (waiting func() int, release func()) {
+	t, err := st.turn(id)
+	if err != nil {
+		panic(err)
+	}
+	t.work <- struct{}{}
+	waiting = func() int {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return len(t.waiting)
+	}
+	return waiting, func() {
+		<-t.work
+		st.leave(t)
+	}
+}
+
 // stale answers n requests for a message as a server does that led before the message was recorded.
 type stale struct {
 	jetstream.Stream

@@ -71,7 +71,7 @@ func (c *cluster) messages(
 // record returns the lines of a session that are in a message or later.
 //
 // Errors: provenance.ErrNotFound, the errors of Read.
-func (r *reader) record(ctx context.Context, session string, from uint64) (io.Reader, error) {
+func (r *reader) record(ctx context.Context, session string, from uint64) (*lineReader, error) {
 	if !provenance.ValidSessionID(session) {
 		return nil, fmt.Errorf("session %.60q: %w", session, provenance.ErrNotFound)
 	}
@@ -88,18 +88,35 @@ func (r *reader) record(ctx context.Context, session string, from uint64) (io.Re
 // lineReader reads the lines of the messages of a record, one message at a time.
 type lineReader struct {
 	*cluster
-	ctx  context.Context
-	next func() (*jetstream.RawStreamMsg, error, bool)
-	stop func()
-	rest []byte
+	ctx   context.Context
+	next  func() (*jetstream.RawStreamMsg, error, bool)
+	stop  func()
+	last  *jetstream.RawStreamMsg // that was read
+	rest  []byte
+	tally *provenance.Tally // of the events read; nil if only bytes are
 }
 
 func (l *lineReader) take(m *jetstream.RawStreamMsg) (err error) {
-	l.rest = m.Data
+	l.last, l.rest = m, m.Data
 	if sum := m.Header.Get(headerBlob); sum != "" {
 		l.rest, err = l.blob(l.ctx, digest.Digest(sum), math.MaxInt64)
 	}
 	return err
+}
+
+// end returns io.EOF if the events read are all that the last message is of, which their chain does not say.
+//
+// Errors: provenance.ErrCorrupt.
+func (l *lineReader) end() error {
+	if l.tally == nil {
+		return io.EOF
+	}
+	s, err := stateOf(l.last)
+	if err == nil && s.Session.Head != l.tally.Session.Head {
+		err = fmt.Errorf("%w: message %d does not end with event %d", provenance.ErrCorrupt, l.last.Sequence,
+			s.Session.Head.Seq)
+	}
+	return cmp.Or(err, io.EOF)
 }
 
 // Read implements io.Reader.
@@ -108,7 +125,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		m, err, ok := l.next()
 		switch {
 		case !ok:
-			return 0, io.EOF
+			return 0, l.end()
 		case err == nil:
 			err = l.take(m)
 		}
@@ -158,8 +175,9 @@ func (r *reader) scanFrom(
 			yield(nil, err)
 			return
 		}
-		defer lines.(io.Closer).Close()
+		defer lines.Close()
 		sc := provenance.NewScanner(lines)
+		lines.tally = &sc.Tally
 		sc.Tally.Session, sc.Line = before, int(before.Head.Seq)
 		for e, err := range sc.All() {
 			if err == nil && e.Session != session {
@@ -198,7 +216,9 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 		}
 		lines := &follower{lineReader: lineReader{cluster: r.cluster, ctx: ctx}, reader: r,
 			session: q.Session, from: 1, news: news}
-		provenance.NewScanner(lines).Follow(ctx, q, func(e *provenance.Event) {
+		sc := provenance.NewScanner(lines)
+		lines.tally = &sc.Tally
+		sc.Follow(ctx, q, func(e *provenance.Event) {
 			lines.ended = e.Kind == provenance.KindSessionEnded
 		}, yield)
 	}
@@ -209,8 +229,7 @@ type follower struct {
 	lineReader
 	reader  *reader
 	session string
-	from    uint64                  // number of the next message, at least
-	last    *jetstream.RawStreamMsg // that was read
+	from    uint64 // number of the next message, at least
 	news    <-chan struct{}
 	ended   bool // the last event read is the end of the session
 	over    bool // nothing more will be recorded
@@ -226,7 +245,7 @@ func (f *follower) Read(p []byte) (int, error) {
 		})
 		switch {
 		case err == nil:
-			f.from, f.last = m.Sequence+1, m
+			f.from = m.Sequence + 1
 			if err := f.take(m); err != nil {
 				return 0, err
 			}
@@ -236,7 +255,7 @@ func (f *follower) Read(p []byte) (int, error) {
 		case f.last == nil:
 			return 0, provenance.ErrNotFound
 		case f.over:
-			return 0, io.EOF
+			return 0, f.end()
 		case f.ended, !f.reader.isHeld(f.ctx, f.last, f.session):
 			f.over = true // once its last events are read, which may be there by now
 			continue
@@ -399,9 +418,9 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 	case !provenance.ValidSessionID(session):
 		err = provenance.ErrNotFound
 	case name == provenance.EventsFile:
-		var lines io.Reader
+		var lines *lineReader
 		if lines, err = r.record(ctx, session, 1); err == nil {
-			return lines.(io.ReadCloser), nil
+			return lines, nil
 		}
 	case name == provenance.SessionFile:
 		var tally provenance.Tally
@@ -505,10 +524,10 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		if err != nil || len(digests) == 0 {
 			break
 		}
-		var lines io.Reader
+		var lines *lineReader
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
 		if lines, err = r.record(ctx, id, 1); err == nil {
-			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.(io.Closer).Close())
+			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.Close())
 		} else if errors.Is(err, provenance.ErrNotFound) {
 			err = nil
 		}

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	natsstream "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -133,22 +132,7 @@ func TestCheckpointRefused(t *testing.T) {
 	for range 10 {
 		storetest.Append(t, first, id, provenance.KindResourceRead)
 	}
-	js, err := natsstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "skillsd-events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var record []*natsstream.RawStreamMsg
-	for seq := range stream.CachedInfo().State.LastSeq {
-		m, err := stream.GetMsg(t.Context(), seq+1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		record = append(record, m)
-	}
+	record := messages(t, conn)
 	in := func(change func(string) string) func(h nats.Header, last bool) {
 		return func(h nats.Header, _ bool) {
 			if text := h.Get(checkpoint); text != "" {
@@ -204,21 +188,12 @@ func TestCheckpointRefused(t *testing.T) {
 		st := open(t, conn, &jetstream.Options{Replicas: 1, Prefix: prefix})
 		defer st.Close()
 		checkpoints := 0
-		for i, m := range record {
-			h := nats.Header{}
-			for key, values := range m.Header {
-				h.Set(key, values[0])
-			}
-			if h.Get(checkpoint) != "" {
+		publish(t, conn, prefix+".ev."+id, record, func(m *nats.Msg, last bool) {
+			if m.Header.Get(checkpoint) != "" {
 				checkpoints++
 			}
-			change(h, i == len(record)-1)
-			m := &nats.Msg{Subject: prefix + ".ev." + id, Data: m.Data, Header: h}
-			if _, err := js.PublishMsgAsync(m); err != nil {
-				t.Fatal(err)
-			}
-		}
-		<-js.PublishAsyncComplete()
+			change(m.Header, last)
+		})
 		if checkpoints != 1 {
 			t.Fatalf("the record has %d checkpoints", checkpoints)
 		}
