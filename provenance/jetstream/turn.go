@@ -206,11 +206,24 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 			return r.err
 		case t.work <- struct{}{}:
 		}
-		// Those who were just answered append again before the next batch is closed: without this, every
-		// other batch is of one event.
-		runtime.Gosched()
-		t.commit(context.WithoutCancel(ctx))
+		select {
+		case <-r.done: // who is answered appends again, rather than record what others wait for
+		default:
+			t.gather()
+			t.commit(context.WithoutCancel(ctx))
+		}
 		<-t.work
+	}
+}
+
+// gather waits for those who were just answered and append again, for as long as some come: a message takes
+// milliseconds, whether it has one event or many.
+func (t *turn) gather() {
+	for before, now := 0, 1; now > before && now < maxBatch; {
+		runtime.Gosched()
+		t.mu.Lock()
+		before, now = now, len(t.waiting)
+		t.mu.Unlock()
 	}
 }
 
@@ -286,9 +299,6 @@ func (t *turn) commit(ctx context.Context) {
 	requests := t.waiting[:min(len(t.waiting), maxBatch)]
 	t.waiting = slices.Clone(t.waiting[len(requests):])
 	t.mu.Unlock()
-	if len(requests) == 0 {
-		return // whoever had the turn before recorded them
-	}
 	if !t.loaded && !t.lost.Load() || t.state.Session.State == provenance.StateEnded && !t.lost.Load() {
 		if err := t.load(ctx); err != nil {
 			answer(requests, unavailable(err))

@@ -53,7 +53,7 @@ type Cluster struct {
 	t       testing.TB
 	dir     string
 	addrs   []string  // of clients, then of servers
-	routes  [][]*link // by which server i reaches server j; without a Network
+	routes  [][]*link // by which server i reaches server j; nil if it does so itself
 	apart   bool      // each server has a process
 	servers []*server.Server
 	started []*exec.Cmd
@@ -95,6 +95,17 @@ func StartApart(t testing.TB, n int) *Cluster {
 // by e2e/clock.
 func (c *Cluster) Shift(i int, by time.Duration) {
 	c.within[i] = []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
+}
+
+// StartDirect is StartApart for measurements: what servers send each other makes no detour through the process
+// of the test, and [Cluster.Cut] does nothing.
+func StartDirect(t testing.TB, n int) *Cluster {
+	t.Helper()
+	c := made(t, n, true)
+	c.routes = nil
+	c.run()
+	c.listening()
+	return c
 }
 
 // listening waits for servers with processes of their own. A program that connects once must find them: on a
@@ -306,7 +317,7 @@ func (c *Cluster) Restart(i int) {
 }
 
 func (c *Cluster) routesOf(i int) (addrs []string) {
-	if c.host != nil {
+	if c.routes == nil {
 		return c.addrs[len(c.servers):]
 	}
 	for _, l := range c.routes[i] {
