@@ -36,6 +36,7 @@ package jetstream
 
 import (
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -99,8 +100,9 @@ const (
 // Store is a provenance.Store in a cluster. It is safe for concurrent use.
 type Store struct {
 	reader
-	name  string // of this store, without a dot; begins the names of its turns
-	alive []*nats.Subscription
+	name    string // of this store, without a dot; begins the names of its turns
+	alive   []*nats.Subscription
+	packers sync.Pool // of *gzip.Writer, of which a new one costs ten checkpoints
 
 	mu     sync.Mutex
 	closed bool
@@ -135,7 +137,8 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	}
 	node := strings.NewReplacer(".", "_", "*", "_", ">", "_", " ", "_").Replace(c.opts.Node)
 	st := &Store{reader: reader{cluster: c}, name: cmp.Or(node, "node") + "-" + rand.Text()[:10],
-		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{}}
+		turns: map[string]*turn{}, known: map[digest.Digest]time.Time{},
+		packers: sync.Pool{New: func() any { return gzip.NewWriter(nil) }}}
 	st.reader.own = st.holds
 	holds := func(m *nats.Msg) {
 		answer := []byte("0")

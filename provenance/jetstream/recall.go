@@ -54,9 +54,11 @@ func (t *turn) checkpoint() string {
 	encoded, err := provenance.Encode(checkpoint{cfharness.FoldForm, t.state.Session, t.fold})
 	if err == nil {
 		to := base64.NewEncoder(base64.StdEncoding, &text)
-		packed := gzip.NewWriter(to)
+		packed := t.store.packers.Get().(*gzip.Writer)
+		packed.Reset(to)
 		_, err = packed.Write(encoded)
 		err = errors.Join(err, packed.Close(), to.Close())
+		t.store.packers.Put(packed)
 	}
 	if err != nil || len(encoded) > maxUnpacked || text.Len() > maxCheckpoint {
 		t.fold = nil // it only grows
