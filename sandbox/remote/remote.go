@@ -188,10 +188,24 @@ func (l *Link) listen() (*inbox, error) {
 
 func (in *inbox) close() { _ = in.sub.Unsubscribe() } // of a connection that is gone, it has ended
 
-// receive waits for the next message.
+// receive waits for the next message, so long for each of its parts.
 //
 // Errors: nats.ErrNoResponders, nats.ErrTimeout, the error of ctx, or that messages were lost.
 func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, error) {
+	for {
+		msg, more, err := in.next(ctx, wait)
+		if err != nil {
+			return message{}, err
+		}
+		if in.got = append(in.got, msg.body...); !more {
+			msg.body, in.got = in.got, nil
+			return msg, nil
+		}
+	}
+}
+
+// next waits for the next part of a message.
+func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, more bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, nats.ErrTimeout)
 	defer cancel()
 	for {
@@ -201,22 +215,19 @@ func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, erro
 		case errors.Is(err, nats.ErrNoResponders) && in.seq > 0:
 			continue // somebody was there
 		case ctx.Err() != nil:
-			return message{}, context.Cause(ctx)
+			return message{}, false, context.Cause(ctx)
 		default:
-			return message{}, err
+			return message{}, false, err
 		}
 		msg, more, seq, ok := in.open(m)
 		if !ok || seq <= in.seq || in.seq > 0 && msg.from != in.from {
 			continue // forged, repeated, or of somebody else
 		}
 		if seq != in.seq+1 {
-			return message{}, errors.New("messages were lost")
+			return message{}, false, errors.New("messages were lost")
 		}
 		in.from, in.seq = msg.from, seq
-		if in.got = append(in.got, msg.body...); !more {
-			msg.body, in.got = in.got, nil
-			return msg, nil
-		}
+		return msg, more, nil
 	}
 }
 

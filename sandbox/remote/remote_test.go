@@ -150,6 +150,47 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A message of many parts may take longer than each of them: an answer comes over a slow network, too.
+func TestPartsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	l := link(t, c.Connect(t), 'k')
+	body := bytes.Repeat([]byte{'b'}, 5*part)
+	// A busy machine may take longer even for one.
+	for wait := time.Second; ; wait *= 4 {
+		in, err := l.listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&to{Link: l, inbox: in.sub.Subject}).send(kindAnswer, body, ""); err != nil {
+			t.Fatal(err)
+		}
+		var parts []*nats.Msg
+		for range 5 {
+			m, err := in.sub.NextMsg(time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, m)
+		}
+		go func() {
+			for _, m := range parts {
+				time.Sleep(wait / 3)
+				if err := l.conn.Publish(m.Subject, m.Data); err != nil {
+					return // the test is over
+				}
+			}
+		}()
+		got, err := in.receive(t.Context(), wait)
+		if err == nil && bytes.Equal(got.body, body) {
+			return
+		}
+		if !errors.Is(err, nats.ErrTimeout) || wait > 10*time.Second {
+			t.Fatalf("received %d bytes, %v", len(got.body), err)
+		}
+	}
+}
+
 func isUnavailable(err error) bool {
 	_, ok := errors.AsType[*sandbox.UnavailableError](err)
 	return ok
@@ -271,7 +312,7 @@ func TestRepeatedOffer(t *testing.T) {
 	}
 	asked := new(atomic.Int32)
 	serve(t, link(t, c.Connect(t), 'k'), restless{other, asked})
-	offered, err := heard.NextMsg(time.Second)
+	offered, err := heard.NextMsg(time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,6 +397,10 @@ func TestRepeatedQuestion(t *testing.T) {
 	}
 	if err := <-late; err != nil {
 		t.Errorf("who asked: %v", err)
+	}
+	// What others have received has been sent here, too.
+	if err := enemy.Flush(); err != nil {
+		t.Fatal(err)
 	}
 	n := 0
 	for {
