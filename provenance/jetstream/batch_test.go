@@ -83,6 +83,7 @@ func TestBatchDamaged(t *testing.T) {
 		"whole":     func(*nats.Msg) {},
 		"torn":      func(m *nats.Msg) { m.Data = m.Data[:len(m.Data)-40] },
 		"unended":   func(m *nats.Msg) { m.Data = m.Data[:len(m.Data)-1] },
+		"extended":  func(m *nats.Msg) { m.Data = append(m.Data, `{"seq":8`...) },
 		"empty":     func(m *nats.Msg) { m.Data = nil },
 		"no-state":  func(m *nats.Msg) { m.Header.Del(state) },
 		"shortened": lines(func(l [][]byte) [][]byte { return l[:2] }),
