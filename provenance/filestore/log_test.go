@@ -526,6 +526,51 @@ func TestFirstFilesAreSyncedBeforeTheFirstEvent(t *testing.T) {
 	}
 }
 
+// Where only names of texts are new, the directory that is open is synced. Its failure is that of the event that
+// names a text; if it was closed meanwhile, it is opened again.
+func TestNamesOfTextsAreSynced(t *testing.T) {
+	if !syncsLater {
+		t.Skip("the names of texts are on stable storage when they are made")
+	}
+	st, _ := onDevice(t, t.TempDir(), Options{Commit: time.Hour, Quiet: time.Hour})
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	if _, err := st.Keep(t.Context(), "s", []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Append(t, st, "s", provenance.KindPolicyDenied)
+	s, r, closed := st.held("s"), newPipe(t), newPipe(t)
+	closed.Close()
+	for _, texts := range []*os.File{s.texts, closed, nil, r} { // a pipe cannot be synced
+		s.shown.mu.Lock()
+		s.texts = texts
+		s.shown.mu.Unlock()
+		s.unsynced.add()
+		err := s.syncTexts()
+		if fails := texts == r; (err != nil) != fails || s.unsynced.any != fails {
+			t.Errorf("syncTexts = %v, to be synced: %v", err, s.unsynced.any)
+		}
+	}
+	if err := s.syncTexts(); err == nil {
+		t.Error("what could not be synced is not tried again")
+	}
+	s.shown.mu.Lock()
+	s.closeTexts()
+	s.shown.mu.Unlock()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newPipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r
+}
+
 // No event that names a text is on stable storage before the text: neither when it is synced for itself, nor
 // by the timer, nor with the end of the session. A text that cannot be synced is an event that cannot.
 func TestTextsAreSyncedBeforeEvents(t *testing.T) {

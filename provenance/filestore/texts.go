@@ -405,6 +405,15 @@ func (s *session) syncTexts() error {
 	if !some {
 		return nil
 	}
+	if len(names) == 0 && u.rooted {
+		if err := s.syncLinked(); !errors.Is(err, os.ErrClosed) {
+			if err != nil {
+				u.add()
+				return unavailable("sync what was shown", err)
+			}
+			return nil
+		}
+	}
 	there := false // the directory of the texts
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {
 		errs := make([]error, syncers)
@@ -432,6 +441,20 @@ func (s *session) syncTexts() error {
 	}
 	u.rooted = u.rooted || there
 	return nil
+}
+
+// syncLinked puts the names of texts on stable storage where they were made. Whether the session still has
+// that directory under its name is for [session.intact] to say.
+//
+// Errors: os.ErrClosed, if it is not open.
+func (s *session) syncLinked() error {
+	s.shown.mu.Lock()
+	texts := s.texts
+	s.shown.mu.Unlock()
+	if texts == nil {
+		return os.ErrClosed
+	}
+	return texts.Sync()
 }
 
 // writeUnsynced writes a file for syncFile.
