@@ -280,19 +280,19 @@ func indexLine(r *skills.Resource, whyNot func(script string) string) string {
 	if r.Text {
 		content = "text"
 	}
-	line := fmt.Sprintf("- %s (%s, %s, %d bytes", fileName(r.Path), r.Kind, content, r.Size)
+	runnable := ""
 	if r.Script != nil {
 		problem := r.Script.Problem
 		if r.Script.Runtime != "" {
 			problem = whyNot(r.Path)
 		}
 		if problem == "" && r.Script.Runtime != "" {
-			line += ", runnable: yes, with " + string(r.Script.Runtime)
+			runnable = ", runnable: yes, with " + string(r.Script.Runtime)
 		} else {
-			line += ", runnable: no, " + oneLine(problem)
+			runnable = ", runnable: no, " + oneLine(problem)
 		}
 	}
-	return line + ")\n"
+	return fmt.Sprintf("- %s (%s, %s, %d bytes%s)\n", fileName(r.Path), r.Kind, content, r.Size, runnable)
 }
 
 // fileName returns a path as the list shows it: in quotes if it could pass for more than a name.
