@@ -14,8 +14,8 @@ import (
 )
 
 // worker reads when it is its turn, and serves the call that it read while another worker reads on. To hand
-// over the call instead would have it wait until a processor wakes, and a new goroutine would have to grow its
-// stack, which the library needs deep: either takes as long as a small call.
+// over the call instead would have it wait until a processor wakes, and a new goroutine would have to grow
+// its stack, which the library needs deep: either takes as long as a small call.
 func (c *conn) worker() {
 	for {
 		select {

@@ -325,8 +325,8 @@ func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 }
 
 // countUses has the server order its catalogue by what was loaded here before, and count what is loaded: a
-// second later, or at its end, for which end is called. No error of a count keeps a server from starting, or a
-// skill from being loaded.
+// second later, or when end is called. No error of a count keeps a server from starting, or a skill from
+// being loaded.
 func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) (end func()) {
 	state, err := o.Process.StateDir()
 	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {

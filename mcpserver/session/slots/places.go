@@ -48,8 +48,8 @@ func (p *Places) Take(ctx context.Context, principal string, ask func()) bool {
 // Free gives a place back.
 func (p *Places) Free() { p.places.Release(1) }
 
-// Wanted returns the places that each principal has, as held does, with those that it waits for, and the least
-// that a principal that waits has then; nothing and 0 if no more wait than places are about to be free.
+// Wanted returns the places that each principal has, as held does, with those that it waits for, and the
+// least that a principal that waits has then; nothing and 0 if no more wait than places are about to be free.
 func (p *Places) Wanted(held func() map[string]int, free int) (each map[string]int, least int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
