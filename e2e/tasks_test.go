@@ -130,15 +130,20 @@ func TestTasks(t *testing.T) {
 			script := func(name string) string {
 				return fmt.Sprintf(`{"skill":"demo","path":"scripts/%s","activation":%q}`, name, handle)
 			}
-			quick, ran := send.tool(t, "run_skill_script", script("ok.sh"), tasking)
+			_, ran := send.tool(t, "run_skill_script", script("slow.sh"), modernAble)
 			if strings.Contains(ran.text(), `"sandbox_unavailable"`) {
 				skipSandbox(t, ran.text())
 			}
+			if !strings.Contains(ran.text(), "page 2 of 2") {
+				t.Errorf("a client without tasks: %s", ran.text())
+			}
+			// A machine may be too busy for a short run a few times, not always.
+			var quick taskView
+			for tries := 0; tries < 10 && quick.ResultType != "complete"; tries++ {
+				quick, ran = send.tool(t, "run_skill_script", script("ok.sh"), tasking)
+			}
 			if quick.ResultType != "complete" || !strings.Contains(ran.text(), "ran-ok") {
 				t.Errorf("a short run: %+v %s", quick, ran.text())
-			}
-			if _, ran = send.tool(t, "run_skill_script", script("slow.sh"), modernAble); !strings.Contains(ran.text(), "page 2 of 2") {
-				t.Errorf("a client without tasks: %s", ran.text())
 			}
 
 			made, _ := send.tool(t, "run_skill_script", script("slow.sh"), tasking)
