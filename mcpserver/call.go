@@ -43,9 +43,9 @@ func LocalPrincipal() policy.Principal { return localPrincipal }
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)
 	principal, remote := principalOf(ctx)
-	var id string
-	if raw := wire.RequestID(ctx); json.Unmarshal(raw, &id) != nil {
-		id = string(raw) // a number
+	id := string(wire.RequestID(ctx))
+	if strings.HasPrefix(id, `"`) { // no number
+		_ = json.Unmarshal([]byte(id), &id)
 	}
 	codex, _ := meta["x-codex-turn-metadata"].(map[string]any)
 	call := session.Call{
