@@ -250,7 +250,8 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
 		return false, err
 	}
-	return true, fsys.WriteFile(c.file, data, 0o600)
+	// After a crash of the system it is not believed, whatever it has.
+	return true, fsys.WriteUnsynced(c.file, data, 0o600)
 }
 
 // reuse adds a file to the index without opening it, if the skill's earlier index knows its bytes, and

@@ -148,15 +148,28 @@ func read(name string, file *os.File, limit int64) ([]byte, error) {
 //
 // Errors: system errors.
 func WriteFile(name string, data []byte, mode fs.FileMode) error {
+	return writeFile(name, data, mode, true)
+}
+
+// WriteUnsynced is WriteFile, but nothing is durable: after a crash the name may have another content. It is
+// for files that show whether they are whole.
+//
+// Errors: system errors.
+func WriteUnsynced(name string, data []byte, mode fs.FileMode) error {
+	return writeFile(name, data, mode, false)
+}
+
+func writeFile(name string, data []byte, mode fs.FileMode, durably bool) error {
 	dir, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err := WriteFileIn(dir, filepath.Base(name), data, mode); err != nil {
-		return err
+	err = writeFileIn(dir, filepath.Base(name), data, mode, durably)
+	if err == nil && durably {
+		err = SyncDir(dir, ".")
 	}
-	return SyncDir(dir, ".")
+	return err
 }
 
 // WriteFileIn replaces a file below root by one with this content and mode, whatever the umask. The
