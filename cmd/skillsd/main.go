@@ -20,7 +20,6 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/cmd/skillsd/garbage"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
@@ -46,11 +45,6 @@ func main() {
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		Process: config.Process{Env: os.LookupEnv, Environ: os.Environ, Err: os.Stderr},
 	}
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
-		a.gcPercent = garbage.Percent // once it has started
-	} else {
-		garbage.FirstLate()
-	}
 	code := a.main(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -61,8 +55,6 @@ type app struct {
 	in  io.Reader
 	out io.Writer // results, and on stdio the protocol; nothing else
 	err io.Writer // everything else
-
-	gcPercent int // how often garbage is collected, for a server that has started
 
 	unwritten error          // the first error of printf
 	started   bool           // a server read its input
@@ -267,8 +259,7 @@ func (a *app) loadConfig(cmd *cobra.Command) error {
 // serveOptions returns the options of a server in this process.
 func (a *app) serveOptions() *serve.Options {
 	return &serve.Options{
-		GCPercent: a.gcPercent,
-		Process:   &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version,
+		Process: &a.Process, In: a.in, Out: a.out, Err: a.err, Version: readBuild().Version,
 		FindSession: func(ctx context.Context, name string) (string, error) {
 			records, id, err := a.findSession(ctx, name)
 			if err != nil {

@@ -1,5 +1,6 @@
-// Package garbage keeps a process that starts from collecting garbage. Initializing the packages of this
-// program fills the heap to where a first collection begins, which would take a tenth of a start's time.
+// Package garbage keeps a process that starts, and a command that ends soon, from collecting garbage.
+// Initializing the packages of this program fills the heap to where a first collection begins, which would
+// take a tenth of a start's time; a list of thousands of skills would collect a dozen times.
 //
 // It imports next to nothing, so that it is initialized before the packages that allocate.
 package garbage
@@ -7,13 +8,29 @@ package garbage
 import (
 	"runtime"
 	"runtime/debug"
+	"sync"
 )
 
-// Percent is how much the heap grows between two collections as the environment has it; see
-// [debug.SetGCPercent]. Until something sets it again, it grows by four times itself, and to 16 MiB at first.
-var Percent = debug.SetGCPercent(400)
+// late is how much memory a process takes before garbage is collected.
+const late = 128 << 20
 
-// FirstLate sets Percent again once there was a first collection, which short commands end before.
-func FirstLate() {
-	runtime.AddCleanup(new([2]*int), func(percent int) { debug.SetGCPercent(percent) }, Percent)
+// As the environment has them.
+var (
+	percent = debug.SetGCPercent(-1)
+	limit   = debug.SetMemoryLimit(-1)
+)
+
+func init() {
+	if percent < 0 {
+		return
+	}
+	debug.SetMemoryLimit(min(limit, late))
+	runtime.AddCleanup(new([2]*int), func(usual func()) { usual() }, Usual)
 }
+
+// Usual has garbage collected as the environment has it. The first collection does the same: from then on a
+// limit would have it collected again and again.
+var Usual = sync.OnceFunc(func() {
+	debug.SetGCPercent(percent)
+	debug.SetMemoryLimit(limit)
+})

@@ -34,9 +34,6 @@ type Options struct {
 	In       io.Reader // of stdio
 	Out, Err io.Writer // of stdio, and of the log
 	Version  string    // of the server
-	// GCPercent is how often garbage is collected after the first answers, as [debug.SetGCPercent] takes it;
-	// 0: as before.
-	GCPercent int
 	// ServePage serves the operator's page at a listener until ctx ends.
 	ServePage func(ctx context.Context, listener net.Listener, source PageSource) error
 	// FindSession returns the whole id of a session that name means.

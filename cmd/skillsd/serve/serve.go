@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/garbage"
 	"github.com/skillsd/skillsd/cmd/skillsd/owners"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -168,7 +168,6 @@ const restAfter = 100 * time.Millisecond
 // session that the operator named is missing, it returns an error before it answers any client.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
-	collectOften := o.collectRarely()
 	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
@@ -188,7 +187,7 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	group.Go(func() {
 		if !loaded {
 			if err := server.Load(background); err != nil {
-				collectOften()
+				garbage.Usual()
 				if background.Err() == nil {
 					logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
 				}
@@ -202,7 +201,10 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		case <-time.After(restAfter):
 		case <-background.Done():
 		}
-		collectOften()
+		garbage.Usual()
+		if o.HTTP.Enabled() {
+			ballast = make([]byte, 16<<20)
+		}
 		// However short the server lived: who could have changed its skills is said.
 		warnOfOthers(ctx, registry.Snapshot(), logger)
 		if background.Err() != nil {
@@ -246,22 +248,6 @@ func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.L
 			logger.WarnContext(ctx, "others can change skills that are served", slog.String("root", root.Dir),
 				slog.String("tier", root.Tier.String()), slog.String("who", others),
 				slog.String("hint", owners.Hint(root)))
-		}
-	}
-}
-
-// collectRarely keeps garbage from being collected as often as elsewhere until the first answers are out, and
-// returns what ends that.
-func (o *Options) collectRarely() (end func()) {
-	const often = 192 << 20 // bytes of memory from which it is collected more often in any case
-	limit := debug.SetMemoryLimit(often)
-	return func() {
-		if o.GCPercent != 0 {
-			debug.SetGCPercent(o.GCPercent)
-		}
-		debug.SetMemoryLimit(limit)
-		if o.HTTP.Enabled() {
-			ballast = make([]byte, 16<<20)
 		}
 	}
 }
