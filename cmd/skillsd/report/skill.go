@@ -169,13 +169,13 @@ func NewSkillRow(
 	row.TreeDigest, row.Form.Publishable = index.TreeDigest, index.Publishable
 	row.Diagnostics = append(row.Diagnostics, Diagnostics(index.Diagnostics)...)
 	row.Resources = append(row.Resources, index.Resources...)
-	executable := map[string]bool{}
 	for _, file := range index.Files {
-		executable[file.Path] = file.Executable
-	}
-	for _, r := range index.Resources {
+		r := index.Resource(file.Path)
+		if r == nil {
+			continue // the skill file
+		}
 		if r.Script == nil {
-			if sh.IsProgram(r.Path, executable[r.Path]) && !ofNested(snapshot, sk, r.Path) {
+			if sh.IsProgram(r.Path, file.Executable) && !ofNested(snapshot, sk, r.Path) {
 				row.Programs = append(row.Programs, r.Path)
 			}
 			continue

@@ -29,6 +29,8 @@ func printable(r rune) rune {
 	switch {
 	case r < ' ' || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029':
 		return ' '
+	case r < 0x7f: // most text; to ask tables takes longer
+		return r
 	case r == '\u200c' || r == '\u200d':
 		return r
 	case unicode.Is(unicode.Cf, r):
@@ -92,6 +94,9 @@ func Cells(s string) int {
 }
 
 func runeCells(r rune) int {
+	if r < 0x7f { // as in printable
+		return 1
+	}
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0
 	}
