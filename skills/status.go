@@ -43,16 +43,16 @@ func (s *Snapshot) withhold() {
 		return status.State == StateUnavailable || status.State == StateDisabled
 	}
 	for _, sk := range s.Skills {
-		s.statuses[sk] = s.statusOf(sk, named)
+		if status := s.statusOf(sk, named); status.State != StateEnabled || status.Reasons != nil {
+			s.statuses[sk] = status
+		}
 	}
-	if s.opts.Platform != "" {
-		s.withholdRequiring(func(sk *Skill) bool { return !off(s.statuses[sk]) })
+	requiring := func(sk *Skill) bool { return len(sk.Frontmatter.Requires.Skills) > 0 }
+	if s.opts.Platform != "" && slices.ContainsFunc(s.Skills, requiring) {
+		s.withholdRequiring(func(sk *Skill) bool { return !off(s.Status(sk)) })
 	}
 	for _, sk := range s.Skills {
-		status := s.statuses[sk]
-		if status.State == StateEnabled && status.Reasons == nil {
-			delete(s.statuses, sk)
-		}
+		status := s.Status(sk)
 		if off(status) {
 			delete(s.byPath, sk.Path)
 			s.Withheld = append(s.Withheld, sk)
