@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,8 +176,10 @@ func splitRecords(data []byte) []string {
 
 // joinRecords returns a cache of records.
 func joinRecords(known []string) []byte {
-	records := []byte(strings.Join(known, ""))
-	return append(header(records), records...)
+	first := header(nil) // as long as that of any records
+	data := append(first, strings.Join(known, "")...)
+	copy(data, header(data[len(first):]))
+	return data
 }
 
 // uvarint is binary.Uvarint for text.
@@ -206,17 +207,11 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if c.lied.Load() {
 		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
 	}
-	known := map[string]string{}
+	known, has := []string{}, map[string]bool{}
 	add := func(kind recordKind, m mark, value []byte) {
-		if key := string(m.key(kind)); m.known && m.settled && known[key] == "" && value != nil {
-			known[key] = newRecord(kind, m, value)
-		}
-	}
-	there := map[string]bool{} // keys of directories that are still there
-	for _, listings := range s.listings {
-		for i := range listings {
-			add(ofListing, listings[i].mark, listings[i].pack())
-			there[string(listings[i].mark.place().key(ofIndex))] = true
+		record := newRecord(kind, m, value)
+		if key := record[:keySize]; m.known && m.settled && value != nil && !has[key] {
+			known, has[key] = append(known, record), true
 		}
 	}
 	complete := true
@@ -231,19 +226,25 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 			add(ofIndex, listed.dirs[0].mark.place(), sk.packIndex(index))
 		}
 	}
+	there := map[string]bool{} // keys of the indexes of directories that are still there
+	for _, listings := range s.listings {
+		for i := range listings {
+			add(ofListing, listings[i].mark, listings[i].pack())
+			if !complete {
+				there[string(listings[i].mark.place().key(ofIndex))] = true
+			}
+		}
+	}
 	if complete {
 		c.known.Store(nil)
 	}
 	for _, record := range c.load() {
-		if key := record[:keySize]; key[0] == byte(ofIndex) && known[key] == "" && there[key] {
-			known[key] = record
+		if key := record[:keySize]; there[key] && !has[key] {
+			known = append(known, record)
 		}
 	}
-	sorted := make([]string, 0, len(known))
-	for _, key := range slices.Sorted(maps.Keys(known)) {
-		sorted = append(sorted, known[key])
-	}
-	data := joinRecords(sorted[:min(len(sorted), maxRecords)])
+	slices.Sort(known)
+	data := joinRecords(known[:min(len(known), maxRecords)])
 	if bytes.Equal(c.read(), data) {
 		return false, nil
 	}

@@ -76,19 +76,20 @@ func (s *Skill) subject() string {
 	return string(p)
 }
 
+// packNotes returns diagnostics as a text, empty for none.
+func packNotes(list []Diagnostic) string {
+	if len(list) == 0 {
+		return ""
+	}
+	data, _ := json.Marshal(list) // texts and numbers cannot fail
+	return string(data)
+}
+
 // pack returns as a record's value all that parse found.
 func (s *Skill) pack() []byte {
 	f, p := &s.Frontmatter, make(packed.Writer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
-	var notes string
-	if len(s.Diagnostics) > 0 {
-		data, err := json.Marshal(s.Diagnostics)
-		if err != nil {
-			return nil
-		}
-		notes = string(data)
-	}
 	p = append(p, s.subject()...)
-	p.Text(string(s.Digest), s.Lead, notes, f.Name, f.Description, f.License,
+	p.Text(string(s.Digest), s.Lead, packNotes(s.Diagnostics), f.Name, f.Description, f.License,
 		f.Compatibility, f.WhenToUse, f.Author, f.Version, string(f.JSON))
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		p.List(*list)
@@ -139,14 +140,7 @@ func (s *Skill) packIndex(x *Index) []byte {
 	if listed == nil || listed.index != x || !x.whole || len(x.ignored) > 0 {
 		return nil
 	}
-	var notes string
-	if len(x.Diagnostics) > 0 {
-		data, err := json.Marshal(x.Diagnostics)
-		if err != nil {
-			return nil
-		}
-		notes = string(data)
-	}
+	notes := packNotes(x.Diagnostics)
 	p := append(make(packed.Writer, 0, 128+len(notes)+200*(len(listed.dirs)+len(x.Files))), s.subject()...)
 	p.Text(string(s.Digest), string(x.TreeDigest), notes)
 	p.Number(x.signals)
