@@ -114,6 +114,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 		return nil, err
 	}
 	x := &Index{ignored: map[string]bool{}}
+	x.expect(len(files))
 	if more {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
 			"the skill has more than %d files or directories, or they are nested too deeply; "+
@@ -422,6 +423,12 @@ type Index struct {
 	signals int             // how many of Diagnostics, at their end, are signals of single files
 	whole   bool            // no limit has left out signals
 	ignored map[string]bool // paths that were found and left out
+}
+
+// expect makes room for a number of files, the skill file among them.
+func (x *Index) expect(files int) {
+	x.Files, x.marks = make([]store.File, 0, files), make([]mark, 0, files)
+	x.Resources = slices.Grow(x.Resources, max(files-1, 0))
 }
 
 // Resource returns the resource of that exact path, or nil.

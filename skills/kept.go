@@ -153,6 +153,7 @@ func (s *Skill) packIndex(x *Index) []byte {
 		p.Text(d.path)
 		p = append(p, d.mark.key(ofIndex)[1:]...)
 	}
+	p.Number(len(x.Files))
 	for i := range x.Files {
 		f, r := &x.Files[i], x.Resource(x.Files[i].Path)
 		if !x.marks[i].known || !x.marks[i].settled || x.marks[i].size != f.Size {
@@ -182,9 +183,13 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 	u.Texts(&sum, &tree, &notes)
 	x.TreeDigest, x.signals = digest.Digest(tree), u.Number()
 	u.Flags(&x.Publishable)
-	for range min(u.Number(), len(u.Rest)) {
-		l.dirs = append(l.dirs, dirMark{u.Text(), unpackMark(&u)})
+	// Each has a mark at least.
+	count := func() int { return min(u.Number(), len(u.Rest)/(keySize-1)) }
+	l.dirs = make([]dirMark, count())
+	for i := range l.dirs {
+		l.dirs[i] = dirMark{u.Text(), unpackMark(&u)}
 	}
+	x.expect(count())
 	budget, self := s.opts.MaxTree, false
 	for u.Rest != "" {
 		var resource, isText, isScript bool
