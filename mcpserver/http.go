@@ -12,9 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
@@ -47,8 +50,8 @@ type HTTPOptions struct {
 	// principal loaded counts while it has one conversation, and clients whose requests of 2026-07-28 name
 	// no session are not offered that revision.
 	OnlyHandles bool
-	// Cluster are other servers of the same sessions; nil for none. With it, calls that name no session are
-	// as with OnlyHandles, and only 2026-07-28 and later are served, without tasks.
+	// Cluster are other servers of the same sessions, with the same SessionKey; nil for none. With it, a call
+	// that names no session is known by its handle alone, and there are no tasks.
 	Cluster *Cluster
 	// SessionKey marks the ids of protocol sessions, so that they outlive the process; may be nil.
 	SessionKey []byte
@@ -86,14 +89,13 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	}
 	if o.Cluster != nil {
 		cut := slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn)
-		o.OnlyHandles, opts.Forward = true, func(
-			w http.ResponseWriter, r *http.Request, body []byte, address string,
-		) error {
+		opts.Forward = func(w http.ResponseWriter, r *http.Request, body []byte, address string) error {
 			return o.Cluster.forward(w, r, body, address, cut)
 		}
+		opts.Spread = o.Cluster.spread
 		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
-	if s.guesses.Store(!o.OnlyHandles); !o.OnlyHandles {
+	if s.guesses.Store(!o.OnlyHandles && o.Cluster == nil); !o.OnlyHandles {
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
 	if o.Auth != nil {
@@ -159,6 +161,8 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 type Cluster struct {
 	// Transport reaches the others, and nobody else. A request's host is the address of a server.
 	Transport http.RoundTripper
+	// Others calls found with the address of each other server that says that it is there, until ctx ends.
+	Others func(ctx context.Context, found func(address string))
 	// Ready reports whether new sessions are begun here.
 	Ready func() bool
 	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
@@ -186,8 +190,7 @@ func passOn(ctx context.Context, err error) {
 func (c *Cluster) forward(
 	w http.ResponseWriter, r *http.Request, body []byte, address string, cut *log.Logger,
 ) error {
-	principal, _ := principalOf(r.Context())
-	who, err := json.Marshal(principal)
+	who, err := whoSent(r)
 	if err != nil {
 		return err
 	}
@@ -202,7 +205,7 @@ func (c *Cluster) forward(
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", address, ""
 			p.Out.Header.Del("Authorization")
-			p.Out.Header.Set(headerPrincipal, base64.StdEncoding.EncodeToString(who))
+			p.Out.Header.Set(headerPrincipal, who)
 		},
 		ModifyResponse: func(response *http.Response) error {
 			switch response.StatusCode {
@@ -222,6 +225,50 @@ func (c *Cluster) forward(
 		},
 	}).ServeHTTP(w, out)
 	return failed
+}
+
+// whoSent returns what headerPrincipal says of a request.
+func whoSent(r *http.Request) (string, error) {
+	principal, _ := principalOf(r.Context())
+	who, err := json.Marshal(principal)
+	return base64.StdEncoding.EncodeToString(who), err
+}
+
+// spreadWithin is how long the others are asked; one that hangs for longer has lost its sessions.
+const spreadWithin = 2 * time.Second
+
+// spread gives a request to all others until one takes it; see wire.HTTPOptions.Spread.
+func (c *Cluster) spread(r *http.Request, body []byte) {
+	who, err := whoSent(r)
+	if err != nil {
+		return // a principal is texts
+	}
+	// A client that does not wait has sent it all the same.
+	ctx, taken := context.WithTimeout(context.WithoutCancel(r.Context()), spreadWithin)
+	defer taken()
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	c.Others(ctx, func(address string) {
+		sending.Go(func() {
+			to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}
+			out, err := http.NewRequestWithContext(ctx, r.Method, to.String(), bytes.NewReader(body))
+			if err != nil {
+				return
+			}
+			out.Header = http.Header{"Content-Type": r.Header["Content-Type"], headerPrincipal: {who}}
+			for _, key := range []string{mcp.HeaderProtocolVersion, server.HeaderKeySessionID} {
+				out.Header.Set(key, r.Header.Get(key))
+			}
+			response, err := c.Transport.RoundTrip(out)
+			if err != nil {
+				return // it is gone, and what it waited for
+			}
+			response.Body.Close()
+			if response.StatusCode == http.StatusAccepted {
+				taken()
+			}
+		})
+	})
 }
 
 // accept answers requests that other servers pass on.

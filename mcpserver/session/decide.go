@@ -79,7 +79,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
 	if err != nil {
-		s.approver.Withdraw(context.WithoutCancel(ctx), &state, s.cfg.Now())
+		s.approver.Withdraw(ctx, &state, s.cfg.Now())
 		return err
 	}
 	s.mu.Lock()

@@ -20,8 +20,8 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 	if call.Handle != "" && call.Named == "" {
 		keys = append(keys, peers.Key{Key: earlier.HandleKey(call.Principal.Name, earlier.Sum(call.Handle))})
 	}
-	if name := call.name(); name != "" {
-		keys = append(keys, peers.Key{Key: call.key(kindClient, name), Named: true})
+	if kind, name := call.ownKey(); kind != "" {
+		keys = append(keys, peers.Key{Key: call.key(kind, name), Named: true})
 	}
 	ses, err := peers.Locate(ctx, s.cfg.Peers, keys, peers.Host[*Session]{
 		Here: func(id string) (_ *Session, open bool) {
@@ -56,8 +56,8 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 	return nil, fault.OfRecord(err)
 }
 
-// claim gives a session, which its client names, its name among all servers, and returns the session that has
-// it: another server may have been first.
+// claim gives a session, which its client or its protocol session names, its name among all servers, and
+// returns the session that has it: another server may have been first.
 //
 // Errors: as locate.
 func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session, error) {
@@ -143,6 +143,9 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	ses.recordInBackground()
 	ses.keyed = &keyedState{key: earlier.KeyOf(call.Principal.Name, "", "", "moved", id)}
+	if call.name() == "" && ses.clientID == call.lasting() { // it was begun in the call's protocol session
+		ses.keyed.protocol = call.ProtocolSession
+	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))
 	return s.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
 }

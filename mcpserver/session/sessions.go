@@ -93,10 +93,11 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	}
 	guessed := kind == kindAlone
 	state := &keyedState{key: call.key(kind, id), shared: guessed || kind == kindShared, guessed: guessed}
-	if kind == "protocol" {
+	if kind == kindProtocol {
 		state.protocol = id
 	}
-	if ses, err = s.enter(ctx, call, state, nil); err == nil && kind == kindClient && s.cfg.Peers != nil {
+	named := kind == kindClient || kind == kindProtocol
+	if ses, err = s.enter(ctx, call, state, nil); err == nil && named && s.cfg.Peers != nil {
 		return s.claim(ctx, call, ses)
 	}
 	return ses, err
@@ -171,6 +172,8 @@ const (
 	kindAlone = "alone"
 	// kindClient is the kind of key of a session that its client names.
 	kindClient = "client"
+	// kindProtocol is the kind of key of the session of a protocol session.
+	kindProtocol = "protocol"
 )
 
 // ownKey returns the kind of key that a call without a handle has, and the key; both are empty if there is
@@ -180,7 +183,7 @@ func (c *Call) ownKey() (kind, id string) {
 	case c.name() != "":
 		return kindClient, c.name()
 	case c.ProtocolSession != "":
-		return "protocol", c.ProtocolSession
+		return kindProtocol, c.ProtocolSession
 	}
 	return "", ""
 }
@@ -482,8 +485,8 @@ func (s *Sessions) finish(ses *Session) {
 	})
 }
 
-// endThose ends the keyed sessions that over selects, and tries again to record the ends that could not be
-// recorded.
+// endThose ends the keyed sessions that over selects, for good those that rest, and tries again to record the
+// ends that could not be recorded.
 func (s *Sessions) endThose(over func(*Session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -499,27 +502,20 @@ func (s *Sessions) endThose(over func(*Session) bool) {
 			s.drop(ses)
 		}
 	}
+	maps.DeleteFunc(s.resting, func(_ earlier.Key, ses *Session) bool { return over(ses) })
 }
 
 // EndProtocolSession ends the session of a protocol session that is over. It does not wait until that is
 // recorded.
 func (s *Sessions) EndProtocolSession(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ends := func(_ earlier.Key, ses *Session) bool { return ses.keyed.protocol == id && id != "" }
-	for key, ses := range s.keyed {
-		if ends(key, ses) {
-			s.drop(ses)
-		}
-	}
-	maps.DeleteFunc(s.resting, ends)
+	s.endThose(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
 }
 
 // EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
 // gave any out, have expired. It tries again to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	now := s.cfg.Now()
-	idle := func(ses *Session) bool {
+	s.endThose(func(ses *Session) bool {
 		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
 			return false
 		}
@@ -529,11 +525,7 @@ func (s *Sessions) EndIdle() {
 		ses.mu.Lock()
 		defer ses.mu.Unlock()
 		return !slices.ContainsFunc(slices.Collect(maps.Values(ses.secrets)), now.Before)
-	}
-	s.endThose(idle)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.resting, func(_ earlier.Key, ses *Session) bool { return idle(ses) })
+	})
 }
 
 // GiveUp ends a session whose record is to be deleted, for good: a client that comes back has a session

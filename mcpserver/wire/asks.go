@@ -79,12 +79,14 @@ func (a *asks) take(id json.RawMessage) chan *message {
 	return answer
 }
 
-// route gives a response to the call that waits for it, and drops any other.
-func (a *asks) route(m *message) {
+// route gives a response to the call that waits for it, and reports false if none does.
+func (a *asks) route(m *message) bool {
 	if m.id == nil {
-		return
+		return true // it is for no call
 	}
-	if answer := a.take(m.id); answer != nil {
+	answer := a.take(m.id)
+	if answer != nil {
 		answer <- m
 	}
+	return answer != nil
 }

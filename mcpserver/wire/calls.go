@@ -20,6 +20,7 @@ type call struct {
 	release chan struct{}   // closed when this initialize request is answered, or nil
 
 	canceled bool // guarded by callTable.mu
+	away     bool // another server does it; guarded by callTable.mu
 }
 
 // callTable holds the calls that are waiting or running. Safe for concurrent use.
@@ -71,20 +72,30 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	return true, nil
 }
 
-// cancel ends the call that a cancellation of the client names.
-func (t *callTable) cancel(m *message) {
+// sendAway says that another server is to do a call, and reports false for one that was cancelled.
+func (t *callTable) sendAway(c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.away = true
+	return !c.canceled
+}
+
+// cancel ends the call that a cancellation of the client names, and reports false if that is not done here.
+func (t *callTable) cancel(m *message) bool {
 	id := canceledID(m.params)
 	if id == nil {
-		return
+		return true // of no call
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// The protocol forbids to cancel initialize, and requests behind it wait for it.
-	if c := t.byKey[idKey(id)]; c != nil && c.release == nil {
+	c := t.byKey[idKey(id)]
+	if c != nil && c.release == nil {
 		c.canceled = true
 		c.session.silent.Store(true)
 		c.cancel(ErrCanceled)
 	}
+	return c != nil && !c.away
 }
 
 // canceledID returns the id of the request that a cancellation names, nil if it names none or could name two.

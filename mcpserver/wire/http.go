@@ -37,15 +37,20 @@ type HTTPOptions struct {
 	// SessionKey marks the ids of protocol sessions: a server with the same key accepts the ids that one
 	// before it gave, each from its principal. Nil makes a key that ends with the server.
 	SessionKey []byte
-	// SessionEnded is called with the id of each protocol session that ended. It must not block.
+	// SessionEnded is called with the id of each protocol session that ended; with Spread only of each that
+	// its client ended, as other servers may have the others. It must not block.
 	SessionEnded func(id string)
 	// OnlySessions reports whether a client is not offered 2026-07-28, which has no sessions: its
 	// server/discover is refused, and such a client then sends initialize. Nil offers it to all.
 	OnlySessions func(client mcp.Implementation) bool
 	// Forward answers a request by the server with an address, to which it sends body; see [Forward]. Its
 	// error is ErrMisdirected if that server is not the one, or no server is there, and nothing was written.
-	// With it only 2026-07-28 and later are served. Nil: there are no other servers.
+	// Nil: there are no other servers.
 	Forward func(w http.ResponseWriter, r *http.Request, body []byte, address string) error
+	// Spread gives what a client of a protocol session sends that is no request to the other servers: an
+	// answer, a cancellation, or the end of the session. It returns once one has taken it, which it answers
+	// 202, or none has in time. It is nil if Forward is.
+	Spread func(r *http.Request, body []byte)
 	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
 	// The function that it returns reports whether a notification of a method is news to that client; the
 	// client does not get the others. Nil lets all through. It must not block.
@@ -99,7 +104,8 @@ func (o *HTTPOptions) Check() error {
 //
 // A session of the older revisions belongs to the principal that sent initialize; for anyone else
 // it does not exist. If it ended for lack of use or of room, or with an earlier process that had the same
-// key, it is opened again by its id. The revision 2026-07-28 has no sessions; its requests are independent.
+// key, it is opened again by its id: so servers with the same key, which Forward and Spread connect, all
+// serve it. The revision 2026-07-28 has no sessions; its requests are independent.
 //
 // # Cancellation
 //
@@ -119,6 +125,7 @@ type HTTP struct {
 	calls      *quota
 	streams    *quota
 	listens    *quota // subscriptions, which are streams too
+	spreads    *quota // what is given to other servers
 	strangers  *strangers
 	conns      *conns
 	sessions   *sessionTable
@@ -136,6 +143,9 @@ type HTTP struct {
 // maxWaiting is how many bytes the messages of requests that are decoded may have: a request holds its
 // message until it is answered.
 const maxWaiting = 64 << 20
+
+// maxSpreads is how much is given to the other servers at a time.
+const maxSpreads = 64
 
 // NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
 //
@@ -177,6 +187,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),
 		listens:    newQuota(opts.MaxStreams, 1),
+		spreads:    newQuota(maxSpreads, share),
 		strangers:  newStrangers(opts.MaxStrangers),
 		conns:      newConns(opts.MaxConnections),
 		audience:   newAudience(),

@@ -329,11 +329,12 @@ func statusOf(code int) int {
 // empty ends a response without an answer, with an empty stream. A client that closed its side after the
 // request looks as if it had left and may still read. It must not take an empty stream for success, so its
 // connection is closed instead; nor must one whose call the end of the server has ended, or the client of a
-// server that has forwarded the request.
+// server that has forwarded the request, unless it has cancelled it.
 func (ex *exchange) empty() {
 	ex.out.retire()
 	switch {
-	case ex.r.Context().Err() != nil, ex.h.base.Err() != nil, IsForwarded(ex.r.Context()):
+	case ex.r.Context().Err() != nil, ex.h.base.Err() != nil,
+		IsForwarded(ex.r.Context()) && !errors.Is(context.Cause(ex.call.ctx), ErrCanceled):
 		panic(http.ErrAbortHandler)
 	case ex.stream.begun:
 	case ex.stream.events:
@@ -353,10 +354,12 @@ func Forward(ctx context.Context, address string) {
 	}
 }
 
-// forwardPatience is how long another server is looked for, and forwardPause is between two attempts.
+// forwardPatience is how long another server is looked for, and forwardPause is between two attempts;
+// cancelPatience is how long it may take to end a call that its client has cancelled.
 const (
 	forwardPatience = 5 * time.Second
 	forwardPause    = 20 * time.Millisecond
+	cancelPatience  = 2 * time.Second
 )
 
 // ErrMisdirected is the error of forwarding a request to a server that is not the one to answer it. Nothing
@@ -368,18 +371,22 @@ type forwardedKey struct{}
 // IsForwarded reports whether the request of ctx was forwarded by another server.
 func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// ServeForwarded answers a request that another server has forwarded, after it made all checks up to that of
-// the rate. A server that is not the one to answer it, or that ends, answers 421.
+// ServeForwarded answers a request that another server has forwarded or spread, after it made all checks up
+// to that of the rate. A server that is not the one to answer it, or that ends, answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
 	lives := h.forwards.TryRLock()
 	if lives {
 		defer h.forwards.RUnlock()
 	}
-	if r.Method != http.MethodPost || !lives || h.hangUp.Err() != nil {
+	switch {
+	case !lives || h.hangUp.Err() != nil:
 		w.WriteHeader(http.StatusMisdirectedRequest)
-		return
+	case r.Method == http.MethodPost:
+		h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
+	case r.Method == http.MethodDelete:
+		h.forget(r.Header.Get(server.HeaderKeySessionID), principal)
+		w.WriteHeader(http.StatusNoContent)
 	}
-	h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
 }
 
 // forwarded answers the request by another server if its handler said so. It reports whether that was so, and
@@ -392,7 +399,15 @@ func (ex *exchange) forwarded() (done, again bool) {
 	if to == nil {
 		return false, false
 	}
+	if ex.owner.calls != nil && !ex.owner.calls.sendAway(ex.call) {
+		return false, false
+	}
 	ex.session.yield() // this one waits, and does nothing
+	ctx, cancel := context.WithCancel(ex.r.Context())
+	defer cancel()
+	// A cancellation may reach the other server before the request.
+	defer context.AfterFunc(ex.call.ctx, func() { time.AfterFunc(cancelPatience, cancel) })()
+	canceled := func() bool { return errors.Is(context.Cause(ex.call.ctx), ErrCanceled) }
 	ex.out.handOver(func() bool {
 		switch {
 		case ex.stream.begun:
@@ -401,9 +416,9 @@ func (ex *exchange) forwarded() (done, again bool) {
 			ex.w.WriteHeader(http.StatusMisdirectedRequest)
 			done = true
 		default:
-			err := ex.h.opts.Forward(ex.w, ex.r, ex.msg.raw, *to)
+			err := ex.h.opts.Forward(ex.w, ex.r.WithContext(ctx), ex.msg.raw, *to)
 			again = errors.Is(err, ErrMisdirected)
-			if done = !again; err != nil && done {
+			if done = !again && !(err != nil && canceled()); err != nil && done {
 				ex.h.dispatcher.logPrivate(ex.call.ctx, ex.msg, err.Error())
 				ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, &Error{Code: mcp.INTERNAL_ERROR,
 					Message: "the server that has the session did not answer; what it did is not known"})
@@ -412,19 +427,4 @@ func (ex *exchange) forwarded() (done, again bool) {
 		return done
 	})
 	return done, again
-}
-
-// onlyModern refuses a request of the older revisions if there are other servers: what those revisions keep
-// of a session between requests each server has for itself.
-func (ex *exchange) onlyModern() bool {
-	if ex.h.opts.Forward == nil || ex.modern {
-		return false
-	}
-	said := protocolOf(ex.msg.params)
-	ex.h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, &Error{
-		Code:    mcp.UNSUPPORTED_PROTOCOL_VERSION,
-		Message: "this server is one of several, and serves only " + mcp.LATEST_PROTOCOL_VERSION,
-		Data: map[string]any{"supported": []string{mcp.LATEST_PROTOCOL_VERSION},
-			"requested": said.ProtocolVersion}})
-	return true
 }

@@ -60,6 +60,11 @@ func (i identities) give(principal string, client known) string {
 		Name: client.info.Name, Release: client.info.Version}
 	says.Can, _ = json.Marshal(client.capabilities)
 	raw, err := json.Marshal(says)
+	if len(raw) > maxIdentity { // what may be long decides nothing
+		client.capabilities.Experimental, client.capabilities.Extensions = nil, nil
+		says.Can, _ = json.Marshal(client.capabilities)
+		raw, err = json.Marshal(says)
+	}
 	if err != nil || len(raw) > maxIdentity {
 		// A client with a long description is not known any more when its session is opened again.
 		raw, _ = json.Marshal(identity{Random: says.Random, At: says.At, Version: says.Version})
@@ -68,10 +73,16 @@ func (i identities) give(principal string, client known) string {
 	return text + "." + i.mark(principal, text)
 }
 
+// textOf returns what an id is made of, if it was given to that principal.
+func (i identities) textOf(id, principal string) (text string, ok bool) {
+	text, mark, _ := strings.Cut(id, ".")
+	return text, hmac.Equal([]byte(mark), []byte(i.mark(principal, text)))
+}
+
 // read returns what an id says of the client, if it was given to that principal within identityLife.
 func (i identities) read(id, principal string) (client known, ok bool) {
-	text, mark, _ := strings.Cut(id, ".")
-	if !hmac.Equal([]byte(mark), []byte(i.mark(principal, text))) {
+	text, ok := i.textOf(id, principal)
+	if !ok {
 		return client, false
 	}
 	var says identity

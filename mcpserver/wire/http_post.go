@@ -26,6 +26,8 @@ const (
 	// decodingPatience is how long a message waits until those before it are decoded.
 	decodingPatience = 10 * time.Second
 
+	tooManySpreads = "too many messages for other servers"
+
 	// readingPatience is how long a request waits until others are read: slow senders hold the places.
 	readingPatience = 2 * time.Second
 )
@@ -52,17 +54,18 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m),
 		decoded: decoded}
-	if ex.onlyModern() {
-		return
-	}
 	if !ex.modern {
-		if id := r.Header.Get(server.HeaderKeySessionID); id != "" {
-			if ex.protocol = h.session(r.Context(), id, principal); ex.protocol != nil {
-				defer h.sessions.leave(ex.protocol)
-			}
-		} else if m.method != string(mcp.MethodInitialize) {
+		switch id := r.Header.Get(server.HeaderKeySessionID); {
+		case id == "" && m.method != string(mcp.MethodInitialize):
 			plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
 			return
+		case m.kind != request && IsForwarded(r.Context()): // nothing of the session may be here
+			ex.protocol = h.sessions.enter(id, principal)
+		case id != "":
+			ex.protocol = h.session(r.Context(), id, principal)
+		}
+		if ex.protocol != nil {
+			defer h.sessions.leave(ex.protocol)
 		}
 	}
 	switch {
@@ -77,10 +80,29 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	case ex.protocol == nil:
 		// A session of another principal does not exist for this one.
 		plainText(w, http.StatusNotFound, "Invalid session ID")
-	default:
-		ex.protocol.asks.route(m)
+	case ex.protocol.asks.route(m) || ex.spread():
 		w.WriteHeader(http.StatusAccepted)
 	}
+}
+
+// spread gives the message, which is for a call that is not here, to the other servers. It reports false if
+// it has answered.
+func (ex *exchange) spread() bool {
+	h := ex.h
+	switch {
+	case h.opts.Spread == nil:
+	case IsForwarded(ex.r.Context()):
+		ex.w.WriteHeader(http.StatusMisdirectedRequest)
+		return false
+	case !h.spreads.take(ex.principal, 1):
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, tooManySpreads)
+		return false
+	default:
+		defer h.spreads.leave(ex.principal, 1)
+		ex.decoded()
+		h.opts.Spread(ex.r, ex.msg.raw)
+	}
+	return true
 }
 
 // unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8.
@@ -158,8 +180,9 @@ func (ex *exchange) notification() {
 		ex.handle(ctx, rec, ex.r.Header, raw)
 		return nil, nil
 	})
-	if canceled && ex.protocol != nil && rec.status == http.StatusAccepted {
-		ex.protocol.calls.cancel(ex.msg)
+	if canceled && ex.protocol != nil && rec.status == http.StatusAccepted &&
+		!ex.protocol.calls.cancel(ex.msg) && !ex.spread() {
+		return
 	}
 	rec.copyTo(ex.w) // accepted, also if its handler panicked: a notification has no answer
 }

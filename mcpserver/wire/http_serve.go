@@ -387,10 +387,32 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 
 // delete ends a session of the older revisions.
 func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) {
-	if s := h.enter(w, r, principal); s != nil {
-		defer h.sessions.leave(s)
-		h.sessions.forget(s)
-		w.WriteHeader(http.StatusNoContent)
+	s := h.enter(w, r, principal)
+	if s == nil {
+		return
+	}
+	defer h.sessions.leave(s)
+	if h.opts.Spread != nil && !h.spreads.take(principal, 1) {
+		retryLater(w, http.StatusServiceUnavailable, busyWait, tooManySpreads)
+		return
+	}
+	h.forget(s.id, principal)
+	w.WriteHeader(http.StatusNoContent)
+	if h.opts.Spread != nil {
+		defer h.spreads.leave(principal, 1)
+		http.NewResponseController(w).Flush() // nothing that the client waits for is left
+		h.opts.Spread(r, nil)
+	}
+}
+
+// forget ends a session of a principal, which may be open at other servers alone, for its client.
+func (h *HTTP) forget(id, principal string) {
+	if _, genuine := h.sessions.ids.textOf(id, principal); !genuine {
+		return
+	}
+	h.sessions.forget(id)
+	if h.opts.Spread != nil && h.opts.SessionEnded != nil {
+		h.opts.SessionEnded(id)
 	}
 }
 
@@ -422,7 +444,7 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 func (h *HTTP) sessionEnded(s *httpSession) {
 	s.end(ErrDisconnected)
 	h.audience.remove(s.announcer)
-	if h.opts.SessionEnded != nil {
+	if h.opts.Spread == nil && h.opts.SessionEnded != nil {
 		h.opts.SessionEnded(s.id)
 	}
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -41,7 +42,9 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
 	ctx = h.dispatcher.Server.WithContext(context.WithoutCancel(ctx), s.session)
-	s.announcer = newAnnouncer(h.opts.Changes(ctx))
+	if s.announcer = newAnnouncer(h.opts.Changes(ctx)); h.opts.Spread != nil {
+		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
+	}
 	s.base, s.end = context.WithCancelCause(h.base)
 	return s
 }
@@ -163,15 +166,15 @@ func (t *sessionTable) end(over func(*httpSession) bool) {
 	}
 }
 
-// forget keeps the id of a session that its client ends from being accepted again.
-func (t *sessionTable) forget(s *httpSession) {
+// forget ends a session for its client: its id is not accepted again.
+func (t *sessionTable) forget(id string) {
 	t.mu.Lock()
 	if len(t.deleted) >= maxDeleted {
 		clear(t.deleted)
 	}
-	t.deleted[s.id] = true
+	t.deleted[id] = true
 	t.mu.Unlock()
-	t.end(func(other *httpSession) bool { return other == s })
+	t.end(func(s *httpSession) bool { return s.id == id })
 }
 
 func (t *sessionTable) drop(s *httpSession) {

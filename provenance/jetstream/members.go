@@ -63,7 +63,21 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find members: %w", err)
 	}
-	found := &Members{Servers: serversOf(info), Nodes: []Node{}}
+	members := &Members{Servers: serversOf(info), Nodes: []Node{}}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	err = st.Nodes(ctx, func(node Node) { members.Nodes = append(members.Nodes, node) })
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(members.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return members, nil
+}
+
+// Nodes asks which nodes there are, and calls found with each that answers, until ctx ends.
+//
+// Errors: provenance.ErrUnavailable.
+func (st *Store) Nodes(ctx context.Context, found func(Node)) error {
 	inbox := st.conn.NewRespInbox()
 	answers, err := st.conn.SubscribeSync(inbox)
 	if err == nil {
@@ -71,11 +85,9 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 		err = st.conn.PublishRequest(st.subject("nodes"), inbox, nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
+		return fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	defer cancel()
-	for len(found.Nodes) < maxNodes {
+	for n := 0; n < maxNodes; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
 			break
@@ -83,9 +95,9 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 		var node Node
 		if json.Unmarshal(m.Data, &node) == nil && node.Name != "" {
 			node.Own = node.Name == st.name
-			found.Nodes = append(found.Nodes, node)
+			found(node)
+			n++
 		}
 	}
-	slices.SortFunc(found.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	return found, nil
+	return nil
 }

@@ -88,7 +88,11 @@ func (o *Options) serveHTTP(
 	}
 	if of != nil {
 		opts.Cluster = of.Serving()
-	} else if opts.SessionKey, err = o.sessionKey(); err != nil {
+		opts.SessionKey, err = of.SessionKey()
+	} else {
+		opts.SessionKey, err = o.sessionKey()
+	}
+	if err != nil {
 		logger.WarnContext(ctx, "sessions of clients end with this process", tint.Err(err))
 	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),

@@ -170,7 +170,8 @@ func (a *Approver) close(ctx context.Context, state *State, now time.Time) (open
 	a.mu.Lock()
 	delete(a.pending, state.Nonce)
 	a.mu.Unlock()
-	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
+	// A call that was cancelled withdraws its question.
+	err = a.ledger.Change(context.WithoutCancel(ctx), state.script(), now, func(of *Asked) {
 		_, open = of.Open[state.Nonce]
 		delete(of.Open, state.Nonce)
 	})

@@ -347,7 +347,17 @@ func derive(key []byte, purpose string) ([]byte, error) {
 func (c *Cluster) Serving() *mcpserver.Cluster {
 	// What looks at the generation notices when the cluster does not answer.
 	ready := func() bool { return c.successor.Load() == nil && c.cells.Answers() }
-	return &mcpserver.Cluster{Transport: c.others, Ready: ready, Accept: func(handler http.Handler) {
+	others := func(ctx context.Context, found func(string)) {
+		err := c.Records.Nodes(ctx, func(node jetstream.Node) {
+			if !node.Own {
+				found(node.Address)
+			}
+		})
+		if err != nil {
+			c.logger.WarnContext(ctx, "other servers are not found", tint.Err(err))
+		}
+	}
+	accept := func(handler http.Handler) {
 		c.server.Handler = handler
 		c.serving.Go(func() {
 			err := c.server.ServeTLS(c.listener, "", "")
@@ -355,8 +365,12 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 				c.logger.Error("other servers cannot reach this one any more", tint.Err(err))
 			}
 		})
-	}}
+	}
+	return &mcpserver.Cluster{Transport: c.others, Others: others, Ready: ready, Accept: accept}
 }
+
+// SessionKey returns what marks the ids of protocol sessions, which all servers of the cluster take.
+func (c *Cluster) SessionKey() ([]byte, error) { return derive(c.key, "protocol sessions") }
 
 // parting is how long the end of a server waits for what others have sent it.
 const parting = 2 * time.Second

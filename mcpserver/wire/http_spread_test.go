@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// twoPeers starts two servers that have a key in common. What the first gives to the second is sent to it if
+// spreads is set; the channel gets the status that it was answered with.
+func twoPeers(t *testing.T, spreads bool) (a, b *httpPeer, of *blocked, said <-chan int) {
+	t.Helper()
+	statuses := make(chan int, 10)
+	var others *httptest.Server
+	pass := func(r *http.Request, body []byte) (*http.Response, error) {
+		out, err := http.NewRequestWithContext(r.Context(), r.Method, others.URL+"/mcp", bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		out.Header = r.Header.Clone()
+		return others.Client().Do(out)
+	}
+	key := []byte("a key that both have")
+	a, _ = newHTTPPeer(t, func(o *HTTPOptions) {
+		o.SessionKey = key
+		o.Spread = func(r *http.Request, body []byte) {
+			if !spreads {
+				return
+			}
+			response, err := pass(r, body)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response.Body.Close()
+			statuses <- response.StatusCode
+		}
+		o.Forward = func(w http.ResponseWriter, r *http.Request, body []byte, _ string) error {
+			response, err := pass(r, body)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
+			w.WriteHeader(response.StatusCode)
+			_, err = io.Copy(w, response.Body)
+			return err
+		}
+	})
+	b, of = newHTTPPeer(t, func(o *HTTPOptions) {
+		o.SessionKey = key
+		o.Spread = func(*http.Request, []byte) { t.Error("what was given to a server is given on") }
+	})
+	others = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.h.ServeForwarded(w, r, "") }))
+	t.Cleanup(others.Close)
+	return a, b, of, statuses
+}
+
+const answerTo = `{"jsonrpc":"2.0","id":%s,"result":{"action":"accept"}}`
+
+// What a client sends to a server that has not the call it is for reaches the one that has.
+func TestHTTPSpread(t *testing.T) {
+	a, b, of, said := twoPeers(t, true)
+	session := a.open()
+	sent := func(message string, want int) {
+		t.Helper()
+		if status, text := a.post(message, "Mcp-Session-Id", session); status != http.StatusAccepted {
+			t.Errorf("%s = %d %s", message, status, text)
+		}
+		if got := await(t, said); got != want {
+			t.Errorf("the other server answers %s with %d, want %d", message, got, want)
+		}
+	}
+	sent(fmt.Sprintf(answerTo, "1"), http.StatusNotFound) // it does not open the session for that
+	if n := len(b.h.sessions.byID); n != 0 {
+		t.Errorf("%d sessions are open", n)
+	}
+	stream := b.events(b.do(t.Context(), "POST", "/mcp", toolCall("7", "ask", ""), "Mcp-Session-Id", session))
+	var question struct{ ID json.Number }
+	if err := json.Unmarshal([]byte(stream.message()), &question); err != nil {
+		t.Fatal(err)
+	}
+	sent(fmt.Sprintf(answerTo, question.ID), http.StatusAccepted)
+	if text := stream.message(); !strings.Contains(text, `"accept"`) {
+		t.Errorf("answered with %s", text)
+	}
+	sent(fmt.Sprintf(answerTo, question.ID), http.StatusMisdirectedRequest)
+	stream = b.events(b.do(t.Context(), "POST", "/mcp", toolCall("8", "ask", ""), "Mcp-Session-Id", session))
+	if text := stream.message(); strings.Contains(text, `"id":1,`) || strings.Contains(text, `"id":2,`) {
+		t.Errorf("another server could ask by the same id: %s", text)
+	}
+	sent(cancelOf("8"), http.StatusAccepted)
+
+	ended := make(chan string, 1)
+	go func() {
+		_, text := b.post(toolCall("9", "block", ""), "Mcp-Session-Id", session)
+		ended <- text
+	}()
+	await(t, of.begun)
+	sent(cancelOf("10"), http.StatusMisdirectedRequest)
+	sent(cancelOf("9"), http.StatusAccepted)
+	if cause := await(t, of.cause); !errors.Is(cause, ErrCanceled) {
+		t.Errorf("cause = %v", cause)
+	}
+	if text := await(t, ended); text != "" {
+		t.Errorf("a cancelled call is answered with %s", text)
+	}
+
+	a.h.spreads.take("", maxSpreads)
+	for verb, message := range map[string]string{"POST": cancelOf("9"), "DELETE": ""} {
+		response := a.do(t.Context(), verb, "/mcp", message, "Mcp-Session-Id", session)
+		if response.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("too many: %s = %s", verb, response.Status)
+		}
+	}
+	a.h.spreads.leave("", maxSpreads)
+
+	b.h.forget(session+"x", "")
+	b.h.forget(session, "another")
+	if status, _ := b.post(toolCall("1", "echo", ""), "Mcp-Session-Id", session); status != http.StatusOK {
+		t.Errorf("a session ends for a stranger: %d", status)
+	}
+	if response := a.do(t.Context(), "DELETE", "/mcp", "", "Mcp-Session-Id", session); response.StatusCode != http.StatusNoContent {
+		t.Errorf("DELETE = %s", response.Status)
+	}
+	if got := await(t, said); got != http.StatusNoContent {
+		t.Errorf("the other server answers the end of the session with %d", got)
+	}
+	for _, p := range []*httpPeer{a, b} {
+		if status, _ := p.post(toolCall("1", "echo", ""), "Mcp-Session-Id", session); status != http.StatusNotFound {
+			t.Errorf("a session that ended answers %d", status)
+		}
+	}
+}
+
+// A call that was forwarded ends with its cancellation, by the one that the other server gets or without it.
+func TestHTTPSpreadForwarded(t *testing.T) {
+	for cause, spreads := range map[error]bool{ErrCanceled: true, ErrDisconnected: false} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			a, _, of, _ := twoPeers(t, spreads)
+			a.server.AddTool(mcp.NewTool("block"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				Forward(ctx, "the other")
+				return nil, errors.New("it is elsewhere")
+			})
+			session := a.open()
+			ended := make(chan string, 1)
+			go func() {
+				status, text := a.post(toolCall("9", "block", ""), "Mcp-Session-Id", session)
+				ended <- fmt.Sprint(status, text)
+			}()
+			await(t, of.begun)
+			if status, _ := a.post(cancelOf("9"), "Mcp-Session-Id", session); status != http.StatusAccepted {
+				t.Errorf("cancellation = %d", status)
+			}
+			if got := await(t, of.cause); !errors.Is(got, cause) {
+				t.Errorf("cause = %v, want %v", got, cause)
+			}
+			if text := await(t, ended); text != "200" {
+				t.Errorf("a cancelled call is answered with %s", text)
+			}
+		})
+	}
+}
+
+// A client with a long description of itself can still be asked where its session is opened again.
+func TestIdentityLong(t *testing.T) {
+	ids := newIdentities(nil)
+	client := known{version: "2025-11-25"}
+	client.info.Name = "long"
+	client.capabilities.Elicitation = new(mcp.ElicitationCapability)
+	client.capabilities.Experimental = map[string]any{"text": strings.Repeat("x", 2*maxIdentity)}
+	again, ok := ids.read(ids.give("alice", client), "alice")
+	if !ok || again.info.Name != "long" || again.version != "2025-11-25" || again.capabilities.Elicitation == nil {
+		t.Errorf("the id says %+v, %v", again, ok)
+	}
+}
