@@ -160,6 +160,12 @@ func (f *fronts) needKinds(t *testing.T, want map[string]int) {
 func TestClusterEras(t *testing.T) {
 	t.Parallel()
 	f := startFrontsAt(t, clustertest.Start(t, 1), 3, demoSkill())
+	for name, want := range map[string]int{"e2e": http.StatusOK, "claude-code": http.StatusBadRequest} {
+		// Whose calls of 2026-07-28 are not told apart gets a session, as from one server.
+		if status, got := f.at(0, "alice-token").discover(name); status != want || strings.Contains(got, "/tasks") != (status == http.StatusOK) {
+			t.Errorf("server/discover of %s = %d %s", name, status, got)
+		}
+	}
 	e := f.begin(t, 0, "alice-token")
 	e.load(t, 1)
 
@@ -322,4 +328,67 @@ func TestClusterErasClient(t *testing.T) {
 		t.Errorf("asked %d times, want 14", n)
 	}
 	f.needKinds(t, map[string]int{"approval.requested": 14, "approval.answered": 14, "session.started": 1})
+}
+
+// A task is asked for at any server. When its server is killed, it has failed, and nothing is done again.
+func TestClusterTasks(t *testing.T) {
+	t.Parallel()
+	skill := demoSkill()
+	skill["demo/scripts/ok.sh"] = "#!/bin/bash\necho begun\nsleep $1\necho done\n"
+	f := startFrontsAt(t, clustertest.Start(t, 1), 3, skill, "--prompt-slot-role", "direct-command")
+	at := func(i int, token string) tasker {
+		return func(method, name, params string) answer {
+			t.Helper()
+			status, a, err := http.StatusTooManyRequests, answer{}, error(nil)
+			for err == nil && status == http.StatusTooManyRequests {
+				status, a, err = f.at(i, token).send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params),
+					"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", method, "Mcp-Name", name)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+	}
+	handle := f.load(f.at(0, "alice-token"))
+	run := func(i int, seconds string) string {
+		t.Helper()
+		made, ran := at(i, "alice-token").tool(t, "run_skill_script", fmt.Sprintf(`{"skill":"demo","path":"scripts/ok.sh","args":[%q],"activation":%q}`, seconds, handle), tasking)
+		if strings.Contains(ran.text(), `"sandbox_unavailable"`) {
+			skipSandbox(t, ran.text())
+		}
+		if made.ResultType != "task" {
+			t.Fatalf("no task at %d: %+v %s", i, made, ran.text())
+		}
+		return made.TaskID
+	}
+	get := func(id string) string { return fmt.Sprintf(`{"taskId":%q,"_meta":{%s}}`, id, tasking) }
+
+	id := run(1, "5")
+	for i := range 3 {
+		if a := at(i, "bob-token")("tasks/get", id, get(id)); !unknown(a) {
+			t.Errorf("a foreign principal sees the task at %d: %s", i, a.Result)
+		}
+		if a := at(i, "alice-token")("tasks/get", id+"x", get(id+"x")); !unknown(a) {
+			t.Errorf("a task that never was, at %d: %s", i, a.Result)
+		}
+	}
+	if done := at(2, "alice-token").until(t, id, has("completed")); done.Result == nil || !strings.Contains(done.Result.text(), "begun\ndone\n") {
+		t.Errorf("completed: %+v", done)
+	}
+	id = run(0, "60")
+	at(1, "alice-token").on(t, "tasks/cancel", id, "")
+	at(2, "alice-token").until(t, id, has("cancelled"))
+	id = run(2, "60")
+	f.kill(0)
+	for i := 1; i < 3; i++ {
+		lost := at(i, "alice-token").until(t, id, has("failed"))
+		if lost.Error == nil || lost.Error.Code != -32603 || lost.TTLMs == 0 {
+			t.Errorf("the task of a server that is gone, at %d: %+v", i, lost)
+		}
+		at(i, "alice-token").on(t, "tasks/cancel", id, "")
+		if a := at(i, "bob-token")("tasks/get", id, get(id)); !unknown(a) {
+			t.Errorf("a foreign principal sees the task at %d: %s", i, a.Result)
+		}
+	}
 }

@@ -406,16 +406,6 @@ func TestClusterApprovals(t *testing.T) {
 	}
 }
 
-// What the servers of a cluster do not have in common is refused.
-func TestClusterRefuses(t *testing.T) {
-	t.Parallel()
-	f := startFronts(t, 1)
-	c := f.at(0, "alice-token")
-	if status, got := c.discover("e2e"); status != http.StatusOK || strings.Contains(got, "/tasks") {
-		t.Errorf("server/discover: %d %s", status, got)
-	}
-}
-
 // Servers decide alike: one with another policy is refused, and says what differs, unless it has a higher
 // number. Those of the lower one then keep the sessions that they have, and pass on what is new.
 func TestClusterGenerations(t *testing.T) {

@@ -175,6 +175,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
+	tasks.Of(ctx).Here()
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	stop := func() {}
 	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {

@@ -51,7 +51,7 @@ type HTTPOptions struct {
 	// no session are not offered that revision.
 	OnlyHandles bool
 	// Cluster are other servers of the same sessions, with the same SessionKey; nil for none. With it, a call
-	// that names no session is known by its handle alone, and there are no tasks.
+	// that names no session is known by its handle alone.
 	Cluster *Cluster
 	// SessionKey marks the ids of protocol sessions, so that they outlive the process; may be nil.
 	SessionKey []byte

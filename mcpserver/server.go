@@ -84,8 +84,8 @@ type Config struct {
 	Workspace string
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
-	// NoTasks leaves out the Tasks extension: a task is known to one server alone.
-	NoTasks bool
+	// Places says where tasks are if this is one of several servers, nil if not.
+	Places tasks.Places
 	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
@@ -135,7 +135,7 @@ func New(cfg Config) *Server {
 			result.Instructions = instructions(ctx)
 		})
 	extensions := map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
-	if cfg.Policy.Offers(ToolRun) && !cfg.NoTasks {
+	if cfg.Policy.Offers(ToolRun) {
 		extensions[tasks.Extension] = map[string]any{}
 	}
 	var experimental map[string]any
@@ -161,11 +161,8 @@ func New(cfg Config) *Server {
 		server.ServerTool{Tool: mcp.Tool{Name: ToolRead}, Handler: s.tool(s.read)},
 		server.ServerTool{Tool: mcp.Tool{Name: ToolSearch}, Handler: s.tool(s.search)},
 	)
-	if run := s.tool(s.run); cfg.Policy.Offers(ToolRun) {
-		if !cfg.NoTasks {
-			run = s.tasks.Tool(run)
-		}
-		s.mcp.AddTool(mcp.Tool{Name: ToolRun}, run)
+	if cfg.Policy.Offers(ToolRun) {
+		s.mcp.AddTool(mcp.Tool{Name: ToolRun}, s.tasks.Tool(s.tool(s.run)))
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -126,9 +127,13 @@ func (s *Store) method(do func(*Task, mcp.InputResponses) (*state, error)) wire.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		t := s.tasks[p.TaskID]
-		if t == nil || !t.handedOver || t.owner != owner || session != "" && session != t.session {
-			return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "unknown task: it never was, it is " +
-				"older than an hour, or the server was restarted; the record of its session has its outcome"}
+		switch {
+		case t == nil && s.opts.Places != nil:
+			s.mu.Unlock()
+			defer s.mu.Lock()
+			return s.elsewhere(ctx, r.Method, owner, p.TaskID)
+		case t == nil || !t.handedOver || t.owner != owner || session != "" && session != t.session:
+			return nil, unknown()
 		}
 		shown, err := do(t, p.InputResponses)
 		switch {
@@ -139,4 +144,35 @@ func (s *Store) method(do func(*Task, mcp.InputResponses) (*state, error)) wire.
 		}
 		return shown, nil
 	}
+}
+
+func unknown() *wire.Error {
+	return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "unknown task: it never was, it is older than an " +
+		"hour, or the server was restarted; the record of its session has its outcome"}
+}
+
+// elsewhere has a method of a task that is not here answered by the server that has it. Of one whose server
+// is gone the outcome is not known.
+func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, error) {
+	since, address, err := s.opts.Places.Find(ctx, placeOf(owner, id))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("find a task: %w", err)
+	case since.IsZero():
+		return nil, unknown()
+	case address != "" && wire.IsForwarded(ctx):
+		address = "" // it has moved on
+		fallthrough
+	case address != "":
+		wire.Forward(ctx, address)
+		return nil, &wire.Error{Code: mcp.INTERNAL_ERROR,
+			Message: "another server has the task, and does not answer; ask again"}
+	case method != MethodGet:
+		return new(ack), nil
+	}
+	lost := &Task{id: id, created: since, updated: since, status: failed}
+	failure, err := json.Marshal(&wire.Error{Code: mcp.INTERNAL_ERROR, Message: "outcome_unknown: the " +
+		"server that had the task has ended; nothing is done again, and the record of its session says what " +
+		"is known"})
+	return &state{view: lost.view(), Error: failure}, err
 }

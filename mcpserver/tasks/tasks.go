@@ -16,7 +16,8 @@
 //
 // # What it does not
 //
-// Tasks are kept in memory: after a restart their ids are unknown. It sends no notifications.
+// Tasks are kept in memory: after a restart their ids are unknown, or their outcome is, if other servers know
+// of them. It sends no notifications.
 package tasks
 
 import (
@@ -74,10 +75,21 @@ type Options struct {
 	Patience time.Duration
 	// Owner returns whom a request is from, and the session that it names, "" if it names none.
 	Owner func(ctx context.Context, meta map[string]any) (owner, session string)
+	// Places says where tasks are if there are other servers, nil if there are none.
+	Places Places
 	// Withhold returns the JSON of an error as the client may see it; nil leaves it as it is.
 	Withhold func(json.RawMessage) json.RawMessage
 	// Logger gets panics and the private text of errors; nil discards.
 	Logger *slog.Logger
+}
+
+// Places are where things are among several servers.
+type Places interface {
+	// Put says that this server has what an id names, for a time.
+	Put(ctx context.Context, id string, life time.Duration) error
+	// Find returns since when a server has what an id names, zero if none ever had, and the address of that
+	// server; it is empty if it is this one, or is gone.
+	Find(ctx context.Context, id string) (since time.Time, address string, err error)
 }
 
 // Store has the tasks of a server. All methods are safe for concurrent use.
@@ -112,6 +124,7 @@ type Task struct {
 	direct *mcp.CallToolResult
 	err    error
 
+	here       bool // see Here
 	handedOver bool
 	status     string
 	message    string
@@ -138,6 +151,16 @@ func (t *Task) Request(ctx context.Context) context.Context {
 		return ctx
 	}
 	return t.request
+}
+
+// Here says that this server does the work, and none of the others in Places: before, the call becomes no task
+// there. It does nothing for a nil task.
+func (t *Task) Here() {
+	if t != nil {
+		t.store.mu.Lock()
+		defer t.store.mu.Unlock()
+		t.here = true
+	}
 }
 
 // Progress returns a function that keeps a message as the message of the task and passes it on to next, which
@@ -172,12 +195,12 @@ func (s *Store) Tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
 			defer cancel(nil)
 			t.run(work, handle, request)
 		}()
-		timer := time.NewTimer(s.opts.Patience)
+		timer := time.NewTicker(s.opts.Patience)
 		defer timer.Stop()
 		select {
 		case <-t.ended:
 		case <-timer.C:
-			if stop() && s.handOver(ctx, t) {
+			if s.place(ctx, t, timer.C) && stop() && s.handOver(ctx, t) {
 				return nil, errHandedOver
 			}
 			<-t.ended
@@ -222,6 +245,30 @@ func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 	s.running.Add(1)
 	return t
 }
+
+// place waits until the work is here, and lets other servers find what becomes a task. It reports false if
+// the call is done, or they could not find it.
+func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool {
+	for {
+		s.mu.Lock()
+		here := t.here
+		s.mu.Unlock()
+		switch {
+		case s.opts.Places == nil:
+			return true
+		case here:
+			return s.opts.Places.Put(ctx, placeOf(t.owner, t.id), TTL) == nil
+		}
+		select {
+		case <-again:
+		case <-t.ended:
+			return false
+		}
+	}
+}
+
+// placeOf returns the id by which servers find a task of an owner.
+func placeOf(owner, id string) string { return fmt.Sprintf("task %d %s%s", len(owner), owner, id) }
 
 // handOver makes a task of a call, and its status the answer; it reports false if the call is done.
 func (s *Store) handOver(ctx context.Context, t *Task) bool {

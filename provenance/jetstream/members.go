@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,17 +35,40 @@ const (
 	maxNodes     = 100
 )
 
-// present answers who asks which nodes there are.
-func (st *Store) present(m *nats.Msg) {
+// Self returns this store as a node.
+func (st *Store) Self() Node {
+	own := Node{Name: st.name, Address: st.opts.Address, Own: true}
 	st.mu.Lock()
-	own := Node{Name: st.name, Address: st.opts.Address}
+	defer st.mu.Unlock()
 	for _, t := range st.turns {
 		if t.held.Load() {
 			own.Sessions++
 		}
 	}
-	st.mu.Unlock()
-	answer, err := json.Marshal(own)
+	return own
+}
+
+// Lives reports whether the node of a name, which a node has as long as its process, is there.
+//
+// Errors: provenance.ErrUnavailable if it is not known, or the error of ctx.
+func (st *Store) Lives(ctx context.Context, name string) (bool, error) {
+	try, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	_, err := st.conn.RequestWithContext(try, st.subject("holds", name), nil)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return false, nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	}
+	return false, fmt.Errorf("find node %s: %w: %w", name, provenance.ErrUnavailable, err)
+}
+
+// present answers who asks which nodes there are.
+func (st *Store) present(m *nats.Msg) {
+	answer, err := json.Marshal(st.Self())
 	if err == nil {
 		_ = m.Respond(answer) // who asks asks again
 	}

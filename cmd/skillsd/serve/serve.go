@@ -76,7 +76,9 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
 		CatalogBudget: int(o.CatalogBudget),
 		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
-		NoTasks: p.Cluster != nil,
+	}
+	if p.Cluster != nil {
+		cfg.Places = p.Cluster
 	}
 	defer o.countUses(ctx, &cfg, logger)()
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
