@@ -172,7 +172,7 @@ func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, e
 	}
 	lost := &Task{id: id, created: since, updated: since, status: failed}
 	failure, err := json.Marshal(&wire.Error{Code: mcp.INTERNAL_ERROR, Message: "outcome_unknown: the " +
-		"server that had the task has ended; nothing is done again, and the record of its session says what " +
-		"is known"})
+		"server that had the task has ended; nothing is done again, and the record of its session says " +
+		"what is known"})
 	return &state{view: lost.view(), Error: failure}, err
 }

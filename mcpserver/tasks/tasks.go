@@ -153,8 +153,8 @@ func (t *Task) Request(ctx context.Context) context.Context {
 	return t.request
 }
 
-// Here says that this server does the work, and none of the others in Places: before, the call becomes no task
-// there. It does nothing for a nil task.
+// Here says that this server does the work, and none of the others in Places: before, the call becomes no
+// task there. It does nothing for a nil task.
 func (t *Task) Here() {
 	if t != nil {
 		t.store.mu.Lock()
