@@ -50,6 +50,40 @@ func TestDirectoryRemoved(t *testing.T) {
 	verify(t, dir, "other")
 }
 
+// A text whose name was made in a directory that no longer is the session's is named by no event, although that
+// directory is open and can be synced.
+func TestDirectoryReplacedByACopy(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a system where an open directory can be renamed")
+	}
+	dir, away := t.TempDir(), filepath.Join(t.TempDir(), "s")
+	st := open(t, dir, &filestore.Options{Quiet: time.Hour})
+	for _, id := range []string{"other", "s"} {
+		storetest.Append(t, st, id, provenance.KindSessionStarted)
+		keep(t, st, id, []byte("first"))
+		storetest.Append(t, st, id, provenance.KindPolicyDenied)
+	}
+	keep(t, st, "other", []byte("second"))
+	storetest.Append(t, st, "other", provenance.KindPolicyDenied)
+	if err := os.Rename(filepath.Join(dir, "s"), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "s"), os.DirFS(away)); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, st, "s", []byte("second"))
+	for _, kind := range []provenance.Kind{provenance.KindSkillActivated, provenance.KindPolicyDenied} {
+		if err := st.Append(t.Context(), storetest.Event("s", kind, 3)); !errors.Is(err, provenance.ErrUnavailable) {
+			t.Errorf("Append of %s to a replaced session = %v, want ErrUnavailable", kind, err)
+		}
+	}
+	if err := st.Close(); !errors.Is(err, provenance.ErrUnavailable) {
+		t.Errorf("Close with a replaced session = %v, want that its views were not written", err)
+	}
+	verify(t, dir, "other")
+	verify(t, dir, "s")
+}
+
 // The clock may jump: sequence numbers order events, and their times are what the clock said.
 func TestClockGoesBack(t *testing.T) {
 	dir := t.TempDir()
