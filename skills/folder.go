@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // folder is an open directory as the walk of a scan sees it. It never follows a link.
@@ -163,13 +165,11 @@ func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
 	}
 	data := bytes.NewBuffer(buf[:0])
 	data.Grow(int(max(size, 0)) + bytes.MinRead)
-	if _, err := data.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
-		return nil, cause(err)
+	_, err := data.ReadFrom(io.LimitReader(fsys.Ending(r, size), limit+1))
+	if err == nil && int64(data.Len()) > limit {
+		err = ErrTooLarge
 	}
-	if int64(data.Len()) > limit {
-		return nil, ErrTooLarge
-	}
-	return data.Bytes(), nil
+	return data.Bytes(), cause(err)
 }
 
 // mark shows whether a file was touched since it was read, without reading it.

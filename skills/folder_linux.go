@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // fdFolder is a directory by its descriptor. It needs one system call for each thing a scan does, where
@@ -176,7 +177,7 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, mark, erro
 	if err != nil {
 		return nil, mark{}, err
 	}
-	data, err := readLimited(fdReader(fd), stat.Size, limit, buf)
+	data, err := readLimited(fsys.File(fd, name), stat.Size, limit, buf)
 	return data, m, err
 }
 
@@ -202,16 +203,6 @@ func (f fdFolder) mark(name string) (mark, error) {
 		return mark{}, err
 	}
 	return markOfStat(&stat)
-}
-
-type fdReader int
-
-func (r fdReader) Read(p []byte) (int, error) {
-	n, err := retry(func() (int, error) { return unix.Read(int(r), p) })
-	if n == 0 && err == nil {
-		err = io.EOF
-	}
-	return max(n, 0), err
 }
 
 func markOf(info fs.FileInfo) mark {

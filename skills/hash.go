@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/signal"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // How much of a file is read at a time, in bytes. Most files are small, so the buffer is small until a
@@ -39,11 +40,11 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 	if info.Size() > limit {
 		return hashed{}, ErrTooLarge
 	}
-	sum := sha256.New()
+	sum, reader := sha256.New(), fsys.Ending(file, info.Size())
 	h := hashed{text: true}
 	cut := 0 // bytes at the start of buf, of a character that the last read did not reach the end of
 	for {
-		n, err := file.Read(buf[cut:])
+		n, err := reader.Read(buf[cut:])
 		chunk, whole := buf[cut:cut+n], buf[:cut+n]
 		if len(h.head) < 4096 {
 			h.head = append(h.head, chunk[:min(n, 4096-len(h.head))]...)

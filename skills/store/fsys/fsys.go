@@ -101,6 +101,24 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
+// Ending returns a reader of what r has, a regular file of size bytes. It ends with the read that reaches the
+// size and finds no more, which spares one that finds nothing at all. A file that has become longer is read
+// to its end, unless it has just then.
+func Ending(r io.Reader, size int64) io.Reader { return &ending{r, size} }
+
+type ending struct {
+	r    io.Reader
+	left int64
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if e.left -= int64(n); e.left == 0 && 0 < n && n < len(p) && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
 // ReadFile reads a regular file of at most limit bytes. Links are followed. check, unless it is nil,
 // may refuse the open file before it is read.
 //

@@ -2,6 +2,7 @@ package fsys_test
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,48 @@ func write(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+// The last read of a file is the one that reaches its size, and only if it finds no more.
+func TestEnding(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		text  string
+		size  int64
+		room  int // of each read
+		reads int
+	}{
+		{"all at once", "12345", 5, 8, 1},
+		{"in parts", "12345", 5, 2, 3},
+		{"no room to see the end", "12345", 5, 5, 2},
+		{"empty", "", 0, 8, 1},
+		{"longer than it was", "1234567", 5, 8, 2},
+		{"longer, and a part ends where it ended", "1234567", 4, 2, 5},
+		{"shorter than it was", "123", 5, 8, 2},
+	} {
+		under, got, reads := strings.NewReader(tt.text), "", 0
+		counted := readerFunc(func(p []byte) (int, error) {
+			reads++
+			return under.Read(p)
+		})
+		for r, p := fsys.Ending(counted, tt.size), make([]byte, tt.room); ; {
+			n, err := r.Read(p)
+			got += string(p[:n])
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got != tt.text || reads != tt.reads {
+			t.Errorf("%s: %q in %d reads, want %q in %d", tt.name, got, reads, tt.text, tt.reads)
+		}
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
