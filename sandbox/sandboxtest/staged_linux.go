@@ -239,8 +239,9 @@ func stagedUpdates(t *testing.T, f *fixture) {
 		}
 		written <- text
 	}()
-	// A file is seen to change twice while it is written once; after the third time the others have been, too.
-	await := `for i in 1 2 3; do had=$(wc -c <notes); until [ "$(wc -c <notes)" != "$had" ]; do :; done; done; `
+	// A file is seen to change twice while it is written once; after the third time the others were, too.
+	change := `had=$(wc -c <notes); until [ "$(wc -c <notes)" != "$had" ]; do :; done; `
+	await := strings.Repeat(change, 3)
 	if f.has(OwnKernel) {
 		await = "" // it may not see changes outside, and is never that fast
 	}

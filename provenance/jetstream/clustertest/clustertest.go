@@ -97,8 +97,8 @@ func (c *Cluster) Shift(i int, by time.Duration) {
 	c.within[i] = []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
 }
 
-// StartDirect is StartApart for measurements: what servers send each other makes no detour through the process
-// of the test, and [Cluster.Cut] does nothing.
+// StartDirect is StartApart for measurements: what servers send each other makes no detour through the
+// process of the test, and [Cluster.Cut] does nothing.
 func StartDirect(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, true)
