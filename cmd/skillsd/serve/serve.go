@@ -204,9 +204,6 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 		case <-background.Done():
 		}
 		garbage.Usual()
-		if o.HTTP.Enabled() {
-			ballast = make([]byte, 16<<20)
-		}
 		// However short the server lived: who could have changed its skills is said.
 		warnOfOthers(ctx, registry.Snapshot(), logger)
 		if background.Err() != nil {
@@ -253,10 +250,6 @@ func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.L
 		}
 	}
 }
-
-// ballast makes the heap of a server of many clients grow by more than the few MiB it holds between two
-// collections: they were a sixth of what a load took. It is never touched, so it takes no memory itself.
-var ballast []byte
 
 // resume makes the session the process's own, before anything is answered.
 func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
