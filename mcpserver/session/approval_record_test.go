@@ -31,7 +31,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 	run := func(answer *Answer) error {
 		ses, call := b.call("run_skill_script")
 		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"--token=" + secret, "all"}, Stdin: []byte("x " + secret), Cwd: "/tmp/" + secret,
-			Timeout: time.Second, CanAsk: true, Answer: answer})
+			Timeout: time.Minute, CanAsk: true, Answer: answer})
 		return err
 	}
 	err = run(nil)

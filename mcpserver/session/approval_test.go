@@ -18,7 +18,7 @@ import (
 func (b *bench) askRun(args []string, answer *Answer) (*Question, *RunResult, error) {
 	b.t.Helper()
 	ses, call := b.call("run_skill_script")
-	result, err := ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Timeout: time.Second, CanAsk: true, Answer: answer})
+	result, err := ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Timeout: time.Minute, CanAsk: true, Answer: answer})
 	q, _ := errors.AsType[*Question](err)
 	return q, result, err
 }
@@ -145,7 +145,7 @@ func TestAnswerFitsTheQuestion(t *testing.T) {
 	run := func(args []string, answer *Answer) (*Question, error) {
 		ses, call := b.call("run_skill_script")
 		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: args, Stdin: []byte("in"),
-			Timeout: time.Second, CanAsk: true, Fields: true, Answer: answer})
+			Timeout: time.Minute, CanAsk: true, Fields: true, Answer: answer})
 		q, _ := errors.AsType[*Question](err)
 		return q, err
 	}
@@ -185,7 +185,7 @@ func TestUserIsNotWornDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		call.Method, call.Handle = "run_skill_script", loaded.Handle
-		_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true, Answer: answer})
+		_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, CanAsk: true, Answer: answer})
 		q, asked := errors.AsType[*Question](err)
 		if asked && answer == nil {
 			return q, nil
@@ -201,11 +201,11 @@ func TestUserIsNotWornDown(t *testing.T) {
 	ses, call := b.call("run_skill_script")
 	b.load("demo")
 	decline := func(after time.Duration) (*Question, error) {
-		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, CanAsk: true})
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, CanAsk: true})
 		q, _ := errors.AsType[*Question](err)
 		now = now.Add(after)
 		if q != nil {
-			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, Answer: &Answer{State: q.State, Action: "decline"}})
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, Answer: &Answer{State: q.State, Action: "decline"}})
 		}
 		return q, err
 	}
@@ -261,7 +261,7 @@ func TestCancelledIsNotDeclined(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"a"}, Timeout: time.Second, CanAsk: true,
+		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"a"}, Timeout: time.Minute, CanAsk: true,
 			Answer: &Answer{State: q.State, Action: "cancel"}})
 		if code(err) != string(policy.CodeApprovalDeclined) {
 			t.Errorf("a cancelled call: %v", err)

@@ -183,7 +183,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); err != nil {

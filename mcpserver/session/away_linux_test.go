@@ -158,7 +158,7 @@ func TestAwayLate(t *testing.T) {
 	pool.silent = true
 	ses, call := b.call("run_skill_script")
 	_, err := ses.RunScript(t.Context(),
-		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second, ShowOut: true})
+		RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, ShowOut: true})
 	if code(err) != string(fault.CodeOutcomeUnknown) {
 		t.Fatal(err)
 	}

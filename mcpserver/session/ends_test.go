@@ -221,7 +221,7 @@ func TestEndIsTriedAgain(t *testing.T) {
 			}
 			ses.background.Wait()
 			b.records.noResult.Store(true)
-			_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 			if code(err) != "provenance_unavailable" {
 				t.Fatalf("run = %v", err)
 			}

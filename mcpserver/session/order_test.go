@@ -53,7 +53,7 @@ func TestRunChecksInOrder(t *testing.T) {
 				test.change(b)
 			}
 			ses, call := b.call("run_skill_script")
-			test.request.Call, test.request.Timeout = call, time.Second
+			test.request.Call, test.request.Timeout = call, time.Minute
 			_, err := ses.RunScript(t.Context(), test.request)
 			if code(err) != test.code {
 				t.Errorf("RunScript = %v, want %s", err, test.code)
@@ -74,7 +74,7 @@ func TestExcludedSkillsLookAlike(t *testing.T) {
 	call.Principal.Profile = "few"
 	var details []string
 	for _, skill := range []string{"demo", "nope"} {
-		_, run := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: skill, Path: "scripts/ok.sh", Timeout: time.Second})
+		_, run := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: skill, Path: "scripts/ok.sh", Timeout: time.Minute})
 		call.Method = "read_skill_resource"
 		_, read := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: skill, Path: "notes.md", MaxBytes: 10})
 		call.Method = "load_skill"

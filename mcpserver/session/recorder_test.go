@@ -49,16 +49,16 @@ func TestRecorder(t *testing.T) {
 				return nil
 			}, provenance.ResourceReadsFile, `"code":"resource_not_indexed"`, "allowed", 0},
 			{"run", func(s *Session, c Call) error {
-				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 				return err
 			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "allowed", 2},
 			{"run, warned", func(s *Session, c Call) error {
 				c.Slot = &policy.PromptSlot{Role: policy.Context, Raw: json.RawMessage(strings.Replace(slotText, "direct-command", "context", 1))}
-				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+				_, err := s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 				return err
 			}, provenance.ScriptExecutionsFile, `"status":"executed"`, "warned", 3},
 			{"run, denied", func(s *Session, c Call) error {
-				s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/none.sh", Timeout: time.Second})
+				s.RunScript(t.Context(), RunRequest{Call: c, Skill: "demo", Path: "scripts/none.sh", Timeout: time.Minute})
 				return nil
 			}, "", "", "denied", 1},
 		} {
@@ -95,7 +95,7 @@ func TestRecorderSeals(t *testing.T) {
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &recorder.Recorder{}
-	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 	if err != nil || result.Stdout.Withheld == nil {
 		t.Fatalf("run = %+v, %v", result, err)
 	}
@@ -203,7 +203,7 @@ func TestInvocationHidesSecrets(t *testing.T) {
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	call.Records = &recorder.Recorder{}
-	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{secret}, Stdin: []byte(secret), Timeout: time.Second}); err != nil {
+	if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{secret}, Stdin: []byte(secret), Timeout: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	records, err := call.Records.Records(false)

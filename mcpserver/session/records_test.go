@@ -247,7 +247,7 @@ func TestInvocationContexts(t *testing.T) {
 	}
 	const private = "a private argument"
 	for _, cwd := range []string{"", "/tmp"} {
-		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{private}, Stdin: []byte("private input"), Cwd: cwd, Timeout: time.Second}); err != nil {
+		if _, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{private}, Stdin: []byte("private input"), Cwd: cwd, Timeout: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func (b *bench) runRecorded(t *testing.T) (*RunResult, *cfharness.CallRecords, s
 	t.Helper()
 	ses, call := b.call("run_skill_script")
 	call.Records = &recorder.Recorder{}
-	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+	result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

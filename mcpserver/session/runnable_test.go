@@ -47,7 +47,7 @@ func TestRunnable(t *testing.T) {
 			ses, call := b.call("run_skill_script")
 			call.Profile = test.profile
 			before := b.events()
-			r := RunRequest{Call: call, Skill: "demo", Path: script, Timeout: time.Second, CanAsk: test.canAsk}
+			r := RunRequest{Call: call, Skill: "demo", Path: script, Timeout: time.Minute, CanAsk: test.canAsk}
 			got := ""
 			if denial := ses.Runnable(t.Context(), loaded.Skill, r); denial != nil {
 				got = string(denial.Code)

@@ -198,7 +198,7 @@ func (b *bench) load(skill string) *Loaded {
 func (b *bench) run(skill, path string) (*RunResult, error) {
 	b.t.Helper()
 	ses, call := b.call("run_skill_script")
-	return ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: skill, Path: path, Args: []string{"a"}, Timeout: time.Second})
+	return ses.RunScript(b.t.Context(), RunRequest{Call: call, Skill: skill, Path: path, Args: []string{"a"}, Timeout: time.Minute})
 }
 
 // code is the code of an error of either kind.
@@ -543,7 +543,7 @@ func TestConcurrentCalls(t *testing.T) {
 				case 1:
 					_, err = ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 100})
 				case 2:
-					_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+					_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 				case 3:
 					_, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/notes.md"})
 				}
@@ -617,7 +617,7 @@ func TestCanceledBeforeStart(t *testing.T) {
 	cancel()
 	b.runner.err = context.Canceled
 	ses, call := b.call("run_skill_script")
-	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+	if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute}); err != nil {
 		t.Errorf("RunScript = %v", err)
 	}
 	if got, want := b.events(), "session.started activated script_requested script_executed"; got != want {

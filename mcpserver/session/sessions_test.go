@@ -169,7 +169,7 @@ func TestRemoteHandles(t *testing.T) {
 		call.Method = "run_skill_script"
 		ses, err := b.Open(t.Context(), call)
 		if err == nil {
-			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 		}
 		return code(err)
 	}
@@ -489,7 +489,7 @@ func TestRemoteSessionsAtOnce(t *testing.T) {
 					t.Error(err)
 				} else {
 					call.Method = "run_skill_script"
-					if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second}); err != nil {
+					if _, err := ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute}); err != nil {
 						t.Error(err)
 					}
 				}

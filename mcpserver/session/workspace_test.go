@@ -56,7 +56,7 @@ func TestClientWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.call.Method = "run_skill_script"
-			result, err := ses.RunScript(t.Context(), RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Second})
+			result, err := ses.RunScript(t.Context(), RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute})
 			if code(err) != tt.code {
 				t.Fatalf("run: %v", err)
 			}
