@@ -83,8 +83,8 @@ func (o *Options) checkHTTP() error {
 func (o *Options) serveHTTP(
 	ctx context.Context, server *mcpserver.Server, of *cluster.Cluster, logger *slog.Logger,
 ) error {
-	// It makes the heap grow by more than the few MiB that it holds between two collections: they were a sixth
-	// of what a load took. It is never touched, so it takes no memory itself.
+	// It makes the heap grow by more than the few MiB that it holds between two collections: they were a
+	// sixth of what a load took. It is never touched, so it takes no memory itself.
 	ballast := make([]byte, 16<<20)
 	defer runtime.KeepAlive(ballast)
 	listener, opts, err := o.openHTTP(ctx, logger)
