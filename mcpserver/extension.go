@@ -183,20 +183,23 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 		sk, path = asked.skill, asked.skill.File
 	}
 	// Policy comes first: a caller that may not read must not learn which skills exist.
-	_, hidden, err := s.permit(ctx, r, sk, path)
+	ses, hidden, err := s.permit(ctx, r, sk, path)
 	if err != nil {
 		return nil, err
 	}
+	unknown := &session.Error{
+		Code: fault.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q", policy.Clip(r.URI)),
+		Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
+	}
 	if asked == nil || hidden {
-		return nil, &session.Error{
-			Code: fault.CodeSkillNotFound, Message: fmt.Sprintf("no skill is served at %q",
-				policy.Clip(r.URI)),
-			Remedy: "send the URI of a skill's SKILL.md; skills/list has them",
-		}
+		return nil, unknown
 	}
 	made, err := s.entry(ctx, asked)
 	if err != nil {
 		return nil, unreadable(asked.skill, err)
+	}
+	if ses.Hides(made.skill, path) { // since an edit
+		return nil, unknown
 	}
 	result := &getSkillResult{Skill: made.json}
 	if made.unlisted != "" {

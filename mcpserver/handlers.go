@@ -100,9 +100,6 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 
 // loaded follows up on a skill that was loaded.
 func (s *Server) loaded(l *session.Loaded) {
-	if l.Rescanned {
-		s.Publish()
-	}
 	if s.cfg.Used != nil && !l.Known {
 		s.cfg.Used(l.Skill.Path)
 	}
@@ -152,9 +149,6 @@ func (s *Server) readFile(
 	read, err := ses.ReadResource(ctx, in)
 	if err != nil {
 		return answer{}, err
-	}
-	if read.Rescanned {
-		s.Publish()
 	}
 	return answer{text: renderRead(read), output: read.Output, blocks: fileBlocks(read)}, nil
 }

@@ -184,3 +184,44 @@ func TestHiddenSkill(t *testing.T) {
 		})
 	}
 }
+
+// An edit that hides a skill counts for the first call that reads the skill after it, before any scan, and clients
+// that listen hear of their lists: the next scan finds no difference.
+func TestHiddenByAnEdit(t *testing.T) {
+	completed := func(ref object, name, value string) object {
+		return object{"ref": ref, "argument": object{"name": name, "value": value}}
+	}
+	for _, ask := range []struct {
+		method string
+		params object
+	}{
+		{methodComplete, completed(object{"type": "ref/resource", "uri": templateURI}, templateVariable, "notes/")},
+		{methodComplete, completed(object{"type": "ref/prompt", "name": "notes"}, argumentRequest, "words")},
+		{methodListResources, object{}}, {methodListSkills, object{}},
+		{methodGetSkill, object{"uri": "skill://notes/SKILL.md"}}, {methodReadDirectory, object{"uri": "skill://notes"}},
+		{methodReadResource, object{"uri": "skill://notes/words.md"}},
+		{"tools/call", object{"name": ToolRead, "arguments": object{"skill": "notes", "path": "."}}},
+		{"tools/call", object{"name": ToolRead, "arguments": object{"skill": "notes", "path": "words.md"}}},
+		{"tools/call", object{"name": ToolLoad, "arguments": object{"name": "notes"}}},
+	} {
+		p := newProbe(t, map[string]string{"notes/SKILL.md": skillMD("notes"), "notes/words.md": "secret"}, probeOptions{})
+		client := &slowSession{make(chan struct{}), make(chan mcp.JSONRPCNotification, 100)}
+		close(client.reads)
+		if err := p.server.mcp.RegisterSession(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+		p.write(map[string]string{"notes/SKILL.md": skillMD("notes", "disable-model-invocation: true\n") + "secret\n"})
+		raw, failure := p.ask(legacy, ask.method, ask.params)
+		shown, err := json.Marshal([]any{raw, failure})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := strings.Contains(fmt.Sprint(ask.params), "words.md")
+		if text := string(shown); strings.Contains(text, "secret") || strings.Contains(text, "words.md") && !asked {
+			t.Errorf("%s %v answered %s", ask.method, ask.params, shown)
+		}
+		if len(client.got) == 0 {
+			t.Errorf("%s %v: nobody hears that the skill changed", ask.method, ask.params)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -68,16 +67,13 @@ func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 }
 
 // indexOf returns a skill as it is on disk, with its index: all that a list says of one skill is of one
-// version. A change that it finds is published.
+// version.
 //
 // Errors: the errors of [skills.Registry.Index].
 func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
 	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
 	if err != nil {
 		return nil, nil, fmt.Errorf("index %s: %w", sk.Path, err)
-	}
-	if fresh != sk {
-		s.Publish()
 	}
 	return fresh, index, nil
 }
@@ -155,13 +151,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	}
 	read, err := ses.ReadURI(ctx, session.ReadRequest{Call: call, URI: r.URI})
 	if err != nil {
-		if failure, ok := errors.AsType[*session.Error](err); ok && failure.Rescanned {
-			s.Publish()
-		}
 		return nil, err
-	}
-	if read.Rescanned {
-		s.Publish()
 	}
 	meta := map[string]any{skillMeta + "digest": read.Got}
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil

@@ -122,9 +122,8 @@ func (s *Server) completePath(ctx context.Context, r *request) []string {
 	v, value, hides := s.visible(r.scope), r.Argument.Value, s.hides(ctx, r)
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
-	sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1])
-	if sk != nil {
-		_, index, err := s.indexOf(ctx, sk)
+	if sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
+		sk, index, err := s.indexOf(ctx, sk)
 		if err != nil {
 			return nil
 		}
@@ -156,7 +155,7 @@ func (s *Server) completeRequest(ctx context.Context, r *request, sk *skills.Ski
 	if word == "" {
 		return nil
 	}
-	_, index, err := s.indexOf(ctx, sk)
+	sk, index, err := s.indexOf(ctx, sk)
 	if err != nil {
 		return nil
 	}

@@ -155,6 +155,7 @@ func New(cfg Config) *Server {
 		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
 		server.WithRecovery(),
 	)
+	cfg.Registry.OnRescan(s.Publish)
 	// The library calls them; listTools describes them.
 	s.mcp.AddTools(
 		server.ServerTool{Tool: mcp.Tool{Name: ToolLoad}, Handler: s.tool(s.load)},

@@ -161,6 +161,7 @@ func locate(snapshot *skills.Snapshot, uri string) (sk *skills.Skill, file strin
 
 // entry is what the Skills extension says of one skill.
 type entry struct {
+	skill    *skills.Skill
 	json     json.RawMessage
 	unlisted string // why skills/list leaves it out; empty if it does not
 }
@@ -204,7 +205,7 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("marshal the entry of %s: %w", b.skill.Path, err)
 	}
-	made := &entry{json: raw, unlisted: unlisted(sk)}
+	made := &entry{skill: sk, json: raw, unlisted: unlisted(sk)}
 	if made.unlisted == "" && !index.Publishable {
 		made.unlisted = reason(index.Diagnostics)
 	}

@@ -33,12 +33,14 @@ type Registry struct {
 	found []*Skill // the skills in walks
 
 	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
+	rescanned   atomic.Pointer[func()]
 }
 
 // NewRegistry returns a registry with an empty snapshot. [Registry.Rescan] fills it.
 func NewRegistry(roots []Root, opts *ScanOptions) *Registry {
 	r := &Registry{roots: slices.Clone(roots), opts: opts.withDefaults()}
 	r.current.Store(assemble(r.roots, nil, nil, r.opts))
+	r.OnRescan(func() {})
 	return r
 }
 
@@ -161,6 +163,10 @@ func (r *Registry) remember(current []*Skill) {
 	}
 }
 
+// OnRescan sets what RescanSkill calls when it may have swapped a snapshot in: the next scan finds no
+// difference then.
+func (r *Registry) OnRescan(changed func()) { r.rescanned.Store(&changed) }
+
 // RescanSkill reads one skill again and swaps it in. If it cannot be loaded, the snapshot stays.
 //
 // Errors: *frontmatter.Error; as for [Skill.Read]; ErrNotFound also if the skill as it is now is not
@@ -178,6 +184,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
+	defer (*r.rescanned.Load())() // when the lock is free
 	r.swapping.Lock()
 	defer r.swapping.Unlock()
 	old := r.current.Load()

@@ -44,7 +44,6 @@ type Loaded struct {
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
 	Unnamed    bool   // only the handle connects later calls with this one, see Call.Unnamed
-	Rescanned  bool   // the skill had changed on disk and was read anew
 	Output     cfharness.LoadOutput
 
 	file    []byte // SKILL.md, which Body is the end of
@@ -61,7 +60,8 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if in.Invalid != nil {
 		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, in.Invalid)
 	}
-	sk, err := s.lookup(r, in.Skill, cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser)
+	user := cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser
+	sk, err := s.lookup(r, in.Skill, user)
 	if err != nil {
 		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, err)
 	}
@@ -74,6 +74,11 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk, sk.File))
 	}
 	fresh, index := loaded.Skill, loaded.Index
+	if fresh != sk { // an edit may have hidden it
+		if _, err := s.lookup(r, fresh.Path, user); err != nil {
+			return nil, s.notLoaded(ctx, r, sk.Path, grant, err)
+		}
+	}
 	a, sent := s.activate(loaded)
 	if err := s.publish(ctx, loaded); err != nil {
 		return nil, err
@@ -193,18 +198,17 @@ const rereads = 3
 // read returns a skill and its instructions as they are on disk now, all of one version: a skill that
 // changed since the scan is scanned again, so that its new text goes out under its new digest.
 func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
-	for attempt, rescanned := 0, false; ; attempt++ {
+	for attempt := 0; ; attempt++ {
 		fresh, index, err := s.current(ctx, sk)
 		if err != nil {
 			return nil, err
 		}
-		rescanned = rescanned || fresh != sk
 		content, err := fresh.Read(ctx, fresh.File, skills.MaxSkillFile)
 		switch {
 		case err == nil && content.Matches:
 			body := frontmatter.BodyOffset(content.Data)
-			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, Rescanned: rescanned,
-				file: content.Data, Body: content.Data[body:], BodyOffset: body}, nil
+			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, file: content.Data,
+				Body: content.Data[body:], BodyOffset: body}, nil
 		case err == nil:
 			err = &skills.DriftError{Want: fresh.Digest, Got: content.Digest, Path: fresh.File}
 		}

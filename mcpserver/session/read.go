@@ -44,7 +44,6 @@ type ReadResult struct {
 	MIMEType  string
 	Want, Got digest.Digest    // of the file when the session loaded the skill, and now
 	Changed   bool             // Want and Got differ
-	Rescanned bool             // the skill had changed on disk and was read anew
 	Picture   *picture.Picture // what is shown of a binary file that is a picture, else nil
 	HostPath  string           // of a binary file that a local client asked for by path, else empty
 	Output    cfharness.ReadOutput
@@ -61,7 +60,6 @@ type read struct {
 	in    ReadRequest
 	grant policy.Grant // zero until it was given
 	file  *ReadResult  // nil until it was read
-	anew  bool         // the skill was scanned anew
 }
 
 func (s *Session) newRead(in ReadRequest) *read {
@@ -134,16 +132,19 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	} else {
 		dir += "/"
 	}
-	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
-	if _, denied := s.decide(r, sk, policy.Request{File: true}); err != nil || denied != nil {
+	sk, index, err := s.cfg.Registry.Index(ctx, sk)
+	if err != nil {
+		return nil, "", nil
+	}
+	if _, denied := s.decide(r, sk, policy.Request{File: true}); denied != nil {
 		return nil, "", nil
 	}
 	for _, file := range index.Resources {
-		if strings.HasPrefix(file.Path, dir) && !s.Hides(fresh, file.Path) {
+		if strings.HasPrefix(file.Path, dir) && !s.Hides(sk, file.Path) {
 			files = append(files, file)
 		}
 	}
-	return fresh, dir, files
+	return sk, dir, files
 }
 
 // ReadURI reads a whole file by its skill:// URI. A file that no longer equals the snapshot is not
@@ -162,9 +163,7 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	}
 	if r.file.Changed {
 		_, err := s.cfg.Registry.RescanSkill(ctx, sk)
-		failure := fault.ResourceRelisted.Because(err, "{uri}", fault.Quote(in.URI))
-		failure.Rescanned = err == nil
-		return nil, s.notRead(ctx, r, failure)
+		return nil, s.notRead(ctx, r, fault.ResourceRelisted.Because(err, "{uri}", fault.Quote(in.URI)))
 	}
 	return s.show(ctx, r, r.file.Data)
 }
@@ -237,7 +236,6 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	}
 	if _, drift := errors.AsType[*skills.DriftError](err); drift && s.activated(sk.Path) == nil {
 		if fresh, _, err := s.cfg.Registry.Index(ctx, sk); err == nil {
-			r.anew = true
 			return s.fetch(ctx, r, fresh, path)
 		}
 	}
@@ -261,7 +259,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
 		Text:      utf8.Valid(content.Data) && bytes.IndexByte(content.Data, 0) < 0,
-		indexSize: sk.Size, kind: "other", Rescanned: r.anew,
+		indexSize: sk.Size, kind: "other",
 	}
 	if resource != nil {
 		out.Want, out.indexSize = resource.Digest, resource.Size

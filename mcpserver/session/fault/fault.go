@@ -58,8 +58,7 @@ type Error struct {
 	Remedy  string
 	Err     error
 
-	Output    any  // the reference's output object of the call that failed; nil if there is none
-	Rescanned bool // the registry was brought up to date because of this error
+	Output any // the reference's output object of the call that failed; nil if there is none
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
