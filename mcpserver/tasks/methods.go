@@ -3,7 +3,7 @@ package tasks
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -157,7 +157,9 @@ func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, e
 	since, address, err := s.opts.Places.Find(ctx, placeOf(owner, id))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("find a task: %w", err)
+		s.opts.Logger.WarnContext(ctx, "the server of a task is not found", slog.String("err", err.Error()))
+		return nil, &wire.Error{Code: mcp.INTERNAL_ERROR,
+			Message: "which server has the task, or had it, is not known at the moment; ask again"}
 	case since.IsZero():
 		return nil, unknown()
 	case address != "" && wire.IsForwarded(ctx):

@@ -257,7 +257,7 @@ func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool
 		case s.opts.Places == nil:
 			return true
 		case here:
-			return s.opts.Places.Put(ctx, placeOf(t.owner, t.id), TTL) == nil
+			return s.opts.Places.Put(ctx, placeOf(t.owner, t.id), time.Until(t.created.Add(TTL))) == nil
 		}
 		select {
 		case <-again:

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -121,6 +122,41 @@ func TestLife(t *testing.T) {
 		synctest.Wait()
 		if got := b.get(t, id); got.Error == nil || len(b.store.tasks) != 0 {
 			t.Errorf("work that lasts longer than a task: %+v", got)
+		}
+	})
+}
+
+// places are the places of a cluster that does not say what it knows.
+type places struct{ life time.Duration }
+
+func (p *places) Put(_ context.Context, _ string, life time.Duration) error {
+	p.life = life
+	return nil
+}
+
+func (*places) Find(context.Context, string) (time.Time, string, error) {
+	return time.Time{}, "", errors.New("private")
+}
+
+// Other servers know of a task for as long as its own does, which would else say that it was lost. While they
+// cannot say who has one, the client is to ask again.
+func TestPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, of := newBench(t, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			time.Sleep(10 * time.Second) // until another server has said that it does not have the session
+			Of(ctx).Here()
+			time.Sleep(time.Minute)
+			return mcp.NewToolResultText("done"), nil
+		}), new(places)
+		b.store.opts.Places = of
+		begun := time.Now()
+		id := b.call(t).Result.TaskID
+		if want := TTL - time.Since(begun); id == "" || of.life != want {
+			t.Errorf("task %q has a place for %v, want %v", id, of.life, want)
+		}
+		got := b.get(t, id+"x")
+		if got.Error == nil || got.Error.Code != mcp.INTERNAL_ERROR || !strings.Contains(got.Error.Message, "ask again") {
+			t.Errorf("not found: %+v", got.Error)
 		}
 	})
 }
