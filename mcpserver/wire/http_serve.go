@@ -397,6 +397,9 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 		return
 	}
 	h.forget(s.id, principal)
+	if h.opts.Spread != nil && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // the next request on it would wait for the others
+	}
 	w.WriteHeader(http.StatusNoContent)
 	if h.opts.Spread != nil {
 		defer h.spreads.leave(principal, 1)

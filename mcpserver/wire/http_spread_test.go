@@ -36,7 +36,7 @@ func twoPeers(t *testing.T, spreads bool) (a, b *httpPeer, of *blocked, said <-c
 			if !spreads {
 				return
 			}
-			response, err := pass(r, body)
+			response, err := pass(r.WithContext(context.WithoutCancel(r.Context())), body)
 			if err != nil {
 				t.Error(err)
 				return
@@ -142,6 +142,25 @@ func TestHTTPSpread(t *testing.T) {
 			t.Errorf("a session that ended answers %d", status)
 		}
 	}
+}
+
+// Nobody waits until the other servers know that a session has ended: not whoever ended it, nor whose request
+// a proxy sends on the same connection.
+func TestHTTPSpreadEnd(t *testing.T) {
+	spreading, answered := make(chan bool), make(chan bool)
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Forward = func(http.ResponseWriter, *http.Request, []byte, string) error { return nil }
+		o.Spread = func(*http.Request, []byte) {
+			close(spreading)
+			<-answered
+		}
+	})
+	defer close(answered)
+	session := p.open()
+	response := p.do(t.Context(), "DELETE", "/mcp", "", "Mcp-Session-Id", session)
+	response.Body.Close()
+	await(t, spreading)
+	p.open()
 }
 
 // A call that was forwarded ends with its cancellation, by the one that the other server gets or without it.
