@@ -244,6 +244,12 @@ func TestClusterEras(t *testing.T) {
 	e.status(t, last, "POST", accepted(u.question()))
 	u.ran("five")
 	f.needKinds(t, map[string]int{"skill.script_executed": 3, "approval.requested": 5, "approval.answered": 4, "session.started": 1, "session.resumed": 2})
+
+	// Its client ends it where it was taken over, too.
+	if status := e.status(t, last, "DELETE", ""); status != http.StatusNoContent {
+		t.Errorf("DELETE = %d", status)
+	}
+	eventually(t, "its end is recorded", func() bool { return slices.Equal(slices.Collect(maps.Values(f.states(t))), []string{"ended"}) })
 }
 
 // Another session of the client continues an earlier one by its handle, wherever that is; a session that its
