@@ -2,13 +2,17 @@ package jetstream_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	natsstream "github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -59,6 +63,38 @@ func publish(
 		}
 	}
 	<-js.PublishAsyncComplete()
+}
+
+// Nothing is left of a reader that did not get the bytes of the first message.
+func TestReadLeavesNothing(t *testing.T) {
+	t.Parallel()
+	conn := clustertest.Start(t, 1).Connect(t)
+	st := open(t, conn, &jetstream.Options{Replicas: 1, Patience: time.Second})
+	defer st.Close()
+	storetest.Append(t, st, "s", provenance.KindSessionStarted)
+	publish(t, conn, "skillsd.ev.s", messages(t, conn), func(m *nats.Msg, _ bool) {
+		m.Subject, m.Data = "skillsd.ev.lost", nil
+		m.Header.Set("Blob", digest.FromString("of no file").String())
+	})
+	type key struct{}
+	held, free := new([100]byte), make(chan bool)
+	runtime.AddCleanup(held, func(free chan bool) { close(free) }, free)
+	for _, err := range st.Events(context.WithValue(t.Context(), key{}, held), provenance.Query{Session: "lost"}) {
+		if !errors.Is(err, provenance.ErrUnavailable) {
+			t.Fatalf("err = %v, want ErrUnavailable", err)
+		}
+	}
+	held = nil
+	for begin := time.Now(); ; runtime.GC() {
+		select {
+		case <-free:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Since(begin) > 20*time.Second {
+			t.Fatal("the context of a reader that failed is still in use")
+		}
+	}
 }
 
 // No reader takes a batch for whole whose events are not those that were recorded, or whose state is not

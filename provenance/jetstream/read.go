@@ -82,7 +82,10 @@ func (r *reader) record(ctx context.Context, session string, from uint64) (*line
 		return nil, cmp.Or(err, fmt.Errorf("session %s: %w", session, provenance.ErrNotFound))
 	}
 	lines := &lineReader{next: next, stop: stop, cluster: r.cluster, ctx: ctx}
-	return lines, lines.take(first)
+	if err = lines.take(first); err != nil {
+		stop()
+	}
+	return lines, err
 }
 
 // lineReader reads the lines of the messages of a record, one message at a time.
