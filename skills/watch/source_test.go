@@ -109,6 +109,52 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
+// A root that comes back while it is looked for is watched, or will be: it does not pass for one that cannot be.
+func TestRootComesBack(t *testing.T) {
+	t.Parallel()
+	var log lines
+	w, tree := newWatcher(t, &log)
+	var moving sync.WaitGroup
+	done := make(chan struct{})
+	moving.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				tree.rename(".", "../away")
+				tree.rename("../away", ".")
+			}
+		}
+	})
+	moving.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-w.notify.Events:
+			case <-w.notify.Errors:
+			}
+		}
+	})
+	for range 2_000 {
+		w.follow(t.Context())
+		if w.notify == nil {
+			break
+		}
+		if w.areas[tree.dir] && !w.dirs[tree.dir] {
+			t.Error("it is not watched, and passes for watched")
+			break
+		}
+		w.drop(tree.dir, nil)
+	}
+	close(done)
+	moving.Wait()
+	if w.notify == nil {
+		t.Fatalf("it is not watched any more: %s", log.String())
+	}
+}
+
 // When the system gives no more watches those there are are given back, and polling goes on.
 func TestNoMoreWatches(t *testing.T) {
 	t.Parallel()

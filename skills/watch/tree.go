@@ -44,11 +44,13 @@ func (w *watcher) follow(ctx context.Context) {
 		if w.areas[dir] {
 			continue
 		}
-		if err := w.add(ctx, dir, snapshot.GeneratedAt.Add(-slack), 0); err != nil {
+		err := w.add(ctx, dir, snapshot.GeneratedAt.Add(-slack), 0)
+		gone := errors.Is(err, fs.ErrNotExist) // even if it has come back since
+		if err != nil && !gone {
 			w.degrade(ctx, err)
 			return
 		}
-		w.areas[dir] = w.dirs[dir] || exists(dir)
+		w.areas[dir] = !gone
 	}
 	for dir := range w.areas {
 		if !wanted[dir] {
@@ -61,7 +63,7 @@ func (w *watcher) follow(ctx context.Context) {
 // add watches a directory and those below it. It notes what has changed in them since a time, because
 // the watch begins too late for that.
 //
-// Errors: the system gives no more watches; the error of ctx.
+// Errors: fs.ErrNotExist; the system gives no more watches; the error of ctx.
 func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth int) error {
 	if err := ctx.Err(); err != nil || depth > maxDepth {
 		return err
@@ -72,7 +74,7 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	// The library breaks down if it knows a path already that leads to another watched directory now.
 	_ = w.notify.Remove(dir)
 	if err := w.notify.Add(dir); err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, fs.ErrPermission) {
 			return nil
 		}
 		if errors.Is(err, syscall.ENOSPC) {
@@ -83,6 +85,9 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	// Add follows a link. A directory of skills may have become one since it was listed.
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		_ = w.notify.Remove(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		return nil
 	}
 	w.dirs[dir] = true
@@ -95,7 +100,8 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		switch {
 		case skills.Ignored(e.Name()):
 		case e.IsDir():
-			if err := w.add(ctx, name, since, depth+1); err != nil {
+			err := w.add(ctx, name, since, depth+1)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		case e.Type().IsRegular():
@@ -171,7 +177,8 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	if info, err := os.Lstat(event.Name); err != nil || !info.IsDir() {
 		return
 	}
-	if err := w.add(ctx, event.Name, time.Now().Add(slack), 0); err != nil {
+	err := w.add(ctx, event.Name, time.Now().Add(slack), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.degrade(ctx, err)
 	}
 }
