@@ -44,7 +44,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	client := wire.ClientOf(ctx)
 	principal, remote := principalOf(ctx)
 	id := string(wire.RequestID(ctx))
-	if strings.HasPrefix(id, `"`) { // no number
+	if strings.HasPrefix(id, `"`) { // not a number
 		_ = json.Unmarshal([]byte(id), &id)
 	}
 	codex, _ := meta["x-codex-turn-metadata"].(map[string]any)

@@ -195,12 +195,12 @@ func (s *Store) Tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
 			defer cancel(nil)
 			t.run(work, handle, request)
 		}()
-		timer := time.NewTicker(s.opts.Patience)
-		defer timer.Stop()
+		ticker := time.NewTicker(s.opts.Patience)
+		defer ticker.Stop()
 		select {
 		case <-t.ended:
-		case <-timer.C:
-			if s.place(ctx, t, timer.C) && stop() && s.handOver(ctx, t) {
+		case <-ticker.C:
+			if s.place(ctx, t, ticker.C) && stop() && s.handOver(ctx, t) {
 				return nil, errHandedOver
 			}
 			<-t.ended

@@ -378,14 +378,14 @@ func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal 
 	if lives {
 		defer h.forwards.RUnlock()
 	}
-	switch {
-	case !lives || h.hangUp.Err() != nil:
-		w.WriteHeader(http.StatusMisdirectedRequest)
-	case r.Method == http.MethodPost:
+	switch lives = lives && h.hangUp.Err() == nil; {
+	case lives && r.Method == http.MethodPost:
 		h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
-	case r.Method == http.MethodDelete:
+	case lives && r.Method == http.MethodDelete:
 		h.forget(r.Header.Get(server.HeaderKeySessionID), principal)
 		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusMisdirectedRequest)
 	}
 }
 

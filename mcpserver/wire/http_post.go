@@ -26,8 +26,6 @@ const (
 	// decodingPatience is how long a message waits until those before it are decoded.
 	decodingPatience = 10 * time.Second
 
-	tooManySpreads = "too many messages for other servers"
-
 	// readingPatience is how long a request waits until others are read: slow senders hold the places.
 	readingPatience = 2 * time.Second
 )
@@ -94,8 +92,7 @@ func (ex *exchange) spread() bool {
 	case IsForwarded(ex.r.Context()):
 		ex.w.WriteHeader(http.StatusMisdirectedRequest)
 		return false
-	case !h.spreads.take(ex.principal, 1):
-		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, tooManySpreads)
+	case !h.maySpread(ex.w, ex.principal):
 		return false
 	default:
 		defer h.spreads.leave(ex.principal, 1)
@@ -103,6 +100,15 @@ func (ex *exchange) spread() bool {
 		h.opts.Spread(ex.r, ex.msg.raw)
 	}
 	return true
+}
+
+// maySpread takes a place in spreads, or answers that there is none.
+func (h *HTTP) maySpread(w http.ResponseWriter, principal string) bool {
+	may := h.spreads.take(principal, 1)
+	if !may {
+		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many messages for other servers")
+	}
+	return may
 }
 
 // unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8.

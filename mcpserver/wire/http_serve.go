@@ -392,8 +392,7 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 		return
 	}
 	defer h.sessions.leave(s)
-	if h.opts.Spread != nil && !h.spreads.take(principal, 1) {
-		retryLater(w, http.StatusServiceUnavailable, busyWait, tooManySpreads)
+	if h.opts.Spread != nil && !h.maySpread(w, principal) {
 		return
 	}
 	h.forget(s.id, principal)

@@ -35,18 +35,8 @@ const (
 	maxNodes     = 100
 )
 
-// Self returns this store as a node.
-func (st *Store) Self() Node {
-	own := Node{Name: st.name, Address: st.opts.Address, Own: true}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, t := range st.turns {
-		if t.held.Load() {
-			own.Sessions++
-		}
-	}
-	return own
-}
+// Self returns this store as a node, without its sessions.
+func (st *Store) Self() Node { return Node{Name: st.name, Address: st.opts.Address, Own: true} }
 
 // Lives reports whether the node of a name, which a node has as long as its process, is there.
 //
@@ -68,7 +58,15 @@ func (st *Store) Lives(ctx context.Context, name string) (bool, error) {
 
 // present answers who asks which nodes there are.
 func (st *Store) present(m *nats.Msg) {
-	answer, err := json.Marshal(st.Self())
+	own := st.Self()
+	st.mu.Lock()
+	for _, t := range st.turns {
+		if t.held.Load() {
+			own.Sessions++
+		}
+	}
+	st.mu.Unlock()
+	answer, err := json.Marshal(own)
 	if err == nil {
 		_ = m.Respond(answer) // who asks asks again
 	}

@@ -305,9 +305,9 @@ func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 		TimeFormat: time.TimeOnly}))
 }
 
-// countUses has the server order its catalogue by what was loaded here before, and count what is loaded: a
-// second later, or when end is called. No error of a count keeps a server from starting, or a skill from
-// being loaded.
+// countUses has the server order its catalogue by what was loaded here before, and count what is loaded, the
+// last of it when end is called. No error of a count keeps a server from starting, or a skill from being
+// loaded.
 func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) (end func()) {
 	state, err := o.Process.StateDir()
 	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {
@@ -317,23 +317,9 @@ func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *
 	if cfg.Uses, err = uses.Count(file); err != nil {
 		logger.WarnContext(ctx, "the catalog is in the order of names", tint.Err(err))
 	}
-	var mu sync.Mutex
-	var loaded []string // since the last time
-	count := func() {
-		mu.Lock()
-		paths := loaded
-		loaded = nil
-		mu.Unlock()
-		if err := uses.Add(file, paths...); err != nil {
-			logger.DebugContext(ctx, "uses are not counted", tint.Err(err))
-		}
-	}
-	cfg.Used = func(path string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if loaded = append(loaded, path); len(loaded) == 1 {
-			time.AfterFunc(time.Second, count)
-		}
-	}
-	return count
+	counter := uses.NewCounter(file, func(err error) {
+		logger.DebugContext(ctx, "uses are not counted", tint.Err(err))
+	})
+	cfg.Used = counter.Add
+	return counter.Flush
 }

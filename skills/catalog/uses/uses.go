@@ -11,10 +11,13 @@ package uses
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync"
+	"time"
 	"unicode"
 
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -58,27 +61,48 @@ func Count(file string) (map[string]int, error) {
 	return counts, err
 }
 
-// Add counts one more load of each of the skills at paths. It does not wait for the disk.
-func Add(file string, paths ...string) error {
-	var lines strings.Builder
-	for _, path := range paths {
-		if len(path) <= 1<<10 && !strings.ContainsFunc(path, unicode.IsControl) { // it could pass for others
-			lines.WriteString(path + "\n")
-		}
+// Counter counts loads in a file: a second later, several at a time, and without waiting for the disk. It is
+// safe for concurrent use.
+type Counter struct {
+	file   string
+	failed func(error)
+
+	mu     sync.Mutex
+	loaded []string // paths of skills, since the file was written
+}
+
+// NewCounter returns a counter of loads in a file. failed gets why some could not be counted.
+func NewCounter(file string, failed func(error)) *Counter {
+	return &Counter{file: file, failed: failed}
+}
+
+// Add counts one more load of the skill at path.
+func (c *Counter) Add(path string) {
+	if len(path) > 1<<10 || strings.ContainsFunc(path, unicode.IsControl) {
+		return // it could pass for others
 	}
-	if lines.Len() == 0 {
-		return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded = append(c.loaded, path+"\n"); len(c.loaded) == 1 {
+		time.AfterFunc(time.Second, c.Flush)
 	}
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
+}
+
+// Flush writes what was added until now.
+func (c *Counter) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.loaded) == 0 {
+		return
+	}
+	lines := strings.Join(c.loaded, "")
+	c.loaded = nil
+	f, err := os.OpenFile(c.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
+	if err == nil {
+		_, err = f.WriteString(lines)
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil {
-		return fmt.Errorf("count uses of skills: %w", err)
+		c.failed(fmt.Errorf("count uses of skills: %w", err))
 	}
-	_, err = f.WriteString(lines.String())
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return fmt.Errorf("count uses of skills: %w", err)
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/skills/catalog/uses"
 )
@@ -14,10 +15,12 @@ func TestCount(t *testing.T) {
 	if counts, err := uses.Count(file); err != nil || len(counts) > 0 {
 		t.Errorf("Count of no file = %v, %v", counts, err)
 	}
+	counter := uses.NewCounter(file, func(err error) { t.Error(err) })
 	for _, paths := range [][]string{{"pdf"}, {"team/csv", "a\nforged", "pdf"}, {strings.Repeat("x", 2_000)}, nil} {
-		if err := uses.Add(file, paths...); err != nil {
-			t.Fatal(err)
+		for _, path := range paths {
+			counter.Add(path)
 		}
+		counter.Flush()
 	}
 	counts, err := uses.Count(file)
 	if err != nil || len(counts) != 2 || counts["pdf"] != 2 || counts["team/csv"] != 1 {
@@ -53,7 +56,26 @@ func TestNothingToCount(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
 		t.Fatal(err)
 	}
-	if err := uses.Add(link, "pdf"); err == nil {
-		t.Error("Add follows a link")
+	failed := false
+	counter := uses.NewCounter(link, func(error) { failed = true })
+	counter.Add("pdf")
+	if counter.Flush(); !failed {
+		t.Error("a counter follows a link")
+	}
+}
+
+// What is added is counted without a Flush.
+func TestCountedLater(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "uses")
+	uses.NewCounter(file, func(err error) { t.Error(err) }).Add("pdf")
+	for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+		counts, err := uses.Count(file)
+		switch {
+		case err != nil || time.Now().After(end):
+			t.Fatalf("Count = %v, %v", counts, err)
+		case counts["pdf"] == 1:
+			return
+		}
 	}
 }

@@ -28,9 +28,7 @@ func (c *Cluster) Find(ctx context.Context, id string) (since time.Time, address
 	var found place
 	err = c.cells.Change(ctx, "place "+id, time.Second, func(value []byte) []byte {
 		found = place{}
-		if json.Unmarshal(value, &found) != nil {
-			found = place{} // nobody has it
-		}
+		_ = json.Unmarshal(value, &found) // of no value: nobody has it
 		return nil
 	})
 	if err != nil || found.Since.IsZero() || found.Node.Name == c.Records.Self().Name {
