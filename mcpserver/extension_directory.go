@@ -72,7 +72,7 @@ func (s *Server) directory(
 		}
 	}
 	if sk, dir := locate(snapshot, uri); sk != nil && !ses.Hides(sk, dir) {
-		fresh, index, err := s.indexOf(ctx, sk)
+		fresh, index, err := s.cfg.Registry.Index(ctx, sk)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -51,7 +50,7 @@ func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 			result.NextCursor = encodeCursor(result.Resources[pageSize-1].URI)
 			break
 		}
-		sk, index, err := s.indexOf(ctx, rest[i].skill)
+		sk, index, err := s.cfg.Registry.Index(ctx, rest[i].skill)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -64,18 +63,6 @@ func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 		}
 	}
 	return result, nil
-}
-
-// indexOf returns a skill as it is on disk, with its index: all that a list says of one skill is of one
-// version.
-//
-// Errors: the errors of [skills.Registry.Index].
-func (s *Server) indexOf(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
-	fresh, index, err := s.cfg.Registry.Index(ctx, sk)
-	if err != nil {
-		return nil, nil, fmt.Errorf("index %s: %w", sk.Path, err)
-	}
-	return fresh, index, nil
 }
 
 // skillFileResource describes a skill's SKILL.md, named after the skill.

@@ -123,7 +123,7 @@ func (s *Server) completePath(ctx context.Context, r *request) []string {
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
 	var paths, named []string
 	if sk, _ := locate(v.snapshot, scheme+value[:strings.LastIndexByte(value, '/')+1]); sk != nil {
-		sk, index, err := s.indexOf(ctx, sk)
+		sk, index, err := s.cfg.Registry.Index(ctx, sk)
 		if err != nil {
 			return nil
 		}
@@ -155,7 +155,7 @@ func (s *Server) completeRequest(ctx context.Context, r *request, sk *skills.Ski
 	if word == "" {
 		return nil
 	}
-	sk, index, err := s.indexOf(ctx, sk)
+	sk, index, err := s.cfg.Registry.Index(ctx, sk)
 	if err != nil {
 		return nil
 	}

@@ -187,7 +187,7 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	if made := b.made.Load(); made != nil {
 		return made, nil
 	}
-	sk, index, err := s.indexOf(ctx, b.skill)
+	sk, index, err := s.cfg.Registry.Index(ctx, b.skill)
 	if err != nil {
 		return nil, err
 	}

@@ -234,7 +234,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		}
 		content, err = sk.Read(ctx, path, skills.MaxFile)
 	}
-	if _, drift := errors.AsType[*skills.DriftError](err); drift && s.activated(sk.Path) == nil {
+	if _, drift := errors.AsType[*skills.DriftError](err); drift { // whatever is active has an index
 		if fresh, _, err := s.cfg.Registry.Index(ctx, sk); err == nil {
 			return s.fetch(ctx, r, fresh, path)
 		}

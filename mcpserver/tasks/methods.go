@@ -162,9 +162,6 @@ func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, e
 			Message: "which server has the task, or had it, is not known at the moment; ask again"}
 	case since.IsZero():
 		return nil, unknown()
-	case address != "" && wire.IsForwarded(ctx):
-		address = "" // it has moved on
-		fallthrough
 	case address != "":
 		wire.Forward(ctx, address)
 		return nil, &wire.Error{Code: mcp.INTERNAL_ERROR,

@@ -345,11 +345,14 @@ func (ex *exchange) empty() {
 }
 
 // Forward has the request of ctx answered by another server, in the place of the answer of its handler. An
-// empty address says that this server, to which the request was forwarded, is not the one to answer it.
-// Nothing must have been sent to the client yet, and the handler can be called again. Outside of
-// [HTTPOptions.Forward] it does nothing.
+// empty address says that this server, to which the request was forwarded, is not the one to answer it; so
+// does any address then, as no request is forwarded twice. Nothing must have been sent to the client yet, and
+// the handler can be called again. Outside of [HTTPOptions.Forward] it does nothing.
 func Forward(ctx context.Context, address string) {
 	if s := callSessionOf(ctx); s != nil {
+		if IsForwarded(ctx) {
+			address = ""
+		}
 		s.forward.Store(&address)
 	}
 }

@@ -144,6 +144,32 @@ func TestHTTPSpread(t *testing.T) {
 	}
 }
 
+// What was forwarded is not forwarded again, and no other methods are.
+func TestForwardedOnce(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Forward = func(http.ResponseWriter, *http.Request, []byte, string) error {
+			t.Error("it is forwarded again")
+			return nil
+		}
+		o.Spread = func(*http.Request, []byte) {}
+	})
+	p.server.AddTool(mcp.NewTool("elsewhere"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		Forward(ctx, "the other")
+		return nil, errors.New("it is elsewhere")
+	})
+	session := p.open()
+	for _, method := range []string{"POST", "GET", "PUT"} {
+		r := httptest.NewRequest(method, "/mcp", strings.NewReader(toolCall("1", "elsewhere", "")))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Mcp-Session-Id", session)
+		w := httptest.NewRecorder()
+		p.h.ServeForwarded(w, r, "")
+		if w.Code != http.StatusMisdirectedRequest {
+			t.Errorf("%s = %d %s", method, w.Code, w.Body)
+		}
+	}
+}
+
 // Nobody waits until the other servers know that a session has ended: not whoever ended it, nor whose request
 // a proxy sends on the same connection.
 func TestHTTPSpreadEnd(t *testing.T) {
