@@ -2,6 +2,7 @@ package skills
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/packed"
 	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -90,8 +92,8 @@ func (c *Cache) value(kind recordKind, now mark) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	size, n := uvarint(known[at][keySize:])
-	return known[at][keySize+n:][:size], true
+	u := packed.Reader{Rest: known[at][keySize:]}
+	return u.Text(), true
 }
 
 // empty reports whether nothing is known, so that no mark is worth its system call.
@@ -158,18 +160,14 @@ func splitRecords(data []byte) []string {
 	if string(first)+"\n" != string(header(records)) {
 		return nil
 	}
-	known, rest := []string{}, string(records)
-	for len(rest) > 0 {
-		if len(rest) <= keySize {
+	known, u := []string{}, packed.Reader{Rest: string(records)}
+	for !u.End() {
+		rest := u.Rest
+		_, _ = u.Fixed(keySize), u.Text()
+		if u.Bad {
 			return nil
 		}
-		size, n := uvarint(rest[keySize:])
-		whole := keySize + n
-		if n <= 0 || size > uint64(len(rest)-whole) {
-			return nil
-		}
-		whole += int(size)
-		known, rest = append(known, rest[:whole]), rest[whole:]
+		known = append(known, rest[:len(rest)-len(u.Rest)])
 	}
 	return known
 }
@@ -182,14 +180,14 @@ func joinRecords(known []string) []byte {
 	return data
 }
 
-// uvarint is binary.Uvarint for text.
-func uvarint(text string) (uint64, int) {
-	return binary.Uvarint([]byte(text[:min(len(text), binary.MaxVarintLen64)]))
-}
-
-// newRecord returns a record.
+// newRecord returns a record; an empty text if the mark will not vouch for the value, or there is none.
 func newRecord(kind recordKind, m mark, value []byte) string {
-	return string(append(binary.AppendUvarint(m.key(kind), uint64(len(value))), value...))
+	if !m.known || !m.settled || value == nil {
+		return ""
+	}
+	record := append(make(packed.Writer, 0, keySize+binary.MaxVarintLen64+len(value)), m.key(kind)...)
+	record.Number(len(value))
+	return string(append(record, value...))
 }
 
 // Save stores the facts of a snapshot, and of its skills' indexes, and replaces the file, unless it has just
@@ -207,43 +205,44 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if c.lied.Load() {
 		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
 	}
-	known, has := []string{}, map[string]bool{}
-	add := func(kind recordKind, m mark, value []byte) {
-		record := newRecord(kind, m, value)
-		if key := record[:keySize]; m.known && m.settled && value != nil && !has[key] {
-			known, has[key] = append(known, record), true
+	pending := func(sk *Skill) bool { return !sk.broken && sk.indexed() == nil }
+	complete := !slices.ContainsFunc(s.scanned, pending)
+	known := make([]string, 2*len(s.scanned)) // of each skill its own record, and that of its index
+	_ = parallel(context.Background(), len(s.scanned), func() func(int) {
+		return func(i int) {
+			if sk := s.scanned[i]; !sk.broken {
+				known[2*i] = newRecord(ofSkill, sk.mark, sk.pack())
+				if listed := sk.state.listed.Load(); listed != nil {
+					known[2*i+1] = newRecord(ofIndex, listed.dirs[0].mark.place(), sk.packIndex(sk.indexed()))
+				}
+			}
 		}
-	}
-	complete := true
-	for _, sk := range s.scanned {
-		if sk.broken {
-			continue
-		}
-		add(ofSkill, sk.mark, sk.pack())
-		index, listed := sk.indexed(), sk.state.listed.Load()
-		complete = complete && index != nil
-		if index != nil && listed != nil && listed.index == index {
-			add(ofIndex, listed.dirs[0].mark.place(), sk.packIndex(index))
-		}
-	}
+	})
 	there := map[string]bool{} // keys of the indexes of directories that are still there
 	for _, listings := range s.listings {
 		for i := range listings {
-			add(ofListing, listings[i].mark, listings[i].pack())
+			known = append(known, newRecord(ofListing, listings[i].mark, listings[i].pack()))
 			if !complete {
 				there[string(listings[i].mark.place().key(ofIndex))] = true
 			}
 		}
 	}
+	known = slices.DeleteFunc(known, func(record string) bool { return record == "" })
+	byKey := func(a, b string) int { return strings.Compare(a[:keySize], b[:keySize]) }
+	slices.SortStableFunc(known, byKey) // of a file with several names the first counts
+	known = slices.CompactFunc(known, func(a, b string) bool { return byKey(a, b) == 0 })
 	if complete {
 		c.known.Store(nil)
 	}
+	for _, record := range known {
+		delete(there, record[:keySize])
+	}
 	for _, record := range c.load() {
-		if key := record[:keySize]; there[key] && !has[key] {
+		if there[record[:keySize]] {
 			known = append(known, record)
 		}
 	}
-	slices.Sort(known)
+	slices.SortFunc(known, byKey)
 	data := joinRecords(known[:min(len(known), maxRecords)])
 	if bytes.Equal(c.read(), data) {
 		return false, nil

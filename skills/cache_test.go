@@ -433,7 +433,7 @@ func TestIndexHint(t *testing.T) {
 // FuzzRecords holds the reader of a cache to its limits: whatever the records are, what is found can be used,
 // and is written again as it was.
 func FuzzRecords(f *testing.F) {
-	at := mark{inode: 1, known: true}
+	at := mark{inode: 1, known: true, settled: true}
 	indexed, opts := filled(), (*ScanOptions)(nil).withDefaults()
 	indexed.opts, indexed.state = opts, newIndexState(nil)
 	x := &Index{whole: true, TreeDigest: "sha256:1", Files: []store.File{{Path: "SKILL.md"}, {Path: "scripts/x"}},
@@ -490,7 +490,7 @@ func (nopInfo) Size() int64       { return 0 }
 func BenchmarkCacheLoad(b *testing.B) {
 	known := []string{}
 	for i := range 30_000 {
-		known = append(known, newRecord(ofListing, mark{inode: uint64(i)}, bytes.Repeat([]byte("x"), 200)))
+		known = append(known, newRecord(ofListing, mark{inode: uint64(i), known: true, settled: true}, bytes.Repeat([]byte("x"), 200)))
 	}
 	file := filepath.Join(b.TempDir(), "digests")
 	if err := os.WriteFile(file, joinRecords(known), 0o600); err != nil {

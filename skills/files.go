@@ -40,10 +40,7 @@ type lister struct {
 // file self and all others, including the files of nested skills.
 func listFiles(ctx context.Context, t tree, opts *ScanOptions, self string) (
 	files []candidate, more bool, err error) {
-	l := &lister{tree: t, opts: opts, self: self}
-	if regular(t, self) == nil {
-		l.files = append(l.files, candidate{path: self})
-	}
+	l := &lister{tree: t, opts: opts, self: self, files: []candidate{{path: self}}}
 	if err := l.walk(ctx, "."); err != nil {
 		return nil, false, err
 	}

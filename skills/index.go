@@ -131,13 +131,11 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	case kept != nil && !s.opts.Cache.lied.Load():
 		in.hint, in.kept = kept, true
 	}
-	self := false
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if file.path == s.File {
-			self = true
 			x.Files = append(x.Files, store.File{Path: s.File, Size: s.Size, Digest: s.Digest})
 			x.marks = append(x.marks, s.mark)
 			if err := in.self(); err != nil {
@@ -155,9 +153,6 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			x.ignored[file.path] = true
 			x.Diagnostics = append(x.Diagnostics, leftOut(file))
 		}
-	}
-	if !self {
-		return nil, fmt.Errorf("%s: %w", s.File, ErrNotFound)
 	}
 	// SKILL.md is compared before and after, so the index is of one version of the skill.
 	if err := s.same(t); err != nil {
