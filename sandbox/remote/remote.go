@@ -3,8 +3,8 @@
 // A [Pool] offers a run to the workers of its name; one that has a slot says that it is ready and is sent the
 // job. Guarantees:
 //   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a
-//     half, prepares it within ten seconds by its own clock and says so before it starts; nothing is ever
-//     run again;
+//     half, says so before it starts it, and starts it within ten seconds by its own clock or not at all;
+//     nothing is ever run again;
 //   - messages are sealed with a key that both have, for one receiver and in the order of one sender: what is
 //     forged, altered, repeated or late is not taken;
 //   - a worker keeps the answer of a run for ten minutes, for whoever asks by the run's id.
@@ -73,7 +73,7 @@ const (
 	kindReady                   // the worker takes the job now; or that it is there: a ready
 	kindJob
 	kindCancel
-	kindStarted
+	kindTaken   // the job is prepared, and started unless an answer or kindLate says that it was not
 	kindLate    // the job was not begun
 	kindRefused // there is no slot: a text
 	kindAnswer  // of the run
@@ -366,7 +366,7 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 			return nil, &UnknownError{s.node}
 		}
 		switch m.kind {
-		case kindStarted:
+		case kindTaken:
 			wait = silent
 		case kindLate:
 			return nil, ErrBusy

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -451,6 +452,50 @@ func TestLateJob(t *testing.T) {
 		t.Errorf("sent late: %v", err)
 	}
 	if n := works.runs.Load(); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+// mute drops what is written to its connections while it is set.
+type mute struct{ set atomic.Bool }
+
+func (m *mute) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address)
+	return muted{conn, m}, err
+}
+
+type muted struct {
+	net.Conn
+	by *mute
+}
+
+func (c muted) Write(p []byte) (int, error) {
+	if c.by.set.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// A worker that can say nothing starts nothing, although it has the job.
+func TestMuteWorker(t *testing.T) {
+	t.Parallel()
+	c, m := clustertest.Start(t, 1), new(mute)
+	works, conn := newWorks(1), c.Connect(t, nats.SetCustomDialer(m))
+	serve(t, link(t, conn, 'k'), works)
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.set.Store(true)
+	prepared := make(chan struct{})
+	works.before = func() { close(prepared) }
+	if _, err := slot.Run(t.Context(), nil); !errors.As(err, new(*UnknownError)) {
+		t.Errorf("what nobody says: %v", err)
+	}
+	<-prepared
+	conn.Close()
+	<-works.slots // it has ended
+	if n := works.runs.Load(); n != 0 {
 		t.Errorf("%d runs", n)
 	}
 }

@@ -194,14 +194,19 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 			}
 		}
 	})
+	// Its sender knows, or will, before anything starts: that is waited for while the job is prepared.
+	r.say(kindTaken, nil)
+	known := make(chan error, 1)
+	go func() { known <- w.conn.FlushTimeout(startWithin) }()
 	late := false
 	answer := w.work.Run(running, m.body, func() error {
+		if err := <-known; err != nil {
+			return err
+		}
 		if late = time.Since(readyAt) > w.begin || running.Err() != nil; late {
 			return errLate
 		}
-		r.say(kindStarted, nil)
-		// Its sender knows, or will, before anything starts.
-		return w.conn.FlushTimeout(startWithin)
+		return nil
 	})
 	cancel()
 	if late {
