@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
+	"github.com/skillsd/skillsd/skills/store"
 )
 
 // heldSlot is a slot for a run, of this machine or a worker's.
@@ -31,15 +33,23 @@ type heldSlot interface {
 // lateLife is how long the outcome of a run that a worker began is waited for.
 const lateLife = 10 * time.Minute
 
-// awaySlot waits for a slot at a worker.
+// awaySlot waits for a slot at a worker and opens the tree. A worker, which waits for its job for a moment
+// only, gives no slot before the request is recorded and the tree compared.
 //
-// Errors: *Error, errWaitEnded.
+// Errors: *policy.Denial, *Error, errWaitEnded.
 func (s *Session) awaySlot(ctx context.Context, r *run, waiting func(before int)) (heldSlot, error) {
-	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, waiting)
+	open := sync.OnceValues(func() (*store.Tree, error) { return s.openTree(ctx, r) })
+	go open()
+	meant := func() error { _, err := open(); return cmp.Or(r.recorded(), err) }
+	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, meant, waiting)
+	failed := meant()
 	switch {
+	case failed != nil:
+		return nil, failed
 	case err == nil:
 		r.away = slot
-		return slot, nil
+		r.tree, err = open()
+		return slot, err
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
 	case errors.Is(err, jobs.ErrBusy):
@@ -217,9 +227,6 @@ func (s *Sessions) Work(ctx context.Context, by jobs.Worker, data []byte, starte
 		return jobs.Encode(done)
 	}
 	done = jobs.Done{Worker: by}
-	if _, asks := errors.AsType[*policy.ApprovalRequired](err); asks {
-		err = policy.DenialOf(err)
-	}
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		done.Denial = denial
 	} else {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,15 +24,21 @@ type near struct {
 	change    func(*jobs.Job) // what a server would not say; may be nil
 	silent    bool            // its answers come when they are asked for
 	taken     int             // slots
+	waits     func()          // what happens while a run waits for its slot; nil if it does not
 	job, done []byte          // the last
 }
 
-func (n *near) Acquire(context.Context, string, string, func(int)) (jobs.Slot, error) {
-	n.taken++
+func (n *near) Acquire(_ context.Context, _, _ string, meant func() error, _ func(int)) (jobs.Slot, error) {
+	if err := meant(); err != nil {
+		return nil, err
+	}
+	if n.taken++; n.waits != nil {
+		n.waits()
+	}
 	return n, nil
 }
 
-func (n *near) Queued() bool { return false }
+func (n *near) Queued() bool { return n.waits != nil }
 func (n *near) Release()     {}
 
 func (n *near) Run(ctx context.Context, job []byte) ([]byte, error) {
@@ -121,6 +129,28 @@ func TestAwayDecides(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got, err, tt.code)
 			}
 		})
+	}
+}
+
+// A worker gives no slot to a run whose files have changed here. Those of a run that waits are compared again.
+func TestAwayFiles(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		b, pool := away(t, policy.Entry{}, "#!/bin/sh\n")
+		b.load("demo")
+		change := func() {
+			if err := os.WriteFile(filepath.Join(b.root, "demo", "notes.md"), []byte("changed\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if waits {
+			pool.waits = change
+		} else {
+			change()
+		}
+		_, err := b.run("demo", "scripts/ok.sh")
+		if code(err) != string(policy.CodeScriptSnapshotMismatch) || (pool.taken > 0) != waits || pool.job != nil {
+			t.Errorf("waits %v: %v, %d slots taken, job %s", waits, err, pool.taken, pool.job)
+		}
 	}
 }
 

@@ -188,9 +188,9 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 		r.runSlot, err = s.slot(ctx, r)
 	}
 	if err == nil && r.runSlot.Queued() { // what was true then may not be now
-		err = s.authorizeAgain(ctx, r)
+		r.tree, err = nil, s.authorizeAgain(ctx, r)
 	}
-	if err == nil {
+	if err == nil && r.tree == nil {
 		r.tree, err = s.openTree(ctx, r) // the bytes that were allowed, compared with the disk
 	}
 	if err == nil {
@@ -231,9 +231,8 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
 	}
 	// It waits for the disk: meanwhile all is prepared that neither runs nor records anything.
-	recorded := make(chan error, 1)
-	go func() { recorded <- s.append(ctx, e) }()
-	r.recorded = sync.OnceValue(func() error { return <-recorded })
+	r.recorded = sync.OnceValue(func() error { return s.append(ctx, e) })
+	go r.recorded()
 	return r, nil
 }
 
@@ -352,7 +351,7 @@ func (s *Session) check(f *scriptFile) error {
 
 // slot waits for the slot of a run, which its release gives back.
 //
-// Errors: *Error, errWaitEnded.
+// Errors: *policy.Denial, *Error, errWaitEnded.
 func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
 		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
@@ -362,9 +361,6 @@ func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
-		if err := r.recorded(); err != nil { // a worker does not wait for the record
-			return nil, err
-		}
 		return s.awaySlot(ctx, r, waiting)
 	}
 	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, waiting)

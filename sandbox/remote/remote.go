@@ -284,11 +284,14 @@ func (s *Slot) Release() {
 }
 
 // Acquire waits until a worker has a slot for a run, which must be released. The id of the run occurs once in
-// the pool; workers share their slots fairly over principals. While the run waits, waiting is called with the
-// number of runs before it.
+// the pool; workers share their slots fairly over principals. While a worker is looked for, Acquire calls
+// meant, at most once, and asks for no slot before that returns nil. While the run waits for its slot, it
+// calls waiting with the number of runs before it.
 //
-// Errors: *sandbox.UnavailableError if there is no worker, ErrBusy, *RefusedError, the error of ctx.
-func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(before int)) (*Slot, error) {
+// Errors: *sandbox.UnavailableError if there is no worker, ErrBusy, *RefusedError, those of meant and ctx.
+func (p *Pool) Acquire(
+	ctx context.Context, run, principal string, meant func() error, waiting func(before int),
+) (*Slot, error) {
 	in, err := p.call("run", kindOffer, run, principal)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
@@ -309,6 +312,19 @@ func (p *Pool) Acquire(ctx context.Context, run, principal string, waiting func(
 			var r ready
 			if err = json.Unmarshal(m.body, &r); err == nil {
 				s.node, s.worker = r.Node, to{Link: p.Link, inbox: r.Inbox}
+				heard := time.Now()
+				if err := meant(); err != nil {
+					s.Release()
+					return nil, err
+				}
+				if time.Since(heard) > startWithin/2 {
+					// The worker may have given up on it, and takes it for a new one once it has.
+					s.Release()
+					if err := sleep(ctx, time.Until(heard.Add(patience))); err != nil {
+						return nil, err
+					}
+					return p.Acquire(ctx, run, principal, func() error { return nil }, waiting)
+				}
 				err = s.worker.send(kindMeant, nil, "")
 			}
 			if err == nil {
@@ -428,9 +444,17 @@ func (p *Pool) Late(ctx context.Context, run string, lost func()) (job, answer [
 			return nil, nil, ctx.Err()
 		}
 		once()
-		select {
-		case <-time.After(max(0, askEvery-time.Since(begin))):
-		case <-ctx.Done():
-		}
+		_ = sleep(ctx, askEvery-time.Since(begin))
 	}
+}
+
+// sleep waits for so long, or until ctx ends.
+//
+// Errors: the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
 }

@@ -94,6 +94,8 @@ func (w writing) Write(p []byte) (int, error) { w.f(); return len(p), nil }
 
 func none(int) {}
 
+func sure() error { return nil }
+
 func TestRun(t *testing.T) {
 	t.Parallel()
 	c := clustertest.Start(t, 1)
@@ -102,7 +104,7 @@ func TestRun(t *testing.T) {
 	pool := link(t, c.Connect(t), 'k').Pool("p")
 	for _, size := range []int{0, 1, part, part + 1, 5 * part} {
 		job := bytes.Repeat([]byte{'j'}, size)
-		slot, err := pool.Acquire(t.Context(), fmt.Sprint("run ", size), "alice", none)
+		slot, err := pool.Acquire(t.Context(), fmt.Sprint("run ", size), "alice", sure, none)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +115,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	// A slot that is given back is there for the next, who is told that it waits.
-	first, err := pool.Acquire(t.Context(), "first", "alice", none)
+	first, err := pool.Acquire(t.Context(), "first", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestRun(t *testing.T) {
 	}
 	next := make(chan got)
 	go func() {
-		slot, err := pool.Acquire(t.Context(), "second", "bob", func(before int) { waited <- before })
+		slot, err := pool.Acquire(t.Context(), "second", "bob", sure, func(before int) { waited <- before })
 		next <- got{slot, err}
 	}()
 	if before := <-waited; before != 7 {
@@ -136,10 +138,10 @@ func TestRun(t *testing.T) {
 		t.Fatal(second.error)
 	}
 	second.Release()
-	if _, err := pool.Acquire(t.Context(), "run 1", "alice", none); !errors.As(err, new(*RefusedError)) {
+	if _, err := pool.Acquire(t.Context(), "run 1", "alice", sure, none); !errors.As(err, new(*RefusedError)) {
 		t.Errorf("a run that was run: %v", err)
 	}
-	if _, err := link(t, pool.conn, 'k').Pool("other").Acquire(t.Context(), "r", "alice", none); !isUnavailable(err) {
+	if _, err := link(t, pool.conn, 'k').Pool("other").Acquire(t.Context(), "r", "alice", sure, none); !isUnavailable(err) {
 		t.Errorf("no worker: %v", err)
 	}
 	serve(t, link(t, c.Connect(t), 'k'), newWorks(0))
@@ -238,7 +240,7 @@ func TestForgedAndRepeated(t *testing.T) {
 		}
 	}
 	works.running = func(context.Context) { again() }
-	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	slot, err := pool.Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +251,7 @@ func TestForgedAndRepeated(t *testing.T) {
 	works.running = nil
 	again()
 	// What was sealed for one worker's ear is nothing to another.
-	next, err := pool.Acquire(t.Context(), "next", "alice", none)
+	next, err := pool.Acquire(t.Context(), "next", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +270,7 @@ func TestForgedAndRepeated(t *testing.T) {
 	}
 	// Who has another key is not answered, and its slot at the worker is not taken.
 	foreign := link(t, enemy, 'x').Pool("p")
-	if _, err := foreign.Acquire(t.Context(), "foreign", "mallory", none); !errors.Is(err, ErrBusy) {
+	if _, err := foreign.Acquire(t.Context(), "foreign", "mallory", sure, none); !errors.Is(err, ErrBusy) {
 		t.Errorf("foreign offer: %v", err)
 	}
 	for range 2 { // both slots are free
@@ -307,7 +309,7 @@ func TestRepeatedOffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +351,7 @@ func TestRepeatedQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := link(t, c.Connect(t), 'k').Pool("p")
-	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	slot, err := pool.Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +429,7 @@ func TestLateJob(t *testing.T) {
 	works.before = func() { time.Sleep(l.begin + 10*time.Millisecond) }
 	serve(t, l, works)
 	pool := link(t, c.Connect(t), 'k').Pool("p")
-	slot, err := pool.Acquire(t.Context(), "run", "alice", none)
+	slot, err := pool.Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,14 +438,14 @@ func TestLateJob(t *testing.T) {
 	}
 	// One that takes long to prepare is waited for.
 	works.before = func() { time.Sleep(startWithin + 500*time.Millisecond) }
-	if slot, err = pool.Acquire(t.Context(), "prepared", "alice", none); err != nil {
+	if slot, err = pool.Acquire(t.Context(), "prepared", "alice", sure, none); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slot.Run(t.Context(), nil); err != nil {
 		t.Errorf("prepared for long: %v", err)
 	}
 	// Nor is one that its sender keeps to itself for too long.
-	if slot, err = pool.Acquire(t.Context(), "sent late", "alice", none); err != nil {
+	if slot, err = pool.Acquire(t.Context(), "sent late", "alice", sure, none); err != nil {
 		t.Fatal(err)
 	}
 	<-works.slots // the worker has given the slot up
@@ -476,13 +478,42 @@ func (c muted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// A worker gives no slot to a run before it is meant, however long that takes, and none to one that is not.
+func TestMeant(t *testing.T) {
+	t.Parallel()
+	c := clustertest.Start(t, 1)
+	works := newWorks(1)
+	serve(t, link(t, c.Connect(t), 'k'), works)
+	pool := link(t, c.Connect(t), 'k').Pool("p")
+	refused := errors.New("not recorded")
+	if _, err := pool.Acquire(t.Context(), "refused", "alice", func() error { return refused }, none); err != refused {
+		t.Errorf("not meant: %v", err)
+	}
+	asked := 0
+	slot, err := pool.Acquire(t.Context(), "slow", "alice", func() error {
+		asked++
+		time.Sleep(startWithin / 2)
+		if len(works.slots) == 0 {
+			t.Error("a slot for a run that is not meant yet")
+		}
+		time.Sleep(startWithin)
+		return nil
+	}, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := slot.Run(t.Context(), []byte("job")); err != nil || string(answer) != "answer to job" || asked != 1 {
+		t.Errorf("%q, %v; asked %d times", answer, err, asked)
+	}
+}
+
 // A worker that can say nothing starts nothing, although it has the job.
 func TestMuteWorker(t *testing.T) {
 	t.Parallel()
 	c, m := clustertest.Start(t, 1), new(mute)
 	works, conn := newWorks(1), c.Connect(t, nats.SetCustomDialer(m))
 	serve(t, link(t, conn, 'k'), works)
-	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	slot, err := link(t, c.Connect(t), 'k').Pool("p").Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +540,7 @@ func TestLateAnswer(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	works.running = func(context.Context) { close(begun); <-end }
 	front := c.Connect(t)
-	slot, err := link(t, front, 'k').Pool("p").Acquire(t.Context(), "run", "alice", none)
+	slot, err := link(t, front, 'k').Pool("p").Acquire(t.Context(), "run", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +570,7 @@ func TestSilentAndCanceled(t *testing.T) {
 	pool := link(t, c.Connect(t), 'k').Pool("p")
 	ctx, cancel := context.WithCancel(t.Context())
 	works.running = func(ctx context.Context) { cancel(); <-ctx.Done() }
-	slot, err := pool.Acquire(ctx, "canceled", "alice", none)
+	slot, err := pool.Acquire(ctx, "canceled", "alice", sure, none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +578,7 @@ func TestSilentAndCanceled(t *testing.T) {
 		t.Errorf("canceled: %q, %v", answer, err)
 	}
 	works.running = func(ctx context.Context) { <-ctx.Done() }
-	if slot, err = pool.Acquire(t.Context(), "unheard", "alice", none); err != nil {
+	if slot, err = pool.Acquire(t.Context(), "unheard", "alice", sure, none); err != nil {
 		t.Fatal(err)
 	}
 	slot.seq = 100 // what the worker says from now on is not heard
@@ -557,7 +588,7 @@ func TestSilentAndCanceled(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	works.running = func(context.Context) { conn.Close(); <-end }
-	if slot, err = pool.Acquire(t.Context(), "silent", "alice", none); err != nil {
+	if slot, err = pool.Acquire(t.Context(), "silent", "alice", sure, none); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slot.Run(t.Context(), nil); !errors.As(err, new(*UnknownError)) {
@@ -574,7 +605,7 @@ func TestKept(t *testing.T) {
 	serve(t, l, newWorks(1))
 	pool := link(t, c.Connect(t), 'k').Pool("p")
 	for _, run := range []string{"first", "second"} {
-		slot, err := pool.Acquire(t.Context(), run, "alice", none)
+		slot, err := pool.Acquire(t.Context(), run, "alice", sure, none)
 		if err != nil {
 			t.Fatal(err)
 		}

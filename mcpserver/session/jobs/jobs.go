@@ -69,9 +69,11 @@ type Failure struct{ Code, Message, Remedy string }
 
 // Pool has the workers of a server.
 type Pool interface {
-	// Acquire waits for a slot at a worker for the run with an id, and calls waiting with the number of runs
-	// before it. Its errors are *sandbox.UnavailableError, ErrBusy, or the error of ctx.
-	Acquire(ctx context.Context, run, principal string, waiting func(before int)) (Slot, error)
+	// Acquire waits for a slot at a worker for the run with an id, which it asks for after meant has returned
+	// nil, and calls waiting with the number of runs before it. Its errors are *sandbox.UnavailableError,
+	// ErrBusy, or the error of meant or ctx.
+	Acquire(ctx context.Context, run, principal string, meant func() error,
+		waiting func(before int)) (Slot, error)
 	// Late returns a job whose outcome is not known, and its Done, when a worker has it. It calls lost, once,
 	// when none has for some seconds. Its error is the error of ctx.
 	Late(ctx context.Context, run string, lost func()) (job, done []byte, err error)

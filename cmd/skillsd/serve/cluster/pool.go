@@ -43,9 +43,9 @@ func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (jobs.Pool, error) 
 
 // Acquire implements jobs.Pool.
 func (p pool) Acquire(
-	ctx context.Context, run, principal string, waiting func(before int),
+	ctx context.Context, run, principal string, meant func() error, waiting func(before int),
 ) (jobs.Slot, error) {
-	s, err := p.Pool.Acquire(ctx, run, principal, waiting)
+	s, err := p.Pool.Acquire(ctx, run, principal, meant, waiting)
 	if errors.Is(err, remote.ErrBusy) || errors.As(err, new(*remote.RefusedError)) {
 		return nil, errors.Join(jobs.ErrBusy, err)
 	}
