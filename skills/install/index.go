@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/discovery"
+	"github.com/skillsd/skillsd/skills/source/served"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
@@ -72,40 +74,16 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 	if err != nil {
 		return root, err
 	}
-	wanted := index.Skills
-	if f.origin.Path != "." {
-		e := index.Find(f.origin.Path)
-		if e == nil {
-			return root, refuse("look at it, and name a skill of it with --subdir",
-				"the index has no skill %q", clip(f.origin.Path))
-		}
-		if err := f.origin.expects(e.Name, e.Digest); err != nil {
-			return root, err
-		}
-		wanted = []*discovery.Entry{e}
-	}
-	names := make([]string, len(wanted))
-	for n, e := range wanted {
-		names[n] = e.Name
-	}
-	if err := several(names, access); err != nil {
-		return root, err
-	}
-	if len(wanted) == 1 {
-		f.origin.Digest = wanted[0].Digest
-	}
-	return p.fetchParts(ctx, f, p.parts(client, wanted), maxArtifacts)
-}
-
-// parts returns entries of an index as what fetchParts fetches.
-func (p *Plan) parts(client *web.Client, wanted []*discovery.Entry) []part {
-	parts := make([]part, len(wanted))
-	for n, e := range wanted {
+	parts := make([]part, len(index.Skills))
+	for n, e := range index.Skills {
 		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, packed, into string) error {
 			return p.artifact(ctx, client, e, packed, into)
 		}}
 	}
-	return parts
+	if parts, err = f.wanted("index", parts, access); err != nil {
+		return root, err
+	}
+	return p.fetchParts(ctx, f, parts, maxArtifacts)
 }
 
 // expects returns an error unless a skill of the origin has the version that the lock file says, if it says
@@ -118,7 +96,7 @@ func (o *Origin) expects(name string, got digest.Digest) error {
 		"%s has another version of %s than the lock file: %.19s, want %.19s", o.Source, name, got, o.Digest)
 }
 
-// part is a skill of an index or of a collection.
+// part is a skill of an index, of a collection or of an MCP server.
 type part struct {
 	name   string
 	digest digest.Digest // that the lock file keeps
@@ -177,16 +155,34 @@ func (p *Plan) fetchParts(
 	return f.directoryRoot(p.path(name))
 }
 
-// several returns the error of a source with several skills if one was expected, or of one with too many.
-func several(names []string, access Access) error {
-	switch {
-	case len(names) > 1 && !access.all:
-		return &SeveralError{Paths: names}
-	case len(names) > maxIndexFiles:
-		return refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
-			len(names), maxIndexFiles)
+// wanted returns the parts of a source that are fetched: the one that the path of the origin names, which must
+// have the digest of the origin if there is one, or all. A single part gives the origin its digest.
+func (f *fetched) wanted(source string, parts []part, access Access) ([]part, error) {
+	if f.origin.Path != "." {
+		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
+		if at < 0 {
+			return nil, refuse("look at it, and name a skill of it with --subdir",
+				"the %s has no skill %q", source, clip(f.origin.Path))
+		}
+		parts = parts[at : at+1]
+		if err := f.origin.expects(parts[0].name, parts[0].digest); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	switch {
+	case len(parts) > 1 && !access.all:
+		several := &SeveralError{}
+		for _, one := range parts {
+			several.Paths = append(several.Paths, one.name)
+		}
+		return nil, several
+	case len(parts) > maxIndexFiles:
+		return nil, refuse("name skills of it with --subdir", "the index has %d skills, more than %d",
+			len(parts), maxIndexFiles)
+	case len(parts) == 1:
+		f.origin.Digest = parts[0].digest
+	}
+	return parts, nil
 }
 
 // artifact fetches one entry as a file, and makes its files in a directory.
@@ -289,8 +285,9 @@ func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
 		return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
 	case KindMCP:
 		l := p.served(ctx, e.Origin, access)
-		there := l.find(e.Origin.Path)
-		return l.err == nil && there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+		return l.err == nil && slices.ContainsFunc(l.skills, func(there *served.Skill) bool {
+			return there.Name == e.Origin.Path && there.Problem == "" && there.Digest == e.Origin.Digest
+		})
 	case KindOCI:
 		now, err := p.resolveTag(ctx, e.Origin, access)
 		return err == nil && now == e.Origin.Digest

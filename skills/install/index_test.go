@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,7 +186,12 @@ func TestForgedArtifacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, parts := &fetched{origin: Origin{Path: "."}}, p.parts(client, index.Skills)
+	f, parts := &fetched{origin: Origin{Path: "."}}, []part{}
+	for _, e := range index.Skills {
+		parts = append(parts, part{e.Name, e.Digest, func(ctx context.Context, packed, into string) error {
+			return p.artifact(ctx, client, e, packed, into)
+		}})
+	}
 	if _, err := p.fetchParts(t.Context(), f, parts, 10<<20); err != nil || len(f.failed) != 8 {
 		t.Errorf("error = %v, failed %v", err, f.failed)
 	}

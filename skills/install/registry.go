@@ -101,24 +101,14 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 		f.notes = append(f.notes, notes...)
 		return f.directoryRoot(p.path(name))
 	}
-	wanted := found.Skills
-	if f.origin.Path != "." {
-		one := found.Find(f.origin.Path)
-		if one == nil {
-			return root, refuse("look at it, and name a skill of it with --subdir",
-				"the collection has no skill %q", clip(f.origin.Path))
-		}
-		wanted = []*oci.Skill{one}
-	}
-	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
-	for n, one := range wanted {
-		names[n] = one.Name
+	parts := make([]part, len(found.Skills))
+	for n, one := range found.Skills {
 		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, _, into string) error {
 			_, err := p.extract(ctx, repository, one, into, maxArtifact)
 			return err
 		}}
 	}
-	if err := several(names, access); err != nil {
+	if parts, err = f.wanted("collection", parts, access); err != nil {
 		return root, err
 	}
 	if root, err = p.fetchParts(ctx, f, parts, maxArtifacts); err != nil {

@@ -168,21 +168,8 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 	if l.err != nil {
 		return root, l.err
 	}
-	wanted := l.skills
-	if f.origin.Path != "." {
-		one := l.find(f.origin.Path)
-		if one == nil {
-			return root, refuse("look at it, and name a skill of it with --subdir",
-				"the server has no skill %q", clip(f.origin.Path))
-		}
-		if err := f.origin.expects(one.Name, one.Digest); err != nil {
-			return root, err
-		}
-		wanted = []*served.Skill{one}
-	}
-	names, parts := make([]string, len(wanted)), make([]part, len(wanted))
-	for n, one := range wanted {
-		names[n] = one.Name
+	parts := make([]part, len(l.skills))
+	for n, one := range l.skills {
 		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, _, into string) error {
 			if err := p.i.root.MkdirAll(into, 0o700); err != nil {
 				return err
@@ -194,26 +181,14 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 			return errors.Join(l.explain(l.server.Extract(ctx, one, root)), root.Close())
 		}}
 	}
-	if err := several(names, access); err != nil {
+	if parts, err = f.wanted("server", parts, access); err != nil {
 		return root, err
-	}
-	if len(wanted) == 1 {
-		f.origin.Digest = wanted[0].Digest
 	}
 	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
 	if _, refused := errors.AsType[*SourceError](err); err != nil && !refused && ctx.Err() == nil {
 		err = &FetchError{f.origin.Source, err, KindMCP}
 	}
 	return root, err
-}
-
-func (l *listing) find(name string) *served.Skill {
-	for _, one := range l.skills {
-		if one.Name == name {
-			return one
-		}
-	}
-	return nil
 }
 
 // checkServer returns why an origin of an MCP server cannot be one.

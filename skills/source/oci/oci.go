@@ -172,15 +172,6 @@ type Skill struct {
 	at       v1.Descriptor // of the manifest, if it was not read yet
 }
 
-// Find returns the skill of a name, or nil.
-func (f *Found) Find(name string) *Skill {
-	at := slices.IndexFunc(f.Skills, func(s *Skill) bool { return s.Name == name })
-	if at < 0 {
-		return nil
-	}
-	return f.Skills[at]
-}
-
 // Find reads the manifests of a tag or a digest.
 func (r *Repository) Find(ctx context.Context, name string) (*Found, error) {
 	at, body, err := r.remote.FetchReference(ctx, name)

@@ -140,8 +140,8 @@ func (r *Repository) extract(t *testing.T, tag, name string) (map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	s := found.Find(name)
-	if s == nil {
+	at := slices.IndexFunc(found.Skills, func(s *Skill) bool { return s.Name == name })
+	if at < 0 {
 		return nil, nil, fmt.Errorf("there is no %q", name)
 	}
 	dir := t.TempDir()
@@ -150,7 +150,7 @@ func (r *Repository) extract(t *testing.T, tag, name string) (map[string]string,
 		t.Fatal(err)
 	}
 	defer root.Close()
-	notes, err := r.Extract(t.Context(), s, root, 1<<20)
+	notes, err := r.Extract(t.Context(), found.Skills[at], root, 1<<20)
 	if err != nil {
 		return nil, nil, err
 	}
