@@ -119,22 +119,22 @@ func (b *Build) note(pkg, at, what string) { b.notes[Note{pkg, at, what}] = true
 var errSize = errors.New("is past the size that an environment may have")
 
 // file adds a file of a package, whose content is the rest of r.
-func (b *Build) file(pkg, at string, executable bool, r io.Reader) (digest.Digest, error) {
+func (b *Build) file(pkg, at string, executable bool, r io.Reader) error {
 	left := maxTotal - b.bytes
 	limited := &io.LimitedReader{R: r, N: left + 1}
 	sum, size, err := b.blobs.Put(limited, executable)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if size > left {
-		return "", &UnsafeError{pkg, at, errSize.Error()}
+		return &UnsafeError{pkg, at, errSize.Error()}
 	}
 	b.bytes += size
 	kind := File
 	if executable {
 		kind = Exec
 	}
-	return sum, b.add(pkg, Entry{Kind: kind, Digest: sum, Size: size, Path: at})
+	return b.add(pkg, Entry{Kind: kind, Digest: sum, Size: size, Path: at})
 }
 
 // add adds an entry. What two packages have in common must be equal, as parts of one namespace are.
@@ -197,6 +197,19 @@ func programName(name string) bool {
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-") == ""
 }
 
+// allows reports whether a package may have a program of a name, and notes why not. from is where it is.
+func (b *Build) allows(pkg, name, from string) bool {
+	switch {
+	case !programName(name):
+		b.note(pkg, from, "is left out: its name is not a program's")
+	case reserved(name):
+		b.note(pkg, from, "is left out: it has the name of a program of the system")
+	default:
+		return true
+	}
+	return false
+}
+
 // readText reads a file for what it says.
 func readText(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
@@ -206,17 +219,17 @@ func readText(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// firstLine returns r's first line if it begins with "#!", without its end, and what replaces r: a reader of
-// the rest, or of everything if there is no such line, or it is too long for one.
-func firstLine(r io.Reader) (string, io.Reader) {
+// withFirstLine returns r with its first line, without the end of it, changed. A first line that does not
+// begin with "#!", or is too long for that, stays.
+func withFirstLine(r io.Reader, change func(line string) string) io.Reader {
 	const longest = 512
 	in := bufio.NewReaderSize(r, longest)
 	head, _ := in.Peek(longest)
 	end := bytes.IndexByte(head, '\n')
 	if !bytes.HasPrefix(head, []byte("#!")) || end < 0 {
-		return "", in
+		return in
 	}
-	line := string(head[:end])
+	line := change(string(head[:end]))
 	_, _ = in.Discard(end + 1)
-	return line, in
+	return io.MultiReader(strings.NewReader(line+"\n"), in)
 }

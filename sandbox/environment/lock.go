@@ -211,23 +211,16 @@ func (e *Locked) check(name string) error {
 	if e.Root != nil {
 		return e.Root.check()
 	}
+	wheels := 0
 	if p := e.Python; p != nil {
-		if !pythonVersion().MatchString(p.For) {
+		if wheels = len(p.Packages); !pythonVersion().MatchString(p.For) {
 			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
 		}
-		seen := map[string]bool{}
-		for i := range p.Packages {
-			if err := p.Packages[i].check(false, seen); err != nil {
-				return err
-			}
-		}
 	}
-	if e.Node != nil {
-		seen := map[string]bool{}
-		for i := range e.Node.Packages {
-			if err := e.Node.Packages[i].check(true, seen); err != nil {
-				return err
-			}
+	seen := map[string]bool{} // no name of a distribution is a place below node_modules
+	for i, p := range e.Packages() {
+		if err := p.check(i >= wheels, seen); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -300,29 +293,19 @@ func (e *Locked) Unpack(blobs Blobs, open func(*Package) (Archive, int64, error)
 		python = e.Python.For
 	}
 	b := NewBuild(blobs, python)
-	unpack := func(p *Package) error {
-		file, size, err := open(p)
+	for _, p := range e.Packages() {
+		file, size, err := open(&p)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		defer file.Close()
 		if p.Path == "" {
-			return b.Wheel(p.Name, p.Version, file, size)
+			err = b.Wheel(p.Name, p.Version, file, size)
+		} else {
+			err = b.Tarball(NodePackage{Path: p.Path, Name: p.Name, Bin: p.Bin}, file, size)
 		}
-		return b.Tarball(NodePackage{Path: p.Path, Name: p.Name, Bin: p.Bin}, file, size)
-	}
-	if e.Python != nil {
-		for i := range e.Python.Packages {
-			if err := unpack(&e.Python.Packages[i]); err != nil {
-				return nil, nil, err
-			}
-		}
-	}
-	if e.Node != nil {
-		for i := range e.Node.Packages {
-			if err := unpack(&e.Node.Packages[i]); err != nil {
-				return nil, nil, err
-			}
+		_ = file.Close()
+		if err != nil {
+			return nil, nil, err
 		}
 	}
 	return b.Manifest(), b.Notes(), nil

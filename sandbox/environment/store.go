@@ -2,7 +2,6 @@ package environment
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -142,19 +141,17 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 			return sum, size, nil
 		}
 	}
-	temp := path.Join(tempDir, tempPrefix+rand.Text())
-	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
-	if err != nil {
-		return "", 0, err
-	}
-	hash := sha256.New()
-	size, err = io.Copy(io.MultiWriter(file, hash), io.MultiReader(&head, r))
 	mode := fs.FileMode(0o644)
 	if executable {
 		mode = 0o755
 	}
-	if err = errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
-		return "", 0, errors.Join(err, s.root.Remove(temp))
+	hash := sha256.New()
+	temp, err := s.temp(mode, func(file *os.File) (err error) {
+		size, err = io.Copy(io.MultiWriter(file, hash), io.MultiReader(&head, r))
+		return err
+	})
+	if err != nil {
+		return "", 0, err
 	}
 	sum := digest.NewDigest(digest.SHA256, hash)
 	if s.has(sum, executable) {
@@ -168,6 +165,19 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 	s.known[name] = true
 	s.mu.Unlock()
 	return sum, size, nil
+}
+
+// temp makes a file that write fills, and returns its name. If it fails, there is none.
+func (s *Store) temp(mode fs.FileMode, write func(file *os.File) error) (name string, err error) {
+	name = path.Join(tempDir, tempPrefix+rand.Text())
+	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(write(file), file.Chmod(mode), file.Close()); err != nil {
+		return "", errors.Join(err, s.root.Remove(name))
+	}
+	return name, nil
 }
 
 // has reports whether a content is kept. Each is hashed once by a process before it is used: what a crash
@@ -280,14 +290,14 @@ func (s *Store) renew(blob string) error {
 		return err
 	}
 	defer from.Close()
-	temp := path.Join(tempDir, tempPrefix+rand.Text())
-	to, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	temp, err := s.temp(info.Mode().Perm(), func(to *os.File) error {
+		_, err := io.Copy(to, from)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, from)
-	err = errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close())
-	return cmp.Or(err, s.root.Rename(temp, blob))
+	return s.root.Rename(temp, blob)
 }
 
 // Add adds a file that is derived from others, and no part of the environment's digest.
@@ -431,15 +441,13 @@ func downloadName(algorithm, sum string) string {
 // nothing is kept.
 //
 // Errors: errors of r; system errors.
-func (s *Store) Keep(algorithm, sum string, r io.Reader) (err error) {
-	temp := path.Join(tempDir, tempPrefix+rand.Text())
-	file, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (s *Store) Keep(algorithm, sum string, r io.Reader) error {
+	temp, err := s.temp(0o600, func(file *os.File) error {
+		_, err := io.Copy(file, r)
+		return errors.Join(err, file.Sync())
+	})
 	if err != nil {
 		return err
-	}
-	_, err = io.Copy(file, r)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, s.root.Remove(temp))
 	}
 	return s.root.Rename(temp, downloadName(algorithm, sum))
 }

@@ -112,13 +112,10 @@ func (t *tarball) entry(header *tar.Header, in io.Reader) error {
 	}
 	program := t.bins[name]
 	if program {
-		line, rest := firstLine(in)
-		if in = rest; line != "" { // a system takes a carriage return for a part of the interpreter's name
-			in = io.MultiReader(strings.NewReader(strings.TrimSuffix(line, "\r")+"\n"), rest)
-		}
+		// A system takes a carriage return for a part of the interpreter's name.
+		in = withFirstLine(in, func(line string) string { return strings.TrimSuffix(line, "\r") })
 	}
-	_, err := t.file(t.Name, at, program || header.Mode&0o111 != 0, in)
-	return err
+	return t.file(t.Name, at, program || header.Mode&0o111 != 0, in)
 }
 
 // look notes what npm would run at installing, which never runs here.
@@ -142,10 +139,7 @@ func (t *tarball) links() error {
 		target := "../" + t.Path[own:] + "/" + file
 		e := Entry{Kind: Link, Target: target, Path: t.Path[:own] + ".bin/" + name}
 		switch _, there := t.entries[t.Path+"/"+file]; {
-		case !programName(name):
-			t.note(t.Name, name, "is left out: its name is not a program's")
-		case reserved(name):
-			t.note(t.Name, name, "is left out: it has the name of a program of the system")
+		case !t.allows(t.Name, name, name):
 		case !there || e.check() != nil:
 			t.note(t.Name, name, "is left out: its file is not in the package")
 		default:

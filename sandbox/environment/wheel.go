@@ -216,12 +216,7 @@ func (w *wheel) module(name string) string {
 
 // program returns the place of a program, "" if it is left out.
 func (w *wheel) program(name, from string) string {
-	switch {
-	case !programName(name):
-		w.note(w.name, from, "is left out: its name is not a program's")
-		return ""
-	case reserved(name):
-		w.note(w.name, from, "is left out: it has the name of a program of the system")
+	if !w.allows(w.name, name, from) {
 		return ""
 	}
 	return "bin/" + name
@@ -249,13 +244,12 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	damaged := &faulty{r: file}
 	var in io.Reader = io.TeeReader(damaged, sum)
 	if executable {
-		line, rest := firstLine(in)
-		if in = rest; line != "" {
-			if strings.HasPrefix(line, "#!python") {
-				line = "#!" + Interpreter + strings.TrimPrefix(strings.TrimPrefix(line, "#!python"), "w")
+		in = withFirstLine(in, func(line string) string {
+			if rest, ok := strings.CutPrefix(line, "#!python"); ok {
+				return "#!" + Interpreter + strings.TrimPrefix(rest, "w")
 			}
-			in = io.MultiReader(strings.NewReader(line+"\n"), rest)
-		}
+			return line
+		})
 	}
 	if strings.HasSuffix(at, ".pth") {
 		text, err := readText(in)
@@ -269,7 +263,7 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 		}
 		in = bytes.NewReader(text)
 	}
-	_, err = w.file(w.name, at, executable, in)
+	err = w.file(w.name, at, executable, in)
 	switch {
 	case damaged.err != nil:
 		return w.refuse(f.Name, "cannot be read: %v", damaged.err)
@@ -337,7 +331,7 @@ func (w *wheel) programs(archive *zip.Reader) error {
 		text := fmt.Sprintf("#!%s\nimport sys\nfrom %s import %s\nif __name__ == \"__main__\":\n    "+
 			"sys.exit(%s())\n",
 			Interpreter, parts[1], first, parts[2])
-		if _, err := w.file(w.name, at, true, strings.NewReader(text)); err != nil {
+		if err := w.file(w.name, at, true, strings.NewReader(text)); err != nil {
 			return err
 		}
 	}
