@@ -75,6 +75,13 @@ func (p *Process) ReadLock() (*environment.Lock, error) {
 	if err != nil || place == "" {
 		return nil, err
 	}
+	return ReadLock(place)
+}
+
+// ReadLock reads the lock of environments at a path; if there is none it returns nil.
+//
+// Errors: as [Process.ReadLock].
+func ReadLock(place string) (*environment.Lock, error) {
 	data, err := fsys.ReadFile(place, environment.MaxLock, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

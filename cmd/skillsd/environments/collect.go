@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/sandbox/environment"
-	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // openStore opens the store of environments. The caller closes it.
@@ -64,19 +62,14 @@ func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, er
 		return nil, err
 	}
 	for _, place := range places {
-		var lock *environment.Lock
-		data, err := fsys.ReadFile(place, environment.MaxLock, nil)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			lock, err = environment.ParseLock(data)
-		}
+		lock, err := config.ReadLock(place)
 		if err != nil {
 			return nil, exit.Errorf(exit.Failure, "mend or remove it, then run `skillsd env gc`",
 				"nothing is removed: what %s needs is not known: %w", report.Printable(place), err)
 		}
-		locks = append(locks, lock)
+		if lock != nil {
+			locks = append(locks, lock)
+		}
 	}
 	return locks, nil
 }

@@ -51,20 +51,13 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	path, _ := c.Process.Env("PATH")
-	want := c.Sandbox
-	if want == "" {
-		want = "auto"
+	runner, err := sandboxOf(ctx, c.Process, c.Sandbox)
+	if _, chosen := errors.AsType[*exit.Error](err); err != nil && !chosen {
+		err = exit.Errorf(exit.Failure, "see `skillsd doctor`",
+			"packages are resolved in a sandbox, and there is none: %w", err)
 	}
-	uids, err := c.Process.Cfg.Keys.UIDs()
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
-	}
-	runner, _, err := detect.Select(ctx, want,
-		&detect.Options{Path: path, Writable: c.Process.Writable(), Native: &native.Options{UIDs: uids}})
-	if err != nil {
-		return nil, nil, errors.Join(exit.Errorf(exit.Failure, "see `skillsd doctor`",
-			"packages are resolved in a sandbox, and there is none: %w", err), store.Close())
 	}
 	index := c.Process.Cfg.Keys.Index
 	if err := c.lockStore(ctx, store); err != nil {
@@ -75,6 +68,20 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 		Python: index["python"], Node: index["node"],
 		Report: func(text string) { c.Notef("skillsd: note: %s", report.Printable(text)) },
 	}, func() { _ = store.Close() }, nil
+}
+
+// sandboxOf returns the sandbox of a backend; empty: auto.
+//
+// Errors: *exit.Error for users that are no range; those of [detect.Select].
+func sandboxOf(ctx context.Context, p *config.Process, backend string) (sandbox.Runner, error) {
+	uids, err := p.Cfg.Keys.UIDs()
+	if err != nil {
+		return nil, err
+	}
+	path, _ := p.Env("PATH")
+	runner, _, err := detect.Select(ctx, backend,
+		&detect.Options{Path: path, Writable: p.Writable(), Native: &native.Options{UIDs: uids}})
+	return runner, err
 }
 
 // fault returns an error of making as the command line says it.
@@ -292,7 +299,7 @@ func (c *Command) make(
 }
 
 // printChange prints the packages of an environment, and how they differ from what was locked.
-func (c *Command) printChange(name string, before, after *environment.Locked) error {
+func (c *Command) printChange(before, after *environment.Locked) error {
 	was := map[string]string{}
 	for _, p := range before.Packages() {
 		was[p.Path+" "+p.Name] = p.Version
@@ -303,29 +310,20 @@ func (c *Command) printChange(name string, before, after *environment.Locked) er
 		key := p.Path + " " + p.Name
 		earlier := was[key]
 		delete(was, key)
-		by := strings.Join(p.By, ", ")
-		if by == "" {
-			by = "asked for"
-		}
+		by := cmp.Or(strings.Join(p.By, ", "), "asked for")
 		shown := p.Name
 		const modules = "node_modules/"
 		if at := strings.LastIndex(p.Path, modules); at >= 0 && p.Path[at+len(modules):] != p.Name {
 			shown += " as " + p.Path[at+len(modules):] // by which scripts import it
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", shown, p.Version, dash(earlier), report.Shorten(by, 60))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", shown, p.Version, cmp.Or(earlier, "-"),
+			report.Shorten(by, 60))
 	}
 	for _, key := range slices.Sorted(maps.Keys(was)) {
 		_, gone, _ := strings.Cut(key, " ")
 		fmt.Fprintf(table, "%s\t-\t%s\tno longer needed\n", gone, was[key])
 	}
 	return table.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // printNotes prints what an operator should know of packages; of native modules only how many there are.
@@ -518,13 +516,13 @@ func (c *Command) List(ctx context.Context) error {
 		if r.Digest != "" {
 			sum = r.Digest.Encoded()[:12]
 		}
-		python := r.Python
+		python := cmp.Or(r.Python, "-")
 		if r.Root != "" {
 			python = "root"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f MiB\t%s\t%s\n", r.Name, r.State, dash(python),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f MiB\t%s\t%s\n", r.Name, r.State, python,
 			len(r.Packages),
-			float64(r.Bytes)/(1<<20), sum, dash(strings.Join(r.UsedBy, ", ")))
+			float64(r.Bytes)/(1<<20), sum, cmp.Or(strings.Join(r.UsedBy, ", "), "-"))
 	}
 	return table.Flush()
 }
@@ -544,11 +542,12 @@ func (c *Command) Show(ctx context.Context, name string, manifest bool) error {
 	}
 	fmt.Fprintf(c.Out, "%s: %s\ndigest    %s\nfiles     %d, %d bytes\npython    %s\nroot      "+
 		"%s\nasked     %s\n"+
-		"used by   %s\n\n", r.Name, r.State, dash(r.Digest.String()), r.Files, r.Bytes, dash(r.Python),
-		dash(cmp.Or(r.Root, r.Base)), strings.Join(r.Asked, ", "), dash(strings.Join(r.UsedBy, ", ")))
+		"used by   %s\n\n", r.Name, r.State, cmp.Or(r.Digest, "-"), r.Files, r.Bytes,
+		cmp.Or(r.Python, "-"), cmp.Or(r.Root, r.Base, "-"), strings.Join(r.Asked, ", "),
+		cmp.Or(strings.Join(r.UsedBy, ", "), "-"))
 	table := tabwriter.NewWriter(c.Out, 0, 0, 2, ' ', 0)
 	for _, p := range r.Programs {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name, dash(p.Version), p.Path)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name, cmp.Or(p.Version, "-"), p.Path)
 	}
 	for _, p := range r.Packages {
 		algorithm, sum := p.Sum()

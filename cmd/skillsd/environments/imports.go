@@ -17,7 +17,6 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
-	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
 	"github.com/skillsd/skillsd/skills/script"
@@ -175,8 +174,11 @@ func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.
 func (l *Looker) python(
 	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
 ) ([]imports.Module, error) {
-	if err := l.choose(ctx); err != nil {
-		return nil, err
+	var err error
+	if l.runner == nil {
+		if l.runner, err = sandboxOf(ctx, l.Process, l.Sandbox); err != nil {
+			return nil, err
+		}
 	}
 	in, err := l.Interpreter(ctx, entry, script.Python3)
 	if err != nil {
@@ -253,25 +255,6 @@ func (l *Looker) Interpreter(
 	}
 	defer all.Store.Close()
 	return all.Finder(entry.Environment, find)(ctx, string(runtime))
-}
-
-// choose chooses the sandbox.
-func (l *Looker) choose(ctx context.Context) error {
-	if l.runner != nil {
-		return nil
-	}
-	uids, err := l.Process.Cfg.Keys.UIDs()
-	if err != nil {
-		return err
-	}
-	want := l.Sandbox
-	if want == "" {
-		want = detect.Auto
-	}
-	path, _ := l.Process.Env("PATH")
-	l.runner, _, err = detect.Select(ctx, want,
-		&detect.Options{Path: path, Writable: l.Process.Writable(), Native: &native.Options{UIDs: uids}})
-	return err
 }
 
 // environments returns the environments that runs are given. The caller closes their Store.

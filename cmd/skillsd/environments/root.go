@@ -83,22 +83,14 @@ func (c *Command) makeLocked(
 		}
 		return locked, err
 	}
-	if key.Base != "" {
-		base := lock.Environments[key.Base]
-		if base == nil || base.Root == nil {
-			return nil, exit.Errorf(exit.Failure, "skillsd env sync "+key.Base,
-				"the root file system %s is not locked", key.Base)
-		}
-		on, closeOn, err := maker.On(ctx, key.Base, base)
-		if err != nil {
-			return nil, err
-		}
-		defer closeOn()
-		maker = on
+	maker, closeMaker, err := on(ctx, maker, lock, key.Base)
+	if err != nil {
+		return nil, err
 	}
+	defer closeMaker()
 	locked, err := maker.Resolve(ctx, key.Python, key.Node)
 	if err == nil {
-		err = c.printChange(name, lock.Environments[name], locked)
+		err = c.printChange(lock.Environments[name], locked)
 	}
 	if err == nil {
 		if used := c.usedBy(name); len(used) > 0 {
@@ -122,6 +114,22 @@ func (c *Command) makeLocked(
 	return locked, err
 }
 
+// on returns what makes the packages for the root file system of the environment base, or maker itself for
+// none. The caller closes it.
+func on(ctx context.Context, maker *making.Maker, lock *environment.Lock, base string) (
+	_ *making.Maker, closeMaker func(), err error,
+) {
+	if base == "" {
+		return maker, func() {}, nil
+	}
+	root := lock.Environments[base]
+	if root == nil || root.Root == nil {
+		return nil, nil, exit.Errorf(exit.Failure, "skillsd env sync "+base,
+			"the root file system %s is not locked", base)
+	}
+	return maker.On(ctx, base, root)
+}
+
 // makeTree makes the tree of what is locked.
 func (c *Command) makeTree(
 	ctx context.Context, maker *making.Maker, lock *environment.Lock, locked *environment.Locked,
@@ -133,14 +141,15 @@ func (c *Command) makeTree(
 		}
 		return maker.MakeRoot(ctx, source, locked)
 	}
+	base := ""
 	if locked.Base != nil {
-		on, closeOn, err := maker.On(ctx, locked.Base.Name, lock.Environments[locked.Base.Name])
-		if err != nil {
-			return nil, err
-		}
-		defer closeOn()
-		maker = on
+		base = locked.Base.Name
 	}
+	maker, closeMaker, err := on(ctx, maker, lock, base)
+	if err != nil {
+		return nil, err
+	}
+	defer closeMaker()
 	return maker.Make(ctx, locked)
 }
 
