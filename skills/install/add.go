@@ -142,13 +142,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 			err = p.add(ctx, from, chosen, req)
 		}
 		if err == nil {
-			err = p.whileSyncing(ctx, func(ctx context.Context) error {
-				if err := p.check(ctx); err != nil {
-					return err
-				}
-				return p.assess(ctx)
-			})
-			p.refuseArrivals()
+			err = p.judge(ctx)
 		}
 		if err == nil {
 			err = p.refused(req, len(p.Changes))

@@ -43,17 +43,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 			}
 		}
 		slices.SortFunc(p.Changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
-		err := p.whileSyncing(ctx, func(ctx context.Context) error {
-			if err := p.check(ctx); err != nil {
-				return err
-			}
-			if err := p.scanOld(ctx); err != nil {
-				return err
-			}
-			return p.assess(ctx)
-		})
-		p.refuseArrivals()
-		return err
+		return p.judge(ctx)
 	})
 }
 

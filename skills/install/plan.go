@@ -178,12 +178,30 @@ func (p *Plan) disconnect() {
 // the files of all that wait durable together.
 func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
 
-// whileSyncing looks at what was made ready while that becomes durable, which is waiting for the disk.
-func (p *Plan) whileSyncing(ctx context.Context, look func(ctx context.Context) error) error {
+// judge checks and assesses what was made ready while that becomes durable, which is waiting for the disk.
+// What may not be installed, or is never served, becomes a refusal.
+func (p *Plan) judge(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.batch.Sync(within) })
-	group.Go(func() error { return look(within) })
-	return group.Wait()
+	group.Go(func() error {
+		if err := p.check(within); err != nil {
+			return err
+		}
+		if err := p.scanOld(within); err != nil {
+			return err
+		}
+		return p.assess(within)
+	})
+	err := group.Wait()
+	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
+		refused := c.NewContent() && c.After.Verdict == policy.Refuse
+		if refused {
+			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, c.After.Why})
+		}
+		return refused
+	})
+	slices.SortStableFunc(p.Refused, compareRefusals)
+	return err
 }
 
 // check scans what was made ready as it will be served: a skill that does not load or takes a path of
@@ -407,7 +425,7 @@ func (p *Plan) ready(
 			left = append(left, d)
 		}
 	}
-	tree, err := p.store(ctx, sk, index)
+	tree, err := p.store(ctx, sk)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -426,7 +444,7 @@ func (p *Plan) scan(ctx context.Context, name string) (*skills.Snapshot, error) 
 }
 
 // store stores a skill.
-func (p *Plan) store(ctx context.Context, sk *skills.Skill, index *skills.Index) (*store.Tree, error) {
+func (p *Plan) store(ctx context.Context, sk *skills.Skill) (*store.Tree, error) {
 	if err := p.i.before("store " + sk.Path); err != nil {
 		return nil, err
 	}

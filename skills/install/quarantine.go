@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,11 +77,7 @@ func (e *AcceptError) Error() string { return e.Why }
 //
 // Errors: *MissingError, *AcceptError.
 func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
-	var names []string
-	for name := range trees {
-		names = append(names, name)
-	}
-	return i.edit(names, func(e *Entry) (*Entry, error) {
+	return i.edit(slices.Collect(maps.Keys(trees)), func(e *Entry) (*Entry, error) {
 		switch want := trees[e.Name]; {
 		case e.Verdict == policy.Refuse:
 			return nil, &AcceptError{"is refused: " + e.Why}
@@ -249,16 +246,4 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 		}
 	}
 	return rows, err
-}
-
-// refuseArrivals makes refusals of the changes that are never served.
-func (p *Plan) refuseArrivals() {
-	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		refused := c.NewContent() && c.After.Verdict == policy.Refuse
-		if refused {
-			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, c.After.Why})
-		}
-		return refused
-	})
-	slices.SortStableFunc(p.Refused, compareRefusals)
 }

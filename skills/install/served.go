@@ -136,14 +136,20 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 		l.skills, l.err = l.server.Skills(ctx)
 	}
 	l.err = l.explain(l.err)
-	if _, refused := errors.AsType[*SourceError](l.err); l.err != nil && !refused && ctx.Err() == nil {
-		l.err = &FetchError{from.Source, l.err, KindMCP}
-	}
+	l.err = unfetched(ctx, from, l.err)
 	if p.servers == nil {
 		p.servers = map[string]*listing{}
 	}
 	p.servers[from.Source] = l
 	return l
+}
+
+// unfetched returns the error of a server that cannot be read, as it is if the command says or ends it.
+func unfetched(ctx context.Context, from Origin, err error) error {
+	if _, refused := errors.AsType[*SourceError](err); err == nil || refused || ctx.Err() != nil {
+		return err
+	}
+	return &FetchError{from.Source, err, KindMCP}
 }
 
 func (p *Plan) connect(ctx context.Context, l *listing, from Origin, access Access) error {
@@ -185,10 +191,7 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 		return root, err
 	}
 	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
-	if _, refused := errors.AsType[*SourceError](err); err != nil && !refused && ctx.Err() == nil {
-		err = &FetchError{f.origin.Source, err, KindMCP}
-	}
-	return root, err
+	return root, unfetched(ctx, f.origin, err)
 }
 
 // checkServer returns why an origin of an MCP server cannot be one.

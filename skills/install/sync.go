@@ -240,7 +240,7 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 			"%s has another version than the lock file: tree %.19s, want %.19s",
 			origin.Source, index.TreeDigest, want)
 	}
-	return a.plan.store(ctx, sk, index)
+	return a.plan.store(ctx, sk)
 }
 
 // fetchTree reads the files of a tree by their digests.
