@@ -150,12 +150,6 @@ func (f *FactChanges) print(w io.Writer, indent string) {
 	}
 }
 
-// side is a skill before or after an update: the zero skill, without files, if there is none.
-type side struct {
-	sk    *skills.Skill
-	index *skills.Index
-}
-
 // newUpdate describes what an update makes of one skill, and of the skills that lie in it.
 func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Update, error) {
 	row := Update{Name: c.Name, State: "unchanged", Before: newVersion(c.Before)}
@@ -166,30 +160,27 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	row.Verdict, row.Why = c.After.Verdict, c.After.Why
 	// Instructions (false) and scripts (true) by path: the ones of nested skills are files of the skill too.
 	texts := map[string]bool{}
-	var was, is side
+	var was, is compare.Content
 	for _, at := range compare.Below(c.Name, plan.Old, plan.New) {
 		below := strings.TrimPrefix(strings.TrimPrefix(at, c.Name), "/")
 		var contents [2]compare.Content
-		sides := [2]side{{&skills.Skill{}, &skills.Index{}}, {&skills.Skill{}, &skills.Index{}}}
 		for i, snapshot := range []*skills.Snapshot{plan.Old, plan.New} {
 			content, err := compare.ContentOf(ctx, snapshot, at)
 			if err != nil {
 				return row, err
 			}
-			sk, index := content.Skill, content.Index
-			if sk == nil {
+			if contents[i] = content; content.Skill == nil {
 				continue
 			}
-			contents[i], sides[i] = content, side{sk, index}
-			texts[path.Join(below, sk.File)] = false
-			for _, r := range index.Resources {
+			texts[path.Join(below, content.Skill.File)] = false
+			for _, r := range content.Index.Resources {
 				if r.Script != nil {
 					texts[path.Join(below, r.Path)] = true
 				}
 			}
 		}
-		from, to := sides[0], sides[1]
-		facts, err := compare.Versions(ctx, contents[0], contents[1])
+		from, to := contents[0], contents[1]
+		facts, err := compare.Versions(ctx, from, to)
 		if err != nil {
 			return row, err
 		}
@@ -199,19 +190,21 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 		case below == "":
 			row.FactChanges, was, is = nested.FactChanges, from, to
 			continue
-		case from.sk.Path == "":
+		case from.Skill == nil:
 			nested.Change = "added"
-		case to.sk.Path == "":
+		case to.Skill == nil:
 			nested.Change = "removed"
-		case from.index.TreeDigest == to.index.TreeDigest:
+		case from.Index.TreeDigest == to.Index.TreeDigest:
 			continue
 		}
 		row.Nested = append(row.Nested, nested)
 	}
 	sums := [2]map[string]digest.Digest{{}, {}}
-	for i, v := range []side{was, is} {
-		for _, f := range v.index.Files {
-			sums[i][f.Path] = f.Digest
+	for i, v := range []compare.Content{was, is} {
+		if v.Skill != nil {
+			for _, f := range v.Index.Files {
+				sums[i][f.Path] = f.Digest
+			}
 		}
 	}
 	all := maps.Clone(sums[0])
@@ -228,8 +221,8 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 			change.Change = "removed"
 		}
 		if isText {
-			from, ok := was.text(ctx, file)
-			to, also := is.text(ctx, file)
+			from, ok := textOf(ctx, was, file)
+			to, also := textOf(ctx, is, file)
 			if ok && also {
 				change.Diff = string(diff.Diff("before/"+file, from, "after/"+file, to))
 			}
@@ -239,16 +232,19 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	return row, nil
 }
 
-// text returns the content of a file for a diff, nothing if there is no such file. It reports whether a
+// textOf returns the content of a file for a diff, nothing if there is no such file. It reports whether a
 // diff can show the file.
-func (v side) text(ctx context.Context, path string) (data []byte, ok bool) {
+func textOf(ctx context.Context, v compare.Content, path string) (data []byte, ok bool) {
 	const longest = 256 << 10
-	if r := v.index.Resource(path); r == nil && path != v.sk.File {
+	if v.Skill == nil {
+		return nil, true
+	}
+	if r := v.Index.Resource(path); r == nil && path != v.Skill.File {
 		return nil, true
 	} else if r != nil && !r.Text {
 		return nil, false
 	}
-	content, err := v.sk.Read(ctx, path, longest)
+	content, err := v.Skill.Read(ctx, path, longest)
 	if err != nil {
 		return nil, false
 	}
