@@ -3,8 +3,6 @@ package detect
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
@@ -380,11 +380,8 @@ func digest(path string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+	sum, err := godigest.FromReader(f)
+	return sum.String(), err
 }
 
 func belowUsr(path string) bool { return below(path, "/usr") }

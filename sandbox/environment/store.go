@@ -196,9 +196,8 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 		return false
 	}
 	defer file.Close()
-	hash := sha256.New()
-	_, err = io.Copy(hash, file)
-	known = err == nil && digest.NewDigest(digest.SHA256, hash) == sum && fsys.Exposed(info) == nil &&
+	got, err := digest.FromReader(file)
+	known = err == nil && got == sum && fsys.Exposed(info) == nil &&
 		(info.Mode()&0o111 != 0) == executable
 	s.mu.Lock()
 	s.known[name] = known
