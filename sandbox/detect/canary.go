@@ -51,15 +51,14 @@ echo "env ${SKILLSD_SELF_TEST:-none}"
 echo end
 `
 
-// Check runs the self-test on r with files below tempDir ("" is [os.TempDir]), in real
-// sandboxes.
+// Check runs the self-test on r with files below [os.TempDir], in real sandboxes.
 //
 // Errors: the errors of [sandbox.Runner], *[CheckError], and failures to prepare the files.
-func Check(ctx context.Context, r sandbox.Runner, tempDir string) (err error) {
+func Check(ctx context.Context, r sandbox.Runner) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	sweep(tempDir)
-	dir, err := os.MkdirTemp(tempDir, checkPrefix+ownMark()+"-")
+	sweep()
+	dir, err := os.MkdirTemp("", checkPrefix+ownMark()+"-")
 	if err != nil {
 		return fmt.Errorf("prepare the self-test: %w", err)
 	}
@@ -230,11 +229,8 @@ const stale = 10 * time.Minute
 
 // sweep removes the directories of killed servers, which are known to be gone by their number or by age.
 // Directories that cannot be removed, such as another user's, are left.
-func sweep(tempDir string) {
-	if tempDir == "" {
-		tempDir = os.TempDir()
-	}
-	left, _ := filepath.Glob(filepath.Join(tempDir, checkPrefix+"*"))
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), checkPrefix+"*"))
 	for _, dir := range left {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() {

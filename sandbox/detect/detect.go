@@ -105,8 +105,7 @@ func Usage() string {
 
 // Options change what [Select] tries. The zero value is the default of every field.
 type Options struct {
-	Native  *native.Options // of every backend
-	TempDir string          // for the files of the self-test; "" is [os.TempDir]
+	Native *native.Options // of every backend
 
 	// Path lists the directories, as in PATH, in which the programs of backends are looked for, before
 	// /usr/bin, /usr/local/bin and /bin.
@@ -191,7 +190,7 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 	var r *native.Runner
 	if err == nil {
 		r = b.new(path, o.Native)
-		err = Check(ctx, r, o.TempDir)
+		err = Check(ctx, r)
 	}
 	if err == nil {
 		e := enforcement(r.Memory(), r.Processes())

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 func TestSelectNative(t *testing.T) {
 	sandboxtest.Need(t, "userns")
 	dir := t.TempDir()
-	r, reports, err := Select(t.Context(), Auto, &Options{TempDir: dir})
+	t.Setenv("TMPDIR", dir)
+	r, reports, err := Select(t.Context(), Auto, nil)
 	if err != nil {
 		t.Fatalf("Select = %v, reports %v", err, reports)
 	}
@@ -92,7 +93,7 @@ func TestCheckRefusesABackendThatDoesNothing(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc")
 	}
-	err := Check(t.Context(), unsafe{}, t.TempDir())
+	err := Check(t.Context(), unsafe{})
 	var c *CheckError
 	if !errors.As(err, &c) {
 		t.Fatalf("Check = %v, want a CheckError", err)
@@ -273,7 +274,8 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweep(dir)
+	t.Setenv("TMPDIR", dir)
+	sweep()
 	left, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

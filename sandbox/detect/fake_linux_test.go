@@ -28,7 +28,7 @@ func TestSelectRefusesFakes(t *testing.T) {
 		for name, script := range fakes {
 			t.Run(backend+" "+name, func(t *testing.T) {
 				dir := fake(t, backend, script)
-				r, reports, err := Select(t.Context(), backend, &Options{Path: dir, TempDir: t.TempDir()})
+				r, reports, err := Select(t.Context(), backend, &Options{Path: dir})
 				u, ok := errors.AsType[*sandbox.UnavailableError](err)
 				if r != nil || !ok || u.Backend != backend || u.Reason == "" {
 					t.Errorf("Select = %v, %v; want an UnavailableError", r, err)
@@ -97,7 +97,8 @@ func TestSelectSaysWhyOfEach(t *testing.T) {
 func TestSurvey(t *testing.T) {
 	sandboxtest.Need(t, "userns")
 	dir := t.TempDir()
-	reports := Survey(t.Context(), &Options{TempDir: dir, Path: dir})
+	t.Setenv("TMPDIR", dir)
+	reports := Survey(t.Context(), &Options{Path: dir})
 	if len(reports) != 3 {
 		t.Fatalf("reports = %+v", reports)
 	}

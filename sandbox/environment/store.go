@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -340,7 +341,7 @@ func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
 func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
 	s, name := st.store, TreeName(st.base.Digest(), variant)
 	dirs := map[string]bool{".": true}
-	for _, e := range append(st.base[:len(st.base):len(st.base)], st.derived...) {
+	for _, e := range slices.Concat(st.base, st.derived) {
 		for dir := path.Dir(e.Path); !dirs[dir]; dir = path.Dir(dir) {
 			dirs[dir] = true
 		}
