@@ -3,12 +3,12 @@ package install
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"unicode"
 
 	"github.com/skillsd/skillsd/skills/pattern"
+	"github.com/skillsd/skillsd/skills/source/web"
 )
 
 var (
@@ -68,7 +68,6 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
 	_, secret := at.User.Password()
-	isHere := at.Hostname() == "localhost" || net.ParseIP(at.Hostname()).IsLoopback()
 	isPlain := at.Scheme == "http" || at.Scheme == "git"
 	switch {
 	case secret || at.User != nil && at.Scheme != "ssh":
@@ -76,7 +75,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 			"the URL of %s holds credentials", at.Host)
 	case strings.HasPrefix(at.User.Username(), "-"):
 		return "", refuse(hint, "%q is not a user", clip(at.User.Username()))
-	case isPlain && !insecure && !isHere:
+	case isPlain && !insecure && !web.IsHere(at.Hostname()):
 		return "", refuse("use https://, or give --insecure-transport if you trust the network",
 			"anyone on the network can change what comes over %s://", at.Scheme)
 	case !isPlain && at.Scheme != "https" && at.Scheme != "ssh":
