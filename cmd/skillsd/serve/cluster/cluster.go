@@ -129,6 +129,9 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 	opts := []nats.Option{nats.Name(name), nats.Timeout(connectWithin), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
+		// Each run has queues of its own, which the client makes for 64Ki messages each if nothing is said. A
+		// job or an answer has at most some hundred.
+		nats.SyncQueueLen(4096),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				logger.Warn("connection to the cluster lost", tint.Err(err))
