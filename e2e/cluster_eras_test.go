@@ -283,6 +283,16 @@ func TestClusterErasEnd(t *testing.T) {
 		states := f.states(t)
 		return len(states) == 2 && states[id] == "ended" && slices.Contains(slices.Collect(maps.Values(states)), "open")
 	})
+
+	// While NATS is away, an answer is taken by the server that has asked, and by no other.
+	u = second.run(t, 1, "two", "")
+	answer := accepted(u.question())
+	f.nats.Stop(0)
+	for _, c := range []struct{ at, want int }{{2, http.StatusServiceUnavailable}, {1, http.StatusAccepted}} {
+		if status := second.status(t, c.at, "POST", answer); status != c.want {
+			t.Errorf("answer at %d = %d, want %d", c.at, status, c.want)
+		}
+	}
 }
 
 // The official client, which knows nothing of several servers, works through a proxy that sends each request to

@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -161,8 +162,9 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 type Cluster struct {
 	// Transport reaches the others, and nobody else. A request's host is the address of a server.
 	Transport http.RoundTripper
-	// Others calls found with the address of each other server that says that it is there, until ctx ends.
-	Others func(ctx context.Context, found func(address string))
+	// Others calls found with the address of each other server that says that it is there, until ctx ends. Its
+	// error says that they could not be asked.
+	Others func(ctx context.Context, found func(address string)) error
 	// Ready reports whether new sessions are begun here.
 	Ready func() bool
 	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
@@ -238,17 +240,17 @@ func whoSent(r *http.Request) (string, error) {
 const spreadWithin = 2 * time.Second
 
 // spread gives a request to all others until one takes it; see wire.HTTPOptions.Spread.
-func (c *Cluster) spread(r *http.Request, body []byte) {
+func (c *Cluster) spread(r *http.Request, body []byte) error {
 	who, err := whoSent(r)
 	if err != nil {
-		return // a principal is texts
+		return err
 	}
 	// A client that does not wait has sent it all the same.
 	ctx, taken := context.WithTimeout(context.WithoutCancel(r.Context()), spreadWithin)
 	defer taken()
 	var sending sync.WaitGroup
-	defer sending.Wait()
-	c.Others(ctx, func(address string) {
+	var unsure atomic.Bool
+	err = c.Others(ctx, func(address string) {
 		sending.Go(func() {
 			to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}
 			out, err := http.NewRequestWithContext(ctx, r.Method, to.String(), bytes.NewReader(body))
@@ -261,14 +263,28 @@ func (c *Cluster) spread(r *http.Request, body []byte) {
 			}
 			response, err := c.Transport.RoundTrip(out)
 			if err != nil {
+				if ctx.Err() != nil {
+					unsure.Store(true)
+				}
 				return // it is gone, and what it waited for
 			}
 			response.Body.Close()
-			if response.StatusCode == http.StatusAccepted {
+			switch response.StatusCode {
+			case http.StatusAccepted:
 				taken()
+			case http.StatusServiceUnavailable:
+				unsure.Store(true)
 			}
 		})
 	})
+	sending.Wait()
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return nil // one has taken it
+	case err == nil && unsure.Load():
+		return errors.New("another server does not answer")
+	}
+	return err
 }
 
 // accept answers requests that other servers pass on.

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 type transport func(*http.Request) (*http.Response, error)
@@ -102,5 +104,45 @@ func TestForwardedAgain(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader("read before"))
 	if err := c.forward(httptest.NewRecorder(), r, []byte("message"), "other:1", nil); !errors.Is(err, refused) {
 		t.Errorf("forward = %v", err)
+	}
+}
+
+// An answer is to be sent again if a server that nobody has reached may be the one that it is for.
+func TestSpread(t *testing.T) {
+	away := errors.New("away")
+	answers := func(status int) transport {
+		return func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		transport transport
+		others    error
+		fails     bool
+	}{
+		"taken":         {answers(http.StatusAccepted), nil, false},
+		"taken in time": {answers(http.StatusAccepted), away, false},
+		"not its":       {answers(http.StatusMisdirectedRequest), nil, false},
+		"not asked":     {answers(http.StatusMisdirectedRequest), away, true},
+		"busy":          {answers(http.StatusServiceUnavailable), nil, true},
+		"gone":          {func(*http.Request) (*http.Response, error) { return nil, away }, nil, false},
+		"hangs": {func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := &Cluster{Transport: c.transport, Others: func(ctx context.Context, found func(string)) error {
+					found("other:1")
+					<-ctx.Done()
+					return c.others
+				}}
+				err := cluster.spread(httptest.NewRequest(http.MethodPost, "/mcp", nil), []byte("message"))
+				if (err != nil) != c.fails {
+					t.Errorf("spread = %v", err)
+				}
+			})
+		})
 	}
 }

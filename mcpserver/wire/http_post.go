@@ -97,7 +97,12 @@ func (ex *exchange) spread() bool {
 	default:
 		defer h.spreads.leave(ex.principal, 1)
 		ex.decoded()
-		h.opts.Spread(ex.r, ex.msg.raw)
+		err := h.opts.Spread(ex.r, ex.msg.raw)
+		if err != nil && ex.msg.kind == response { // nobody sends a cancellation again
+			retryLater(ex.w, http.StatusServiceUnavailable, busyWait,
+				"the call may be at a server that does not answer")
+			return false
+		}
 	}
 	return true
 }

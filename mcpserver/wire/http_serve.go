@@ -403,7 +403,7 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 	if h.opts.Spread != nil {
 		defer h.spreads.leave(principal, 1)
 		http.NewResponseController(w).Flush() // nothing that the client waits for is left
-		h.opts.Spread(r, nil)
+		_ = h.opts.Spread(r, nil)             // it is answered
 	}
 }
 

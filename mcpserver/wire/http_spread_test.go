@@ -32,17 +32,18 @@ func twoPeers(t *testing.T, spreads bool) (a, b *httpPeer, of *blocked, said <-c
 	key := []byte("a key that both have")
 	a, _ = newHTTPPeer(t, func(o *HTTPOptions) {
 		o.SessionKey = key
-		o.Spread = func(r *http.Request, body []byte) {
+		o.Spread = func(r *http.Request, body []byte) error {
 			if !spreads {
-				return
+				return errors.New("the others cannot be asked")
 			}
 			response, err := pass(r.WithContext(context.WithoutCancel(r.Context())), body)
 			if err != nil {
 				t.Error(err)
-				return
+				return err
 			}
 			response.Body.Close()
 			statuses <- response.StatusCode
+			return nil
 		}
 		o.Forward = func(w http.ResponseWriter, r *http.Request, body []byte, _ string) error {
 			response, err := pass(r, body)
@@ -60,7 +61,10 @@ func twoPeers(t *testing.T, spreads bool) (a, b *httpPeer, of *blocked, said <-c
 	})
 	b, of = newHTTPPeer(t, func(o *HTTPOptions) {
 		o.SessionKey = key
-		o.Spread = func(*http.Request, []byte) { t.Error("what was given to a server is given on") }
+		o.Spread = func(*http.Request, []byte) error {
+			t.Error("what was given to a server is given on")
+			return nil
+		}
 	})
 	others = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.h.ServeForwarded(w, r, "") }))
 	t.Cleanup(others.Close)
@@ -151,7 +155,7 @@ func TestForwardedOnce(t *testing.T) {
 			t.Error("it is forwarded again")
 			return nil
 		}
-		o.Spread = func(*http.Request, []byte) {}
+		o.Spread = func(*http.Request, []byte) error { return nil }
 	})
 	p.server.AddTool(mcp.NewTool("elsewhere"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		Forward(ctx, "the other")
@@ -170,15 +174,43 @@ func TestForwardedOnce(t *testing.T) {
 	}
 }
 
+// An answer that may be for a call at a server that is not reached is to be sent again; one for a call that is
+// here is taken.
+func TestHTTPSpreadUnreached(t *testing.T) {
+	a, _, _, _ := twoPeers(t, false)
+	session := a.open()
+	stream := a.events(a.do(t.Context(), "POST", "/mcp", toolCall("7", "ask", ""), "Mcp-Session-Id", session))
+	var question struct{ ID json.Number }
+	if err := json.Unmarshal([]byte(stream.message()), &question); err != nil {
+		t.Fatal(err)
+	}
+	response := a.do(t.Context(), "POST", "/mcp", fmt.Sprintf(answerTo, "1"), "Mcp-Session-Id", session)
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+		t.Errorf("an answer that may be lost = %s, Retry-After %q", response.Status, response.Header.Get("Retry-After"))
+	}
+	for message, want := range map[string]int{
+		fmt.Sprintf(answerTo, question.ID): http.StatusAccepted,
+		cancelOf("8"):                      http.StatusAccepted,
+	} {
+		if status, text := a.post(message, "Mcp-Session-Id", session); status != want {
+			t.Errorf("%s = %d %s", message, status, text)
+		}
+	}
+	if text := stream.message(); !strings.Contains(text, `"accept"`) {
+		t.Errorf("answered with %s", text)
+	}
+}
+
 // Nobody waits until the other servers know that a session has ended: not whoever ended it, nor whose request
 // a proxy sends on the same connection.
 func TestHTTPSpreadEnd(t *testing.T) {
 	spreading, answered := make(chan bool), make(chan bool)
 	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
 		o.Forward = func(http.ResponseWriter, *http.Request, []byte, string) error { return nil }
-		o.Spread = func(*http.Request, []byte) {
+		o.Spread = func(*http.Request, []byte) error {
 			close(spreading)
 			<-answered
+			return nil
 		}
 	})
 	defer close(answered)

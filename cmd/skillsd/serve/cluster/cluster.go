@@ -350,15 +350,20 @@ func derive(key []byte, purpose string) ([]byte, error) {
 func (c *Cluster) Serving() *mcpserver.Cluster {
 	// What looks at the generation notices when the cluster does not answer.
 	ready := func() bool { return c.successor.Load() == nil && c.cells.Answers() }
-	others := func(ctx context.Context, found func(string)) {
+	others := func(ctx context.Context, found func(string)) error {
+		own := false
 		err := c.Records.Nodes(ctx, func(node jetstream.Node) {
-			if !node.Own {
+			if own = own || node.Own; !node.Own {
 				found(node.Address)
 			}
 		})
+		if err == nil && !own && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = provenance.ErrUnavailable // its own answer would have come
+		}
 		if err != nil {
 			c.logger.WarnContext(ctx, "other servers are not found", tint.Err(err))
 		}
+		return err
 	}
 	accept := func(handler http.Handler) {
 		c.server.Handler = handler
