@@ -155,8 +155,8 @@ func (p *Plan) fetchParts(
 	return f.directoryRoot(p.path(name))
 }
 
-// wanted returns the parts of a source that are fetched: the one that the path of the origin names, which must
-// have the digest of the origin if there is one, or all. A single part gives the origin its digest.
+// wanted returns the parts of a source that are fetched: the one that the path of the origin names, which
+// must have the digest of the origin if there is one, or all. A single part gives the origin its digest.
 func (f *fetched) wanted(source string, parts []part, access Access) ([]part, error) {
 	if f.origin.Path != "." {
 		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
