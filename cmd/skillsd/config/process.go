@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -181,13 +183,7 @@ func (p *Process) Writable() []detect.Writable {
 // ProgramDirs returns the directories of a workspace in which the server looks for programs.
 func (p *Process) ProgramDirs(workspace string) []string {
 	path, _ := p.Env("PATH")
-	var named []string
-	for _, in := range script.Interpreters() {
-		if program := p.Cfg.Keys.Interpreters[InterpreterKey(in.Runtime)]; program != "" {
-			named = append(named, program)
-		}
-	}
-	return detect.ProgramDirs(workspace, path, named)
+	return detect.ProgramDirs(workspace, path, slices.Sorted(maps.Values(p.Cfg.Keys.Interpreters)))
 }
 
 // SplitWorkspace returns the parts of a value of --workspace. There may be a mode without a directory.
