@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/opencontainers/go-digest"
 
@@ -116,6 +118,26 @@ func TestStoreShares(t *testing.T) {
 	for _, tree := range []*environment.Tree{one, two} {
 		if err := tree.Verify(t.Context()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A content or a package that cannot be read to its end leaves nothing.
+func TestStoreKeepsNoPart(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	damaged := errors.New("damaged")
+	part := func() io.Reader {
+		return io.MultiReader(strings.NewReader(strings.Repeat("x", 2<<20)), iotest.ErrReader(damaged))
+	}
+	if _, _, err := s.Put(part(), false); !errors.Is(err, damaged) {
+		t.Errorf("Put = %v", err)
+	}
+	if err := s.Keep("sha256", strings.Repeat("a", 64), part()); !errors.Is(err, damaged) {
+		t.Errorf("Keep = %v", err)
+	}
+	for _, dir := range []string{"tmp", "blobs", "downloads"} {
+		if left, err := os.ReadDir(filepath.Join(s.Dir(), dir)); err != nil || len(left) > 0 {
+			t.Errorf("%s has %v, %v", dir, left, err)
 		}
 	}
 }
