@@ -213,6 +213,8 @@ func (c *Cluster) forward(
 			switch response.StatusCode {
 			case http.StatusMisdirectedRequest:
 				return wire.ErrMisdirected
+			case http.StatusNoContent: // its client has cancelled it
+				response.StatusCode = http.StatusAccepted
 			case http.StatusAccepted: // a request has an answer, unless the other server ends
 				return errors.New("the other server has ended the request without an answer")
 			}

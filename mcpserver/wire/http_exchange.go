@@ -339,6 +339,8 @@ func (ex *exchange) empty() {
 	case ex.stream.begun:
 	case ex.stream.events:
 		ex.stream.begin()
+	case IsForwarded(ex.r.Context()): // an earlier version's 202 does not say that it was cancelled
+		ex.w.WriteHeader(http.StatusNoContent)
 	default:
 		ex.w.WriteHeader(http.StatusAccepted)
 	}

@@ -63,7 +63,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 			ex.protocol = h.session(r.Context(), id, principal)
 		}
 		if ex.protocol != nil {
-			defer h.sessions.leave(ex.protocol)
+			defer h.leave(ex.protocol)
 		}
 	}
 	switch {

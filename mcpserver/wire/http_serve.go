@@ -361,7 +361,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	if s == nil {
 		return
 	}
-	defer h.sessions.leave(s)
+	defer h.leave(s)
 	if !acceptsEvents(r.Header.Values("Accept")) {
 		plainText(w, http.StatusNotAcceptable, notEvents)
 		return
@@ -391,7 +391,7 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 	if s == nil {
 		return
 	}
-	defer h.sessions.leave(s)
+	defer h.leave(s)
 	if h.opts.Spread != nil && !h.maySpread(w, principal) {
 		return
 	}
@@ -441,6 +441,14 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	}
 	return s
+}
+
+// leave ends the use of a session. What its client has ended ends again with the last call, which may have
+// opened or taken over behind the end what it was to end.
+func (h *HTTP) leave(s *httpSession) {
+	if h.sessions.leave(s) && h.opts.SessionEnded != nil {
+		h.opts.SessionEnded(s.id)
+	}
 }
 
 func (h *HTTP) sessionEnded(s *httpSession) {

@@ -143,11 +143,13 @@ func (t *sessionTable) enter(id, principal string) *httpSession {
 	return s
 }
 
-func (t *sessionTable) leave(s *httpSession) {
+// leave reports whether nothing uses s any more, which its client has ended.
+func (t *sessionTable) leave(s *httpSession) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.used = time.Now()
 	s.busy--
+	return s.busy == 0 && t.deleted[s.id]
 }
 
 // end ends the sessions that are over; over is called with mu held.

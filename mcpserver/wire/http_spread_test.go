@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -247,6 +248,81 @@ func TestHTTPSpreadForwarded(t *testing.T) {
 				t.Errorf("a cancelled call is answered with %s", text)
 			}
 		})
+	}
+}
+
+// What a cancelled call is answered with, whose client takes no events, says so to the server that has
+// forwarded it.
+func TestForwardedCanceled(t *testing.T) {
+	a, b, of, _ := twoPeers(t, true)
+	session := a.open()
+	for _, forwarded := range []bool{true, false} {
+		ended := make(chan int, 1)
+		go func() {
+			r := httptest.NewRequest("POST", "/mcp", strings.NewReader(toolCall("9", "block", "")))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json")
+			r.Header.Set("Mcp-Session-Id", session)
+			r.Host = b.addr
+			w := httptest.NewRecorder()
+			if forwarded {
+				b.h.ServeForwarded(w, r, "")
+			} else {
+				b.h.ServeHTTP(w, r)
+			}
+			ended <- w.Code
+		}()
+		await(t, of.begun)
+		if status, _ := b.post(cancelOf("9"), "Mcp-Session-Id", session); status != http.StatusAccepted {
+			t.Errorf("cancellation = %d", status)
+		}
+		await(t, of.cause)
+		want := http.StatusAccepted
+		if forwarded {
+			want = http.StatusNoContent
+		}
+		if got := await(t, ended); got != want {
+			t.Errorf("forwarded: %v, the call = %d, want %d", forwarded, got, want)
+		}
+	}
+}
+
+// A call that was under way when its client ended the session may have opened what ends with it.
+func TestSessionEndedBehindCall(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		var left atomic.Bool
+		ended := make(chan bool, 10)
+		p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
+			o.SessionEnded = func(string) { ended <- left.Load() }
+			if cluster {
+				o.Spread = func(*http.Request, []byte) error { return nil }
+			}
+		})
+		begun, open := make(chan bool, 1), make(chan bool)
+		p.server.AddTool(mcp.NewTool("late"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			begun <- true
+			<-open
+			left.Store(true)
+			return mcp.NewToolResultText("opened"), nil
+		})
+		session := p.open()
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			if response, err := p.try(t.Context(), "POST", "/mcp", toolCall("9", "late", ""), "Mcp-Session-Id", session); err == nil {
+				response.Body.Close()
+			}
+		}()
+		await(t, begun)
+		p.do(t.Context(), "DELETE", "/mcp", "", "Mcp-Session-Id", session).Body.Close()
+		if await(t, ended) {
+			t.Error("the end waits for the call")
+		}
+		close(open)
+		if !await(t, ended) {
+			t.Error("the session did not end behind the call")
+		}
+		await(t, done)
 	}
 }
 
