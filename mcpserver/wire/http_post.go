@@ -96,7 +96,10 @@ func (ex *exchange) spread() bool {
 		return false
 	default:
 		defer h.spreads.leave(ex.principal, 1)
-		ex.decoded()
+		if size := len(ex.msg.raw); h.waiting.take(ex.principal, size) {
+			defer h.waiting.leave(ex.principal, size)
+			ex.decoded() // else it keeps its place among those that are decoded
+		}
 		err := h.opts.Spread(ex.r, ex.msg.raw)
 		if err != nil && ex.msg.kind == response { // nobody sends a cancellation again
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait,

@@ -222,6 +222,31 @@ func TestHTTPSpreadEnd(t *testing.T) {
 	p.open()
 }
 
+// What waits for other servers is counted, in one place or the other.
+func TestHTTPSpreadMemory(t *testing.T) {
+	var p *httpPeer
+	var decoding, waiting int
+	p, _ = newHTTPPeer(t, func(o *HTTPOptions) {
+		o.Spread = func(*http.Request, []byte) error {
+			decoding, waiting = p.h.decoding.taken(""), p.h.waiting.taken("")
+			return nil
+		}
+	})
+	session, message := p.open(), fmt.Sprintf(answerTo, "1")
+	for _, full := range []bool{false, true} {
+		before := 0
+		if full {
+			before = maxWaiting / 2
+		}
+		p.h.waiting.take("", before)
+		p.post(message, "Mcp-Session-Id", session)
+		if waits := waiting - before; waits+decoding != len(message) || (decoding > 0) != full {
+			t.Errorf("full: %v, decoding %d, waiting %d", full, decoding, waits)
+		}
+		p.h.waiting.leave("", before)
+	}
+}
+
 // A call that was forwarded ends with its cancellation, by the one that the other server gets or without it.
 func TestHTTPSpreadForwarded(t *testing.T) {
 	for cause, spreads := range map[error]bool{ErrCanceled: true, ErrDisconnected: false} {
