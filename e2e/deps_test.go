@@ -326,6 +326,25 @@ func importProblems(p *goPackage) []string {
 	return problems
 }
 
+// TestMethods wants the linker to leave out methods that nothing calls. It keeps all that are exported once a
+// method may be called by a name that it does not know, as templates do.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	link := exec.Command("go", "build", "-tags=grpcnotrace", "-ldflags=-dumpdep", "-o", filepath.Join(t.TempDir(), "skillsd"),
+		"../cmd/skillsd")
+	out, err := link.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%.2000s", err, out)
+	}
+	if !strings.Contains(string(out), "main.main -> ") {
+		t.Errorf("the linker does not say what it keeps:\n%.2000s", out)
+	}
+	if at := strings.Index(string(out), " <ReflectMethod>"); at >= 0 {
+		caller := string(out[:at])
+		t.Errorf("%s calls methods by name, so all stay in the binary", caller[strings.LastIndex(caller, "\n")+1:])
+	}
+}
+
 // TestPackageTree holds the tree to its rooms: no other top-level directory, no drawer for leftovers.
 func TestPackageTree(t *testing.T) {
 	tops := []string{"cmd", "mcpserver", "skills", "sandbox", "provenance", "e2e"}

@@ -235,16 +235,22 @@ func (a *access) use(token string) bool {
 }
 
 func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
-	p.render(w, http.StatusOK, "login", p.loginView(""))
+	p.render(w, http.StatusOK, p.loginView(""))
 }
 
+// loginForm is where somebody logs in; Said is what came of the login before.
+type loginForm struct{ Said, Issuer string }
+
+// entered is a login that was accepted.
+type entered struct{}
+
 // loginView is the screen of a login with what is said of the one before.
-func (p *Page) loginView(said string) view {
-	form := struct{ Said, Issuer string }{Said: said}
+func (p *Page) loginView(said string) *view {
+	form := &loginForm{Said: said}
 	if p.OIDC != nil {
 		form.Issuer = p.OIDC.Issuer
 	}
-	return view{Title: "Open the page", Nav: "login", Data: form}
+	return &view{Title: "Open the page", Nav: "login", Data: form}
 }
 
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
@@ -260,11 +266,11 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 		default:
 			said = "soon"
 		}
-		p.render(w, http.StatusOK, "login", p.loginView(said))
+		p.render(w, http.StatusOK, p.loginView(said))
 		return
 	}
 	if !p.access.use(r.PostFormValue("token")) {
-		p.render(w, http.StatusForbidden, "login", p.loginView("refused"))
+		p.render(w, http.StatusForbidden, p.loginView("refused"))
 		return
 	}
 	if err := p.access.enter(w, viewer{operator: true}); err != nil {

@@ -5,6 +5,9 @@ import "strings"
 // Routes returns the patterns of all routes.
 func (p *Page) Routes() []string { return p.routes }
 
+// Link returns a link to an address.
+func Link(address string) string { return nodes(link(address)).String() }
+
 // Advised returns the command that a text of ours offers for copying.
 func Advised(text string) string { return advice(text).Command }
 

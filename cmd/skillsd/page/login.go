@@ -61,12 +61,12 @@ func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// A redirect would be the provider's, and without the cookie: it is for requests of this page alone.
-	p.render(w, http.StatusOK, "entered", view{Title: "Signed in", Nav: "login", Now: p.Now()})
+	p.render(w, http.StatusOK, &view{Title: "Signed in", Data: entered{}})
 }
 
 func (p *Page) loginFailed(w http.ResponseWriter, r *http.Request, status int, said string, err error) {
 	p.Log.InfoContext(r.Context(), "nobody was let into the page", slog.Int("status", status), tint.Err(err))
-	p.render(w, status, "login", p.loginView(said))
+	p.render(w, status, p.loginView(said))
 }
 
 // signOut forgets the viewer of a request.

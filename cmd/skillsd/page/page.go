@@ -4,18 +4,15 @@
 package page
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
 	"errors"
-	"html/template"
 	"io"
 	"log/slog"
 	"net/http"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -25,7 +22,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-//go:embed templates static
+//go:embed static
 var assets embed.FS
 
 // Options are what a page shows.
@@ -56,7 +53,6 @@ type Options struct {
 type Page struct {
 	Options
 	access access
-	pages  func() (*template.Template, error)
 	routes []string // the patterns of all, for tests
 
 	lists    lists
@@ -81,17 +77,6 @@ func New(o Options, addr string) (*Page, error) {
 	if err := p.access.start(addr, &p.Options); err != nil {
 		return nil, err
 	}
-	p.pages = sync.OnceValues(func() (*template.Template, error) {
-		return template.New("").Funcs(template.FuncMap{
-			"parts": parts, "lines": blockParts, "advice": advice, "stamp": stamp, "size": size,
-			"arg":   func(text string) []part { return split(text, maxArg, "") },
-			"short": short, "plural": plural, "clock": clock,
-			"replayParts": func(text string) []part { return split(text, maxReplay, "\n\t") },
-			"chartWidth":  func(days []Day) int { return len(days) * dayWidth },
-			"stateClass":  stateClass, "inc": func(n int) int { return n + 1 },
-			"bys": func() []string { return []string{"code", "skill", "principal"} },
-		}).ParseFS(assets, "templates/*.html")
-	})
 	return p, nil
 }
 
@@ -152,7 +137,7 @@ func operators(data func(r *http.Request) (any, error)) func(r *http.Request) (a
 	}
 }
 
-// view is what a template gets.
+// view is a screen with what it shows.
 type view struct {
 	Title, Nav string
 	JSON       string // where the same is as JSON
@@ -200,7 +185,7 @@ type missing string
 
 func (m missing) Error() string { return string(m) }
 
-// screen answers with a template.
+// screen answers with HTML.
 func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http.HandlerFunc {
 	titles := map[string][2]string{
 		"sessions": {"Sessions", "sessions"}, "session": {"Session", "sessions"},
@@ -227,26 +212,18 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		if err != nil {
 			status, v.Data = p.fault(r, err)
 			v.JSON, v.Unread = "", ""
-			p.render(w, status, "fault", v)
+			p.render(w, status, &v)
 			return
 		}
-		p.render(w, status, name, v)
+		p.render(w, status, &v)
 	}
 }
 
-func (p *Page) render(w http.ResponseWriter, status int, name string, v view) {
-	pages, err := p.pages()
-	var out bytes.Buffer
-	if err == nil {
-		err = pages.ExecuteTemplate(&out, name, v)
-	}
-	if err != nil {
-		http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
+func (p *Page) render(w http.ResponseWriter, status int, v *view) {
+	screen := v.node()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.Bytes()) // a browser that left is no fault
+	_ = screen.Render(w) // a browser that left is no fault
 }
 
 // document answers with the JSON of what a screen shows.

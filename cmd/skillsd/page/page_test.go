@@ -405,7 +405,7 @@ func TestHostileText(t *testing.T) {
 			}
 		}
 	}
-	if text := evil.get("/sessions/ses_a"); !strings.Contains(text, `<span class="mark">U&#43;202E</span>`) {
+	if text := evil.get("/sessions/ses_a"); !strings.Contains(text, `<span class="mark">U+202E</span>`) {
 		t.Errorf("the page of a session does not mark U+202E:\n%s", text)
 	}
 	answer, text := evil.ask(http.MethodGet, "/sessions/ses_a/outputs/ses_a_run_skill_script_2.stdout", nil, nil)
@@ -414,6 +414,52 @@ func TestHostileText(t *testing.T) {
 		!strings.Contains(answer.Header.Get("Content-Security-Policy"), "sandbox") ||
 		!strings.Contains(text, "<script>") {
 		t.Errorf("an output is answered with %v", answer.Header)
+	}
+}
+
+// TestLinks wants no link elsewhere, and foreign text that is part of an address to stay in its place there.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{"/sessions?a=b#c": "/sessions?a=b#c", "/": "/", "?only=bad": "?only=bad",
+		"#main": "#main", "": "#", "javascript:alert(1)": "#", " javascript:alert(1)": "#", "https://evil.example/": "#",
+		"data:text/html,x": "#", "//evil.example/": "#", `/\evil.example/`: "#", "evil": "#"} {
+		if got := page.Link(address); got != `<a href="`+want+`"></a>` {
+			t.Errorf("a link to %q is %s, want one to %q", address, got, want)
+		}
+	}
+	const text = `"><b>&by=code&only=x&path=y#z?/../` + "\\ +%41"
+	s := open(t, corpus(t, t.TempDir(), "ses_a", text), func(o *page.Options, _ string) {
+		o.Printed = func(_ context.Context, _ ...string) ([]byte, error) {
+			return json.Marshal([]map[string]string{{"path": text}})
+		}
+	})
+	s.login()
+	for _, test := range []struct{ path, key, by string }{{"/refusals?by=code", "only", "code"},
+		{"/refusals?by=skill", "only", "skill"}, {"/refusals?by=principal", "only", "principal"}, {"/skills", "path", ""}} {
+		screen, found := s.get(test.path), false
+		if strings.Contains(screen, "<b>") {
+			t.Errorf("%s has a foreign element:\n%s", test.path, screen)
+		}
+		root, err := html.Parse(strings.NewReader(screen))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node := range root.Descendants() {
+			for _, a := range node.Attr {
+				if a.Key != "href" || !strings.Contains(a.Val, test.key+"=") {
+					continue
+				}
+				address, err := url.Parse(a.Val)
+				if err != nil || address.Fragment != "" || address.Query().Get(test.key) != text ||
+					address.Query().Get("by") != test.by {
+					t.Errorf("%s leads for %q to %q", test.path, text, a.Val)
+				}
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("%s does not lead to %q", test.path, text)
+		}
 	}
 }
 
