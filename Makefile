@@ -136,7 +136,7 @@ cf-harness:
 
 # Into GOBIN, else the bin of GOPATH.
 install:
-	CGO_ENABLED=0 go install -trimpath ./cmd/skillsd
+	CGO_ENABLED=0 go install $(TAGS) -trimpath ./cmd/skillsd
 	CGO_ENABLED=0 go install -trimpath -v ./cmd/skillsd-sigstore
 	@dir="$$(go env GOBIN)"; dir="$${dir:-$$(go env GOPATH | sed 's/:.*//')/bin}"; case ":$$PATH:" in *":$$dir:"*) echo "installed $$dir/skillsd" ;; \
 	*) echo "installed $$dir/skillsd; $$dir is not in your PATH: add it there, with export PATH=\"\$$PATH:$$dir\" in your shell's profile" ;; esac

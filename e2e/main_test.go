@@ -24,6 +24,9 @@ import (
 // binary is the server under test, built once, or given where nothing can be built.
 var binary string
 
+// tags are those of the Makefile.
+const tags = "-tags=grpcnotrace"
+
 var built = flag.String("binary", "", "the server to test, instead of one that is built")
 
 func TestMain(m *testing.M) {
@@ -41,7 +44,7 @@ func runMain(m *testing.M) int {
 	flag.Parse()
 	if binary = *built; binary == "" {
 		binary = filepath.Join(dir, "skillsd")
-		build := exec.Command("go", "build", "-o", binary, "../cmd/skillsd")
+		build := exec.Command("go", "build", tags, "-o", binary, "../cmd/skillsd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are: it is process 1 on foreign root file systems
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build skillsd: %v\n%s", err, out)
