@@ -162,8 +162,8 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 type Cluster struct {
 	// Transport reaches the others, and nobody else. A request's host is the address of a server.
 	Transport http.RoundTripper
-	// Others calls found with the address of each other server that says that it is there, until ctx ends. Its
-	// error says that they could not be asked.
+	// Others calls found with the address of each other server that says that it is there, until ctx ends.
+	// Its error says that they could not be asked.
 	Others func(ctx context.Context, found func(address string)) error
 	// Ready reports whether new sessions are begun here.
 	Ready func() bool

@@ -49,8 +49,8 @@ type HTTPOptions struct {
 	Forward func(w http.ResponseWriter, r *http.Request, body []byte, address string) error
 	// Spread gives what a client of a protocol session sends that is no request to the other servers: an
 	// answer, a cancellation, or the end of the session. It returns once one has taken it, which it answers
-	// 202, or none has in time, also if the client has left. Its error says that one that it did not reach may
-	// be the one to take it. It is nil if Forward is.
+	// 202, or none has in time, also if the client has left. Its error says that one that was not reached
+	// may be the one to take it. It is nil if Forward is.
 	Spread func(r *http.Request, body []byte) error
 	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
 	// The function that it returns reports whether a notification of a method is news to that client; the
