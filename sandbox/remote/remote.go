@@ -73,7 +73,7 @@ const (
 	kindReady                   // the worker takes the job now; or that it is there: a ready
 	kindJob
 	kindCancel
-	kindTaken   // the job is prepared, and started unless an answer or kindLate says that it was not
+	kindTaken   // the job is being prepared, and started unless an answer or kindLate says that it was not
 	kindLate    // the job was not begun
 	kindRefused // there is no slot: a text
 	kindAnswer  // of the run
