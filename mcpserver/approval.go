@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
@@ -63,12 +62,12 @@ func answerOf(request mcp.CallToolRequest) (*session.Answer, error) {
 	if _, given := request.Params.InputResponses[askApproval]; !given {
 		return nil, nil
 	}
-	result := server.ElicitationResponse(request.Params.InputResponses, askApproval)
-	if result == nil {
+	response := request.Params.InputResponses[askApproval]
+	if response.DecodeFor(mcp.MethodElicitationCreate) != nil || response.Elicitation == nil {
 		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
 			Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
 	}
-	return formAnswer(request.Params.RequestState, result), nil
+	return formAnswer(request.Params.RequestState, response.Elicitation), nil
 }
 
 // formAnswer reads a form that came back. A value that the form did not offer is not an approval.
@@ -95,13 +94,11 @@ func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
 func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answer {
 	ctx, cancel := context.WithDeadline(ctx, q.Until)
 	defer cancel()
-	result, err := s.mcp.RequestElicitation(ctx, mcp.ElicitationRequest{
-		Request: mcp.Request{Method: string(mcp.MethodElicitationCreate)}, Params: elicitation(ctx, q),
-	})
-	if err != nil || result == nil {
+	var result mcp.ElicitationResult
+	if wire.Ask(ctx, mcp.MethodElicitationCreate, elicitation(ctx, q), &result) != nil {
 		return canceled(q.State)
 	}
-	return formAnswer(q.State, result)
+	return formAnswer(q.State, &result)
 }
 
 func canceled(state string) *session.Answer {

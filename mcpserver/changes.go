@@ -102,7 +102,7 @@ func (s *Server) shown(sc scope) shown {
 // current snapshot with or without it.
 func (s *Server) Publish() {
 	for _, method := range listMethods() {
-		s.mcp.SendNotificationToAllClients(method, nil)
+		s.wire.Announce(method)
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *Server) broadcastAfter(wait time.Duration) {
 	if s.asksLater.CompareAndSwap(false, true) {
 		time.AfterFunc(wait, func() {
 			s.asksLater.Store(false)
-			s.mcp.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+			s.wire.Announce(mcp.MethodNotificationToolsListChanged)
 		})
 	}
 }

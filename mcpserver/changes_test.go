@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -24,10 +23,9 @@ func TestHiddenChanges(t *testing.T) {
 		policy: policy.Config{Profiles: []policy.Profile{{Name: "office", Skills: []string{"notes", "later"}}}}})
 	p.server.toolsEvery, p.server.cfg.CatalogBudget = 0, 1_000
 	as := func(name, profile, client string) func() string {
-		session := server.NewInProcessSession(name, nil)
-		session.SetClientInfo(mcp.Implementation{Name: client})
-		changed := p.server.changesFor(p.server.mcp.WithContext(withPrincipal(context.Background(),
-			policy.Principal{Name: name, Profile: profile}), session))
+		ctx, _, end := begun(t, withPrincipal(t.Context(), policy.Principal{Name: name, Profile: profile}), client)
+		t.Cleanup(end)
+		changed := p.server.changesFor(ctx)
 		return func() string {
 			var told []string
 			for _, method := range listMethods() {

@@ -36,10 +36,8 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
 		if denial.Object.RuleID == session.RuleStateForged {
-			err := &wire.Error{Code: mcp.INVALID_PARAMS,
+			return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
 				Message: sentences(denial.Object.Detail, denial.Object.Remedy), Data: denial.Object}
-			wire.SetError(ctx, err)
-			return nil, err
 		}
 		// The same object in the text and as structured content: clients show only one of the two.
 		object, err := provenance.Encode(denial.Object)
@@ -54,8 +52,7 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if public, ok := errors.AsType[*wire.Error](err); ok {
-		wire.SetError(ctx, public)
+	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return nil, err
 	}
 	plain := s.plain(ctx, err)

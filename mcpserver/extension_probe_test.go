@@ -27,7 +27,6 @@ type probe struct {
 	t       testing.TB
 	root    string
 	server  *Server
-	wire    *wire.Dispatcher
 	records provenance.Store
 }
 
@@ -53,10 +52,6 @@ func newProbe(t testing.TB, files map[string]string, o probeOptions) *probe {
 	p.server = New(Config{Version: "test", Registry: registry, Sessions: sessions, Policy: pol, Logger: logger})
 	if err := p.server.Load(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-	p.wire = &wire.Dispatcher{
-		Server: p.server.mcp, Methods: p.server.methods(), Overrides: p.server.overrides(), Logger: logger,
-		ServerInfo: mcp.Implementation{Name: Name, Version: "test"}, CacheTTL: p.server.cacheTTL(),
 	}
 	return p
 }
@@ -101,7 +96,7 @@ func (p *probe) ask(era, method string, params any) (json.RawMessage, *wire.Erro
 	var out bytes.Buffer
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, raw)
 	opts := &wire.StdioOptions{In: strings.NewReader(line), Out: &out, Drain: time.Hour}
-	if err := wire.ServeStdio(p.t.Context(), p.wire, opts); err != nil {
+	if err := wire.ServeStdio(p.t.Context(), p.server.wire, opts); err != nil {
 		p.t.Fatal(err)
 	}
 	answer := bytes.TrimSuffix(out.Bytes(), []byte("\n"))

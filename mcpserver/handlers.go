@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/tasks"
@@ -33,12 +32,29 @@ type answer struct {
 	asks *mcp.CallToolResult
 }
 
+// call is tools/call.
+func (s *Server) call(ctx context.Context, r *wire.Request) (any, error) {
+	var request mcp.CallToolRequest
+	if err := wire.Decode(r.Params, &request.Params); err != nil {
+		return nil, err
+	}
+	handle := s.tools[request.Params.Name]
+	switch {
+	case handle == nil:
+		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
+			Message: fmt.Sprintf("tool %.256q not found", request.Params.Name)}
+	case request.Params.Name == ToolRun:
+		return s.tasks.Call(ctx, request, handle)
+	}
+	return handle(ctx, request)
+}
+
 // tool puts around a handler what all tools have: the error table, the records of the call if the client
 // asks for them, and the removal of declared secrets. Secrets are removed from every error and from every
 // result that shows no file: the bytes of a file must be those that its digest names.
 func (s *Server) tool(
 	handle func(context.Context, mcp.CallToolRequest) (answer, error),
-) server.ToolHandlerFunc {
+) tasks.Handler {
 	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, recorded := s.recording(ctx, fieldsOf(request.Params.Meta))
 		traceTool(ctx, request.Params.Name)
@@ -173,7 +189,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	stop := func() {}
 	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {
-		stop = s.reportProgress(tasks.Of(ctx).Request(ctx), &call, meta.ProgressToken)
+		stop = s.reportProgress(tasks.Of(ctx).Request(ctx), &call)
 	}
 	call.Progress = tasks.Of(ctx).Progress(call.Progress)
 	run := session.RunRequest{
@@ -198,8 +214,11 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	stop()
 	// Without an answer the question itself is the result (SEP-2322), and the client calls again.
 	if asks && run.Answer == nil {
-		form := server.NewInputRequestBuilder(question.State).Elicit(askApproval, elicitation(ctx, question))
-		return answer{asks: form.ToolResult()}, nil
+		form := &mcp.CallToolResult{}
+		form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
+		form.InputRequests = mcp.InputRequests{
+			askApproval: mcp.NewElicitationInputRequest(elicitation(ctx, question))}
+		return answer{asks: form}, nil
 	}
 	if err != nil {
 		return answer{}, err
@@ -254,9 +273,7 @@ func fieldsOf(meta *mcp.Meta) map[string]any {
 
 // reportProgress sends a progress notification at once, at every message of the call and every progressEvery,
 // until stop.
-func (s *Server) reportProgress(
-	ctx context.Context, call *session.Call, token mcp.ProgressToken,
-) (stop func()) {
+func (s *Server) reportProgress(ctx context.Context, call *session.Call) (stop func()) {
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
 		select {
@@ -279,8 +296,8 @@ func (s *Server) reportProgress(
 		defer ticker.Stop()
 		message := "requested"
 		for step := 1; ; step++ {
-			params := map[string]any{"progressToken": token, "progress": step, "message": message}
-			if err := s.mcp.SendNotificationToClient(ctx, "notifications/progress", params); err != nil {
+			params := map[string]any{"progress": step, "message": message}
+			if err := wire.Notify(ctx, string(mcp.MethodNotificationProgress), params); err != nil {
 				s.cfg.Logger.DebugContext(ctx, "progress not sent")
 			}
 			select {

@@ -1,66 +1,89 @@
 package mcpserver
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 )
+
+// begun returns the context of a request that a client of the older revisions sends, and what the client gets. Its
+// values are those of ctx; it ends when end is called.
+func begun(t *testing.T, ctx context.Context, client string) (request context.Context, out *bufio.Reader, end func()) {
+	t.Helper()
+	in, feed := io.Pipe()
+	read, write := io.Pipe()
+	requests, release := make(chan context.Context), make(chan struct{})
+	d := &wire.Dispatcher{Methods: wire.Methods{"test": func(ctx context.Context, _ *wire.Request) (any, error) {
+		requests <- ctx
+		<-release
+		return &mcp.EmptyResult{}, nil
+	}}}
+	go func() {
+		wire.ServeStdio(ctx, d, &wire.StdioOptions{In: in, Out: write, Drain: time.Hour})
+		write.Close()
+	}()
+	out = bufio.NewReader(read)
+	fmt.Fprintf(feed, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":%q,"version":"1"}}}`+"\n", client)
+	if _, err := out.ReadBytes('\n'); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(feed, `{"jsonrpc":"2.0","id":2,"method":"test","params":{"_meta":{"progressToken":7}}}`)
+	return <-requests, out, sync.OnceFunc(func() {
+		close(release)
+		feed.Close()
+	})
+}
 
 // Progress is sent as long as the call lives and no longer, also for a handler that never came to stop it.
 func TestProgressEndsWithTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{mcp: server.NewMCPServer("test", "1")}
+		s := &Server{}
 		s.cfg.Logger = slog.New(slog.DiscardHandler)
 		ctx, cancel := context.WithCancel(t.Context())
-		var request mcp.CallToolRequest
-		request.Params.Meta = &mcp.Meta{ProgressToken: 1}
-		s.reportProgress(ctx, &session.Call{}, request)
+		s.reportProgress(ctx, &session.Call{})
 		cancel()
 		synctest.Wait()
 	})
 }
 
-// slowSession is a client that takes no notification until it reads.
-type slowSession struct {
-	reads chan struct{}
-	got   chan mcp.JSONRPCNotification
-}
-
-func (*slowSession) SessionID() string { return "slow" }
-func (*slowSession) Initialize()       {}
-func (*slowSession) Initialized() bool { return true }
-func (s *slowSession) NotificationChannel() chan<- mcp.JSONRPCNotification {
-	<-s.reads
-	return s.got
-}
-
 // A client that read nothing for a while gets the newest progress, not what was true before.
 func TestProgressOfASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{mcp: server.NewMCPServer("test", "1")}
+		s := &Server{}
 		s.cfg.Logger = slog.New(slog.DiscardHandler)
-		client := &slowSession{make(chan struct{}), make(chan mcp.JSONRPCNotification, 100)}
+		ctx, out, end := begun(t, t.Context(), "slow")
 		var call session.Call
-		stop := s.reportProgress(s.mcp.WithContext(t.Context(), client), &call, 1)
-		for before := range 9 {
-			call.Progress(fmt.Sprintf("%d before this one", 9-before))
+		stop := s.reportProgress(ctx, &call)
+		for before := range 200 {
+			call.Progress(fmt.Sprintf("%d before this one", 200-before))
 		}
 		call.Progress("running")
-		close(client.reads)
-		synctest.Wait()
-		stop()
-		close(client.got)
-		var last any
-		for n := range client.got {
-			last = n.Params.AdditionalFields["message"]
+		go func() {
+			synctest.Wait()
+			stop()
+			end()
+		}()
+		last := ""
+		for line, err := out.ReadBytes('\n'); err == nil; line, err = out.ReadBytes('\n') {
+			var n struct{ Params struct{ Message string } }
+			if err := json.Unmarshal(line, &n); err != nil {
+				t.Fatal(err)
+			}
+			last = cmp.Or(n.Params.Message, last)
 		}
 		if last != "running" {
 			t.Errorf("the last message is %q", last)

@@ -1,8 +1,10 @@
 package mcpserver
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -205,11 +208,18 @@ func TestHiddenByAnEdit(t *testing.T) {
 		{"tools/call", object{"name": ToolLoad, "arguments": object{"name": "notes"}}},
 	} {
 		p := newProbe(t, map[string]string{"notes/SKILL.md": skillMD("notes"), "notes/words.md": "secret"}, probeOptions{})
-		client := &slowSession{make(chan struct{}), make(chan mcp.JSONRPCNotification, 100)}
-		close(client.reads)
-		if err := p.server.mcp.RegisterSession(t.Context(), client); err != nil {
+		in, feed := io.Pipe()
+		out, write := io.Pipe()
+		go func() {
+			wire.ServeStdio(t.Context(), p.server.wire, &wire.StdioOptions{In: in, Out: write})
+			write.Close()
+		}()
+		heard := bufio.NewReader(out)
+		fmt.Fprintln(feed, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+		if _, err := heard.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
+		fmt.Fprintln(feed, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		p.write(map[string]string{"notes/SKILL.md": skillMD("notes", "disable-model-invocation: true\n") + "secret\n"})
 		raw, failure := p.ask(legacy, ask.method, ask.params)
 		shown, err := json.Marshal([]any{raw, failure})
@@ -220,8 +230,10 @@ func TestHiddenByAnEdit(t *testing.T) {
 		if text := string(shown); strings.Contains(text, "secret") || strings.Contains(text, "words.md") && !asked {
 			t.Errorf("%s %v answered %s", ask.method, ask.params, shown)
 		}
-		if len(client.got) == 0 {
-			t.Errorf("%s %v: nobody hears that the skill changed", ask.method, ask.params)
+		if line, err := heard.ReadString('\n'); err != nil || !strings.Contains(line, "list_changed") {
+			t.Errorf("%s %v: the client hears %q, %v instead of that the skill changed", ask.method, ask.params, line, err)
 		}
+		feed.Close()
+		io.Copy(io.Discard, heard)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 	"golang.org/x/time/rate"
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
@@ -107,7 +106,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 			return withPrincipal(s.trace.headerContext(r), principal), principal.Name, ok
 		}
 	}
-	handler, err := wire.NewHTTP(s.dispatcher(), opts)
+	handler, err := wire.NewHTTP(s.wire, opts)
 	if err != nil {
 		listener.Close()
 		return err
@@ -260,7 +259,7 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 				return
 			}
 			out.Header = http.Header{"Content-Type": r.Header["Content-Type"], headerPrincipal: {who}}
-			for _, key := range []string{mcp.HeaderProtocolVersion, server.HeaderKeySessionID} {
+			for _, key := range []string{mcp.HeaderProtocolVersion, wire.HeaderSession} {
 				out.Header.Set(key, r.Header.Get(key))
 			}
 			response, err := c.Transport.RoundTrip(out)

@@ -45,13 +45,21 @@ type request struct {
 // method answers requests.
 type method func(ctx context.Context, r *request) (any, error)
 
-// methods are the JSON-RPC methods that the library lacks.
+// methods are the methods of the server.
 func (s *Server) methods() wire.Methods {
 	methods := s.edge(map[string]method{
 		methodListSkills:    s.listSkills,
 		methodGetSkill:      s.getSkill,
 		methodReadDirectory: s.readDirectory,
+		methodListTools:     s.listTools,
+		methodListResources: s.listResources,
+		methodReadResource:  s.readResource,
+		methodListTemplates: s.listTemplates,
+		methodListPrompts:   s.listPrompts,
+		methodGetPrompt:     s.getPrompt,
+		methodComplete:      s.complete,
 	})
+	methods[string(mcp.MethodToolsCall)] = s.call
 	if s.cfg.Policy.Offers(ToolRun) {
 		maps.Copy(methods, s.tasks.Methods())
 	}
@@ -74,21 +82,6 @@ func (s *Server) newTasks() *tasks.Store {
 		Places:   s.cfg.Places,
 		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 		Logger:   s.cfg.Logger,
-	})
-}
-
-// overrides are methods of the library that are answered here: its own resources/list would lose equal
-// names and hold all files in memory, and its tools cannot be replaced without a notification to every
-// client, as at each start.
-func (s *Server) overrides() wire.Methods {
-	return s.edge(map[string]method{
-		methodListTools:     s.listTools,
-		methodListResources: s.listResources,
-		methodReadResource:  s.readResource,
-		methodListTemplates: s.listTemplates,
-		methodListPrompts:   s.listPrompts,
-		methodGetPrompt:     s.getPrompt,
-		methodComplete:      s.complete,
 	})
 }
 
@@ -121,7 +114,7 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 // decode reads the parameters of a request, and waits for the first scan: lists not longer than a client
 // would.
 func (s *Server) decode(ctx context.Context, r *request) error {
-	if err := unmarshalParams(r.Params, r); err != nil {
+	if err := wire.Decode(r.Params, r); err != nil {
 		return err
 	}
 	after, err := base64.RawURLEncoding.DecodeString(r.Cursor)
@@ -147,14 +140,6 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 }
 
 var errCursor = &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
-
-func unmarshalParams(raw json.RawMessage, dst any) error {
-	if len(raw) > 0 && json.Unmarshal(raw, dst) != nil {
-		const text = "params do not have the form this method takes"
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
-	}
-	return nil
-}
 
 // withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other
 // keys.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -98,7 +99,7 @@ func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
 // one, is a separate message, so that a skill's text cannot pass for it.
 func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	var arguments map[string]string
-	if err := unmarshalParams(r.Arguments, &arguments); err != nil {
+	if err := wire.Decode(r.Arguments, &arguments); err != nil {
 		return nil, err
 	}
 	ses, call, err := s.open(ctx, r.Method, r.Meta, "")

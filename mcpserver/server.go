@@ -1,6 +1,6 @@
-// Package mcpserver is the MCP binding: it turns skills into tools and resources of an
-// [github.com/mark3labs/mcp-go/server.MCPServer], protocol words into session calls, and their
-// errors into answers, through the one table in errors.go. Nothing is decided here.
+// Package mcpserver is the MCP binding: it turns skills into tools, resources and prompts, protocol words
+// into session calls, and their errors into answers, through the one table in errors.go. Nothing is decided
+// here.
 //
 // The catalogue is part of the description of load_skill, or of its parameter name for clients that cut
 // descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the
@@ -17,14 +17,12 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -50,7 +48,7 @@ const keepsPatience = 20 * time.Second
 const keepLists = time.Minute
 
 // ProtocolVersions lists the protocol revisions served, newest first.
-func ProtocolVersions() []string { return []string{"2026-07-28", "2025-11-25", "2025-06-18"} }
+func ProtocolVersions() []string { return wire.Versions() }
 
 // Config is what a Server is made of. All fields but those marked optional are required.
 type Config struct {
@@ -94,8 +92,9 @@ type Config struct {
 // Server serves one catalogue of skills. Its methods are safe for concurrent use.
 type Server struct {
 	cfg     Config
-	mcp     *server.MCPServer
-	ready   chan struct{} // closed once the first scan is published
+	wire    *wire.Dispatcher
+	tools   map[string]tasks.Handler // by name
+	ready   chan struct{}            // closed once the first scan is published
 	seen    visibleCache
 	early   atomic.Bool // a list was answered before the first scan was done
 	waits   time.Time   // until when requests wait for the first scan
@@ -117,55 +116,52 @@ func New(cfg Config) *Server {
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
 	s.trace = newTracer(cfg)
 	s.tasks = s.newTasks()
-	instructions := func(ctx context.Context) string {
-		s.awaitScan(ctx)
-		return s.instructions(s.scopeOf(ctx), clientOf(ctx))
+	s.tools = map[string]tasks.Handler{
+		ToolLoad: s.tool(s.load), ToolRead: s.tool(s.read), ToolSearch: s.tool(s.search),
 	}
-	hooks := &server.Hooks{}
-	// The library has no setter for instructions that depend on the client.
-	hooks.AddAfterInitialize(
-		func(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
-			result.Instructions = instructions(ctx)
-			// Tasks are of 2026-07-28 alone.
-			result.Capabilities.Extensions = maps.Clone(result.Capabilities.Extensions)
-			delete(result.Capabilities.Extensions, tasks.Extension)
-		})
-	hooks.AddAfterDiscover(
-		func(ctx context.Context, _ any, _ *mcp.DiscoverRequest, result *mcp.DiscoverResult) {
-			result.Instructions = instructions(ctx)
-		})
-	extensions := map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
 	if cfg.Policy.Offers(ToolRun) {
-		extensions[tasks.Extension] = map[string]any{}
+		s.tools[ToolRun] = s.tool(s.run)
 	}
-	var experimental map[string]any
-	if cfg.AskWorkspace {
-		experimental = map[string]any{metaSandboxState: struct{}{}}
+	s.wire = &wire.Dispatcher{
+		Methods: s.methods(),
+		ServerInfo: mcp.Implementation{Name: Name, Version: cfg.Version,
+			Title: "skillsd: Agent Skills, guarded and recorded"},
+		Capabilities: s.capabilities,
+		Instructions: func(ctx context.Context) string {
+			s.awaitScan(ctx)
+			return s.instructions(s.scopeOf(ctx), clientOf(ctx))
+		},
+		CacheTTL: s.cacheTTL(),
+		Logger:   s.cfg.Logger,
+		// An error may repeat words of its client, and a secret among them.
+		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 	}
-	s.mcp = server.NewMCPServer(Name, cfg.Version,
-		server.WithExperimental(experimental),
-		server.WithHooks(hooks),
-		server.WithToolCapabilities(true),
-		server.WithResourceCapabilities(false, true),
-		server.WithPromptCapabilities(true),
-		server.WithCompletions(),
-		// Skills are declared in both eras alike, and a client need not declare them.
-		server.WithExtensions(extensions),
-		server.WithTitle("skillsd: Agent Skills, guarded and recorded"),
-		server.WithCacheHints(s.cacheTTL().Milliseconds(), mcp.CacheScopePrivate),
-		server.WithRecovery(),
-	)
+	if s.trace != nil {
+		s.wire.Trace = s.trace.start
+	}
 	cfg.Registry.OnRescan(s.Publish)
-	// The library calls them; listTools describes them.
-	s.mcp.AddTools(
-		server.ServerTool{Tool: mcp.Tool{Name: ToolLoad}, Handler: s.tool(s.load)},
-		server.ServerTool{Tool: mcp.Tool{Name: ToolRead}, Handler: s.tool(s.read)},
-		server.ServerTool{Tool: mcp.Tool{Name: ToolSearch}, Handler: s.tool(s.search)},
-	)
-	if cfg.Policy.Offers(ToolRun) {
-		s.mcp.AddTool(mcp.Tool{Name: ToolRun}, s.tasks.Tool(s.tool(s.run)))
-	}
 	return s
+}
+
+// capabilities are what the server declares. Skills are declared in both eras alike, and a client need not
+// declare them; tasks are of 2026-07-28 alone.
+func (s *Server) capabilities(modern bool) (has mcp.ServerCapabilities) {
+	changes := struct {
+		ListChanged bool `json:"listChanged,omitempty"`
+	}{true}
+	has.Tools, has.Prompts, has.Completions = &changes, &changes, &struct{}{}
+	has.Resources = &struct {
+		Subscribe   bool `json:"subscribe,omitempty"`
+		ListChanged bool `json:"listChanged,omitempty"`
+	}{ListChanged: true}
+	has.Extensions = map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
+	if modern && s.cfg.Policy.Offers(ToolRun) {
+		has.Extensions[tasks.Extension] = map[string]any{}
+	}
+	if s.cfg.AskWorkspace {
+		has.Experimental = map[string]any{metaSandboxState: struct{}{}}
+	}
+	return has
 }
 
 // Load reads the skills, pins what the allowlist names, preloads, and publishes the tools. Until it
@@ -293,25 +289,7 @@ func (s *Server) scanned(ctx context.Context) error {
 // killed then, tasks included, and other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer s.tasks.Close()
-	return wire.ServeStdio(ctx, s.dispatcher(), &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})
-}
-
-// dispatcher answers messages of any transport.
-func (s *Server) dispatcher() *wire.Dispatcher {
-	d := &wire.Dispatcher{
-		Server:     s.mcp,
-		Methods:    s.methods(),
-		Overrides:  s.overrides(),
-		ServerInfo: mcp.Implementation{Name: Name, Version: s.cfg.Version},
-		CacheTTL:   s.cacheTTL(),
-		Logger:     s.cfg.Logger,
-		// An error may repeat words of its client, and a secret among them.
-		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
-	}
-	if s.trace != nil {
-		d.Trace = s.trace.start
-	}
-	return d
+	return wire.ServeStdio(ctx, s.wire, &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})
 }
 
 // cacheTTL returns how long a client may keep a list.

@@ -17,7 +17,7 @@ import (
 )
 
 // dialogue is what a tool or prompt asks the client for before it answers: one round after the
-// other. On the older revisions mcp-go turns the questions into requests of the server.
+// other. On the older revisions bridge turns the questions into requests of the server.
 type dialogue struct {
 	name   string
 	rounds []mcp.InputRequests
@@ -69,7 +69,6 @@ func (f *fixture) addDialogues() {
 		f.addTool(d.name, "", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			at, failure := f.take(&d, wire.ClientOf(ctx).Capabilities, r.Params.MultiRoundTripParams)
 			if failure != nil {
-				wire.SetError(ctx, failure)
 				return nil, failure
 			}
 			if at.InputRequests == nil {
@@ -79,6 +78,37 @@ func (f *fixture) addDialogues() {
 			result.ResultType = mcp.ResultTypeInputRequired
 			return result, nil
 		})
+	}
+}
+
+// bridge calls a tool for a client of the older revisions: it asks the client what the results ask.
+func (f *fixture) bridge(ctx context.Context, request mcp.CallToolRequest, called tool) (any, error) {
+	for {
+		made, err := called.call(ctx, request)
+		result, ok := made.(*mcp.CallToolResult)
+		if err != nil || !ok || result.ResultType != mcp.ResultTypeInputRequired {
+			return made, err
+		}
+		request.Params.InputResponses = mcp.InputResponses{}
+		for id, question := range result.InputRequests {
+			var params any
+			switch question.Method {
+			case mcp.MethodElicitationCreate:
+				params = question.Elicitation
+			case mcp.MethodSamplingCreateMessage:
+				params = question.Sampling
+			}
+			var answer json.RawMessage
+			if err := wire.Ask(ctx, question.Method, params, &answer); err != nil {
+				return nil, err
+			}
+			var response mcp.InputResponse
+			if err := json.Unmarshal(answer, &response); err != nil {
+				return nil, err
+			}
+			request.Params.InputResponses[id] = response
+		}
+		request.Params.RequestState = result.RequestState
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
@@ -78,14 +77,12 @@ func (f *fixture) addTasks() {
 }
 
 // addJob registers a tool whose calls may become tasks; required ones cannot be called otherwise.
-func (f *fixture) addJob(name string, required bool, handle server.ToolHandlerFunc) {
-	asTask := f.tasks.Tool(handle)
-	f.addTool(name, "", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (f *fixture) addJob(name string, required bool, handle tasks.Handler) {
+	f.add(name, "", func(ctx context.Context, r mcp.CallToolRequest) (any, error) {
 		if required && !tasks.Declares(ctx) {
-			wire.SetError(ctx, tasks.Missing())
 			return nil, tasks.Missing()
 		}
-		return asTask(ctx, r)
+		return f.tasks.Call(ctx, r, handle)
 	})
 }
 

@@ -2,9 +2,9 @@
 // offer: tools, resources and prompts with agreed names. It is made for tests and takes no
 // arguments; it listens on a free port of 127.0.0.1, which it logs, until it is interrupted.
 //
-// Messages take the same way as in skillsd: [wire.HTTP] in front of mcp-go, and the same base
-// methods overridden as there. What the suite finds out about transport, sessions, versions and
-// methods it finds out about skillsd. The fixtures themselves prove nothing.
+// Messages take the same way as in skillsd, through [wire.HTTP]. What the suite finds out about transport,
+// sessions, versions and the protocol's own methods it finds out about skillsd. The fixtures themselves prove
+// nothing.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
@@ -41,14 +40,8 @@ func main() {
 // run serves until ctx ends.
 func run(ctx context.Context, logger *slog.Logger) error {
 	f := newFixture()
-	handler, err := wire.NewHTTP(&wire.Dispatcher{
-		Server:     f.mcp,
-		Overrides:  f.overrides(),
-		Methods:    f.tasks.Methods(),
-		ServerInfo: mcp.Implementation{Name: name, Version: version},
-		CacheTTL:   time.Minute,
-		Logger:     logger,
-	}, wire.HTTPOptions{})
+	f.wire.Logger = logger
+	handler, err := wire.NewHTTP(f.wire, wire.HTTPOptions{})
 	if err != nil {
 		return err
 	}
@@ -63,29 +56,35 @@ func run(ctx context.Context, logger *slog.Logger) error {
 
 // fixture is the server under the suite's eyes.
 type fixture struct {
-	mcp   *server.MCPServer
+	wire  *wire.Dispatcher
+	tools map[string]tool
 	key   []byte // of the signatures under request states
 	tasks *tasks.Store
 }
 
 func newFixture() *fixture {
-	f := &fixture{mcp: server.NewMCPServer(name, version,
-		server.WithToolCapabilities(true),
-		server.WithResourceCapabilities(true, true),
-		server.WithPromptCapabilities(true),
-		server.WithCompletions(),
-		server.WithLogging(),
-		server.WithElicitation(),
-		server.WithRoots(),
-		server.WithCacheHints(time.Minute.Milliseconds(), mcp.CacheScopePrivate),
-		server.WithExtensions(map[string]any{tasks.Extension: map[string]any{}}),
-		server.WithRecovery(),
-	), key: newKey()}
+	f := &fixture{tools: map[string]tool{}, key: newKey()}
 	f.tasks = tasks.New(tasks.Options{Patience: patience,
 		Owner: func(context.Context, map[string]any) (string, string) { return name, "" }})
-	f.mcp.EnableSampling()
+	f.wire = &wire.Dispatcher{
+		Methods: f.methods(), ServerInfo: mcp.Implementation{Name: name, Version: version},
+		Capabilities: capabilities, CacheTTL: time.Minute,
+	}
 	f.addTools()
 	f.addDialogues()
 	f.addTasks()
 	return f
+}
+
+func capabilities(bool) (has mcp.ServerCapabilities) {
+	changes := struct {
+		ListChanged bool `json:"listChanged,omitempty"`
+	}{true}
+	has.Tools, has.Prompts, has.Completions, has.Logging = &changes, &changes, &struct{}{}, &struct{}{}
+	has.Resources = &struct {
+		Subscribe   bool `json:"subscribe,omitempty"`
+		ListChanged bool `json:"listChanged,omitempty"`
+	}{true, true}
+	has.Extensions = map[string]any{tasks.Extension: map[string]any{}}
+	return has
 }

@@ -15,9 +15,10 @@ import (
 // codeResourceNotFound is what the revisions before 2026-07-28 answer to an unknown URI.
 const codeResourceNotFound = -32002
 
-// overrides are the base methods that skillsd answers itself instead of mcp-go.
-func (f *fixture) overrides() wire.Methods {
-	return wire.Methods{
+func (f *fixture) methods() wire.Methods {
+	done := func(context.Context, *wire.Request) (any, error) { return &mcp.EmptyResult{}, nil }
+	methods := wire.Methods{
+		"tools/call":               f.callTool,
 		"tools/list":               f.listTools,
 		"resources/list":           listResources,
 		"resources/read":           readResource,
@@ -25,14 +26,28 @@ func (f *fixture) overrides() wire.Methods {
 		"prompts/list":             listPrompts,
 		"prompts/get":              f.getPrompt,
 		"completion/complete":      complete,
+		"logging/setLevel":         legacy(done),
+		"resources/subscribe":      legacy(done),
+		"resources/unsubscribe":    legacy(done),
+	}
+	maps.Copy(methods, f.tasks.Methods())
+	return methods
+}
+
+// legacy is a method that 2026-07-28 does not have.
+func legacy(method wire.Method) wire.Method {
+	return func(ctx context.Context, r *wire.Request) (any, error) {
+		if r.Modern {
+			return nil, &wire.Error{Code: mcp.METHOD_NOT_FOUND, Message: "Method " + r.Method + " not found"}
+		}
+		return method(ctx, r)
 	}
 }
 
 func (f *fixture) listTools(context.Context, *wire.Request) (any, error) {
-	tools := f.mcp.ListTools()
 	result := &mcp.ListToolsResult{}
-	for _, name := range slices.Sorted(maps.Keys(tools)) {
-		result.Tools = append(result.Tools, tools[name].Tool)
+	for _, name := range slices.Sorted(maps.Keys(f.tools)) {
+		result.Tools = append(result.Tools, f.tools[name].Tool)
 	}
 	return result, nil
 }
@@ -54,7 +69,7 @@ func listTemplates(context.Context, *wire.Request) (any, error) {
 
 func readResource(_ context.Context, r *wire.Request) (any, error) {
 	var params mcp.ReadResourceParams
-	if err := decode(r, &params); err != nil {
+	if err := wire.Decode(r.Params, &params); err != nil {
 		return nil, err
 	}
 	contents, ok := contentsOf(params.URI)
@@ -123,7 +138,7 @@ func listPrompts(context.Context, *wire.Request) (any, error) {
 
 func (f *fixture) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 	var params mcp.GetPromptParams
-	if err := decode(r, &params); err != nil {
+	if err := wire.Decode(r.Params, &params); err != nil {
 		return nil, err
 	}
 	all := prompts()
@@ -157,12 +172,4 @@ func (f *fixture) getPrompt(ctx context.Context, r *wire.Request) (any, error) {
 func complete(context.Context, *wire.Request) (any, error) {
 	return &mcp.CompleteResult{Completion: mcp.Completion{Values: []string{"paris", "park", "party"},
 		Total: 3}}, nil
-}
-
-// decode reads the params of a request.
-func decode(r *wire.Request, params any) error {
-	if err := json.Unmarshal(r.Params, params); err != nil {
-		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: "params have another form"}
-	}
-	return nil
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
+	"github.com/skillsd/skillsd/mcpserver/tasks"
+	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
 const (
@@ -60,16 +62,52 @@ func (f *fixture) addTools() {
 	f.addTool("test_trigger_prompt_change", "", f.announce(mcp.MethodNotificationPromptsListChanged))
 }
 
+// tool is a tool and what answers its calls.
+type tool struct {
+	mcp.Tool
+	call func(context.Context, mcp.CallToolRequest) (any, error)
+}
+
 // addTool registers a tool; schema "" takes no arguments.
-func (f *fixture) addTool(name, schema string, handler server.ToolHandlerFunc) {
+func (f *fixture) addTool(name, schema string, handle tasks.Handler) {
+	f.add(name, schema, func(ctx context.Context, r mcp.CallToolRequest) (any, error) {
+		return handle(ctx, r)
+	})
+}
+
+func (f *fixture) add(
+	name, schema string, call func(context.Context, mcp.CallToolRequest) (any, error),
+) {
 	if schema == "" {
 		schema = `{"type":"object"}`
 	}
-	f.mcp.AddTool(mcp.NewToolWithRawSchema(name, "a fixture of the conformance suite",
-		json.RawMessage(schema)), handler)
+	f.tools[name] = tool{mcp.NewToolWithRawSchema(name, "a fixture of the conformance suite",
+		json.RawMessage(schema)), call}
 }
 
-func always(result *mcp.CallToolResult) server.ToolHandlerFunc {
+func (f *fixture) callTool(ctx context.Context, r *wire.Request) (any, error) {
+	var request mcp.CallToolRequest
+	if err := wire.Decode(r.Params, &request.Params); err != nil {
+		return nil, err
+	}
+	called, ok := f.tools[request.Params.Name]
+	if !ok {
+		return nil, &wire.Error{Code: mcp.INVALID_PARAMS, Message: "unknown tool"}
+	}
+	if r.Modern {
+		header := func(name string) (string, bool) {
+			values := r.Header.Values(name)
+			return strings.Join(values, ""), len(values) > 0
+		}
+		if err := mcp.ValidateParamHeadersLookup(header, &called.Tool, r.Params); err != nil {
+			return nil, &wire.Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
+		}
+		return called.call(ctx, request)
+	}
+	return f.bridge(ctx, request, called)
+}
+
+func always(result *mcp.CallToolResult) tasks.Handler {
 	return func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) { return result, nil }
 }
 
@@ -80,8 +118,12 @@ func embedded(uri, mimeType, text string) mcp.EmbeddedResource {
 // log writes three lines to the client's log.
 func (f *fixture) log(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	for _, text := range []string{"started", "processing", "completed"} {
-		if err := f.mcp.SendLogMessageToClient(ctx,
-			mcp.NewLoggingMessageNotification(mcp.LoggingLevelInfo, name, text)); err != nil {
+		// A client of 2026-07-28 says in each request that it wants a log.
+		if wire.ClientOf(ctx).Modern && wire.Meta(ctx, mcp.MetaKeyLogLevel) == nil {
+			break
+		}
+		if err := wire.Notify(ctx, "notifications/message",
+			map[string]any{"level": mcp.LoggingLevelInfo, "logger": name, "data": text}); err != nil {
 			return nil, err
 		}
 	}
@@ -94,9 +136,8 @@ func (f *fixture) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 		return mcp.NewToolResultText("no token, no progress"), nil
 	}
 	for _, step := range []int{0, 50, 100} {
-		params := map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": step, "total": 100}
-		if err := f.mcp.SendNotificationToClient(ctx, string(mcp.MethodNotificationProgress),
-			params); err != nil {
+		if err := wire.Notify(ctx, string(mcp.MethodNotificationProgress),
+			map[string]any{"progress": step, "total": 100}); err != nil {
 			return nil, err
 		}
 	}
@@ -104,9 +145,9 @@ func (f *fixture) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 }
 
 // announce notifies every client that a list has changed, as skillsd does after a change on disk.
-func (f *fixture) announce(method string) server.ToolHandlerFunc {
+func (f *fixture) announce(method string) tasks.Handler {
 	return func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		f.mcp.SendNotificationToAllClients(method, nil)
+		f.wire.Announce(method)
 		return mcp.NewToolResultText("announced"), nil
 	}
 }

@@ -32,7 +32,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
@@ -65,9 +64,6 @@ const (
 
 // errCanceled is the cause of the context of a task that its client cancelled, or whose life ended.
 var errCanceled = errors.New("task canceled")
-
-// errHandedOver ends a handler whose answer is a task.
-var errHandedOver = errors.New("the call is a task")
 
 // Options adjust a Store. Owner is required.
 type Options struct {
@@ -179,36 +175,40 @@ func (t *Task) Progress(next func(message string)) func(message string) {
 	}
 }
 
-// Tool returns a handler whose calls may become tasks.
-func (s *Store) Tool(handle server.ToolHandlerFunc) server.ToolHandlerFunc {
-	return func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		t := s.begin(ctx, request.Params.Meta)
-		if t == nil {
-			return handle(ctx, request)
-		}
-		work, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), taskKey{}, t))
-		t.cancel = cancel
-		// Until it is a task, the work ends with its request.
-		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-		go func() {
-			defer s.running.Done()
-			defer cancel(nil)
-			t.run(work, handle, request)
-		}()
-		ticker := time.NewTicker(s.opts.Patience)
-		defer ticker.Stop()
-		select {
-		case <-t.ended:
-		case <-ticker.C:
-			if s.place(ctx, t, ticker.C) && stop() && s.handOver(ctx, t) {
-				return nil, errHandedOver
-			}
-			<-t.ended
-		}
-		stop()
-		s.forget(t)
-		return t.direct, t.err
+// Handler answers a call of a tool.
+type Handler = func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error)
+
+// Call calls a handler. If the call lasts and may become a task, the result is the task, else that of the
+// handler.
+func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Handler) (any, error) {
+	t := s.begin(ctx, request.Params.Meta)
+	if t == nil {
+		return handle(ctx, request)
 	}
+	work, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), taskKey{}, t))
+	t.cancel = cancel
+	// Until it is a task, the work ends with its request.
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	go func() {
+		defer s.running.Done()
+		defer cancel(nil)
+		t.run(work, handle, request)
+	}()
+	ticker := time.NewTicker(s.opts.Patience)
+	defer ticker.Stop()
+	select {
+	case <-t.ended:
+	case <-ticker.C:
+		if s.place(ctx, t, ticker.C) && stop() {
+			if answer := s.handOver(ctx, t); answer != nil {
+				return answer, nil
+			}
+		}
+		<-t.ended
+	}
+	stop()
+	s.forget(t)
+	return t.direct, t.err
 }
 
 // begin returns what may become a task, or nil if the call cannot.
@@ -270,15 +270,15 @@ func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool
 // placeOf returns the id by which servers find a task of an owner.
 func placeOf(owner, id string) string { return fmt.Sprintf("task %d %s%s", len(owner), owner, id) }
 
-// handOver makes a task of a call, and its status the answer; it reports false if the call is done.
-func (s *Store) handOver(ctx context.Context, t *Task) bool {
+// handOver makes a task of a call and returns its state, which is the answer; nil if the call is done.
+func (s *Store) handOver(ctx context.Context, t *Task) *state {
 	// The slot belongs to the request, so it is given back before the request ends.
 	wire.YieldSlot(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-t.ended:
-		return false
+		return nil
 	default:
 	}
 	t.handedOver = true
@@ -290,8 +290,7 @@ func (s *Store) handOver(ctx context.Context, t *Task) bool {
 	})
 	answer := &state{view: t.view()}
 	answer.ResultType = "task"
-	wire.SetResult(ctx, answer)
-	return true
+	return answer
 }
 
 func (s *Store) forget(t *Task) {
@@ -301,7 +300,7 @@ func (s *Store) forget(t *Task) {
 }
 
 // run does the work until it has a result, also with the answers to its questions.
-func (t *Task) run(ctx context.Context, handle server.ToolHandlerFunc, request mcp.CallToolRequest) {
+func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequest) {
 	for round := 1; ; round++ {
 		result, err := t.call(ctx, handle, request)
 		if err != nil || result.ResultType != mcp.ResultTypeInputRequired {
@@ -351,7 +350,7 @@ func (t *Task) run(ctx context.Context, handle server.ToolHandlerFunc, request m
 
 // call calls the handler. Nobody else would catch its panic.
 func (t *Task) call(
-	ctx context.Context, handle server.ToolHandlerFunc, request mcp.CallToolRequest,
+	ctx context.Context, handle Handler, request mcp.CallToolRequest,
 ) (result *mcp.CallToolResult, err error) {
 	defer func() {
 		if r := recover(); r != nil {

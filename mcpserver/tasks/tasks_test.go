@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
@@ -29,17 +28,22 @@ type bench struct {
 	id    int
 }
 
-func newBench(t *testing.T, handle server.ToolHandlerFunc) *bench {
+func newBench(t *testing.T, handle Handler) *bench {
 	owner := func(context.Context, map[string]any) (string, string) { return "me", "" }
 	b := &bench{store: New(Options{Patience: time.Second, Owner: owner})}
-	s := server.NewMCPServer("t", "1", server.WithToolCapabilities(true))
-	s.AddTool(mcp.NewTool("work"), b.store.Tool(handle))
+	methods := b.store.Methods()
+	methods["tools/call"] = func(ctx context.Context, r *wire.Request) (any, error) {
+		var request mcp.CallToolRequest
+		if err := wire.Decode(r.Params, &request.Params); err != nil {
+			return nil, err
+		}
+		return b.store.Call(ctx, request, handle)
+	}
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	b.in, b.out = inW, json.NewDecoder(outR)
 	go func() {
-		wire.ServeStdio(t.Context(), &wire.Dispatcher{Server: s, Methods: b.store.Methods()},
-			&wire.StdioOptions{In: inR, Out: outW})
+		wire.ServeStdio(t.Context(), &wire.Dispatcher{Methods: methods}, &wire.StdioOptions{In: inR, Out: outW})
 		b.store.Close()
 		outW.Close()
 	}()
@@ -204,8 +208,11 @@ func TestEnds(t *testing.T) {
 					mcp.ElicitationParams{Message: "?", RequestedSchema: map[string]any{"type": "object"}})}
 				return result, nil
 			}
-			answer := server.ElicitationResponse(r.Params.InputResponses, "ask")
-			return mcp.NewToolResultText(fmt.Sprint(answer.Action, r.Params.RequestState)), nil
+			answer := r.Params.InputResponses["ask"]
+			if err := answer.DecodeFor(mcp.MethodElicitationCreate); err != nil {
+				return nil, err
+			}
+			return mcp.NewToolResultText(fmt.Sprint(answer.Elicitation.Action, r.Params.RequestState)), nil
 		})
 		id := b.call(t).Result.TaskID
 		for _, key := range []string{"ask", "ask-2"} {

@@ -76,10 +76,11 @@ func (a *announcer) run(done <-chan struct{}, out *lineWriter, write func(mcp.JS
 	}
 }
 
-// audience is the announcers of one transport. They get the list changes that mcp-go broadcasts.
+// audience is the announcers of one transport.
 type audience struct {
-	mu  sync.Mutex
-	all map[*announcer]struct{}
+	mu      sync.Mutex
+	all     map[*announcer]struct{}
+	changes []string // methods that not all members have heard of, in their order
 }
 
 func newAudience() *audience { return &audience{all: make(map[*announcer]struct{})} }
@@ -96,21 +97,33 @@ func (a *audience) remove(member *announcer) {
 	delete(a.all, member)
 }
 
-// post takes a broadcast of mcp-go. It does not wait for a client.
-func (a *audience) post(n mcp.JSONRPCNotification) {
-	switch n.Method {
-	case mcp.MethodNotificationToolsListChanged, mcp.MethodNotificationPromptsListChanged,
-		mcp.MethodNotificationResourcesListChanged:
-	default:
+// post has the members for whom a change is news hear of it. It waits for none of them.
+func (a *audience) post(method string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// The first one is being delivered, perhaps from before the change.
+	if len(a.changes) > 1 && slices.Contains(a.changes[1:], method) {
 		return
 	}
+	if a.changes = append(a.changes, method); len(a.changes) == 1 {
+		go a.deliver()
+	}
+}
+
+// deliver tells the members what waits. Whether a change is one for a client takes a look at the skills, so
+// it is asked without the lock.
+func (a *audience) deliver() {
 	a.mu.Lock()
-	members := slices.Collect(maps.Keys(a.all))
-	a.mu.Unlock()
-	// Whether a change is one for a client takes a look at the skills, so it is asked without the lock.
-	for _, member := range members {
-		if member.wants == nil || member.wants(n.Method) {
-			member.post(n.Method)
+	defer a.mu.Unlock()
+	for len(a.changes) > 0 {
+		method, members := a.changes[0], slices.Collect(maps.Keys(a.all))
+		a.mu.Unlock()
+		for _, member := range members {
+			if member.wants == nil || member.wants(method) {
+				member.post(method)
+			}
 		}
+		a.mu.Lock()
+		a.changes = a.changes[1:]
 	}
 }

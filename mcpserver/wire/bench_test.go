@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bufio"
-	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -12,20 +11,9 @@ import (
 
 var benchArguments = `{"text":"` + strings.Repeat("x", 200) + `"}`
 
-// BenchmarkHandleMessage is the floor: the library alone, with its answer marshalled once.
-func BenchmarkHandleMessage(b *testing.B) {
-	srv, line := testServer(), []byte(callLine("1", "echo", benchArguments))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := json.Marshal(srv.HandleMessage(b.Context(), line)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkDispatch adds the envelope and the id.
+// BenchmarkDispatch is a call without a transport.
 func BenchmarkDispatch(b *testing.B) {
-	d, line := &Dispatcher{Server: testServer()}, []byte(callLine("1", "echo", benchArguments))
+	d, line := &testServer().Dispatcher, []byte(callLine("1", "echo", benchArguments))
 	b.ReportAllocs()
 	for b.Loop() {
 		if d.dispatch(b.Context(), line) == nil {
@@ -40,7 +28,7 @@ func BenchmarkServeStdio(b *testing.B) {
 	read, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeStdio(b.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out})
+		done <- ServeStdio(b.Context(), &testServer().Dispatcher, &StdioOptions{In: in, Out: out})
 	}()
 	line := []byte(callLine("1", "echo", benchArguments) + "\n")
 	answers := bufio.NewReader(read)

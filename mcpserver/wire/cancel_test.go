@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // blocker is a tool that runs until its context ends.
@@ -34,7 +33,7 @@ func (b *blocker) handle(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallT
 	return mcp.NewToolResultText("ended"), nil
 }
 
-func blockingServer() (*server.MCPServer, *blocker) {
+func blockingServer() (*toolServer, *blocker) {
 	srv, b := testServer(), new(blocker)
 	srv.AddTool(mcp.NewTool("block"), b.handle)
 	return srv, b
@@ -112,9 +111,8 @@ func TestCancelTakesTheRightOne(t *testing.T) {
 
 func TestInitializeIsNotCancellable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hooks := new(server.Hooks)
-		hooks.AddBeforeInitialize(func(context.Context, any, *mcp.InitializeRequest) { time.Sleep(900 * time.Millisecond) })
-		srv := server.NewMCPServer("fixture", "1", server.WithHooks(hooks))
+		srv := testServer()
+		srv.Instructions = func(context.Context) string { time.Sleep(900 * time.Millisecond); return "" }
 		srv.AddTool(mcp.NewTool("echo"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return mcp.NewToolResultText(ClientOf(ctx).Info.Name), nil
 		})
@@ -179,7 +177,7 @@ func TestLimits(t *testing.T) {
 }
 
 // addSlow adds a tool that takes a second, and counts how many calls of it run at once, at most.
-func addSlow(srv *server.MCPServer) (peak *atomic.Int64) {
+func addSlow(srv *toolServer) (peak *atomic.Int64) {
 	var running atomic.Int64
 	peak = new(atomic.Int64)
 	srv.AddTool(mcp.NewTool("slow"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // ErrCanceled is the cause (context.Cause) of a request context that ended because the client cancelled the
@@ -18,9 +17,17 @@ var ErrCanceled = errors.New("request canceled by the client")
 // because the client left or the server is stopping.
 var ErrDisconnected = errors.New("connection closed")
 
+type sessionKey struct{}
+
+// withSession returns a context whose requests are of a session: a *callSession, or a *session before the
+// first request.
+func withSession(ctx context.Context, s interface{ said() known }) context.Context {
+	return context.WithValue(ctx, sessionKey{}, s)
+}
+
 // callSessionOf returns the session of a request that this package serves, nil outside of one.
 func callSessionOf(ctx context.Context) *callSession {
-	s, _ := server.ClientSessionFromContext(ctx).(*callSession)
+	s, _ := ctx.Value(sessionKey{}).(*callSession)
 	return s
 }
 
@@ -107,7 +114,7 @@ func Meta(ctx context.Context, name string) json.RawMessage {
 
 // Client is a description that a client gave of itself. None of it is verified.
 type Client struct {
-	// SessionID is the id of mcp-go's session, "" without a session.
+	// SessionID is the id of the session, "" without a session.
 	SessionID string
 	// Info names the software; zero when the client did not say.
 	Info mcp.Implementation
@@ -119,18 +126,53 @@ type Client struct {
 	Modern bool
 }
 
-// ClientOf returns what is known of the client whose request ctx belongs to. It
-// works in handlers of mcp-go and in a [Method], with any transport's sessions.
+// ClientOf returns what is known of the client whose request ctx belongs to; nothing outside of one.
 func ClientOf(ctx context.Context) Client {
-	c := Client{Version: server.RequestProtocolVersion(ctx), Modern: server.IsModernRequest(ctx)}
-	session := server.ClientSessionFromContext(ctx)
-	if session == nil {
-		return c
-	}
-	c.SessionID = session.SessionID()
-	if known, ok := session.(server.SessionWithClientInfo); ok {
-		c.Info = known.GetClientInfo()
-		c.Capabilities = known.GetClientCapabilities()
+	var c Client
+	switch s := ctx.Value(sessionKey{}).(type) {
+	case *callSession:
+		c.SessionID, c.Modern = s.id, s.isModern()
+		c.Info, c.Capabilities, c.Version = s.said().all()
+	case *session:
+		c.SessionID = s.id
+		c.Info, c.Capabilities, c.Version = s.said().all()
 	}
 	return c
+}
+
+// ErrNotAsked is the error of asking a client that did not declare that it can answer.
+var ErrNotAsked = errors.New("the client does not answer such requests")
+
+// Ask sends a request to the client of ctx and decodes its result: elicitation/create, roots/list or
+// sampling/createMessage, which a client of the older revisions answers during the call if it declared so.
+// 2026-07-28 has results that ask instead.
+//
+// Errors: ErrNotAsked; an error that the client answered with; a result of another form; the cause of ctx.
+func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
+	s := callSessionOf(ctx)
+	if s == nil || s.isModern() {
+		return ErrNotAsked
+	}
+	has := s.said().capabilities
+	if !(method == mcp.MethodElicitationCreate && has.Elicitation != nil ||
+		method == mcp.MethodListRoots && has.Roots != nil ||
+		method == mcp.MethodSamplingCreateMessage && has.Sampling != nil) {
+		return ErrNotAsked
+	}
+	return s.asks.ask(ctx, s.out, method, params, result)
+}
+
+// Notify sends a notification that belongs to the request of ctx, before its answer. It waits while the
+// client does not read, until ctx ends. The progress of a request goes to a client that asked for it, with
+// its own token.
+//
+// Errors: the request is answered, or ctx has ended; outside of a request there is none.
+func Notify(ctx context.Context, method string, params map[string]any) error {
+	s := callSessionOf(ctx)
+	if s == nil {
+		return nil
+	}
+	n := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION}
+	n.Method, n.Params.AdditionalFields = method, params
+	return s.own.send(ctx, n)
 }

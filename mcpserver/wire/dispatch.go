@@ -8,27 +8,29 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
-// Dispatcher answers single JSON-RPC messages with an MCPServer and the methods it lacks. Server is required;
-// the fields must not change once it is in use. All methods are safe for concurrent use.
+// Dispatcher answers single JSON-RPC messages. Fields must not change once it is in use; the zero value of
+// each is its default. All methods are safe for concurrent use.
 type Dispatcher struct {
-	// Server gets every message first.
-	Server *server.MCPServer
-	// Methods are answered when Server does not know them.
+	// Methods are what is answered besides initialize, ping, server/discover and subscriptions/listen.
 	Methods Methods
-	// Overrides are answered instead of Server's own methods of that name.
-	Overrides Methods
-	// ServerInfo is the identity put in the _meta of results of Methods and
-	// Overrides on 2026-07-28. Nothing is put there when its name is empty.
+	// ServerInfo is the identity in the result of initialize, and in the _meta of results on 2026-07-28.
+	// Nothing is put there when its name is empty.
 	ServerInfo mcp.Implementation
+	// Capabilities returns what the server declares to a client of 2026-07-28, or of the older revisions.
+	// Clients may subscribe to the changes of lists that it names. Nil declares nothing.
+	Capabilities func(modern bool) mcp.ServerCapabilities
+	// Instructions returns what the client of ctx is to know of the server. Nil says nothing.
+	Instructions func(ctx context.Context) string
 	// CacheTTL is the ttlMs hint, in whole milliseconds, of results that embed
 	// mcp.CacheableResult and set none themselves. The scope is private.
 	CacheTTL time.Duration
@@ -40,37 +42,46 @@ type Dispatcher struct {
 	// Withhold returns the JSON of an error as the client may see it: an error repeats what a
 	// request said. Nil leaves it as it is.
 	Withhold func(json.RawMessage) json.RawMessage
+
+	mu        sync.Mutex
+	audiences []*audience // of the transports that serve it
 }
 
-// alias returns the name under which an override's request is shown to mcp-go, which must not know it.
-func alias(method string) string { return "skillsd/answered-here/" + method }
-
-func (d *Dispatcher) lookup(name string) Method {
-	if method, ok := d.Overrides[name]; ok {
-		return method
+// Announce notifies clients that a list has changed: those of the older revisions, and those that subscribed.
+// A method is one of the notifications of changed lists. It waits for no client.
+func (d *Dispatcher) Announce(method string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.audiences {
+		a.post(method)
 	}
-	return d.Methods[name]
 }
 
-// answer returns the answer to a request, which has no newline, inside or at its end. The caller puts the
-// client session into ctx.
+// join has a transport's clients notified until leave.
+func (d *Dispatcher) join(a *audience) (leave func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.audiences = append(d.audiences, a)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.audiences = slices.DeleteFunc(d.audiences, func(other *audience) bool { return other == a })
+	}
+}
+
+// answer returns the answer to a request, which has no newline, inside or at its end.
 func (d *Dispatcher) answer(ctx context.Context, m *message) []byte {
-	result, failure := d.guard(ctx, m, func(ctx context.Context) (any, *Error) { return d.respond(ctx, m) })
-	return d.encode(ctx, m, result, failure)
-}
-
-func (d *Dispatcher) notify(ctx context.Context, m *message) {
-	d.guard(ctx, m, func(ctx context.Context) (any, *Error) {
-		d.Server.HandleMessage(ctx, m.raw)
-		return nil, nil
+	result, failure := d.guard(ctx, m, func(ctx context.Context) (any, *Error) {
+		return d.respond(ctx, m, nil)
 	})
+	return d.encode(ctx, m, result, failure)
 }
 
 // guard makes an internal error of a panic: one handler must not end the connection of all the others.
 func (d *Dispatcher) guard(
 	ctx context.Context, m *message, handle func(context.Context) (any, *Error),
 ) (result any, failure *Error) {
-	if d.Trace != nil && m.kind == request {
+	if d.Trace != nil {
 		var end func(*Error)
 		ctx, end = d.Trace(ctx, m.method, m.params)
 		defer func() { end(failure) }()
@@ -85,122 +96,194 @@ func (d *Dispatcher) guard(
 	return handle(ctx)
 }
 
-func (d *Dispatcher) respond(ctx context.Context, m *message) (any, *Error) {
-	raw := m.raw
-	if d.lookup(m.method) != nil {
-		// All that mcp-go says to a request of the older revisions is that it does not know the method: what
-		// it checks before are the envelope, which parse has checked, and what the newer revision adds.
-		if said := protocolOf(m.params); !said.Modern {
-			return d.own(ctx, m, said)
+// respond checks what a request says of the protocol and answers it. header is of its HTTP request, nil if it
+// came in another way. The session of the call is in ctx.
+func (d *Dispatcher) respond(ctx context.Context, m *message, header http.Header) (any, *Error) {
+	said := protocolOf(m.params)
+	method := d.lookup(m.method, said.modern)
+	if said.modern {
+		if failure := said.check(m, header, method != nil); failure != nil {
+			return nil, failure
 		}
 	}
-	if _, ok := d.Overrides[m.method]; ok {
-		// Under its own name the library would answer it.
-		raw = rewritten(m, alias(m.method))
-	}
-	reply := d.Server.HandleMessage(ctx, raw)
-	switch reply := reply.(type) {
-	case mcp.JSONRPCResponse:
-		if listen, ok := reply.Result.(mcp.SubscriptionsListenResult); ok {
-			// The one result that repeats the request id, which mcp-go holds as a float64.
-			listen.EnsureResultMeta().SetSubscriptionID(m.id)
-			return listen, nil
+	if method == nil {
+		text := "Method " + m.method + " not found"
+		if d.lookup(m.method, !said.modern) != nil {
+			text += " in this revision of the protocol"
 		}
-		return reply.Result, nil
-	case mcp.JSONRPCError:
-		failure := &Error{Code: reply.Error.Code, Message: reply.Error.Message, Data: reply.Error.Data}
-		return d.replace(ctx, m, failure)
+		return nil, &Error{Code: mcp.METHOD_NOT_FOUND, Message: text}
 	}
-	d.logPrivate(ctx, m, fmt.Sprintf("library answered with %T", reply))
-	return nil, internalError()
-}
-
-// replace turns an error of mcp-go into the answer to m: the answer of the tables to a method that only they
-// have, the error that the handler chose instead of an internal one, or failure itself, without the text of
-// a decoder about Go types.
-func (d *Dispatcher) replace(ctx context.Context, m *message, failure *Error) (any, *Error) {
-	switch failure.Code {
-	case mcp.INVALID_REQUEST, mcp.INVALID_PARAMS, mcp.PARSE_ERROR:
-		if fromDecoder(failure.Message) {
-			d.logger().DebugContext(ctx, "params not decoded",
-				slog.String("method", m.method), slog.String("err", failure.Message))
-			return nil, &Error{Code: failure.Code, Message: errParams}
-		}
-	case mcp.METHOD_NOT_FOUND:
-		if d.lookup(m.method) != nil {
-			return d.own(ctx, m, protocolOf(m.params))
-		}
-	case mcp.INTERNAL_ERROR:
-		if s := callSessionOf(ctx); s != nil {
-			if result := s.instead.Load(); result != nil {
-				d.decorate(*result)
-				return *result, nil
-			}
-			if failure := s.chosen.Load(); failure != nil {
-				return nil, failure
-			}
-		}
-		d.logPrivate(ctx, m, failure.Message)
-		return nil, internalError()
+	if s := callSessionOf(ctx); s != nil {
+		s.declare(said)
 	}
-	return nil, failure
-}
-
-// fromDecoder reports whether mcp-go made a message of an error of decoding. Its own messages, such
-// as those that name an unknown tool, have none of these marks; a caller who puts one into a name
-// gets a vaguer answer.
-func fromDecoder(message string) bool {
-	return strings.HasPrefix(message, "unparsable ") || strings.Contains(message, "json: ") ||
-		strings.HasPrefix(message, "illegal base64 data")
-}
-
-// rewritten is m under another method, with everything in it that mcp-go reads.
-func rewritten(m *message, method string) []byte {
-	name, _ := json.Marshal(method)
-	out := fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%s`, name)
-	if m.id != nil {
-		out = append(append(out, `,"id":`...), m.id...)
-	}
-	if m.params != nil {
-		out = append(append(out, `,"params":`...), m.params...)
-	}
-	return append(out, '}')
-}
-
-// own runs a method of the tables. mcp-go has accepted the request or would, so its declared version alone
-// decides the revision.
-func (d *Dispatcher) own(ctx context.Context, m *message, info *server.RequestProtocolInfo) (any, *Error) {
-	r := &Request{Method: m.method, Params: m.params, Modern: info.Modern}
-	result, err := d.lookup(m.method)(server.WithRequestProtocolInfo(ctx, info), r)
+	r := &Request{Method: m.method, Params: m.params, Header: header, Modern: said.modern}
+	result, err := method(ctx, r)
 	if err != nil {
 		if failure, public := errors.AsType[*Error](err); public {
+			if err != error(failure) {
+				d.logger().DebugContext(ctx, "request refused",
+					slog.String("method", m.method), slog.String("err", err.Error()))
+			}
 			return nil, failure
 		}
 		d.logPrivate(ctx, m, err.Error())
 		return nil, internalError()
 	}
-	if info.Modern {
+	if said.modern {
 		d.decorate(result)
 	}
 	return result, nil
 }
 
-func protocolOf(params json.RawMessage) *server.RequestProtocolInfo {
+// lookup returns the method of that name in 2026-07-28, or in the older revisions; nil if there is none.
+func (d *Dispatcher) lookup(name string, modern bool) Method {
+	switch mcp.MCPMethod(name) {
+	case mcp.MethodInitialize:
+		if !modern {
+			return d.initialize
+		}
+	case mcp.MethodPing:
+		if !modern {
+			return ping
+		}
+	case mcp.MethodServerDiscover:
+		if modern {
+			return d.discover
+		}
+	case mcp.MethodSubscriptionsListen:
+		if modern {
+			return d.listen
+		}
+	}
+	return d.Methods[name]
+}
+
+// protocol is what a request says of its revision and its client (SEP-2575).
+type protocol struct {
+	modern       bool // of 2026-07-28 or later
+	version      string
+	client       *mcp.Implementation
+	capabilities *mcp.ClientCapabilities
+}
+
+func protocolOf(params json.RawMessage) protocol {
 	var p struct {
 		Meta *mcp.Meta `json:"_meta"`
 	}
 	// No spelling of _meta does without these, and few requests of the older revisions have one.
 	if !bytes.ContainsAny(params, `_\`) || json.Unmarshal(params, &p) != nil || p.Meta == nil {
-		return new(server.RequestProtocolInfo)
+		return protocol{}
 	}
-	info := &server.RequestProtocolInfo{ProtocolVersion: p.Meta.ProtocolVersion()}
-	if mcp.IsModernProtocol(info.ProtocolVersion) {
-		info.Modern = true
-		info.ClientInfo = p.Meta.ClientInfo()
-		info.ClientCapabilities = p.Meta.ClientCapabilities()
-		info.LogLevel = p.Meta.LogLevel()
+	said := protocol{version: p.Meta.ProtocolVersion()}
+	if said.modern = mcp.IsModernProtocol(said.version); said.modern {
+		said.client, said.capabilities = p.Meta.ClientInfo(), p.Meta.ClientCapabilities()
 	}
-	return info
+	return said
+}
+
+// check returns what is wrong with a request of 2026-07-28, or nil. Over HTTP its headers have to repeat what
+// it says (SEP-2243); known says that there is such a method.
+func (p *protocol) check(m *message, header http.Header, known bool) *Error {
+	switch {
+	case p.capabilities == nil:
+		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyClientCapabilities)
+	case !mcp.IsValidProtocolVersion(p.version):
+		return unsupported(p.version, Versions())
+	case header == nil:
+		return nil
+	}
+	err := mcp.ValidateStandardHeaders(header.Get, p.version, mcp.MCPMethod(m.method), m.params)
+	if mismatch, ok := errors.AsType[mcp.HeaderMismatchError](err); ok {
+		return &Error{Code: mcp.HEADER_MISMATCH, Message: mismatch.Error()}
+	}
+	if err != nil {
+		return invalidParams(err.Error())
+	}
+	if known && strings.HasPrefix(m.method, "tasks/") {
+		// The library does not know that the id of a task travels in a header too (SEP-2663).
+		var of struct {
+			TaskID string `json:"taskId"`
+		}
+		name, ok := mcp.DecodeHeaderValue(header.Get(mcp.HeaderName))
+		if !ok || json.Unmarshal(m.params, &of) != nil || name != of.TaskID {
+			return &Error{Code: mcp.HEADER_MISMATCH,
+				Message: mcp.HeaderName + " does not match the taskId of the body"}
+		}
+	}
+	return nil
+}
+
+func unsupported(version string, served []string) *Error {
+	of := mcp.UnsupportedProtocolVersionError{Version: version, Supported: served}.JSONRPCError().Error
+	return &Error{Code: of.Code, Message: of.Message, Data: of.Data}
+}
+
+// initialize is the handshake of the older revisions.
+func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
+	var params mcp.InitializeParams
+	if err := Decode(r.Params, &params); err != nil {
+		return nil, err
+	}
+	version := params.ProtocolVersion
+	if !slices.Contains(Versions()[1:], version) {
+		version = Versions()[1]
+	}
+	if s := callSessionOf(ctx); s != nil {
+		s.session.learn(known{params.ClientInfo, params.Capabilities, version})
+	}
+	return &mcp.InitializeResult{ProtocolVersion: version, ServerInfo: d.ServerInfo,
+		Capabilities: d.capabilities(false), Instructions: d.instructions(ctx)}, nil
+}
+
+func ping(context.Context, *Request) (any, error) { return &mcp.EmptyResult{}, nil }
+
+// discover is server/discover, by which clients of 2026-07-28 begin.
+func (d *Dispatcher) discover(ctx context.Context, _ *Request) (any, error) {
+	return &mcp.DiscoverResult{SupportedVersions: Versions(),
+		Capabilities: d.capabilities(true), Instructions: d.instructions(ctx)}, nil
+}
+
+// listen is subscriptions/listen, which lasts until its client or the connection ends it.
+func (d *Dispatcher) listen(ctx context.Context, r *Request) (any, error) {
+	var params mcp.SubscriptionsListenParams
+	if err := Decode(r.Params, &params); err != nil {
+		return nil, err
+	}
+	s, has, asked := callSessionOf(ctx), d.capabilities(true), params.Notifications
+	if s == nil {
+		return nil, errors.New("a subscription without a session")
+	}
+	granted := mcp.SubscriptionFilter{
+		ToolsListChanged:     asked.ToolsListChanged && has.Tools != nil && has.Tools.ListChanged,
+		PromptsListChanged:   asked.PromptsListChanged && has.Prompts != nil && has.Prompts.ListChanged,
+		ResourcesListChanged: asked.ResourcesListChanged && has.Resources != nil && has.Resources.ListChanged,
+	}
+	defer s.subscribe(granted)()
+	if !granted.IsEmpty() {
+		<-ctx.Done()
+	}
+	return listened(s.msg.id), nil
+}
+
+// listened is the end of a subscription.
+func listened(id json.RawMessage) *mcp.SubscriptionsListenResult {
+	result := new(mcp.SubscriptionsListenResult)
+	result.EnsureResultMeta().SetSubscriptionID(id)
+	return result
+}
+
+func (d *Dispatcher) capabilities(modern bool) mcp.ServerCapabilities {
+	if d.Capabilities == nil {
+		return mcp.ServerCapabilities{}
+	}
+	return d.Capabilities(modern)
+}
+
+func (d *Dispatcher) instructions(ctx context.Context) string {
+	if d.Instructions == nil {
+		return ""
+	}
+	return d.Instructions(ctx)
 }
 
 // decorate adds what the revision 2026-07-28 requires of a result.

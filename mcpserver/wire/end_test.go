@@ -12,12 +12,11 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // runnerServer has a script that is killed at EOF, a call that takes a second and one that takes as long as
 // it may.
-func runnerServer(ended chan<- error) (*server.MCPServer, *blocker) {
+func runnerServer(ended chan<- error) (*toolServer, *blocker) {
 	srv, b := blockingServer()
 	srv.AddTool(mcp.NewTool("script"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, stop := KillAtEOF(ctx)
@@ -85,7 +84,7 @@ func TestEndIdleReturnsAtOnce(t *testing.T) {
 
 func TestLastLineWithoutNewline(t *testing.T) {
 	out := new(lineLog)
-	err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out, Drain: time.Hour})
+	err := ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: strings.NewReader(callLine("1", "echo", "")), Out: out, Drain: time.Hour})
 	if got := out.take(); err != nil || len(got) != 1 || !strings.Contains(got[0], "echo") {
 		t.Errorf("ServeStdio() = %v, wrote %q", err, got)
 	}
@@ -123,7 +122,7 @@ func TestClosedOutput(t *testing.T) {
 	srv, b := blockingServer()
 	result := make(chan error)
 	go func() {
-		result <- ServeStdio(t.Context(), &Dispatcher{Server: srv}, &StdioOptions{In: in, Out: w, Drain: time.Hour})
+		result <- ServeStdio(t.Context(), &srv.Dispatcher, &StdioOptions{In: in, Out: w, Drain: time.Hour})
 	}()
 	io.WriteString(feed, callLine("1", "block", "")+"\n"+callLine("2", "echo", "")+"\n")
 	if _, err := r.Read(make([]byte, 1)); err != nil {
@@ -149,7 +148,7 @@ func TestStuckOutput(t *testing.T) {
 		p := startPeer(t, fixture(srv), opts)
 		p.send(initialize, callLine("1", "progress", `{"n":1000}`))
 		for range 500 {
-			srv.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+			srv.Announce(mcp.MethodNotificationToolsListChanged)
 		}
 		start := time.Now()
 		p.stop()
@@ -191,24 +190,12 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestStreamErrors(t *testing.T) {
 	broken := errors.New("disk full")
 	ping := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
-	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: ping, Out: failingWriter{broken}}); !errors.Is(err, broken) {
+	if err := ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: ping, Out: failingWriter{broken}}); !errors.Is(err, broken) {
 		t.Errorf("failing output: %v, want %v", err, broken)
 	}
-	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: iotest.ErrReader(broken), Out: io.Discard}); !errors.Is(err, broken) {
+	if err := ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: iotest.ErrReader(broken), Out: io.Discard}); !errors.Is(err, broken) {
 		t.Errorf("failing input: %v, want %v", err, broken)
 	}
-}
-
-func TestSessionInUse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := testServer()
-		p := startPeer(t, fixture(srv), &StdioOptions{})
-		p.settle()
-		opts := &StdioOptions{In: strings.NewReader(""), Out: io.Discard}
-		if err := ServeStdio(t.Context(), &Dispatcher{Server: srv}, opts); !errors.Is(err, server.ErrSessionExists) {
-			t.Errorf("second session: %v, want %v", err, server.ErrSessionExists)
-		}
-	})
 }
 
 func TestKillAtEOFElsewhere(t *testing.T) {

@@ -6,14 +6,11 @@ import (
 	"os"
 	"strings"
 
-	"github.com/mark3labs/mcp-go/server"
-
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
 func ExampleServeStdio() {
 	d := &wire.Dispatcher{
-		Server: server.NewMCPServer("example", "1.0.0"),
 		Methods: wire.Methods{
 			"skills/count": func(context.Context, *wire.Request) (any, error) {
 				return map[string]int{"count": 3}, nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 	"golang.org/x/time/rate"
 )
 
@@ -89,17 +88,14 @@ func (o *HTTPOptions) Check() error {
 	return err
 }
 
-// HTTP serves one MCPServer to many clients over Streamable HTTP, both protocol eras on one
-// endpoint. Use [HTTP.Serve]; a handler alone would miss the limits of the connection.
+// HTTP serves many clients over Streamable HTTP, both protocol eras on one endpoint. Use [HTTP.Serve]; a
+// handler alone would miss the limits of the connection.
 //
 // # Order of the checks
 //
 // Host and Origin on every verb and path, authentication, headers sent twice, rate, form of the
-// body, concurrency, body limit, envelope and keys of params, and then mcp-go's own transport, which
-// checks versions, headers and _meta and answers each message as described at the top of the package.
-// It gets no means to stream and no session of its own: notifications travel through this package's
-// queues, so none is lost and each precedes the answer of its call, and sessions live in this
-// package's table, which is bounded and knows their principals.
+// body, concurrency, body limit, envelope and keys of params, session, and then versions, headers and
+// _meta.
 //
 // # Sessions
 //
@@ -116,7 +112,6 @@ func (o *HTTPOptions) Check() error {
 type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher
-	library    *server.StreamableHTTPServer
 	guard      *guard
 	rates      *rates
 	bodies     *quota // requests being read
@@ -130,7 +125,7 @@ type HTTP struct {
 	strangers  *strangers
 	conns      *conns
 	sessions   *sessionTable
-	broadcast  *session // all clients in one, for mcp-go
+	leaves     func() // ends what the audience hears of
 
 	base     context.Context // ends with the last call
 	abort    context.CancelCauseFunc
@@ -150,7 +145,7 @@ const maxSpreads = 64
 
 // NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
 //
-// Errors: the errors of [HTTPOptions.Check]; d's server is served over HTTP already.
+// Errors: the errors of [HTTPOptions.Check].
 func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	guard, err := newGuard(opts.Hosts, opts.Origins)
 	if err != nil {
@@ -197,23 +192,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	h.sessions.ids = newIdentities(opts.SessionKey)
 	h.base, h.abort = context.WithCancelCause(context.Background())
 	h.hangUp, h.endInput = context.WithCancel(h.base)
-	// mcp-go checks and answers each message, but sessions and streams stay here.
-	h.library = server.NewStreamableHTTPServer(d.Server,
-		server.WithSessionIdManagerResolver(sessionResolver{}),
-		// Handlers see this package's session in the place of mcp-go's.
-		server.WithHTTPContextFunc(func(ctx context.Context, _ *http.Request) context.Context {
-			if ex, ok := ctx.Value(exchangeKey{}).(*exchange); ok && ex.session != nil {
-				return d.Server.WithContext(ctx, ex.session)
-			}
-			return ctx
-		}),
-		server.WithStreamableHTTPLogger(h.dispatcher.logger()),
-	)
-	h.broadcast = &session{id: "http", broadcast: newNotifications(h.hangUp, h.audience.post)}
-	if err := d.Server.RegisterSession(h.base, h.broadcast); err != nil {
-		h.abort(ErrDisconnected)
-		return nil, err
-	}
+	h.leaves = d.join(h.audience)
 	return h, nil
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// BenchmarkHTTP is one call without a socket, beside the library's own transport.
+// BenchmarkHTTP is one call without a socket, beside mcp-go's own server.
 func BenchmarkHTTP(b *testing.B) {
-	own, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{})
+	own, err := NewHTTP(&testServer().Dispatcher, HTTPOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer own.end()
-	library := server.NewStreamableHTTPServer(testServer(), server.WithStateLess(true), server.WithStreamableHTTPLogger(slog.New(slog.DiscardHandler)))
+	library := server.NewStreamableHTTPServer(libraryServer(), server.WithStateLess(true), server.WithStreamableHTTPLogger(slog.New(slog.DiscardHandler)))
 	body := modernCall("1", "echo", `"text":"`+strings.Repeat("x", 4000)+`"`)
 	for name, handler := range map[string]http.Handler{"own": own, "library": library} {
 		b.Run(name, func(b *testing.B) {

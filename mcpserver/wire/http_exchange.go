@@ -2,19 +2,14 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
-
-type exchangeKey struct{}
 
 // exchange is one POST, from its message to the end of its response.
 type exchange struct {
@@ -40,12 +35,10 @@ func (ex *exchange) request() {
 	h, r, method := ex.h, ex.r, ex.msg.method
 	if method == string(mcp.MethodServerDiscover) && h.opts.OnlySessions != nil {
 		said := protocolOf(ex.msg.params)
-		if said.ClientInfo != nil && h.opts.OnlySessions(*said.ClientInfo) {
-			h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, &Error{
-				Code:    mcp.UNSUPPORTED_PROTOCOL_VERSION,
-				Message: "this client is served in sessions only: send initialize",
-				Data: map[string]any{"supported": mcp.LegacyProtocolVersions(),
-					"requested": said.ProtocolVersion}})
+		if said.client != nil && h.opts.OnlySessions(*said.client) {
+			failure := unsupported(said.version, Versions()[1:])
+			failure.Message = "this client is served in sessions only: send initialize"
+			h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, failure)
 			return
 		}
 	}
@@ -93,55 +86,54 @@ func (ex *exchange) request() {
 	switch {
 	case ex.call.listen:
 		ends[1] = h.hangUp
-	case ex.owner != nil && ex.owner.base != nil:
+	case ex.owner.base != nil:
 		ends[1] = ex.owner.base
 	}
 	for _, end := range ends {
 		defer context.AfterFunc(end, func() { cancel(ErrDisconnected) })()
 	}
-	ctx = context.WithValue(ctx, exchangeKey{}, ex)
 	ex.call.ctx, ex.call.cancel = ctx, cancel
 	defer ex.out.retire()
-	if ex.owner != nil {
-		ex.session = newCallSession(ctx, h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
-		ex.session.mayAsk = !ex.modern
-		if ex.call.listen {
-			ex.session.watch = h.opts.Changes(h.dispatcher.Server.WithContext(ctx, ex.session))
+	ex.session = newCallSession(h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
+	if ex.call.listen {
+		ex.session.watch = h.opts.Changes(withSession(ctx, ex.session))
+	}
+	ex.call.session = ex.session
+	ex.session.alone = func() bool {
+		return h.sessions.room.taken(ex.principal)+h.listens.taken(ex.principal) <= 1
+	}
+	// A call takes memory for its message instead of a place among those that are decoded, or of its slot.
+	// Nobody else calls these at its end.
+	waiting := 0
+	ex.session.decoded = sync.OnceValue(func() bool {
+		if !h.waiting.take(ex.principal, len(ex.msg.raw)) {
+			return false
 		}
-		ex.call.session = ex.session
-		// A call takes memory for its message instead of a place among those that are decoded, or of its
-		// slot. Nobody else calls these at its end.
-		waiting := 0
-		ex.session.decoded = sync.OnceValue(func() bool {
-			if !h.waiting.take(ex.principal, len(ex.msg.raw)) {
-				return false
-			}
-			waiting = len(ex.msg.raw)
-			ex.decoded()
-			return true
-		})
-		ex.session.yield = sync.OnceValue(func() bool {
-			if !ex.session.decoded() {
-				return false
-			}
-			leave()
-			return true
-		})
-		defer func() { h.waiting.leave(ex.principal, waiting) }()
-		hold, answered := h.holding.hold(ex.principal)
-		ex.session.hold = hold
-		defer answered()
-		if calls := ex.owner.calls; calls != nil {
-			switch ok, failure := calls.add(ex.call); {
-			case failure != nil:
-				h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
-				return
-			case !ok:
-				retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
-				return
-			}
-			defer calls.leave(ex.call)
+		waiting = len(ex.msg.raw)
+		ex.decoded()
+		return true
+	})
+	ex.session.yield = sync.OnceValue(func() bool {
+		if !ex.session.decoded() {
+			return false
 		}
+		leave()
+		return true
+	})
+	defer func() { h.waiting.leave(ex.principal, waiting) }()
+	hold, answered := h.holding.hold(ex.principal)
+	ex.session.hold = hold
+	defer answered()
+	if calls := ex.owner.calls; calls != nil {
+		switch ok, failure := calls.add(ex.call); {
+		case failure != nil:
+			h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
+			return
+		case !ok:
+			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
+			return
+		}
+		defer calls.leave(ex.call)
 	}
 	if !ex.call.ping {
 		// From here on the client can cancel it.
@@ -165,18 +157,12 @@ func (ex *exchange) run(opening bool) {
 	if !opening { // a stream could not carry the id of the session
 		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
-	ctx := ex.call.ctx
-	if ex.session != nil {
-		ctx = d.Server.WithContext(ctx, ex.session)
-	}
-	var rec *recorder
+	ctx := withSession(ex.call.ctx, ex.session)
 	var result any
 	var failure *Error
 	begin := time.Now()
 	for again, done := true, false; again; {
-		rec = newRecorder()
-		result, failure = d.guard(ctx, ex.msg,
-			func(ctx context.Context) (any, *Error) { return ex.ask(ctx, rec) })
+		result, failure = d.guard(ctx, ex.msg, ex.respond)
 		if done, again = ex.forwarded(); done {
 			ex.session.finish()
 			return
@@ -185,31 +171,20 @@ func (ex *exchange) run(opening bool) {
 			time.Sleep(forwardPause)
 		}
 	}
-	if ex.session != nil {
-		ex.session.finish()
-	}
+	ex.session.finish()
 	status := http.StatusOK
 	switch {
 	case result != nil || failure != nil:
 	case ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil:
 		// The stream ends because the server does.
 		ex.out.hungUp(ex.msg.id)
-		ended := new(mcp.SubscriptionsListenResult)
-		ended.EnsureResultMeta().SetSubscriptionID(ex.msg.id)
-		d.decorate(ended)
-		result = ended
-	case rec.status == 0:
+		result = listened(ex.msg.id)
+		d.decorate(result)
+	default:
 		ex.empty()
 		return
-	default:
-		// mcp-go refused the request without a message.
-		ex.out.retire()
-		if !ex.stream.begun {
-			rec.copyTo(ex.w)
-		}
-		return
 	}
-	// A session exists only after the library has accepted its initialize request.
+	// A session exists only after its initialize request was accepted.
 	if opening && failure == nil {
 		ex.h.audience.add(ex.owner.announcer)
 		if !ex.h.sessions.add(ex.owner) {
@@ -217,7 +192,7 @@ func (ex *exchange) run(opening bool) {
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
 			return
 		}
-		ex.w.Header().Set(server.HeaderKeySessionID, ex.owner.id)
+		ex.w.Header().Set(HeaderSession, ex.owner.id)
 	}
 	if failure != nil && ex.modern {
 		status = statusOf(failure.Code)
@@ -225,7 +200,7 @@ func (ex *exchange) run(opening bool) {
 	answered := false
 	ex.out.writeIf(d.encode(ctx, ex.msg, result, failure), func() bool {
 		answered = ex.r.Context().Err() == nil
-		if ex.owner != nil && ex.owner.calls != nil {
+		if ex.owner.calls != nil {
 			answered = ex.owner.calls.settle(ex.call)
 		}
 		ex.stream.answer, ex.stream.status = answered, status
@@ -236,82 +211,17 @@ func (ex *exchange) run(opening bool) {
 	}
 }
 
-// usual reports whether the request is one of the older revisions in a session, whose headers mcp-go's
-// transport would accept: all that it would do is to give the message on, and to encode the answer for the
-// recorder.
-func (ex *exchange) usual() bool {
-	version := ex.r.Header.Get(mcp.HeaderProtocolVersion)
-	return ex.protocol != nil && ex.msg.method != "" && ex.msg.method != string(mcp.MethodInitialize) &&
-		(version == "" || mcp.IsValidProtocolVersion(version))
-}
-
-// ask returns the answer to the request, or nil if the request has none or rec has it.
-func (ex *exchange) ask(ctx context.Context, rec *recorder) (any, *Error) {
-	if !ex.usual() {
-		return ex.askLibrary(ctx, rec)
+// respond returns the answer to the request; nothing if nobody waits for it.
+func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {
+	if ex.modern {
+		if failure = ex.checkVersions(); failure != nil {
+			return nil, failure
+		}
 	}
-	result, failure := ex.h.dispatcher.respond(ctx, ex.msg)
-	if ctx.Err() != nil {
-		return nil, nil // nobody waits for the answer
+	if result, failure = ex.h.dispatcher.respond(ctx, ex.msg, ex.r.Header); ctx.Err() != nil {
+		return nil, nil
 	}
 	return result, failure
-}
-
-// askLibrary gives the request to mcp-go's transport and returns the answer, nothing if mcp-go
-// answered with something else than a message or not at all.
-func (ex *exchange) askLibrary(ctx context.Context, rec *recorder) (any, *Error) {
-	d, raw, header := ex.h.dispatcher, ex.msg.raw, ex.r.Header
-	_, override := d.Overrides[ex.msg.method]
-	if override {
-		raw = rewritten(ex.msg, alias(ex.msg.method))
-		header = header.Clone()
-		header.Set(mcp.HeaderMethod, alias(ex.msg.method))
-	}
-	ex.handle(ctx, rec, header, raw)
-	reply, ok := rec.message()
-	switch {
-	case !ok:
-		return nil, nil
-	case reply.failure == nil:
-		return reply.result, nil
-	}
-	var data json.RawMessage
-	failure := &Error{Data: &data}
-	if err := json.Unmarshal(reply.failure, failure); err != nil {
-		d.logPrivate(ctx, ex.msg, err.Error())
-		return nil, internalError()
-	}
-	if data == nil {
-		failure.Data = nil
-	}
-	if override && ex.modern && failure.Code == mcp.METHOD_NOT_FOUND {
-		// mcp-go saw the alias in the headers. It has not compared the true name with them.
-		version, method := protocolOf(ex.msg.params).ProtocolVersion, mcp.MCPMethod(ex.msg.method)
-		err := mcp.ValidateStandardHeaders(ex.r.Header.Get, version, method, ex.msg.params)
-		if err != nil {
-			return nil, &Error{Code: mcp.HEADER_MISMATCH, Message: err.Error()}
-		}
-	}
-	if ex.modern && failure.Code == mcp.METHOD_NOT_FOUND && d.Methods[ex.msg.method] != nil &&
-		strings.HasPrefix(ex.msg.method, "tasks/") {
-		// The library does not know that the id of a task travels in a header too (SEP-2663).
-		var p struct {
-			TaskID string `json:"taskId"`
-		}
-		name, ok := mcp.DecodeHeaderValue(ex.r.Header.Get(mcp.HeaderName))
-		if !ok || json.Unmarshal(ex.msg.params, &p) != nil || name != p.TaskID {
-			return nil, &Error{Code: mcp.HEADER_MISMATCH,
-				Message: mcp.HeaderName + " does not match the taskId of the body"}
-		}
-	}
-	return d.replace(ctx, ex.msg, failure)
-}
-
-// handle gives a message to mcp-go's transport.
-func (ex *exchange) handle(ctx context.Context, rec *recorder, header http.Header, body []byte) {
-	ex.h.library.Handle(rec, &server.HTTPRequest{
-		Method: http.MethodPost, Header: header, Body: body, Context: ctx,
-	})
 }
 
 // statusOf is the HTTP status of an error of 2026-07-28.
@@ -387,7 +297,7 @@ func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal 
 	case lives && r.Method == http.MethodPost:
 		h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
 	case lives && r.Method == http.MethodDelete:
-		h.forget(r.Header.Get(server.HeaderKeySessionID), principal)
+		h.forget(r.Header.Get(HeaderSession), principal)
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		w.WriteHeader(http.StatusMisdirectedRequest)
@@ -397,7 +307,7 @@ func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal 
 // forwarded answers the request by another server if its handler said so. It reports whether that was so, and
 // whether the handler is to be called again.
 func (ex *exchange) forwarded() (done, again bool) {
-	if ex.session == nil || ex.h.opts.Forward == nil {
+	if ex.h.opts.Forward == nil {
 		return false, false
 	}
 	to := ex.session.forward.Swap(nil)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // guard refuses requests that a web page could have made a browser send: requests whose Host is not a name of
@@ -61,7 +60,7 @@ func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 // proxy in front of the server may read another one of them than the server does.
 func ambiguous(r *http.Request) string {
 	for _, name := range []string{
-		server.HeaderKeySessionID, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName,
+		HeaderSession, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName,
 		"Content-Type", "Content-Encoding",
 	} {
 		if values := r.Header.Values(name); len(values) > 1 && len(slices.Compact(slices.Clone(values))) > 1 {

@@ -123,6 +123,6 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 // subscription open: all that comes without a session may then be taken for one conversation. It is false
 // outside of such a request.
 func Alone(ctx context.Context) bool {
-	ex, ok := ctx.Value(exchangeKey{}).(*exchange)
-	return ok && ex.h.sessions.room.taken(ex.principal)+ex.h.listens.taken(ex.principal) <= 1
+	s := callSessionOf(ctx)
+	return s != nil && s.alone != nil && s.alone()
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // patience bounds every wait for the other side.
@@ -22,7 +21,7 @@ const patience = time.Minute
 // httpPeer is a client of an HTTP server on a socket of its own.
 type httpPeer struct {
 	t      *testing.T
-	server *server.MCPServer
+	server *toolServer
 	h      *HTTP
 	addr   string
 	client *http.Client
@@ -54,16 +53,15 @@ func newHTTPPeer(t *testing.T, adjust func(*HTTPOptions)) (*httpPeer, *blocked) 
 	srv.AddTool(mcp.NewTool("sample"), func(
 		ctx context.Context, _ mcp.CallToolRequest,
 	) (*mcp.CallToolResult, error) {
-		client := server.ClientSessionFromContext(ctx).(server.SessionWithSampling)
-		r, err := client.RequestSampling(ctx, mcp.CreateMessageRequest{})
-		if err != nil {
+		var r struct{ Content struct{ Text string } }
+		if err := Ask(ctx, mcp.MethodSamplingCreateMessage, mcp.CreateMessageParams{}, &r); err != nil {
 			return mcp.NewToolResultError(err.Error()), nil
 		}
-		return mcp.NewToolResultText(r.Content.(mcp.TextContent).Text), nil
+		return mcp.NewToolResultText(r.Content.Text), nil
 	})
 	d := fixture(srv)
 	opts := HTTPOptions{Drain: time.Second}
-	d.Overrides["prompts/get"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"p"}}, nil }
+	d.Methods["prompts/get"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"p"}}, nil }
 	if adjust != nil {
 		adjust(&opts)
 	}

@@ -1,14 +1,10 @@
 package wire
 
 import (
-	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -16,7 +12,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 const (
@@ -53,7 +48,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m),
 		decoded: decoded}
 	if !ex.modern {
-		switch id := r.Header.Get(server.HeaderKeySessionID); {
+		switch id := r.Header.Get(HeaderSession); {
 		case id == "" && m.method != string(mcp.MethodInitialize):
 			plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
 			return
@@ -66,18 +61,20 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 			defer h.leave(ex.protocol)
 		}
 	}
+	version, opening := r.Header.Get(mcp.HeaderProtocolVersion), m.method == string(mcp.MethodInitialize)
 	switch {
+	case !ex.modern && !opening && version != "" && !mcp.IsValidProtocolVersion(version):
+		plainText(w, http.StatusBadRequest, "unsupported protocol version")
+	case !ex.modern && !opening && ex.protocol == nil:
+		// A session of another principal does not exist for this one.
+		plainText(w, http.StatusNotFound, "Invalid session ID")
 	case m.kind == request:
 		ex.request()
 	case m.kind == notification:
 		ex.notification()
 	case ex.modern:
-		rec := newRecorder()
-		ex.handle(r.Context(), rec, r.Header, m.raw)
-		rec.copyTo(w)
-	case ex.protocol == nil:
-		// A session of another principal does not exist for this one.
-		plainText(w, http.StatusNotFound, "Invalid session ID")
+		h.writeRefusal(w, http.StatusBadRequest, m.id, invalidRequest(
+			"the server asks by results in this revision, and takes no responses"))
 	case ex.protocol.asks.route(m) || ex.spread():
 		w.WriteHeader(http.StatusAccepted)
 	}
@@ -167,74 +164,49 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 	return nil
 }
 
-// isModern reports whether mcp-go takes the message for one of 2026-07-28 or later.
+// isModern reports whether a message says that it is of 2026-07-28 or later.
 func isModern(header http.Header, m *message) bool {
 	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) ||
-		mcp.IsModernProtocol(protocolOf(m.params).ProtocolVersion)
+		mcp.IsModernProtocol(protocolOf(m.params).version)
 }
 
-// notification gives a notification of the client to mcp-go. A cancellation is only shown to
-// it under another name: it would cancel requests by ids it has rounded.
+// notification takes a notification of the client. Others than a cancellation mean nothing here.
 func (ex *exchange) notification() {
-	if ex.protocol != nil {
-		// A notification has no response that anything could be written to.
-		nowhere := newLineWriter(io.Discard)
-		ex.session = newCallSession(
-			ex.r.Context(), ex.h.hangUp, ex.protocol.session, ex.msg, nowhere, ex.h.audience)
-	}
-	raw := ex.msg.raw
-	canceled := ex.msg.method == string(mcp.MethodNotificationCancelled)
-	if canceled {
-		raw = rewritten(ex.msg, alias(ex.msg.method))
-	}
-	rec := newRecorder()
-	ctx, cancel := context.WithCancel(context.WithValue(ex.r.Context(), exchangeKey{}, ex))
-	defer cancel()
-	ex.h.dispatcher.guard(ctx, ex.msg, func(ctx context.Context) (any, *Error) {
-		ex.handle(ctx, rec, ex.r.Header, raw)
-		return nil, nil
-	})
-	if canceled && ex.protocol != nil && rec.status == http.StatusAccepted &&
+	if ex.modern {
+		if failure := ex.checkVersions(); failure != nil {
+			ex.h.writeRefusal(ex.w, http.StatusBadRequest, nil, failure)
+			return
+		}
+	} else if ex.msg.method == string(mcp.MethodNotificationCancelled) &&
 		!ex.protocol.calls.cancel(ex.msg) && !ex.spread() {
 		return
 	}
-	rec.copyTo(ex.w) // accepted, also if its handler panicked: a notification has no answer
+	ex.w.WriteHeader(http.StatusAccepted)
 }
 
-// writeRefusal answers a message that mcp-go was not shown.
+// checkVersions returns what is wrong with the headers of a message of 2026-07-28, or nil: its version is in
+// a header and in its _meta, and streams are not taken up again.
+func (ex *exchange) checkVersions() *Error {
+	header, body := ex.r.Header.Get(mcp.HeaderProtocolVersion), protocolOf(ex.msg.params).version
+	mismatch := func(text string) *Error { return &Error{Code: mcp.HEADER_MISMATCH, Message: text} }
+	switch {
+	case ex.r.Header.Get(mcp.HeaderLastEventID) != "":
+		return mismatch(mcp.HeaderLastEventID + " is not supported in this revision: send the request again")
+	case header == "":
+		return mismatch(mcp.HeaderProtocolVersion + " is missing")
+	case body == "":
+		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyProtocolVersion)
+	case header != body:
+		return mismatch(mcp.HeaderProtocolVersion + " is not the version in _meta")
+	case !mcp.IsValidProtocolVersion(body):
+		return unsupported(body, Versions())
+	}
+	return nil
+}
+
+// writeRefusal answers a message that starts no call.
 func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessage, failure *Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
-}
-
-// recorder is the response that mcp-go writes to. It cannot stream, so that it gets nothing but the whole
-// answer.
-type recorder struct {
-	header http.Header
-	status int
-	bytes.Buffer
-}
-
-func newRecorder() *recorder { return &recorder{header: make(http.Header)} }
-
-func (r *recorder) Header() http.Header    { return r.header }
-func (r *recorder) Flush()                 {}
-func (r *recorder) CanStream() bool        { return false }
-func (r *recorder) WriteHeader(status int) { r.status = status }
-
-// message returns the answer when it is a JSON-RPC message.
-func (r *recorder) message() (*message, bool) {
-	if r.header.Get("Content-Type") != "application/json" {
-		return nil, false
-	}
-	m, failure := parse(bytes.TrimSpace(r.Bytes()))
-	return m, failure == nil && m.kind == response
-}
-
-// copyTo writes what was recorded.
-func (r *recorder) copyTo(w http.ResponseWriter) {
-	maps.Copy(w.Header(), r.header)
-	w.WriteHeader(cmp.Or(r.status, http.StatusAccepted))
-	w.Write(r.Bytes())
 }

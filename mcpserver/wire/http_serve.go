@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 const (
@@ -121,8 +120,7 @@ func (h *HTTP) end() {
 	h.endInput()
 	h.sessions.end(func(*httpSession) bool { return true })
 	h.abort(ErrDisconnected)
-	h.dispatcher.Server.UnregisterSession(context.Background(), h.broadcast.id)
-	h.broadcast.broadcast.close()
+	h.leaves()
 }
 
 // strangers are the connections on which nobody has authenticated yet. There is a bound in all: beyond it the
@@ -421,7 +419,7 @@ func (h *HTTP) forget(id, principal string) {
 // enter returns the session a GET or DELETE names, which must be left, or answers and returns
 // nil. 2026-07-28 has no such requests.
 func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *httpSession {
-	version, id := r.Header.Get(mcp.HeaderProtocolVersion), r.Header.Get(server.HeaderKeySessionID)
+	version, id := r.Header.Get(mcp.HeaderProtocolVersion), r.Header.Get(HeaderSession)
 	switch {
 	case mcp.IsModernProtocol(version):
 		refuseVerb(w, http.MethodPost)

@@ -2,14 +2,13 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"time"
-
-	"github.com/mark3labs/mcp-go/server"
 )
+
+// HeaderSession names the protocol session of an HTTP request of the older revisions.
+const HeaderSession = "Mcp-Session-Id"
 
 // maxSessionCalls is how many requests of one protocol session may be under way, maxSessionListens how
 // many of its subscriptions at the same time.
@@ -41,7 +40,7 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		principal: principal,
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
-	ctx = h.dispatcher.Server.WithContext(context.WithoutCancel(ctx), s.session)
+	ctx = withSession(context.WithoutCancel(ctx), s.session)
 	if s.announcer = newAnnouncer(h.opts.Changes(ctx)); h.opts.Spread != nil {
 		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
 	}
@@ -183,26 +182,3 @@ func (t *sessionTable) drop(s *httpSession) {
 	delete(t.byID, s.id)
 	t.room.leave(s.principal, 1)
 }
-
-// sessionResolver answers mcp-go's questions about sessions from the call it was given.
-type sessionResolver struct{}
-
-func (sessionResolver) ResolveSessionIdManager(r *http.Request) server.SessionIdManager {
-	ex, _ := r.Context().Value(exchangeKey{}).(*exchange)
-	return sessionVerdict(ex != nil && ex.protocol != nil)
-}
-
-// sessionVerdict is whether one request's session is known. It makes no id, so that
-// mcp-go keeps nothing of the session.
-type sessionVerdict bool
-
-func (sessionVerdict) Generate() string { return "" }
-
-func (v sessionVerdict) Validate(string) (terminated bool, err error) {
-	if !v {
-		return false, errors.New("unknown session")
-	}
-	return false, nil
-}
-
-func (sessionVerdict) Terminate(string) (notAllowed bool, err error) { return true, nil }

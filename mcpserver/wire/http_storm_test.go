@@ -99,7 +99,7 @@ func TestHTTPSlowClients(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{})
+				h, err := NewHTTP(&testServer().Dispatcher, HTTPOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // Sessions hear of list changes on their GET stream, also of those from before it was open, and
@@ -23,7 +22,7 @@ import (
 func TestHTTPListChanged(t *testing.T) {
 	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.Drain = 4 * patience })
 	session := p.open()
-	change := func(method string) { p.server.SendNotificationToAllClients(method, nil) }
+	change := func(method string) { p.server.Announce(method) }
 	change(mcp.MethodNotificationToolsListChanged)
 	first := p.events(p.do(t.Context(), "GET", "/mcp", "", "Mcp-Session-Id", session))
 	if got, want := first.message(), `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`; got != want {
@@ -380,9 +379,7 @@ func TestHTTPStalledReader(t *testing.T) {
 	p.server.AddTool(mcp.NewTool("endless"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		begun <- struct{}{}
 		for {
-			err := server.ServerFromContext(ctx).SendNotificationToClient(ctx, "notifications/progress",
-				map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": 1})
-			if err != nil {
+			if err := Notify(ctx, "notifications/progress", map[string]any{"progress": 1}); err != nil {
 				return nil, err
 			}
 		}
@@ -416,8 +413,8 @@ func TestHTTPChangesKeptFromClient(t *testing.T) {
 	if got := modern.message(); !strings.Contains(got, "acknowledged") {
 		t.Fatalf("subscription = %s", got)
 	}
-	p.server.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
-	p.server.SendNotificationToAllClients(mcp.MethodNotificationPromptsListChanged, nil)
+	p.server.Announce(mcp.MethodNotificationToolsListChanged)
+	p.server.Announce(mcp.MethodNotificationPromptsListChanged)
 	for era, stream := range map[string]*events{"legacy": old, "modern": modern} {
 		if got := stream.message(); !strings.Contains(got, mcp.MethodNotificationPromptsListChanged) {
 			t.Errorf("%s: the first notification is %s", era, got)

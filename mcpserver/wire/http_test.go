@@ -1,11 +1,9 @@
 package wire
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -43,7 +41,6 @@ func TestHTTPBothEras(t *testing.T) {
 		{"modern method header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
 		{"modern override, method header missing", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28"}, 400, `-32020`},
 		{"modern override, method header wrong", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders("tools/list"), 400, `-32020`},
-		{"modern override, alias in the header", `{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + modernMeta + `}}`, modernHeaders(alias("resources/list")), 400, `-32020`},
 		{"modern override, name header missing", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get"), 400, `-32020`},
 		{"modern override, name header right", `{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{` + modernMeta + `,"name":"x"}}`, modernHeaders("prompts/get", "x"), 200, `"items":["p"]`},
 		{"modern version header missing", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, nil, 400, `-32020`},
@@ -186,7 +183,7 @@ func TestHTTPGuardOptions(t *testing.T) {
 	for _, tt := range []struct{ host, origin string }{
 		{"*", ""}, {"", "x"}, {"a/b", ""}, {"h", "https://a/b"}, {"h", "https://a/"}, {"h", "*"}, {"h", "null"}, {"h", "https://u@a"},
 	} {
-		if _, err := NewHTTP(&Dispatcher{Server: testServer()}, HTTPOptions{Hosts: []string{tt.host}, Origins: []string{tt.origin}}); err == nil {
+		if _, err := NewHTTP(&testServer().Dispatcher, HTTPOptions{Hosts: []string{tt.host}, Origins: []string{tt.origin}}); err == nil {
 			t.Errorf("NewHTTP(%q, %q) has no error", tt.host, tt.origin)
 		}
 	}
@@ -283,50 +280,5 @@ func TestHTTPWithoutEvents(t *testing.T) {
 	data, _ := io.ReadAll(response.Body)
 	if response.Header.Get("Content-Type") != "application/json" || !strings.HasPrefix(string(data), `{"jsonrpc":"2.0","id":1,"result":`) {
 		t.Errorf("answer = %q %s", response.Header.Get("Content-Type"), data)
-	}
-}
-
-// A request in a session of the older revisions passes by mcp-go's transport. The answer must be the one that
-// it would have made.
-func TestHTTPPassesBy(t *testing.T) {
-	p, _ := newHTTPPeer(t, nil)
-	id, h := p.open(), p.h
-	known := h.sessions.enter(id, "")
-	defer h.sessions.leave(known)
-	for _, version := range []string{"", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01", "x"} {
-		for _, body := range []string{
-			`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, `{"jsonrpc":"2.0","id":"<a>","method":"ping","params":{"_meta":5}}`,
-			`{"jsonrpc":"2.0","id":1,"method":""}`, `{"jsonrpc":"2.0","id":1,"method":"x/y"}`, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
-			`{"jsonrpc":"2.0","id":1,"method":"skills/list"}`, `{"jsonrpc":"2.0","id":1,"method":"skills/get"}`, `{"jsonrpc":"2.0","id":1,"method":"skills/leak"}`,
-			`{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, `{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}`,
-			toolCall("1", "echo", `"text":"<&>\u2028\n"`), toolCall("1", "who", ""), toolCall("1", "fail", ""), toolCall("1", "chosen", ""),
-			toolCall("1", "panic", ""), toolCall("1", "none", ""), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":{}}}`,
-		} {
-			m, failure := parse([]byte(body))
-			if failure != nil {
-				t.Fatal(failure)
-			}
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			r.Header.Set("Mcp-Session-Id", id)
-			if version != "" {
-				r.Header.Set("Mcp-Protocol-Version", version)
-			}
-			answer := func(ask func(*exchange, context.Context, *recorder) (any, *Error)) string {
-				rec := newRecorder()
-				ex := &exchange{h: h, w: httptest.NewRecorder(), r: r, msg: m, protocol: known}
-				ctx := context.WithValue(r.Context(), exchangeKey{}, ex)
-				ex.session = newCallSession(ctx, h.hangUp, known.session, m, newLineWriter(io.Discard), h.audience)
-				result, failure := h.dispatcher.guard(h.dispatcher.Server.WithContext(ctx, ex.session), m,
-					func(ctx context.Context) (any, *Error) { return ask(ex, ctx, rec) })
-				if result == nil && failure == nil {
-					return fmt.Sprint(rec.status, rec.String())
-				}
-				return string(h.dispatcher.encode(ctx, m, result, failure))
-			}
-			if got, want := answer((*exchange).ask), answer((*exchange).askLibrary); got != want {
-				t.Errorf("version %q, %s: %s, mcp-go's transport %s", version, body, got, want)
-			}
-		}
 	}
 }

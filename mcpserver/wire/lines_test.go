@@ -93,7 +93,7 @@ func TestLongLineCostsLittle(t *testing.T) {
 		&repeat{strings.Repeat("x", 1<<16), 60 * mib}, strings.NewReader("\"}\n"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -119,7 +119,7 @@ func TestJunkSurvives(t *testing.T) {
 	}
 	out := new(counter)
 	in := io.MultiReader(&repeat{block.String(), 10 << 20}, strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"last","method":"ping"}`))
-	if err := ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if want := `{"jsonrpc":"2.0","id":"last","result":{}}` + "\n"; out.last != want || out.n < 1_000 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -119,28 +118,3 @@ var paramNames = func() map[string]string {
 	}
 	return folded
 }()
-
-// negotiate gives an initialize request the revision that is served when it asks for one that is
-// not: mcp-go knows older ones, and takes none at all for one of those.
-func (m *message) negotiate() {
-	var params map[string]json.RawMessage
-	if m.params != nil && json.Unmarshal(m.params, &params) != nil {
-		return
-	}
-	if params == nil {
-		params = make(map[string]json.RawMessage)
-	}
-	switch version := params["protocolVersion"]; {
-	case version == nil, string(version) == "null":
-	case version[0] != '"':
-		return // no version at all, which mcp-go refuses
-	default:
-		asked := unquote(version)
-		if asked == mcp.ProtocolVersion20250618 || asked == mcp.LATEST_LEGACY_PROTOCOL_VERSION {
-			return
-		}
-	}
-	params["protocolVersion"] = json.RawMessage(strconv.Quote(mcp.LATEST_LEGACY_PROTOCOL_VERSION))
-	m.params, _ = json.Marshal(params)
-	m.raw = rewritten(m, m.method)
-}

@@ -12,7 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMethod bounds what the library repeats in its answer to an unknown method.
+// maxMethod bounds what the answer to an unknown method repeats.
 const maxMethod = 256
 
 type kind int
@@ -60,8 +60,8 @@ func parse(raw []byte) (*message, *Error) {
 	for quoted, value := range objectMembers(raw) {
 		key := unquote(quoted)
 		for _, f := range fields {
-			// encoding/json, and so mcp-go, takes the last of repeated keys and ignores case. Other
-			// parsers could read a message with such keys in another way.
+			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read a
+			// message with such keys in another way.
 			if !strings.EqualFold(key, f.name) {
 				continue
 			}
@@ -96,7 +96,6 @@ func parse(raw []byte) (*message, *Error) {
 	case method[0] != '"':
 		return m, invalidRequest("method must be a string")
 	case len(method) > maxMethod:
-		// The library would repeat it in its answer.
 		return m, &Error{Code: mcp.METHOD_NOT_FOUND, Message: "method not found"}
 	}
 	m.method = unquote(method)
@@ -106,9 +105,6 @@ func parse(raw []byte) (*message, *Error) {
 	}
 	if err := checkParams(m.method, m.params); err != nil {
 		return m, err
-	}
-	if m.method == string(mcp.MethodInitialize) {
-		m.negotiate()
 	}
 	return m, nil
 }
@@ -199,7 +195,7 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// validID accepts strings and the numbers that mcp-go can decode.
+// validID accepts strings and the numbers that a float64 can hold.
 func validID(id json.RawMessage) bool {
 	if id[0] == '"' {
 		return true

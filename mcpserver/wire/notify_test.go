@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 func progressLine(id, token string, n int) string {
@@ -77,7 +76,7 @@ func TestProgressWaitsForTheReader(t *testing.T) {
 	in := strings.NewReader(progressLine("1", "1", 2000) + "\n" + progressLine("2", "2", 2000))
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeStdio(t.Context(), &Dispatcher{Server: testServer()}, &StdioOptions{In: in, Out: w, Drain: time.Hour})
+		done <- ServeStdio(t.Context(), &testServer().Dispatcher, &StdioOptions{In: in, Out: w, Drain: time.Hour})
 		w.Close()
 	}()
 	o := &order{t: t, progress: make(map[string]int)}
@@ -96,7 +95,7 @@ func TestProgressOfOneCallFromManyGoroutines(t *testing.T) {
 		for i := range 20 {
 			wg.Go(func() {
 				for j := range 50 {
-					if err := srv.SendNotificationToClient(ctx, "notifications/progress", map[string]any{"progress": i*50 + j}); err != nil {
+					if err := Notify(ctx, "notifications/progress", map[string]any{"progress": i*50 + j}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -107,7 +106,7 @@ func TestProgressOfOneCallFromManyGoroutines(t *testing.T) {
 	})
 	out := new(lineLog)
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"many","_meta":{"progressToken":"x"}}}`)
-	if err := ServeStdio(t.Context(), &Dispatcher{Server: srv}, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
+	if err := ServeStdio(t.Context(), &srv.Dispatcher, &StdioOptions{In: in, Out: out, Drain: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.take(); len(got) != 1001 || !strings.Contains(got[1000], `"id":1,"result"`) {
@@ -121,7 +120,7 @@ func TestNotificationAfterTheAnswerIsRefused(t *testing.T) {
 		srv.AddTool(mcp.NewTool("leak"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			go func() {
 				<-release
-				sent <- srv.SendNotificationToClient(ctx, "notifications/message", map[string]any{"level": "error"})
+				sent <- Notify(ctx, "notifications/message", map[string]any{"level": "error"})
 			}()
 			return mcp.NewToolResultText("done"), nil
 		})
@@ -133,32 +132,6 @@ func TestNotificationAfterTheAnswerIsRefused(t *testing.T) {
 		}
 		if got := p.settle(); len(got) > 0 {
 			t.Errorf("after the answer: %q", got)
-		}
-	})
-}
-
-func TestLogMessagesFollowTheLevel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := testServer()
-		srv.AddTool(mcp.NewTool("log"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			err := srv.SendLogMessageToClient(ctx, mcp.NewLoggingMessageNotification(mcp.LoggingLevelInfo, "l", "text"))
-			return mcp.NewToolResultText("done"), err
-		})
-		p := startPeer(t, fixture(srv), &StdioOptions{})
-		modern := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"log",` + modernMeta + `}}`
-		level := strings.Replace(modern, `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"debug",`, 1)
-		for _, tt := range []struct {
-			line string
-			want int
-		}{
-			{callLine("1", "log", ""), 1},
-			{`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"debug"}}`, 1},
-			{callLine("1", "log", ""), 2}, {modern, 1}, {level, 2},
-		} {
-			got := p.send(tt.line)
-			if len(got) != tt.want || !strings.Contains(got[len(got)-1], `"result"`) {
-				t.Errorf("send(%s) = %q, want %d messages, the answer last", tt.line, got, tt.want)
-			}
 		}
 	})
 }
@@ -182,7 +155,7 @@ func TestManyListens(t *testing.T) {
 		for i := 0; i < maxListens; i += 2 {
 			p.send(cancelLine(fmt.Sprint(i)))
 		}
-		srv.AddTool(mcp.NewTool("added"), nil)
+		srv.Announce(mcp.MethodNotificationToolsListChanged)
 		synctest.Wait()
 		seen := make(map[string]bool)
 		for _, line := range p.out.take() {
@@ -200,24 +173,27 @@ func TestManyListens(t *testing.T) {
 	})
 }
 
-// A change between the filter and its acknowledgement is told, and told after it.
+// A change before the acknowledgement of a subscription comes after it.
 func TestChangeDuringSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := new(lineLog)
-		w := newLineWriter(out)
 		a := newAudience()
 		m, _ := parse([]byte(listenLine("1", `{}`)))
-		s := newCallSession(t.Context(), t.Context(), &session{}, m, w, a)
-		s.SetSubscriptionFilter(mcp.SubscriptionFilter{ToolsListChanged: true})
-		a.post(mcp.JSONRPCNotification{Notification: mcp.Notification{Method: mcp.MethodNotificationToolsListChanged}})
-		synctest.Wait()
-		s.NotificationChannel() <- mcp.JSONRPCNotification{Notification: mcp.Notification{Method: mcp.MethodNotificationSubscriptionsAcknowledged}}
+		w := newLineWriter(writerFunc(func(p []byte) (int, error) {
+			if strings.Contains(string(p), "acknowledged") { // the subscription is in place
+				a.post(mcp.MethodNotificationToolsListChanged)
+				synctest.Wait()
+			}
+			return out.Write(p)
+		}))
+		s := newCallSession(t.Context(), &session{}, m, w, a)
+		end := s.subscribe(mcp.SubscriptionFilter{ToolsListChanged: true})
 		synctest.Wait()
 		got := out.take()
 		if len(got) != 2 || !strings.Contains(got[0], "acknowledged") || !strings.Contains(got[1], "list_changed") {
 			t.Errorf("got %q, want the acknowledgement, then the change", got)
 		}
-		s.SetSubscriptionFilter(mcp.SubscriptionFilter{})
+		end()
 		s.finish()
 	})
 }
@@ -237,9 +213,9 @@ func TestChangesAreJoined(t *testing.T) {
 		io.WriteString(p.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
 		synctest.Wait()
 		for range 1000 {
-			srv.SendNotificationToAllClients(mcp.MethodNotificationToolsListChanged, nil)
+			srv.Announce(mcp.MethodNotificationToolsListChanged)
 		}
-		srv.SendNotificationToAllClients(mcp.MethodNotificationPromptsListChanged, nil)
+		srv.Announce(mcp.MethodNotificationPromptsListChanged)
 		synctest.Wait()
 		io.WriteString(p.in, `{"jsonrpc":"2.0","id":"end","method":"ping"}`+"\n")
 		told := make(map[string]int)
@@ -257,32 +233,6 @@ func TestChangesAreJoined(t *testing.T) {
 	})
 }
 
-func TestClientNotificationMayAsk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := testServer()
-		answers := make(chan mcp.ElicitationResponseAction, 1)
-		srv.AddNotificationHandler("notifications/odd", func(ctx context.Context, _ mcp.JSONRPCNotification) {
-			r, err := server.ServerFromContext(ctx).RequestElicitation(ctx, mcp.ElicitationRequest{Params: mcp.ElicitationParams{
-				Message: "may I?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
-			}})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			answers <- r.Action
-		})
-		p := startPeer(t, fixture(srv), &StdioOptions{})
-		p.send(initialize)
-		if got := p.send(`{"jsonrpc":"2.0","method":"notifications/odd"}`); len(got) != 1 || !strings.Contains(got[0], "elicitation/create") {
-			t.Fatalf("got %q, want a question", got)
-		}
-		p.send(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`)
-		if got := <-answers; got != "decline" {
-			t.Errorf("answer %q", got)
-		}
-	})
-}
-
 func TestCancelledAskIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPeer(t, fixture(testServer()), &StdioOptions{})
@@ -294,3 +244,7 @@ func TestCancelledAskIsWithdrawn(t *testing.T) {
 		}
 	})
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // modernMeta is the _meta of a request on the revision 2026-07-28.
@@ -22,10 +21,44 @@ const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-
 const initialize = `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 	`"capabilities":{"elicitation":{},"roots":{}},"clientInfo":{"name":"old","version":"1"}}}`
 
-func testServer() *server.MCPServer {
-	srv := server.NewMCPServer("fixture", "1.0.0", server.WithToolCapabilities(true),
-		server.WithPromptCapabilities(true), server.WithResourceCapabilities(false, true), server.WithLogging())
-	addTool := func(name string, handler server.ToolHandlerFunc) {
+// toolServer is a dispatcher with tools.
+type toolServer struct {
+	Dispatcher
+	tools map[string]toolHandler
+}
+
+type toolHandler func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error)
+
+func (s *toolServer) AddTool(tool mcp.Tool, handler toolHandler) { s.tools[tool.Name] = handler }
+
+func (s *toolServer) call(ctx context.Context, r *Request) (any, error) {
+	var request mcp.CallToolRequest
+	if err := Decode(r.Params, &request.Params); err != nil {
+		return nil, err
+	}
+	handler := s.tools[request.Params.Name]
+	if handler == nil {
+		return nil, invalidParams(fmt.Sprintf("tool '%s' not found", request.Params.Name))
+	}
+	return handler(ctx, request)
+}
+
+func testServer() *toolServer {
+	srv := &toolServer{tools: map[string]toolHandler{}}
+	srv.Methods = Methods{"tools/call": srv.call}
+	srv.Capabilities = func(bool) (has mcp.ServerCapabilities) {
+		changes := struct {
+			ListChanged bool `json:"listChanged,omitempty"`
+		}{true}
+		has.Tools, has.Prompts = &changes, &changes
+		has.Resources = &struct {
+			Subscribe   bool `json:"subscribe,omitempty"`
+			ListChanged bool `json:"listChanged,omitempty"`
+		}{ListChanged: true}
+		return has
+	}
+	srv.ServerInfo = mcp.Implementation{Name: "fixture", Version: "1.0.0"}
+	addTool := func(name string, handler toolHandler) {
 		srv.AddTool(mcp.NewTool(name), handler)
 	}
 	addTool("echo", func(_ context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -33,17 +66,15 @@ func testServer() *server.MCPServer {
 	})
 	addTool("progress", func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range r.GetInt("n", 3) {
-			err := server.ServerFromContext(ctx).SendNotificationToClient(ctx, "notifications/progress",
-				map[string]any{"progressToken": r.Params.Meta.ProgressToken, "progress": i + 1})
-			if err != nil {
+			if err := Notify(ctx, "notifications/progress", map[string]any{"progress": i + 1}); err != nil {
 				return nil, err
 			}
 		}
 		return mcp.NewToolResultText("done"), nil
 	})
-	addTool("chosen", func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		SetError(ctx, &Error{Code: -32002, Message: "no such thing", Data: map[string]any{"uri": "skill://x"}})
-		return nil, fmt.Errorf("open /home/secret: denied")
+	addTool("chosen", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return nil, fmt.Errorf("open /home/secret: %w",
+			&Error{Code: -32002, Message: "no such thing", Data: map[string]any{"uri": "skill://x"}})
 	})
 	addTool("fail", func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return nil, fmt.Errorf("open /home/secret: denied")
@@ -57,9 +88,10 @@ func testServer() *server.MCPServer {
 			c.SessionID, c.Info.Name, c.Version, c.Modern, c.Capabilities.Elicitation != nil)), nil
 	})
 	addTool("ask", func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		r, err := server.ServerFromContext(ctx).RequestElicitation(ctx, mcp.ElicitationRequest{Params: mcp.ElicitationParams{
+		var r mcp.ElicitationResult
+		err := Ask(ctx, mcp.MethodElicitationCreate, mcp.ElicitationParams{
 			Message: "may I?", RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}},
-		}})
+		}, &r)
 		if err != nil {
 			return mcp.NewToolResultError(err.Error()), nil
 		}
@@ -74,24 +106,18 @@ type page struct {
 }
 
 // fixture answers with srv and with some methods that it lacks.
-func fixture(srv *server.MCPServer) *Dispatcher {
-	return &Dispatcher{
-		Server:     srv,
-		ServerInfo: mcp.Implementation{Name: "fixture", Version: "1.0.0"},
-		CacheTTL:   60_000_000_000,
-		Methods: Methods{
-			"skills/list": func(context.Context, *Request) (any, error) { return &page{Items: []string{"a"}}, nil },
-			"skills/get": func(_ context.Context, r *Request) (any, error) {
-				return nil, fmt.Errorf("get: %w", &Error{Code: -32602, Message: "unknown skill", Data: r.Modern})
-			},
-			"skills/leak": func(context.Context, *Request) (any, error) { return nil, fmt.Errorf("open /home/secret") },
-		},
-		Overrides: Methods{
-			"resources/list": func(ctx context.Context, r *Request) (any, error) {
-				return &page{Items: []string{r.Method, string(RequestID(ctx))}}, nil
-			},
-		},
+func fixture(srv *toolServer) *Dispatcher {
+	d := &srv.Dispatcher
+	d.CacheTTL = 60_000_000_000
+	d.Methods["skills/list"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"a"}}, nil }
+	d.Methods["skills/get"] = func(_ context.Context, r *Request) (any, error) {
+		return nil, fmt.Errorf("get: %w", &Error{Code: -32602, Message: "unknown skill", Data: r.Modern})
 	}
+	d.Methods["skills/leak"] = func(context.Context, *Request) (any, error) { return nil, fmt.Errorf("open /home/secret") }
+	d.Methods["resources/list"] = func(ctx context.Context, r *Request) (any, error) {
+		return &page{Items: []string{r.Method, string(RequestID(ctx))}}, nil
+	}
+	return d
 }
 
 // dispatch answers one message as the transports do.
@@ -100,16 +126,11 @@ func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
 	switch {
 	case err != nil:
 		return d.refusal(m.id, err)
-	case m.kind == response:
+	case m.kind != request:
 		return nil
 	}
-	s := newCallSession(ctx, ctx, &session{id: "test"}, m, newLineWriter(io.Discard), newAudience())
-	ctx = d.Server.WithContext(ctx, s)
-	if m.kind == notification {
-		d.notify(ctx, m)
-		return nil
-	}
-	return d.answer(ctx, m)
+	s := newCallSession(ctx, &session{id: "test"}, m, newLineWriter(io.Discard), newAudience())
+	return d.answer(withSession(ctx, s), m)
 }
 
 // lineLog is the client's end of the output. It notes Writes that are not one whole line.

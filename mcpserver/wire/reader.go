@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"os"
 	"sync"
@@ -15,7 +14,7 @@ import (
 
 // worker reads when it is its turn, and serves the call that it read while another worker reads on. To hand
 // over the call instead would have it wait until a processor wakes, and a new goroutine would have to grow
-// its stack, which the library needs deep: either takes as long as a small call.
+// its stack, which decoders need deep: either takes as long as a small call.
 func (c *conn) worker() {
 	for {
 		select {
@@ -73,19 +72,13 @@ func (c *conn) read() (*call, error) {
 	}
 }
 
+// notice takes a notification of the client; others than these two mean nothing here.
 func (c *conn) notice(m *message) {
 	switch m.method {
 	case string(mcp.MethodNotificationCancelled):
 		c.calls.cancel(m)
-		return
 	case string(mcp.MethodNotificationInitialized):
 		c.legacy.open()
-	}
-	select {
-	case c.notices <- m:
-	default:
-		// A client that sends too many must not fill the log as well.
-		c.dispatcher.logger().DebugContext(c.base, "notification dropped", slog.String("method", m.method))
 	}
 }
 
@@ -167,8 +160,7 @@ func (c *conn) run(call *call) {
 		defer close(call.release)
 	}
 	defer c.calls.leave(call)
-	ctx := c.dispatcher.Server.WithContext(call.ctx, call.session)
-	answer := c.dispatcher.answer(ctx, call.msg)
+	answer := c.dispatcher.answer(withSession(call.ctx, call.session), call.msg)
 	call.session.finish()
 	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {
 		c.out.hungUp(call.msg.id)

@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	waitingPerSlot   = 16  // requests that may wait for each one that may run
-	maxListens       = 256 // open subscriptions
-	maxNotifications = 256 // notifications of the client that wait to be handled
-	workers          = 3   // read in turn and answer what they read; more would have their stacks cold
-	graceFraction    = 10  // of Drain, for calls to notice that they were ended
+	waitingPerSlot = 16  // requests that may wait for each one that may run
+	maxListens     = 256 // open subscriptions
+	workers        = 3   // read in turn and answer what they read; more would have their stacks cold
+	graceFraction  = 10  // of Drain, for calls to notice that they were ended
 )
 
 // StdioOptions are the parameters of ServeStdio. In and Out are required, the zero value of every other
@@ -70,19 +69,15 @@ type StdioOptions struct {
 // When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end at once, other calls may
 // continue for Drain; then all end with cause [ErrDisconnected] and get another tenth of Drain to notice. The
 // result is nil then, and also when the client closed its end of Out; it is an error when In or Out fail in
-// another way, or when d is served on stdio already. (A Go program that writes to a closed standard output is
+// another way. (A Go program that writes to a closed standard output is
 // ended by SIGPIPE before it sees an error, unless it ignores or handles that signal.) ServeStdio does not
 // wait for a blocked Read of In, a blocked Write to Out or a handler that ignores its context.
 func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	c := newConn(ctx, d, opts)
-	if err := d.Server.RegisterSession(c.base, c.session); err != nil {
-		return fmt.Errorf("register session: %w", err)
-	}
-	defer d.Server.UnregisterSession(context.WithoutCancel(ctx), c.session.id)
+	defer d.join(c.audience)()
 	drain := cmp.Or(opts.Drain, 2*time.Second)
 	defer c.close(drain / graceFraction)
 	c.workers.Go(func() { c.legacy.run(c.base.Done(), c.out, c.out.notify) })
-	c.workers.Go(c.handleNotifications)
 	for range workers {
 		go c.worker()
 	}
@@ -119,7 +114,6 @@ type conn struct {
 	holding    *quota        // bytes of files that answers have
 	turn       chan struct{} // makes an idle worker the reader
 	ended      chan error    // of the last reader
-	notices    chan *message
 	barrier    chan struct{} // the last initialize request; used by the worker that reads
 }
 
@@ -135,25 +129,23 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		holding:    newHolding(),
 		turn:       make(chan struct{}),
 		ended:      make(chan error, 1),
-		notices:    make(chan *message, maxNotifications),
 		audience:   newAudience(),
 	}
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
-	c.session = &session{id: "stdio", broadcast: newNotifications(c.hangUp, c.audience.post)}
+	c.session = &session{id: "stdio"}
 	if c.changes = o.Changes; c.changes == nil {
 		c.changes = func(context.Context) func(string) bool { return nil }
 	}
-	c.legacy = newAnnouncer(c.changes(d.Server.WithContext(c.base, c.session)))
+	c.legacy = newAnnouncer(c.changes(withSession(c.base, c.session)))
 	return c
 }
 
 // sessionOf returns the session as m sees it, whose context is ctx.
 func (c *conn) sessionOf(ctx context.Context, m *message) *callSession {
-	s := newCallSession(ctx, c.hangUp, c.session, m, c.out, c.audience)
-	s.mayAsk = true
+	s := newCallSession(c.hangUp, c.session, m, c.out, c.audience)
 	if m.method == string(mcp.MethodSubscriptionsListen) {
-		s.watch = c.changes(c.dispatcher.Server.WithContext(ctx, s))
+		s.watch = c.changes(withSession(ctx, s))
 	}
 	return s
 }
@@ -185,7 +177,6 @@ func (c *conn) drain(limit time.Duration) {
 func (c *conn) close(grace time.Duration) {
 	c.out.close()
 	c.end(ErrDisconnected)
-	c.workers.Go(c.session.broadcast.close)
 	ended := make(chan struct{})
 	go func() {
 		c.workers.Wait()
@@ -205,21 +196,6 @@ func writeError(err error) error {
 		return nil
 	}
 	return fmt.Errorf("write message: %w", err)
-}
-
-// handleNotifications gives the client's notifications to mcp-go in order, off the reader, since a handler
-// may ask the client something.
-func (c *conn) handleNotifications() {
-	for {
-		select {
-		case m := <-c.notices:
-			s := c.sessionOf(c.base, m)
-			c.dispatcher.notify(c.dispatcher.Server.WithContext(c.base, s), m)
-			s.finish()
-		case <-c.base.Done():
-			return
-		}
-	}
 }
 
 // refuse answers a message that starts no call.

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 var update = flag.Bool("update", false, "rewrite the server lines of the transcripts")
@@ -60,13 +59,13 @@ func play(t *testing.T, script string) string {
 	return got.String()
 }
 
-func step(t *testing.T, p *peer, srv *server.MCPServer, line string) []string {
+func step(t *testing.T, p *peer, srv *toolServer, line string) []string {
 	var answers []string
 	switch {
 	case strings.HasPrefix(line, "-> "):
 		answers = p.send(strings.ReplaceAll(line[3:], "$MODERN", modernMeta))
 	case strings.HasPrefix(line, "! changed "):
-		srv.SendNotificationToAllClients(line[len("! changed "):], nil)
+		srv.Announce(line[len("! changed "):])
 		answers = p.settle()
 		slices.Sort(answers) // each client hears of it on its own
 	case line == "! eof":

@@ -1,33 +1,31 @@
-// Package wire adds JSON-RPC methods to the ones that mcp-go has, and serves both over standard input and
-// output and over HTTP.
+// Package wire serves JSON-RPC methods over standard input and output and over HTTP, in both eras of the
+// protocol: 2026-07-28, and 2025-11-25 and 2025-06-18 with their initialize handshake.
 //
 // # What it guarantees
 //
-// Every message goes to mcp-go first, and only its answer -32601 (all checks of protocol version, headers and
-// _meta have passed, the method is unknown) is replaced by an answer from [Methods]. A method in the override
-// table is sent under an alias name, so that it takes the same way. Whatever else mcp-go answers is passed on
-// with its code, so validation is the library's by construction. Where mcp-go checks nothing that this
-// package has not checked, it is left out: a method of the tables in the older revisions is answered at once,
-// and a request in one of their sessions passes by its transport. Tests hold both to what mcp-go says.
+// The package answers what belongs to the protocol alone: initialize, ping, server/discover and
+// subscriptions/listen, each in the revisions that have it, and checks versions, _meta and headers; [Methods]
+// are the rest. The types of the protocol are those of mcp-go, and so are the checks of its headers. Its
+// server is not used: it compiles JSON schemas at each start of a process, which takes a third of the start,
+// decodes each message several times, and had to be kept from what it does with ids, notifications and
+// sessions. A test holds what is accepted and refused to what it says.
 //
-// Request ids travel byte for byte. A message is either unambiguous or refused:
-// a repeated envelope key, or one that differs from its name in case only, is
-// answered -32600, so this package and mcp-go cannot read a message differently.
+// Request ids travel byte for byte. A message is either unambiguous or refused: a repeated envelope key, or
+// one that differs from its name in case only, is answered -32600.
 //
 // [ServeStdio] and [HTTP] state their own guarantees about framing, cancellation, order and shutdown.
 //
 // # What it does not
 //
 // It does not authenticate but asks who a request is from, does not know the tools, and opens no connections.
-//
-// It does not hide the text of errors that mcp-go itself words (-32600, -32602); only -32603 is replaced by a
-// generic text unless the handler chose another one with [SetError].
+// It does not hide the text of errors that a [Method] chose.
 package wire
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
@@ -58,14 +56,33 @@ const AfterResult = len("}\n")
 // Methods maps method names to their implementations. It must not change while it is being served.
 type Methods map[string]Method
 
-// Request is one JSON-RPC request that passed the library's checks. It must not be changed.
+// Versions are the revisions that are served, the newest first: one without sessions, and the older ones.
+func Versions() []string {
+	return []string{mcp.ProtocolVersion20260728, mcp.ProtocolVersion20251125, mcp.ProtocolVersion20250618}
+}
+
+// Request is one JSON-RPC request that passed the checks of the protocol. It must not be changed.
 type Request struct {
-	// Method is the name the client sent, also for an override.
 	Method string
 	// Params is the params value as it came, nil when there was none.
 	Params json.RawMessage
+	// Header is of the HTTP request that brought it, nil if it came in another way.
+	Header http.Header
 	// Modern reports whether the request uses the revision 2026-07-28 or later.
 	Modern bool
+}
+
+// Decode reads params, or a part of them; none leaves what is there.
+//
+// Errors: an [*Error] for the client, with the decoder's own words behind it.
+func Decode(raw json.RawMessage, into any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: %w", invalidParams(errParams), err)
+	}
+	return nil
 }
 
 // Error is a JSON-RPC error as the client gets it. All of it is public: Message and Data must not name host
@@ -78,25 +95,6 @@ type Error struct {
 
 // Error returns the code and the message.
 func (e *Error) Error() string { return fmt.Sprintf("json-rpc %d: %s", e.Code, e.Message) }
-
-// SetError chooses the JSON-RPC error that the error a handler of mcp-go is about to return becomes: mcp-go
-// makes -32603 of every handler error, and this package replaces that -32603 by e. It has no effect on a
-// request that succeeds or fails with another code, nor on a context that does not come from this package.
-// The last call wins. It is safe for concurrent use.
-func SetError(ctx context.Context, e *Error) {
-	if s := callSessionOf(ctx); s != nil {
-		s.chosen.Store(e)
-	}
-}
-
-// SetResult chooses the result that the error a handler of mcp-go is about to return becomes, as [SetError]
-// chooses an error: mcp-go takes no other results of a tool but its own. It must be one that a [Method] may
-// return, and comes before an error that was chosen.
-func SetResult(ctx context.Context, result any) {
-	if s := callSessionOf(ctx); s != nil {
-		s.instead.Store(&result)
-	}
-}
 
 func internalError() *Error { return &Error{Code: mcp.INTERNAL_ERROR, Message: "internal error"} }
 

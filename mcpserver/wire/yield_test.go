@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 )
 
 // addYielding adds a tool that yields its slot, twice, and then waits for its end.
-func addYielding(srv *server.MCPServer, begun chan<- struct{}) {
+func addYielding(srv *toolServer, begun chan<- struct{}) {
 	srv.AddTool(mcp.NewTool("yield"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		YieldSlot(ctx)
 		YieldSlot(ctx)
@@ -153,7 +152,7 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 }
 
 // addHolding adds a tool that holds a file of 50 MiB and answers after so many seconds.
-func addHolding(srv *server.MCPServer) (peak *atomic.Int64) {
+func addHolding(srv *toolServer) (peak *atomic.Int64) {
 	var running atomic.Int64
 	peak = new(atomic.Int64)
 	srv.AddTool(mcp.NewTool("hold"), func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
