@@ -129,14 +129,14 @@ type Client struct {
 // ClientOf returns what is known of the client whose request ctx belongs to; nothing outside of one.
 func ClientOf(ctx context.Context) Client {
 	var c Client
+	var said known
 	switch s := ctx.Value(sessionKey{}).(type) {
 	case *callSession:
-		c.SessionID, c.Modern = s.id, s.isModern()
-		c.Info, c.Capabilities, c.Version = s.said().all()
+		c.SessionID, c.Modern, said = s.id, s.isModern(), s.said()
 	case *session:
-		c.SessionID = s.id
-		c.Info, c.Capabilities, c.Version = s.said().all()
+		c.SessionID, said = s.id, s.said()
 	}
+	c.Info, c.Capabilities, c.Version = said.info, said.capabilities, said.version
 	return c
 }
 

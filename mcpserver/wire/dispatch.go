@@ -99,7 +99,7 @@ func (d *Dispatcher) guard(
 // respond checks what a request says of the protocol and answers it. header is of its HTTP request, nil if it
 // came in another way. The session of the call is in ctx.
 func (d *Dispatcher) respond(ctx context.Context, m *message, header http.Header) (any, *Error) {
-	said := protocolOf(m.params)
+	said := m.protocol()
 	method := d.lookup(m.method, said.modern)
 	if said.modern {
 		if failure := said.check(m, header, method != nil); failure != nil {
@@ -166,19 +166,24 @@ type protocol struct {
 	capabilities *mcp.ClientCapabilities
 }
 
-func protocolOf(params json.RawMessage) protocol {
+// protocol returns what a request or notification says. It is not safe for concurrent use.
+func (m *message) protocol() *protocol {
+	if m.said != nil {
+		return m.said
+	}
+	m.said = new(protocol)
 	var p struct {
 		Meta *mcp.Meta `json:"_meta"`
 	}
 	// No spelling of _meta does without these, and few requests of the older revisions have one.
-	if !bytes.ContainsAny(params, `_\`) || json.Unmarshal(params, &p) != nil || p.Meta == nil {
-		return protocol{}
+	if !bytes.ContainsAny(m.params, `_\`) || json.Unmarshal(m.params, &p) != nil || p.Meta == nil {
+		return m.said
 	}
-	said := protocol{version: p.Meta.ProtocolVersion()}
-	if said.modern = mcp.IsModernProtocol(said.version); said.modern {
-		said.client, said.capabilities = p.Meta.ClientInfo(), p.Meta.ClientCapabilities()
+	m.said.version = p.Meta.ProtocolVersion()
+	if m.said.modern = mcp.IsModernProtocol(m.said.version); m.said.modern {
+		m.said.client, m.said.capabilities = p.Meta.ClientInfo(), p.Meta.ClientCapabilities()
 	}
-	return said
+	return m.said
 }
 
 // check returns what is wrong with a request of 2026-07-28, or nil. Over HTTP its headers have to repeat what

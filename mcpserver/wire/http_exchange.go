@@ -34,7 +34,7 @@ type exchange struct {
 func (ex *exchange) request() {
 	h, r, method := ex.h, ex.r, ex.msg.method
 	if method == string(mcp.MethodServerDiscover) && h.opts.OnlySessions != nil {
-		said := protocolOf(ex.msg.params)
+		said := ex.msg.protocol()
 		if said.client != nil && h.opts.OnlySessions(*said.client) {
 			failure := unsupported(said.version, Versions()[1:])
 			failure.Message = "this client is served in sessions only: send initialize"

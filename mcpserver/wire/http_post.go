@@ -167,7 +167,7 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 // isModern reports whether a message says that it is of 2026-07-28 or later.
 func isModern(header http.Header, m *message) bool {
 	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) ||
-		mcp.IsModernProtocol(protocolOf(m.params).version)
+		mcp.IsModernProtocol(m.protocol().version)
 }
 
 // notification takes a notification of the client. Others than a cancellation mean nothing here.
@@ -187,7 +187,7 @@ func (ex *exchange) notification() {
 // checkVersions returns what is wrong with the headers of a message of 2026-07-28, or nil: its version is in
 // a header and in its _meta, and streams are not taken up again.
 func (ex *exchange) checkVersions() *Error {
-	header, body := ex.r.Header.Get(mcp.HeaderProtocolVersion), protocolOf(ex.msg.params).version
+	header, body := ex.r.Header.Get(mcp.HeaderProtocolVersion), ex.msg.protocol().version
 	mismatch := func(text string) *Error { return &Error{Code: mcp.HEADER_MISMATCH, Message: text} }
 	switch {
 	case ex.r.Header.Get(mcp.HeaderLastEventID) != "":

@@ -33,6 +33,7 @@ type message struct {
 	params  json.RawMessage
 	result  json.RawMessage
 	failure json.RawMessage
+	said    *protocol // once it was asked for
 }
 
 // parse reads the envelope of one message. On failure the returned message still

@@ -27,10 +27,6 @@ type known struct {
 	version      string
 }
 
-func (k known) all() (mcp.Implementation, mcp.ClientCapabilities, string) {
-	return k.info, k.capabilities, k.version
-}
-
 // said returns what the initialize request said of the client.
 func (s *session) said() known {
 	s.mu.Lock()
@@ -89,7 +85,7 @@ func (s *callSession) said() known {
 
 // declare takes what the message says of its client. Modern clients repeat themselves in each request, so
 // nothing of that is kept for others.
-func (s *callSession) declare(said protocol) {
+func (s *callSession) declare(said *protocol) {
 	if !said.modern {
 		return
 	}
