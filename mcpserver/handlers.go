@@ -41,12 +41,15 @@ func (s *Server) call(ctx context.Context, r *wire.Request) (any, error) {
 	handle := s.tools[request.Params.Name]
 	switch {
 	case handle == nil:
-		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
-			Message: fmt.Sprintf("tool %.256q not found", request.Params.Name)}
+		return nil, unknownTool(request.Params.Name)
 	case request.Params.Name == ToolRun:
 		return s.tasks.Call(ctx, request, handle)
 	}
 	return handle(ctx, request)
+}
+
+func unknownTool(name string) error {
+	return &wire.Error{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("tool %.256q not found", name)}
 }
 
 // tool puts around a handler what all tools have: the error table, the records of the call if the client

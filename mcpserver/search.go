@@ -9,7 +9,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -32,9 +31,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	}
 	c := s.visible(scope{call.Principal, call.Profile}).catalogue()
 	if !c.searchable {
-		// A tool that is not listed does not exist; the library only knows that it may.
-		const text = "tool '" + ToolSearch + "' not found: tool not found"
-		return answer{}, &wire.Error{Code: mcp.INVALID_PARAMS, Message: text}
+		// A tool that is not listed does not exist.
+		return answer{}, unknownTool(ToolSearch)
 	}
 	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 		return answer{}, err

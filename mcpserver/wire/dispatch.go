@@ -23,8 +23,8 @@ import (
 type Dispatcher struct {
 	// Methods are what is answered besides initialize, ping, server/discover and subscriptions/listen.
 	Methods Methods
-	// ServerInfo is the identity in the result of initialize, and in the _meta of results on 2026-07-28.
-	// Nothing is put there when its name is empty.
+	// ServerInfo is the identity in the results of initialize and server/discover. Its name and version are
+	// in the _meta of all results on 2026-07-28, unless the name is empty.
 	ServerInfo mcp.Implementation
 	// Capabilities returns what the server declares to a client of 2026-07-28, or of the older revisions.
 	// Clients may subscribe to the changes of lists that it names. Nil declares nothing.
@@ -244,8 +244,10 @@ func ping(context.Context, *Request) (any, error) { return &mcp.EmptyResult{}, n
 
 // discover is server/discover, by which clients of 2026-07-28 begin.
 func (d *Dispatcher) discover(ctx context.Context, _ *Request) (any, error) {
-	return &mcp.DiscoverResult{SupportedVersions: Versions(),
-		Capabilities: d.capabilities(true), Instructions: d.instructions(ctx)}, nil
+	result := &mcp.DiscoverResult{SupportedVersions: Versions(),
+		Capabilities: d.capabilities(true), Instructions: d.instructions(ctx)}
+	result.EnsureResultMeta().SetServerInfo(d.ServerInfo)
+	return result, nil
 }
 
 // listen is subscriptions/listen, which lasts until its client or the connection ends it.
@@ -303,7 +305,7 @@ func (d *Dispatcher) decorate(result any) {
 	if d.ServerInfo.Name != "" {
 		meta := cmp.Or(decorated.GetResultMeta(), new(mcp.Meta))
 		if meta.ServerInfo() == nil {
-			meta.SetServerInfo(d.ServerInfo)
+			meta.SetServerInfo(mcp.Implementation{Name: d.ServerInfo.Name, Version: d.ServerInfo.Version})
 		}
 		decorated.SetResultMeta(meta)
 	}
