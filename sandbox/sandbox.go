@@ -32,6 +32,21 @@ type Runner interface {
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
 }
 
+// RunAfter runs cmd, which starts only after begin has returned nil; its error is RunAfter's. A runner with
+// a method RunAfter of its own makes the sandbox meanwhile: it may call begin twice, and does not if the
+// command cannot be run.
+func RunAfter(ctx context.Context, r Runner, cmd *Cmd, begin func() error) (*Result, error) {
+	if prepares, ok := r.(interface {
+		RunAfter(ctx context.Context, cmd *Cmd, begin func() error) (*Result, error)
+	}); ok {
+		return prepares.RunAfter(ctx, cmd, begin)
+	}
+	if err := begin(); err != nil {
+		return nil, err
+	}
+	return r.Run(ctx, cmd)
+}
+
 // Enforced returns limits as r enforces them: those that it does not count, such as files that memory alone
 // bounds, are 0. All limits are the same if r does not say, or is nil.
 func Enforced(r Runner, l Limits) Limits {

@@ -61,7 +61,10 @@ func (s *Session) awaySlot(ctx context.Context, r *run, waiting func(before int)
 // executeAway has a worker run what was allowed.
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
-func (s *Session) executeAway(ctx context.Context, r *run) (*sandbox.Result, error) {
+func (s *Session) executeAway(ctx context.Context, r *run, begin func() error) (*sandbox.Result, error) {
+	if err := begin(); err != nil {
+		return nil, err
+	}
 	defer r.reportRun()()
 	done, err := r.away.Run(ctx, jobs.Encode(jobs.Job{Run: r.output, Session: s.id, At: r.at,
 		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
@@ -285,7 +288,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	result, err := ses.execute(ctx, r)
+	result, err := ses.execute(ctx, r, func() error { return nil })
 	if err != nil {
 		return err
 	}

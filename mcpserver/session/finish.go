@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -36,10 +37,14 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if done := r.cmd.done; done != nil {
 		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
 	}
+	var freeing sync.WaitGroup
 	if r.room != nil {
-		r.room()
+		freeing.Go(r.room)
 	}
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
+	if freeing.Wait(); keepErr != nil { // perhaps the room was not free yet
+		files, out, keepErr = s.keep(ctx, r.output, result, withheld)
+	}
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
 		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),

@@ -139,27 +139,22 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 			r.runSlot.Release()
 		}
 	}()
-	err = s.prepare(ctx, r)
-	if failed := r.recorded(); failed != nil { // recorded, or nothing runs
-		return nil, failed
-	}
-	if errors.Is(err, errWaitEnded) {
-		return s.canceledWaiting(ctx, r)
-	}
-	if err != nil {
+	if err = s.prepare(ctx, r); err != nil {
+		if failed := r.recorded(); failed != nil {
+			return nil, failed
+		}
+		if errors.Is(err, errWaitEnded) {
+			return s.canceledWaiting(ctx, r)
+		}
 		return nil, s.notRun(ctx, r, err)
 	}
 	r.secrets = r.cmd.secrets // with those that the script is given
-	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
-		return nil, err
-	}
-	// A run without room for its outcome would have happened without a record.
-	r.room, err = s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
-	if err != nil {
-		return nil, s.notRun(ctx, r, fault.OfRecord(err))
+	begin := sync.OnceValue(func() error { return s.recordStart(ctx, r) })
+	result, err := s.execute(ctx, r, begin)
+	if failed := begin(); failed != nil { // recorded, or nothing has run
+		return nil, failed
 	}
 	defer r.room()
-	result, err := s.execute(ctx, r)
 	if err != nil {
 		err = s.notRun(ctx, r, err)
 		unknown, ok := errors.AsType[*Error](err)
@@ -195,6 +190,23 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 	}
 	if err == nil {
 		r.cmd, err = s.command(ctx, r)
+	}
+	return err
+}
+
+// recordStart records what has to be on the disk before a script starts.
+func (s *Session) recordStart(ctx context.Context, r *run) error {
+	// A run without room for its outcome would have happened without a record.
+	room, full := s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
+	err := r.recorded()
+	if err == nil {
+		err = s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant)
+	}
+	if err == nil && full != nil {
+		err = s.notRun(ctx, r, fault.OfRecord(full))
+	}
+	if r.room = room; err != nil && full == nil {
+		room()
 	}
 	return err
 }
@@ -490,10 +502,10 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// execute runs the command of a run.
-func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) {
+// execute runs the command of a run, which starts once begin has returned nil.
+func (s *Session) execute(ctx context.Context, r *run, begin func() error) (*sandbox.Result, error) {
 	if r.away != nil {
-		return s.executeAway(ctx, r)
+		return s.executeAway(ctx, r, begin)
 	}
 	onHost, backend := r.grant.Target == policy.TargetHost, "none"
 	runner, err := s.cfg.Host, error(nil)
@@ -513,7 +525,8 @@ func (s *Session) execute(ctx context.Context, r *run) (*sandbox.Result, error) 
 	}
 	var result *sandbox.Result
 	if err == nil {
-		result, err = runner.Run(ctx, &r.cmd.Cmd)
+		// A sandbox is made while the request is being recorded, and its command waits for that.
+		result, err = sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, begin)
 	}
 	switch {
 	case err == nil:

@@ -29,6 +29,7 @@ import (
 
 // fakeRunner answers for the sandbox; what is tested here is what happens around a run.
 type fakeRunner struct {
+	made   atomic.Int32 // sandboxes
 	runs   atomic.Int32
 	result sandbox.Result
 	err    error
@@ -37,6 +38,15 @@ type fakeRunner struct {
 }
 
 func (f *fakeRunner) Name() string { return "fake" }
+
+// RunAfter has the sandbox made before begin, as the real runners do.
+func (f *fakeRunner) RunAfter(ctx context.Context, cmd *sandbox.Cmd, begin func() error) (*sandbox.Result, error) {
+	f.made.Add(1)
+	if err := begin(); err != nil {
+		return nil, err
+	}
+	return f.Run(ctx, cmd)
+}
 
 func (f *fakeRunner) Run(_ context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	f.runs.Add(1)
@@ -57,6 +67,8 @@ type failingStore struct {
 	provenance.Store
 	broken   atomic.Bool
 	unkept   atomic.Bool // Put fails
+	full     atomic.Bool // Reserve fails
+	tight    atomic.Bool // there is room for one Put after what was reserved was released
 	noResult atomic.Bool // the outcome of a run is what cannot be written
 	onAppend func()      // called before each append
 	listed   int         // how often the sessions were
@@ -75,10 +87,17 @@ func (s *failingStore) Sessions(ctx context.Context, since time.Time) iter.Seq2[
 }
 
 func (s *failingStore) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
-	if s.unkept.Load() {
+	if s.unkept.Load() || s.tight.CompareAndSwap(true, false) {
 		return provenance.File{}, provenance.ErrUnavailable
 	}
 	return s.Store.Put(ctx, session, name, data)
+}
+
+func (s *failingStore) Reserve(ctx context.Context, session string, bytes int64) (func(), error) {
+	if s.full.Load() {
+		return nil, &provenance.FullError{Principal: "alice", What: "2 of 2 sessions"}
+	}
+	return s.Store.Reserve(ctx, session, bytes)
 }
 
 func (s *failingStore) Append(ctx context.Context, e *provenance.Event) error {
@@ -343,12 +362,32 @@ func TestUnrecordable(t *testing.T) {
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "none"}); code(err) != "provenance_unavailable" {
 		t.Errorf("load of an unknown skill = %v, want provenance_unavailable", err)
 	}
-	if b.runner.runs.Load() != 0 {
-		t.Error("a script ran that cannot be recorded")
+	if b.runner.runs.Load() != 0 || b.runner.made.Load() != 1 {
+		t.Errorf("%d scripts ran that cannot be recorded, in %d sandboxes", b.runner.runs.Load(), b.runner.made.Load())
 	}
 	b.records.broken.Store(false)
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
 		t.Errorf("run after the disk is back: %v", err)
+	}
+}
+
+// A run for whose outcome there is no room does not start, and that is recorded once. What a run has left is kept
+// also where there is no room before what was kept free for it is free.
+func TestRoomOfARun(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.runner.result.Stdout.Head = []byte("out\n")
+	b.load("demo")
+	b.records.full.Store(true)
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "records_full" || b.runner.runs.Load() != 0 {
+		t.Errorf("run = %v, want records_full; %d scripts ran", err, b.runner.runs.Load())
+	}
+	if events := b.events(); !strings.HasSuffix(events, "activated script_requested script_executed") {
+		t.Errorf("events = %s", events)
+	}
+	b.records.full.Store(false)
+	b.records.tight.Store(true)
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil || b.records.tight.Load() {
+		t.Errorf("run = %v", err)
 	}
 }
 

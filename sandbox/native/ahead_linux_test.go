@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -379,7 +380,7 @@ func TestAheadFails(t *testing.T) {
 		r.ahead.mu.Unlock()
 		r.clear(false) // nor does one that was being started keep the user
 		prepare(t, r, sandbox.Workspace{})
-		if res, err := r.try(t.Context(), cmd, false); err != nil || string(res.Stdout.Head) != "ran\n" {
+		if res, err := r.try(t.Context(), cmd, func() error { return nil }, false); err != nil || string(res.Stdout.Head) != "ran\n" {
 			t.Fatalf("Run = %+v, %v", res, err)
 		}
 	}
@@ -401,6 +402,47 @@ func TestAheadWithoutGroup(t *testing.T) {
 		t.Errorf("processes %q are left", left)
 	}
 }
+
+// A command waits for begin, and does not start if that fails; the wait is no part of its time. A helper that
+// waited, and the sandbox, are made for it all the same, and gone afterwards.
+func TestRunAfter(t *testing.T) {
+	r, cmd := aheadBench(t)
+	cmd.Limits.Timeout = sandboxtest.Scaled(time.Second)
+	for _, ahead := range []bool{false, true} {
+		for _, refusal := range []error{nil, errors.New("not recorded")} {
+			Hold(r)
+			if ahead {
+				prepare(t, r, sandbox.Workspace{})
+			}
+			var printed atomic.Bool
+			cmd.Live = writerFunc(func(p []byte) (int, error) { printed.Store(true); return len(p), nil })
+			res, err := r.RunAfter(t.Context(), cmd, func() error {
+				wait := 200 * time.Millisecond
+				if refusal == nil {
+					wait += cmd.Limits.Timeout // longer than the command has
+				}
+				<-time.After(wait)
+				if printed.Load() {
+					t.Error("the command ran before begin returned")
+				}
+				return refusal
+			})
+			switch {
+			case err != refusal, refusal != nil && (res != nil || printed.Load()):
+				t.Errorf("ahead %v: RunAfter = %+v, %v, want %v", ahead, res, err, refusal)
+			case refusal == nil && (string(res.Stdout.Head) != "ran\n" || res.Duration > cmd.Limits.Timeout):
+				t.Errorf("ahead %v: RunAfter = %+v", ahead, res)
+			}
+			if left := children(); len(left) != 0 {
+				t.Errorf("processes %q are left", left)
+			}
+		}
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // Runs at the same time, and a Close among them, disturb one another in nothing.
 func TestAheadAtOnce(t *testing.T) {

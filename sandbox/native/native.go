@@ -185,7 +185,14 @@ func (r *Runner) Name() string { return r.name }
 // Errors: *[sandbox.UnavailableError] if the sandbox could not be built or the interpreter could not be
 // started, and always if the system is not Linux; *[sandbox.CwdError].
 func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	res, err := r.run(ctx, cmd)
+	return r.RunAfter(ctx, cmd, func() error { return nil })
+}
+
+// RunAfter is Run for [sandbox.RunAfter]: the sandbox is made before begin is called, and waits.
+func (r *Runner) RunAfter(
+	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
+) (*sandbox.Result, error) {
+	res, err := r.run(ctx, cmd, begin)
 	if u, ok := errors.AsType[*sandbox.UnavailableError](err); ok {
 		u.Backend = r.name
 	}

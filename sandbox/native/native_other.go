@@ -28,7 +28,7 @@ func (r *Runner) Memory() Memory { return "" }
 // Processes returns "", like Memory.
 func (r *Runner) Processes() Memory { return "" }
 
-func (r *Runner) run(context.Context, *sandbox.Cmd) (*sandbox.Result, error) {
+func (r *Runner) run(context.Context, *sandbox.Cmd, func() error) (*sandbox.Result, error) {
 	return nil, unavailable("this system is not Linux",
 		"run the server on Linux, or in a Linux virtual machine", nil)
 }

@@ -31,13 +31,16 @@ const (
 // An execution is one run from its start to its result.
 type execution struct {
 	launch
-	child  *child
-	began  time.Time
-	group  *cgroup // nil if memory is sampled
-	stdout *sandbox.Capture
-	stderr *sandbox.Capture
-	report report
-	egress *egress
+	begin   func() error // is called before the command starts
+	child   *child
+	began   time.Time
+	held    time.Duration // how long begin took
+	refusal error         // of begin
+	group   *cgroup       // nil if memory is sampled
+	stdout  *sandbox.Capture
+	stderr  *sandbox.Capture
+	report  report
+	egress  *egress
 
 	// Of a sandbox that a Builder makes.
 	inside atomic.Pointer[process] // process 1 in it
@@ -51,10 +54,12 @@ type execution struct {
 }
 
 // run runs a command in a sandbox of its own.
-func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
-	res, err := r.try(ctx, cmd, true)
+func (r *Runner) run(
+	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
+) (*sandbox.Result, error) {
+	res, err := r.try(ctx, cmd, begin, true)
 	if err == errLost {
-		return r.try(ctx, cmd, false)
+		return r.try(ctx, cmd, begin, false)
 	}
 	return res, err
 }
@@ -63,9 +68,12 @@ func (r *Runner) run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 // nothing of the command can have run.
 var errLost = errors.New("the helper that was started ahead is gone")
 
-func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sandbox.Result, err error) {
+func (r *Runner) try(
+	ctx context.Context, cmd *sandbox.Cmd, begin func() error, ahead bool,
+) (res *sandbox.Result, err error) {
 	e := &execution{
 		launch: launch{runner: r, cmd: cmd, limits: cmd.Limits.WithDefaults(), root: os.Geteuid() == 0},
+		begin:  begin,
 		began:  time.Now(),
 		ready:  make(chan struct{}),
 		done:   make(chan struct{}),
@@ -148,7 +156,7 @@ func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sa
 		res, err = e.result(ctx, state)
 	}
 	if err != nil {
-		if e.adopted && !e.report.began && e.report.step == "" {
+		if e.adopted && !e.report.began && e.report.step == "" && e.refusal == nil {
 			err = errLost
 		}
 		return nil, err
@@ -156,7 +164,7 @@ func (r *Runner) try(ctx context.Context, cmd *sandbox.Cmd, ahead bool) (res *sa
 	if e.adopted {
 		r.ahead.served.Add(1)
 	}
-	res.Duration = time.Since(e.began)
+	res.Duration = time.Since(e.began) - e.held
 	return res, nil
 }
 
@@ -207,10 +215,16 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 			_ = e.child.stdin.Close()
 		})
 	}
+	begun := time.Now()
+	e.refusal = e.begin()
+	e.held = time.Since(begun)
 	watchers.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, func(o sandbox.Outcome) { e.end(o) }) })
 	watchers.Go(e.meter)
+	goErr := e.refusal
+	if goErr == nil {
+		goErr = e.letGo()
+	}
 	// Killing the helper makes letting it go fail too; then the cause of that is how the run ended.
-	goErr := e.letGo()
 	if goErr != nil && !e.end(sandbox.Canceled) {
 		goErr = nil
 	}
@@ -235,6 +249,8 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	switch {
 	case err != nil:
 		return nil, unavailable("the helper could not be waited for", "", err)
+	case e.refusal != nil:
+		return nil, e.refusal
 	case goErr == nil || e.report.step != "":
 		return state, nil
 	case e.command != nil && !e.report.began:

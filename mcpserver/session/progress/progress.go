@@ -1,14 +1,18 @@
-// Package progress has the last line of output of a script that runs, as its client is shown it.
+// Package progress says of a script that runs how long it has lasted, and the last line of its output.
 package progress
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 )
 
 const (
+	every = time.Second
+
 	maxShown = 80      // characters of a line
 	maxHeld  = 4 << 10 // bytes of a line that are held until it ends
 )
@@ -63,4 +67,28 @@ func (l *Line) Shown() string {
 		line = string(cut[:maxShown-1]) + "…"
 	}
 	return "; last line: " + line
+}
+
+// Report says every second how long a run has lasted, and the last line of its output, which may be nil,
+// until the returned function is called, which waits for the report.
+func Report(say func(message string), output *Line) (stop func()) {
+	say("running")
+	begun, done := time.Now(), make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				say(fmt.Sprintf("running %d s%s", int(time.Since(begun).Seconds()), output.Shown()))
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		reporting.Wait()
+	}
 }
