@@ -72,7 +72,9 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		return errTooMany
 	}
 	// The library breaks down if it knows a path already that leads to another watched directory now.
-	_ = w.notify.Remove(dir)
+	if w.dirs[dir] {
+		_ = w.notify.Remove(dir)
+	}
 	if err := w.notify.Add(dir); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil
@@ -96,21 +98,35 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		w.note(dir)
 	}
 	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
 		switch {
 		case skills.Ignored(e.Name()):
 		case e.IsDir():
-			err := w.add(ctx, name, since, depth+1)
+			err := w.add(ctx, w.join(dir, e.Name()), since, depth+1)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		case e.Type().IsRegular():
 			if info, err := e.Info(); err == nil && !info.ModTime().Before(since) {
-				w.note(name)
+				w.note(filepath.Join(dir, e.Name()))
 			}
 		}
 	}
 	return nil
+}
+
+// maxPaths is how many bytes of paths are kept in one piece.
+const maxPaths = 4 << 10
+
+// join returns the path of a directory, which is kept for as long as it is watched. Many lie in one piece: of
+// as many small ones, among what is garbage soon, each would keep a page of memory.
+func (w *watcher) join(dir, name string) string {
+	at := w.paths.Len()
+	if need := len(dir) + 1 + len(name); at+need > w.paths.Cap() {
+		w.paths, at = strings.Builder{}, 0
+		w.paths.Grow(max(need, maxPaths))
+	}
+	w.paths.WriteString(filepath.Join(dir, name))
+	return w.paths.String()[at:]
 }
 
 // list returns the entries of a directory and its facts, as far as they can be read.

@@ -22,6 +22,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -88,6 +89,7 @@ type watcher struct {
 
 	notify      *fsnotify.Watcher // nil while polling
 	dirs        map[string]bool   // that are watched
+	paths       strings.Builder   // of some of them
 	areas       map[string]bool   // the tops of the trees to be watched, and whether they are
 	polled      map[string]stamp  // nil while watching
 	roots       []identity
