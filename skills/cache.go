@@ -39,17 +39,18 @@ const (
 // record for each directory and file: its kind, its mark, the length of its value and the value. A damaged
 // file is noticed, and what another version of the program found by other rules does not count. A value is
 // decoded when it is looked for: a process that serves one of ten thousand skills must not decode the
-// others. What is decoded shares the memory of the file.
+// others.
 type Cache struct {
 	file   string
 	sample func() bool // nil: one in sampleOne
 
 	lied  atomic.Bool // a sample was another one, and the scan has not begun again
+	wrong atomic.Bool // nothing of the file may be in the one that replaces it
 	fresh atomic.Bool // something was read that was not known
 
 	saving sync.Mutex
 	once   sync.Once
-	known  atomic.Pointer[[]string] // records in the order of their keys; nil: none
+	known  atomic.Pointer[[]string] // records in the order of their keys; nil: none, or released
 }
 
 // keySize is how many bytes of a record are its key: the kind and the five numbers of a mark.
@@ -78,7 +79,7 @@ func (c *Cache) File() string { return c.file }
 
 // Rebuild makes the cache an empty one, which Save writes in the place of the file. It must be called
 // before the cache is used.
-func (c *Cache) Rebuild() { c.once.Do(func() {}) }
+func (c *Cache) Rebuild() { c.once.Do(func() { c.wrong.Store(true) }) }
 
 // value returns what is known of something that has a mark now.
 func (c *Cache) value(kind recordKind, now mark) (string, bool) {
@@ -111,6 +112,7 @@ func (c *Cache) readAnew() {
 // distrust discards all that is known.
 func (c *Cache) distrust() {
 	c.known.Store(nil)
+	c.wrong.Store(true)
 	c.lied.Store(true)
 	c.fresh.Store(true)
 }
@@ -160,7 +162,7 @@ func splitRecords(data []byte) []string {
 	if string(first)+"\n" != string(header(records)) {
 		return nil
 	}
-	known, u := []string{}, packed.Reader{Rest: string(records)}
+	known, u := make([]string, 0, len(records)/256), packed.Reader{Rest: string(records)}
 	for !u.End() {
 		rest := u.Rest
 		_, _ = u.Fixed(keySize), u.Text()
@@ -201,7 +203,6 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	}
 	c.saving.Lock()
 	defer c.saving.Unlock()
-	c.load()
 	if c.lied.Load() {
 		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
 	}
@@ -228,23 +229,21 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 		}
 	}
 	known = slices.DeleteFunc(known, func(record string) bool { return record == "" })
-	byKey := func(a, b string) int { return strings.Compare(a[:keySize], b[:keySize]) }
-	slices.SortStableFunc(known, byKey) // of a file with several names the first counts
-	known = slices.CompactFunc(known, func(a, b string) bool { return byKey(a, b) == 0 })
+	was := c.read()
 	if complete {
 		c.known.Store(nil)
-	}
-	for _, record := range known {
-		delete(there, record[:keySize])
-	}
-	for _, record := range c.load() {
-		if there[record[:keySize]] {
-			known = append(known, record)
+	} else if !c.wrong.Load() {
+		for _, record := range splitRecords(was) {
+			if there[record[:keySize]] {
+				known = append(known, record)
+			}
 		}
 	}
-	slices.SortFunc(known, byKey)
+	byKey := func(a, b string) int { return strings.Compare(a[:keySize], b[:keySize]) }
+	slices.SortStableFunc(known, byKey) // the first counts: of a file with several names, and before what was
+	known = slices.CompactFunc(known, func(a, b string) bool { return byKey(a, b) == 0 })
 	data := joinRecords(known[:min(len(known), maxRecords)])
-	if bytes.Equal(c.read(), data) {
+	if bytes.Equal(was, data) {
 		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
@@ -254,13 +253,18 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	return true, fsys.WriteUnsynced(c.file, data, 0o600)
 }
 
+// Release releases the memory of the cache of the scan: a skill that has no index yet is read when one is
+// asked for.
+func (s *Snapshot) Release() {
+	if c := s.opts.Cache; c != nil {
+		c.known.Store(nil)
+	}
+}
+
 // reuse adds a file to the index without opening it, if the skill's earlier index knows its bytes, and
 // reports whether it did.
 func (in *indexer) reuse(name string) bool {
 	hint := in.hint
-	if hint == nil {
-		return false
-	}
 	at := hint.at(name)
 	if at < 0 {
 		return false
@@ -327,16 +331,12 @@ func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic
 // reuseSelf is reuse for the skill file, whose digest the scan has.
 func (in *indexer) reuseSelf() bool {
 	s := in.skill
-	if s.Size > int64(in.unseen) {
+	at := in.hint.at(s.File)
+	if at < 0 || in.hint.Files[at].Digest != s.Digest || s.Size > int64(in.unseen) {
 		return false
 	}
-	if hint := in.hint; hint != nil {
-		if at := hint.at(s.File); at >= 0 && hint.Files[at].Digest == s.Digest {
-			in.sawSignals(s.Size, hint.signalsOf(s.File))
-			return true
-		}
-	}
-	return false
+	in.sawSignals(s.Size, in.hint.signalsOf(s.File))
+	return true
 }
 
 // sawSignals counts a text as searched.
@@ -345,8 +345,11 @@ func (in *indexer) sawSignals(size int64, found []Diagnostic) {
 	in.found = append(in.found, found...)
 }
 
-// at returns the place of a path in Files, or -1.
+// at returns the place of a path in Files, or -1; of no index too.
 func (x *Index) at(path string) int {
+	if x == nil {
+		return -1
+	}
 	byPath := func(f store.File, path string) int { return strings.Compare(f.Path, path) }
 	at, ok := slices.BinarySearchFunc(x.Files, path, byPath)
 	if !ok {

@@ -86,32 +86,29 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 }
 
 func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error {
-	if clean, err := CleanPath(name); err != nil || clean != name {
-		l.files = append(l.files, candidate{name, errUnusableName})
-		return nil
-	}
+	c := candidate{path: name}
+	clean, err := CleanPath(name)
 	switch {
-	case mode.IsRegular():
-		l.files = append(l.files, candidate{path: name})
-		return nil
+	case err != nil || clean != name:
+		c.err = errUnusableName
 	case mode.IsDir():
 		return l.walk(ctx, name)
-	case mode&fs.ModeSymlink == 0:
-		l.files = append(l.files, candidate{name, ErrNotFile})
-		return nil
+	case mode&fs.ModeSymlink != 0:
+		info, err := l.tree.stat(name)
+		if err == nil && info.IsDir() {
+			// A link to a directory that contains it would never end.
+			if slices.ContainsFunc(l.open, func(above string) bool { return l.same(above, info) }) {
+				return nil
+			}
+			return l.walk(ctx, name)
+		}
+		if c.err = cause(err); err == nil && !info.Mode().IsRegular() {
+			c.err = ErrNotFile
+		}
+	case !mode.IsRegular():
+		c.err = ErrNotFile
 	}
-	info, err := l.tree.stat(name)
-	switch {
-	case err != nil:
-		l.files = append(l.files, candidate{name, cause(err)})
-	case info.Mode().IsRegular():
-		l.files = append(l.files, candidate{path: name})
-	case !info.IsDir():
-		l.files = append(l.files, candidate{name, ErrNotFile})
-	// A link to a directory that contains it would never end.
-	case !slices.ContainsFunc(l.open, func(above string) bool { return l.same(above, info) }):
-		return l.walk(ctx, name)
-	}
+	l.files = append(l.files, c)
 	return nil
 }
 

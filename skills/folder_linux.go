@@ -46,14 +46,11 @@ func openBase(dir string) (folder, error) {
 
 func (f fdFolder) look(path string) mark {
 	var stat unix.Stat_t
-	if unix.Fstatat(f.fd, path, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	err := unix.Fstatat(f.fd, path, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if kind := stat.Mode & unix.S_IFMT; err != nil || kind != unix.S_IFREG && kind != unix.S_IFDIR {
 		return mark{}
 	}
-	switch stat.Mode & unix.S_IFMT {
-	case unix.S_IFREG, unix.S_IFDIR:
-		return newMark(&stat)
-	}
-	return mark{}
+	return newMark(&stat)
 }
 
 // barren recognizes a directory without subdirectories by its two links, one in its parent and its own
@@ -169,24 +166,12 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, mark, erro
 		return nil, mark{}, cause(&fs.PathError{Op: "open", Path: name, Err: err})
 	}
 	defer unix.Close(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, mark{}, err
-	}
-	m, err := markOfStat(&stat)
+	m, err := fdFolder{fd: fd}.markBelow("", unix.S_IFREG)
 	if err != nil {
 		return nil, mark{}, err
 	}
-	data, err := readLimited(fsys.File(fd, name), stat.Size, limit, buf)
+	data, err := readLimited(fsys.File(fd, name), m.size, limit, buf)
 	return data, m, err
-}
-
-// markOfStat returns the mark of a regular file.
-func markOfStat(stat *unix.Stat_t) (mark, error) {
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return mark{}, ErrNotFile
-	}
-	return newMark(stat), nil
 }
 
 func newMark(stat *unix.Stat_t) mark {
@@ -198,11 +183,7 @@ func (f fdFolder) mark(name string) (mark, error) {
 	if err := component(name); err != nil {
 		return mark{}, err
 	}
-	var stat unix.Stat_t
-	if err := unix.Fstatat(f.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return mark{}, err
-	}
-	return markOfStat(&stat)
+	return f.markBelow(name, unix.S_IFREG)
 }
 
 func markOf(info fs.FileInfo) mark {
@@ -287,7 +268,10 @@ func (f fdFolder) markBelow(path string, kind uint32) (mark, error) {
 	if err == nil && stat.Mode&unix.S_IFMT != kind {
 		err = ErrNotFile
 	}
-	return newMark(&stat), err
+	if err != nil {
+		return mark{}, err
+	}
+	return newMark(&stat), nil
 }
 
 // lookOver compares directories with an index.

@@ -113,7 +113,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Index{ignored: map[string]bool{}}
+	x := &Index{}
 	x.expect(len(files))
 	if more {
 		x.Diagnostics = append(x.Diagnostics, diagnose(Warning, CodeResourceCount, "",
@@ -150,6 +150,9 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			return nil, file.err // the index would lack the file for as long as it is kept
 		}
 		if file.err != nil {
+			if x.ignored == nil {
+				x.ignored = map[string]bool{}
+			}
 			x.ignored[file.path] = true
 			x.Diagnostics = append(x.Diagnostics, leftOut(file))
 		}
@@ -267,16 +270,11 @@ func (in *indexer) self() error {
 	if in.reuseSelf() {
 		return nil
 	}
-	file, info, err := openFile(in.tree, s.File)
+	data, m, err := readTree(in.tree, s.File, MaxSkillFile, in.buf)
 	if errors.Is(err, ErrExhausted) {
 		return err
 	}
-	if err != nil {
-		return nil
-	}
-	defer file.Close()
-	data, err := readLimited(file, info.Size(), MaxSkillFile, in.buf)
-	if err != nil || !s.mark.vouches(markOf(info)) && digest.FromBytes(data) != s.Digest {
+	if err != nil || !s.mark.vouches(m) && digest.FromBytes(data) != s.Digest {
 		return nil
 	}
 	in.signals.Begin(s.File, in.unseen)

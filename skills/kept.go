@@ -58,7 +58,8 @@ func (l *listing) pack() []byte {
 // unpackListing reverses pack.
 func unpackListing(text string) (l listing, ok bool) {
 	u := packed.Reader{Rest: text}
-	for u.Flags(&l.barren); u.Rest != ""; {
+	u.Flags(&l.barren)
+	for u.Rest = strings.Clone(u.Rest); u.Rest != ""; {
 		mode := fs.FileMode(u.Number()) << 16
 		l.entries = append(l.entries, entry{u.Text(), mode & fs.ModeType})
 	}
@@ -85,12 +86,12 @@ func packNotes(list []Diagnostic) string {
 	return string(data)
 }
 
-// pack returns as a record's value all that parse found.
+// pack returns as a record's value all that parse found. What a skill keeps as it is in the record is last.
 func (s *Skill) pack() []byte {
 	f, p := &s.Frontmatter, make(packed.Writer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
 	p = append(p, s.subject()...)
-	p.Text(string(s.Digest), s.Lead, packNotes(s.Diagnostics), f.Name, f.Description, f.License,
-		f.Compatibility, f.WhenToUse, f.Author, f.Version, string(f.JSON))
+	p.Text(packNotes(s.Diagnostics), string(f.JSON), string(s.Digest), s.Lead, f.Name, f.Description,
+		f.License, f.Compatibility, f.WhenToUse, f.Author, f.Version)
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		p.List(*list)
 	}
@@ -105,8 +106,10 @@ func (s *Skill) unpack(text string, now mark) bool {
 	u := packed.Reader{Rest: text[len(s.subject()):]}
 	var sum, notes, block string
 	f := frontmatter.Fields{}
-	u.Texts(&sum, &s.Lead, &notes, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse,
-		&f.Author, &f.Version, &block)
+	u.Texts(&notes, &block)
+	u.Rest = strings.Clone(u.Rest)
+	u.Texts(&sum, &s.Lead, &f.Name, &f.Description, &f.License, &f.Compatibility, &f.WhenToUse, &f.Author,
+		&f.Version)
 	for _, list := range append(f.Requires.Lists(), &f.AllowedTools, &f.Tags) {
 		*list = u.List()
 	}
@@ -134,7 +137,8 @@ func unpackMark(u *packed.Reader) mark {
 }
 
 // packIndex returns as a record's value all that indexing found, with the marks by which it is known whether
-// it still holds; nil without these, or if a limit left something out.
+// it still holds; nil without these, or if a limit left something out. What an index keeps as it is in the
+// record is last.
 func (s *Skill) packIndex(x *Index) []byte {
 	listed := s.state.listed.Load()
 	if listed == nil || listed.index != x || !x.whole || len(x.ignored) > 0 {
@@ -142,28 +146,34 @@ func (s *Skill) packIndex(x *Index) []byte {
 	}
 	notes := packNotes(x.Diagnostics)
 	p := append(make(packed.Writer, 0, 128+len(notes)+200*(len(listed.dirs)+len(x.Files))), s.subject()...)
-	p.Text(string(s.Digest), string(x.TreeDigest), notes)
+	p.Text(string(s.Digest), notes)
 	p.Number(x.signals)
 	p.Flags(x.Publishable)
 	p.Number(len(listed.dirs))
+	p.Number(len(x.Files))
+	marks := slices.Clone(x.marks)
 	for _, d := range listed.dirs {
-		if !d.mark.known || !d.mark.settled {
+		marks = append(marks, d.mark)
+	}
+	for _, m := range marks {
+		if !m.known || !m.settled {
 			return nil
 		}
-		p.Text(d.path)
-		p = append(p, d.mark.key(ofIndex)[1:]...)
+		p = append(p, m.key(ofIndex)[1:]...)
 	}
-	p.Number(len(x.Files))
+	p.Text(string(x.TreeDigest))
+	for _, d := range listed.dirs {
+		p.Text(d.path)
+	}
 	for i := range x.Files {
 		f, r := &x.Files[i], x.Resource(x.Files[i].Path)
-		if !x.marks[i].known || !x.marks[i].settled || x.marks[i].size != f.Size {
+		if x.marks[i].size != f.Size {
 			return nil
 		}
-		p.Text(f.Path, string(f.Digest))
-		p = append(p, x.marks[i].key(ofIndex)[1:]...)
+		p.Text(f.Path)
 		p.Flags(f.Executable, r != nil, r != nil && r.Text, r != nil && r.Script != nil)
 		if r != nil {
-			p.Text(r.MIMEType)
+			p.Text(string(f.Digest), r.MIMEType)
 		}
 		if r != nil && r.Script != nil {
 			p.Text(r.Script.Shebang, string(r.Script.Runtime), r.Script.Problem)
@@ -177,33 +187,42 @@ func (s *Skill) packIndex(x *Index) []byte {
 // if it is beyond limits of this scan, and false if it is of another SKILL.md.
 func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 	u := packed.Reader{Rest: text[len(s.subject()):]}
-	var sum, tree, notes string
-	x := &Index{ignored: map[string]bool{}, whole: true}
-	l := &listedDirs{index: x}
-	u.Texts(&sum, &tree, &notes)
-	x.TreeDigest, x.signals = digest.Digest(tree), u.Number()
+	var sum, notes string
+	x := &Index{whole: true}
+	u.Texts(&sum, &notes)
+	x.signals = u.Number()
 	u.Flags(&x.Publishable)
 	// Each has a mark at least.
 	count := func() int { return min(u.Number(), len(u.Rest)/(keySize-1)) }
-	l.dirs = make([]dirMark, count())
-	for i := range l.dirs {
-		l.dirs[i] = dirMark{u.Text(), unpackMark(&u)}
+	l := &listedDirs{index: x, dirs: make([]dirMark, count())}
+	files := count()
+	x.expect(files)
+	for range files {
+		x.marks = append(x.marks, unpackMark(&u))
 	}
-	x.expect(count())
+	for i := range l.dirs {
+		l.dirs[i].mark = unpackMark(&u)
+	}
+	u.Rest = strings.Clone(u.Rest)
+	x.TreeDigest = digest.Digest(u.Text())
+	for i := range l.dirs {
+		l.dirs[i].path = u.Text()
+	}
 	budget, self := s.opts.MaxTree, false
-	for u.Rest != "" {
+	for _, m := range x.marks {
 		var resource, isText, isScript bool
-		f := store.File{Path: u.Text(), Digest: digest.Digest(u.Text())}
-		m := unpackMark(&u)
-		f.Size = m.size
+		f := store.File{Path: u.Text(), Size: m.size}
 		u.Flags(&f.Executable, &resource, &isText, &isScript)
 		if len(x.Files) > 0 && x.Files[len(x.Files)-1].Path >= f.Path || !fs.ValidPath(f.Path) ||
 			resource == (f.Path == s.File) {
 			return nil, false
 		}
-		x.Files, x.marks = append(x.Files, f), append(x.marks, m)
-		if !resource {
-			self = m == s.mark && f.Digest == s.Digest && sum == string(s.Digest)
+		if resource {
+			f.Digest = digest.Digest(u.Text())
+		} else if sum == string(s.Digest) {
+			f.Digest, self = s.Digest, m == s.mark
+		}
+		if x.Files = append(x.Files, f); !resource {
 			continue
 		}
 		budget -= f.Size
@@ -217,7 +236,7 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 		}
 		x.Resources = append(x.Resources, r)
 	}
-	if u.Bad || notes != "" && json.Unmarshal([]byte(notes), &x.Diagnostics) != nil ||
+	if !u.End() || notes != "" && json.Unmarshal([]byte(notes), &x.Diagnostics) != nil ||
 		x.signals > len(x.Diagnostics) || len(l.dirs) == 0 || budget < 0 ||
 		max(len(l.dirs), len(x.Files)) > s.opts.MaxFiles {
 		return nil, false

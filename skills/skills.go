@@ -55,17 +55,17 @@ type Skill struct {
 	Size        int64         // of File, in bytes
 	Lead        string        // the beginning of the instructions, at most MaxLead bytes, for search
 	Form        Form
+	broken      bool // its file could not be loaded; it only reserves its path
 	// Diagnostics are about File. Their paths are relative to the skill. The Index has those about its
 	// other files.
 	Diagnostics  []Diagnostic
 	LastModified time.Time // of File
 
-	name   string
-	place  place
-	broken bool // its file could not be loaded; it only reserves its path against less trusted roots
-	mark   mark // of File
-	opts   *ScanOptions
-	state  *indexState
+	name  string
+	place place
+	mark  mark // of File
+	opts  *ScanOptions
+	state *indexState
 }
 
 // Name returns the skill's label: the name in the frontmatter, or the directory's name if the

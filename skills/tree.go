@@ -303,10 +303,15 @@ type linkEntry struct {
 func (e linkEntry) Type() fs.FileMode { return e.mode }
 func (e linkEntry) IsDir() bool       { return false }
 
-// join joins slash-separated paths, "" and "." for nothing.
-func join(elements ...string) string {
-	if joined := path.Join(elements...); joined != "." {
-		return joined
+// join joins slash-separated paths, "" and "." for nothing. Without the first it returns the second, not a
+// copy of it.
+func join(dir, name string) string {
+	joined := path.Clean(name)
+	if dir != "" && dir != "." {
+		joined = path.Join(dir, name)
 	}
-	return ""
+	if joined == "." {
+		return ""
+	}
+	return joined
 }

@@ -97,7 +97,7 @@ func (t *fdTree) list(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.dirs = append(t.dirs, dirMark{join(name), was})
+	t.dirs = append(t.dirs, dirMark{join("", name), was})
 	var entries []fs.DirEntry
 	err = dir.entries(func(raw []byte, kind byte) bool {
 		e := dirEntry{string(raw), dir.mode(raw, kind)}

@@ -2,9 +2,9 @@ package skills
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
-	slashpath "path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -233,7 +233,7 @@ const maxKept = 64 << 20
 // load reads the skill file of a directory, unless its mark shows that what is known of it still holds.
 func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	at := v.area.place
-	at.rel = slashpath.Join(at.rel, rel)
+	at.rel = cmp.Or(join(at.rel, rel), ".")
 	var last *Index
 	var now mark
 	// The times of a link say nothing about the file it leads to, so links are read again.
@@ -252,7 +252,7 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 			return
 		}
 	}
-	sk := &Skill{Path: path, Root: v.area.root, Dir: slashpath.Join(v.area.dir, rel), File: file.name,
+	sk := &Skill{Path: path, Root: v.area.root, Dir: cmp.Or(join(v.area.dir, rel), "."), File: file.name,
 		place: at, opts: v.opts, state: newIndexState(last)}
 	value, known := v.opts.Cache.value(ofSkill, now)
 	known = known && strings.HasPrefix(value, sk.subject())

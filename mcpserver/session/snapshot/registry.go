@@ -61,6 +61,9 @@ func (r *Registries) part(patient context.Context, of, visible *skills.Snapshot,
 				if len(visible.Skills) > manySkills {
 					defer debug.FreeOSMemory()
 				}
+				if len(visible.Skills) == len(of.Skills) {
+					defer of.Release()
+				}
 				return registryOf(visible).WriteEach(w, made, registrySkills(patient, visible, facts, whole))
 			}
 		}
