@@ -393,14 +393,13 @@ const (
 
 // Resource is a file of a skill other than its SKILL.md. It is immutable.
 type Resource struct {
-	Path        string        `json:"path"` // relative to the skill, as [CleanPath] returns it
-	Kind        Kind          `json:"kind"`
-	Size        int64         `json:"size"` // in bytes
-	Digest      digest.Digest `json:"digest"`
-	Text        bool          `json:"text"` // valid UTF-8 without NUL, to the last byte
-	MIMEType    string        `json:"-"`    // by the name, or else by the first bytes
-	Script      *script.Info  `json:"-"`
-	Diagnostics []Diagnostic  `json:"-"`
+	Path     string        `json:"path"` // relative to the skill, as [CleanPath] returns it
+	Kind     Kind          `json:"kind"`
+	Size     int64         `json:"size"` // in bytes
+	Digest   digest.Digest `json:"digest"`
+	Text     bool          `json:"text"` // valid UTF-8 without NUL, to the last byte
+	MIMEType string        `json:"-"`    // by the name, or else by the first bytes
+	Script   *script.Info  `json:"-"`
 }
 
 // Index is what is known of all files of a skill. It is immutable.

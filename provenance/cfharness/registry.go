@@ -267,9 +267,8 @@ type RegistryScript struct {
 
 // RegistryResourceExtension is the skillsd key of a RegistryResource.
 type RegistryResourceExtension struct {
-	Runtime     string               `json:"runtime,omitempty"` // bash, sh, python3, node or deno
-	MIMEType    string               `json:"mimeType,omitempty"`
-	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
+	Runtime  string `json:"runtime,omitempty"` // bash, sh, python3, node or deno
+	MIMEType string `json:"mimeType,omitempty"`
 }
 
 // RegistryDiagnostic is a warning or an error about a skill or a root.

@@ -351,7 +351,6 @@ func registryResource(sk *skills.Skill, r *skills.Resource) cfharness.RegistryRe
 		}
 		out.Skillsd.Runtime = string(r.Script.Runtime)
 	}
-	_, out.Skillsd.Diagnostics = diagnosticsOf(r.Diagnostics)
 	return out
 }
 
