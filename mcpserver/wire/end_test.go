@@ -73,11 +73,15 @@ func TestEnd(t *testing.T) {
 
 func TestEndIdleReturnsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := startPeer(t, fixture(testServer()), &StdioOptions{})
+		d := fixture(testServer())
+		p := startPeer(t, d, &StdioOptions{})
 		p.send(callLine("1", "echo", ""))
 		start := time.Now()
 		if err := p.end(); err != nil || time.Since(start) != 0 {
 			t.Errorf("ServeStdio() = %v after %v", err, time.Since(start))
+		}
+		if len(d.audiences) != 0 {
+			t.Errorf("%d connections that have ended are notified", len(d.audiences))
 		}
 	})
 }

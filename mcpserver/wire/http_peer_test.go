@@ -61,6 +61,7 @@ func newHTTPPeer(t *testing.T, adjust func(*HTTPOptions)) (*httpPeer, *blocked) 
 	})
 	d := fixture(srv)
 	opts := HTTPOptions{Drain: time.Second}
+	d.Methods["tasks/get"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"t"}}, nil }
 	d.Methods["prompts/get"] = func(context.Context, *Request) (any, error) { return &page{Items: []string{"p"}}, nil }
 	if adjust != nil {
 		adjust(&opts)

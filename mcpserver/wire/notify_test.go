@@ -155,6 +155,9 @@ func TestManyListens(t *testing.T) {
 		for i := 0; i < maxListens; i += 2 {
 			p.send(cancelLine(fmt.Sprint(i)))
 		}
+		if n := len(srv.audiences[0].all); n != maxListens/2 {
+			t.Errorf("%d subscriptions are notified after half of %d were cancelled", n, maxListens)
+		}
 		srv.Announce(mcp.MethodNotificationToolsListChanged)
 		synctest.Wait()
 		seen := make(map[string]bool)
@@ -169,6 +172,34 @@ func TestManyListens(t *testing.T) {
 		}
 		if len(seen) != maxListens/2 {
 			t.Errorf("%d messages, want %d", len(seen), maxListens/2)
+		}
+	})
+}
+
+// What the server does not declare cannot be subscribed to.
+func TestUndeclaredChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := startPeer(t, &Dispatcher{}, &StdioOptions{})
+		got := p.send(listenLine("1", `{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,"resourceSubscriptions":["a"]}`))
+		if len(got) != 2 || !strings.Contains(got[0], `"notifications":{}`) || !strings.Contains(got[1], `"id":1,"result"`) {
+			t.Errorf("got %q, want an empty acknowledgement and the end", got)
+		}
+	})
+}
+
+// A change while the one before it is being delivered is delivered, too: what the members were asked about may
+// have been as before it.
+func TestChangeDuringDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, asked, goOn := newAudience(), 0, make(chan struct{})
+		a.add(newAnnouncer(func(string) bool { asked++; <-goOn; return false }))
+		for range 3 {
+			a.post(mcp.MethodNotificationToolsListChanged)
+			synctest.Wait()
+		}
+		close(goOn)
+		if synctest.Wait(); asked != 2 {
+			t.Errorf("asked %d times, want once for the first and once for those after it", asked)
 		}
 	})
 }
