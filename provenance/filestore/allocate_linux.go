@@ -11,11 +11,13 @@ import (
 // allocate makes a file that has its blocks and, when it returns, no name. Where the file system cannot
 // give a file blocks, it has none.
 func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
-	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
-	if err != nil {
-		return nil, err
+	f, err := root.OpenFile(".", os.O_RDWR|unix.O_TMPFILE, fileMode)
+	if err != nil { // not every file system has files without a name
+		if f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode); err != nil {
+			return nil, err
+		}
+		err = root.Remove(name)
 	}
-	err = root.Remove(name)
 	for err == nil {
 		err = unix.Fallocate(int(f.Fd()), 0, 0, bytes)
 		if errors.Is(err, unix.EINTR) {
