@@ -37,6 +37,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if done := r.cmd.done; done != nil {
 		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
 	}
+	s.rooms.RLock() // no other run gets the room before the outcome is kept
 	var freeing sync.WaitGroup
 	if r.room != nil {
 		freeing.Go(r.room)
@@ -45,6 +46,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	if freeing.Wait(); keepErr != nil { // perhaps the room was not free yet
 		files, out, keepErr = s.keep(ctx, r.output, result, withheld)
 	}
+	s.rooms.RUnlock()
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
 		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -243,25 +244,42 @@ func TestHostRefusals(t *testing.T) {
 	}
 }
 
-// A tree that was touched after it was prepared is not run from.
+// A tree that was touched after it was prepared is not run from, also if that was while the request was being
+// recorded.
 func TestHostTreeIsCheckedBeforeTheRun(t *testing.T) {
-	for _, name := range []string{"scripts/go.sh", "scripts/more.sh"} {
+	for _, tt := range []struct {
+		name      string
+		recording bool
+	}{{"scripts/go.sh", false}, {"scripts/more.sh", false}, {"scripts/go.sh", true}} {
+		name := tt.name
 		b := hostBench(t, "echo ran\n", onHost(), policy.Entry{Release: policy.ReleaseObserved})
 		tree := b.Current().activated("agent-browser").index.TreeDigest
 		path := filepath.Join(b.cfg.Trees.Dir(), tree.Encoded(), name)
-		b.progress = func(message string) {
-			if message != "running" {
-				return
-			}
+		running := make(chan struct{})
+		touch := func() {
 			_ = os.Chmod(path, 0o755) // one of them is not there yet
 			if err := errors.Join(os.Chmod(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\necho another\n"), 0o755)); err != nil {
 				t.Error(err)
 			}
 		}
+		b.progress = func(message string) {
+			if message == "running" && tt.recording {
+				close(running)
+			} else if message == "running" {
+				touch()
+			}
+		}
+		if tt.recording {
+			b.records.onAppend = sync.OnceFunc(func() {
+				<-running
+				<-time.After(100 * time.Millisecond) // a look that is too early would be over
+				touch()
+			})
+		}
 		if r, err := b.runHost(RunRequest{}); code(err) != "sandbox_unavailable" {
 			t.Errorf("%s: RunScript = %+v, %v, want sandbox_unavailable", name, r, err)
 		}
-		b.progress = nil
+		b.progress, b.records.onAppend = nil, nil
 		if r, err := b.runHost(RunRequest{}); err != nil || r.Stdout.Head != "ran\n" {
 			t.Errorf("%s: the next run: RunScript = %+v, %v", name, r, err)
 		}

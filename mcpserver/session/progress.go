@@ -5,9 +5,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// reportRun is progress.Report of a run, with the last line of its output if that is released. A line is
-// shown only if there are no secrets that it could be a part of: one that spans lines is found in the whole
-// output alone.
+// reportRun is progress.Report of a run. The last line of its output is shown if that is released, and there
+// are no secrets that it could be a part of: one that spans lines is found in the whole output alone.
 func (r *run) reportRun() (stop func()) {
 	if r.call.Progress == nil {
 		return func() {}

@@ -194,10 +194,12 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 	return err
 }
 
-// recordStart records what has to be on the disk before a script starts.
+// recordStart waits until the request is on the disk, and records what else comes before a script starts.
 func (s *Session) recordStart(ctx context.Context, r *run) error {
 	// A run without room for its outcome would have happened without a record.
+	s.rooms.Lock()
 	room, full := s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
+	s.rooms.Unlock()
 	err := r.recorded()
 	if err == nil {
 		err = s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant)
@@ -519,7 +521,7 @@ func (s *Session) execute(ctx context.Context, r *run, begin func() error) (*san
 	if err == nil {
 		backend = runner.Name()
 		defer r.reportRun()()
-		if onHost {
+		if onHost && begin() == nil { // others may change the tree while the request is being recorded
 			err = s.sameTree(ctx, r)
 		}
 	}

@@ -143,6 +143,7 @@ type Sessions struct {
 	approver *approval.Approver
 	caches   *caches.Caches
 	earlier  *earlier.Index
+	rooms    sync.RWMutex // held while room is reserved, and shared from its release until it is used
 
 	mu      sync.Mutex
 	process *Session                 // the one session of a stdio process

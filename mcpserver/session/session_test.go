@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,8 +72,10 @@ type failingStore struct {
 	tight    atomic.Bool // there is room for one Put after what was reserved was released
 	noResult atomic.Bool // the outcome of a run is what cannot be written
 	onAppend func()      // called before each append
-	listed   int         // how often the sessions were
-	sharing  sync.Mutex  // held while a registry is written
+	onPut    func()      // called before each Put
+	reserved atomic.Int32
+	listed   int        // how often the sessions were
+	sharing  sync.Mutex // held while a registry is written
 }
 
 func (s *failingStore) PutShared(ctx context.Context, session, name string, c *provenance.Shared) (provenance.File, error) {
@@ -87,6 +90,9 @@ func (s *failingStore) Sessions(ctx context.Context, since time.Time) iter.Seq2[
 }
 
 func (s *failingStore) Put(ctx context.Context, session, name string, data []byte) (provenance.File, error) {
+	if s.onPut != nil {
+		s.onPut()
+	}
 	if s.unkept.Load() || s.tight.CompareAndSwap(true, false) {
 		return provenance.File{}, provenance.ErrUnavailable
 	}
@@ -94,6 +100,7 @@ func (s *failingStore) Put(ctx context.Context, session, name string, data []byt
 }
 
 func (s *failingStore) Reserve(ctx context.Context, session string, bytes int64) (func(), error) {
+	s.reserved.Add(1)
 	if s.full.Load() {
 		return nil, &provenance.FullError{Principal: "alice", What: "2 of 2 sessions"}
 	}
@@ -389,6 +396,33 @@ func TestRoomOfARun(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil || b.records.tight.Load() {
 		t.Errorf("run = %v", err)
 	}
+}
+
+// What was kept free for the outcome of a run goes to no other run before the outcome is kept.
+func TestRoomIsPassedOn(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.runner.result.Stdout.Head = []byte("out\n")
+	b.load("demo")
+	b.Current().background.Wait()
+	var others sync.WaitGroup
+	b.records.onPut = sync.OnceFunc(func() {
+		before := b.records.reserved.Load()
+		others.Go(func() {
+			if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+				t.Errorf("another run = %v", err)
+			}
+		})
+		for deadline := time.Now().Add(200 * time.Millisecond); time.Now().Before(deadline); runtime.Gosched() {
+			if b.records.reserved.Load() > before {
+				t.Error("room was reserved while an outcome was being kept")
+				return
+			}
+		}
+	})
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Errorf("run = %v", err)
+	}
+	others.Wait()
 }
 
 // With release opaque the script runs and a handle stands for what it printed.
