@@ -10,8 +10,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A message of many values or levels is refused before anything is made of it, whatever kind it has and
-// wherever they are.
+// A message of many values or levels is refused before anything is made of it, wherever they are. A response is
+// not answered: it becomes an error for whoever waits for it.
 func TestTooManyValues(t *testing.T) {
 	values := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(`"",`, n), ",") + "]" }
 	levels := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
@@ -24,6 +24,15 @@ func TestTooManyValues(t *testing.T) {
 	} {
 		if _, failure := parse(fmt.Appendf(nil, tt.message, values(maxValues-20))); failure != nil {
 			t.Errorf("%s: %v", tt.name, failure)
+		}
+		if tt.name == "answer" {
+			for _, large := range []string{values(maxValues), levels(maxLevels)} {
+				m, failure := parse(fmt.Appendf(nil, tt.message, large))
+				if failure != nil || m.kind != response || m.result != nil || !strings.Contains(string(m.failure), "-32600") {
+					t.Errorf("%s: %+v, %v", tt.name, m, failure)
+				}
+			}
+			continue
 		}
 		m, failure := parse(fmt.Appendf(nil, tt.message, values(maxValues)))
 		if failure == nil || failure.Code != mcp.INVALID_REQUEST || string(m.id) != tt.id {

@@ -223,8 +223,14 @@ func unsupported(version string, served []string) *Error {
 	return &Error{Code: of.Code, Message: of.Message, Data: of.Data}
 }
 
+// maxHello is how many bytes the params of initialize may have: a session keeps what they say of the client.
+const maxHello = 64 << 10
+
 // initialize is the handshake of the older revisions.
 func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
+	if len(r.Params) > maxHello {
+		return nil, invalidParams(fmt.Sprintf("params of initialize have more than %d bytes", maxHello))
+	}
 	var params mcp.InitializeParams
 	if err := Decode(r.Params, &params); err != nil {
 		return nil, err

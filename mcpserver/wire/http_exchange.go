@@ -25,6 +25,7 @@ type exchange struct {
 
 	// Of a request only.
 	owner  *httpSession // protocol, or a new one
+	opened bool         // there is a session now
 	call   *call
 	stream *httpStream
 	out    *lineWriter
@@ -66,7 +67,7 @@ func (ex *exchange) request() {
 	case opening:
 		ex.owner = h.newSession(r.Context(), ex.principal, int(8*h.opts.MaxBody))
 		defer func() {
-			if ex.owner.id == "" { // no session came of it
+			if !ex.opened { // no session came of it
 				ex.owner.end(ErrDisconnected)
 				h.audience.remove(ex.owner.announcer)
 			}
@@ -99,6 +100,7 @@ func (ex *exchange) request() {
 		ex.session.watch = h.opts.Changes(withSession(ctx, ex.session))
 	}
 	ex.call.session = ex.session
+	ex.session.deaf = !ex.stream.events
 	ex.session.alone = func() bool {
 		return h.sessions.room.taken(ex.principal)+h.listens.taken(ex.principal) <= 1
 	}
@@ -186,8 +188,10 @@ func (ex *exchange) run(opening bool) {
 	}
 	// A session exists only after its initialize request was accepted.
 	if opening && failure == nil {
+		// Whoever announces a change reads the id.
+		ex.owner.id = ex.h.sessions.ids.give(ex.principal, ex.owner.said())
 		ex.h.audience.add(ex.owner.announcer)
-		if !ex.h.sessions.add(ex.owner) {
+		if ex.opened = ex.h.sessions.add(ex.owner); !ex.opened {
 			ex.out.retire()
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
 			return

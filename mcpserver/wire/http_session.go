@@ -82,15 +82,11 @@ func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
 		deleted: make(map[string]bool)}
 }
 
-// add gives s an id if it has none. If there is no room, an unused session ends. It reports false if every
+// add adds a session, which has an id. If there is no room, an unused session ends. It reports false if every
 // session is in use, and if the id is in use or belonged to a session that its client ended.
 func (t *sessionTable) add(s *httpSession) bool {
-	id := s.id
-	if id == "" {
-		id = t.ids.give(s.principal, s.said())
-	}
 	t.mu.Lock()
-	if t.byID[id] != nil || t.deleted[id] {
+	if t.byID[s.id] != nil || t.deleted[s.id] {
 		t.mu.Unlock()
 		return false
 	}
@@ -103,8 +99,8 @@ func (t *sessionTable) add(s *httpSession) bool {
 		t.drop(idlest)
 		t.room.take(s.principal, 1)
 	}
-	s.id, s.used = id, time.Now()
-	t.byID[id] = s
+	s.used = time.Now()
+	t.byID[s.id] = s
 	t.mu.Unlock()
 	if idlest != nil {
 		t.ended(idlest)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +137,11 @@ func TestHTTPSessionsBounded(t *testing.T) {
 func TestHTTPSessionsOfOthers(t *testing.T) {
 	p, _ := newHTTPPeer(t, nil)
 	table := newSessionTable(newQuota(8, 2), func(*httpSession) {})
-	open := func(principal string) bool { return table.add(p.h.newSession(t.Context(), principal, 1)) }
+	open := func(principal string) bool {
+		s := p.h.newSession(t.Context(), principal, 1)
+		s.id = rand.Text()
+		return table.add(s)
+	}
 	for range 4 {
 		for _, principal := range []string{"a", "b"} {
 			if !open(principal) {
@@ -160,6 +165,7 @@ func TestHTTPIdleSessions(t *testing.T) {
 	table := newSessionTable(newQuota(10, 1), func(*httpSession) {})
 	used, idle, busy := p.h.newSession(t.Context(), "", 1), p.h.newSession(t.Context(), "", 1), p.h.newSession(t.Context(), "", 1)
 	for _, s := range []*httpSession{used, idle, busy} {
+		s.id = rand.Text()
 		table.add(s)
 	}
 	table.enter(busy.id, "")

@@ -53,6 +53,8 @@ func TestHTTPBothEras(t *testing.T) {
 		{"modern initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + modernMeta + `}}`, modernHeaders("initialize"), 404, `-32601`},
 		{"modern resumption", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + modernMeta + `}}`, append(modernHeaders("ping"), "Last-Event-ID", "1"), 400, `-32020`},
 
+		{"large initialize", strings.Replace(initialize, `"name":"old"`, `"name":"`+strings.Repeat("x", maxHello)+`"`, 1), nil, 200, `-32602`},
+		{"a client that takes no stream is not asked", toolCall("1", "ask", ""), append(legacy, "Accept", "application/json"), 200, ErrNotAsked.Error()},
 		{"no session", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, nil, 400, ``},
 		{"unknown session", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"Mcp-Session-Id", "x"}, 404, ``},
 		{"unknown session, notification", `{"jsonrpc":"2.0","method":"notifications/x"}`, []string{"Mcp-Session-Id", "x"}, 404, ``},

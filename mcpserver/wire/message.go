@@ -79,15 +79,23 @@ func parse(raw []byte) (*message, *Error) {
 	}
 	answer := m.result != nil || m.failure != nil
 	values, levels := count(raw)
+	var large *Error
 	switch {
 	case values > maxValues:
-		return m, invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
+		large = invalidRequest(fmt.Sprintf("message with more than %d keys and elements", maxValues))
 	case levels > maxLevels:
-		return m, invalidRequest(fmt.Sprintf("message nested deeper than %d levels", maxLevels))
+		large = invalidRequest(fmt.Sprintf("message nested deeper than %d levels", maxLevels))
+	}
+	switch {
 	case method == nil && answer:
 		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
-		m.kind = response
+		if m.kind = response; large != nil {
+			m.result = nil
+			m.failure, _ = json.Marshal(large) // for whoever waits for it
+		}
 		return m, nil
+	case large != nil:
+		return m, large
 	case !known:
 		return m, invalidRequest("id must be a string or a number")
 	case string(version) != `"`+mcp.JSONRPC_VERSION+`"`:

@@ -53,6 +53,7 @@ type callSession struct {
 	hangUp   context.Context        // ends with the input of the connection
 	forward  atomic.Pointer[string] // see Forward
 
+	deaf  bool        // the client takes nothing but the answer
 	alone func() bool // see Alone; nil if it is not over HTTP
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 	// decoded gives back what the message takes while it is decoded; nil if nothing is counted
