@@ -190,10 +190,10 @@ func (m *message) protocol() *protocol {
 // it says (SEP-2243); known says that there is such a method.
 func (p *protocol) check(m *message, header http.Header, known bool) *Error {
 	switch {
+	case !mcp.IsValidProtocolVersion(p.version): // a later one may say less of its client, or more
+		return unsupported(p.version, Versions())
 	case p.capabilities == nil:
 		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyClientCapabilities)
-	case !mcp.IsValidProtocolVersion(p.version):
-		return unsupported(p.version, Versions())
 	case header == nil:
 		return nil
 	}
