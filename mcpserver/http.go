@@ -82,7 +82,6 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		SessionKey:   o.SessionKey,
 		MaxStrangers: o.MaxStrangers, MaxConnections: o.MaxConnections,
 		SessionEnded: s.cfg.Sessions.EndProtocolSession,
-		Changes:      s.changesFor,
 		Authenticate: func(_ http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			return withPrincipal(s.trace.headerContext(r), anonymous), anonymous.Name, true
 		},

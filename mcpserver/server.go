@@ -131,6 +131,7 @@ func New(cfg Config) *Server {
 			s.awaitScan(ctx)
 			return s.instructions(s.scopeOf(ctx), clientOf(ctx))
 		},
+		Changes:  s.changesFor,
 		CacheTTL: s.cacheTTL(),
 		Logger:   s.cfg.Logger,
 		// An error may repeat words of its client, and a secret among them.
@@ -289,7 +290,7 @@ func (s *Server) scanned(ctx context.Context) error {
 // killed then, tasks included, and other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer s.tasks.Close()
-	return wire.ServeStdio(ctx, s.wire, &wire.StdioOptions{In: in, Out: out, Changes: s.changesFor})
+	return wire.ServeStdio(ctx, s.wire, &wire.StdioOptions{In: in, Out: out})
 }
 
 // cacheTTL returns how long a client may keep a list.

@@ -150,7 +150,7 @@ var ErrNotAsked = errors.New("the client does not answer such requests")
 // Errors: ErrNotAsked; an error that the client answered with; a result of another form; the cause of ctx.
 func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
 	s := callSessionOf(ctx)
-	if s == nil || s.isModern() || s.deaf {
+	if s == nil || s.isModern() {
 		return ErrNotAsked
 	}
 	has := s.said().capabilities

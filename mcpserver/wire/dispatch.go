@@ -31,6 +31,10 @@ type Dispatcher struct {
 	Capabilities func(modern bool) mcp.ServerCapabilities
 	// Instructions returns what the client of ctx is to know of the server. Nil says nothing.
 	Instructions func(ctx context.Context) string
+	// Changes begins to watch the lists of the client of ctx. The function that it returns reports whether a
+	// notification of a method is news to that client; the client does not get the others. Nil, and a nil
+	// function, let all through. It must not block.
+	Changes func(ctx context.Context) func(method string) bool
 	// CacheTTL is the ttlMs hint, in whole milliseconds, of results that embed
 	// mcp.CacheableResult and set none themselves. The scope is private.
 	CacheTTL time.Duration
@@ -69,12 +73,13 @@ func (d *Dispatcher) join(a *audience) (leave func()) {
 	}
 }
 
-// answer returns the answer to a request, which has no newline, inside or at its end.
-func (d *Dispatcher) answer(ctx context.Context, m *message) []byte {
-	result, failure := d.guard(ctx, m, func(ctx context.Context) (any, *Error) {
-		return d.respond(ctx, m, nil)
+// answer returns the answer to the request of s, which has no newline, inside or at its end.
+func (d *Dispatcher) answer(ctx context.Context, s *callSession) []byte {
+	ctx = withSession(ctx, s)
+	result, failure := d.guard(ctx, s.msg, func(ctx context.Context) (any, *Error) {
+		return d.respond(ctx, s, nil)
 	})
-	return d.encode(ctx, m, result, failure)
+	return d.encode(ctx, s.msg, result, failure)
 }
 
 // guard makes an internal error of a panic: one handler must not end the connection of all the others.
@@ -96,10 +101,10 @@ func (d *Dispatcher) guard(
 	return handle(ctx)
 }
 
-// respond checks what a request says of the protocol and answers it. header is of its HTTP request, nil if it
-// came in another way. The session of the call is in ctx.
-func (d *Dispatcher) respond(ctx context.Context, m *message, header http.Header) (any, *Error) {
-	said := m.protocol()
+// respond checks what the request of s, which is in ctx, says of the protocol, and answers it. header is of
+// its HTTP request, nil if it came in another way.
+func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.Header) (any, *Error) {
+	m, said := s.msg, s.msg.protocol()
 	method := d.lookup(m.method, said.modern)
 	if said.modern {
 		if failure := said.check(m, header, method != nil); failure != nil {
@@ -113,9 +118,7 @@ func (d *Dispatcher) respond(ctx context.Context, m *message, header http.Header
 		}
 		return nil, &Error{Code: mcp.METHOD_NOT_FOUND, Message: text}
 	}
-	if s := callSessionOf(ctx); s != nil {
-		s.declare(said)
-	}
+	s.declare(said)
 	r := &Request{Method: m.method, Params: m.params, Header: header, Modern: said.modern}
 	result, err := method(ctx, r)
 	if err != nil {
@@ -239,9 +242,7 @@ func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
 	if !slices.Contains(Versions()[1:], version) {
 		version = Versions()[1]
 	}
-	if s := callSessionOf(ctx); s != nil {
-		s.session.learn(known{params.ClientInfo, params.Capabilities, version})
-	}
+	callSessionOf(ctx).learn(known{params.ClientInfo, params.Capabilities, version})
 	return &mcp.InitializeResult{ProtocolVersion: version, ServerInfo: d.ServerInfo,
 		Capabilities: d.capabilities(false), Instructions: d.instructions(ctx)}, nil
 }
@@ -263,15 +264,12 @@ func (d *Dispatcher) listen(ctx context.Context, r *Request) (any, error) {
 		return nil, err
 	}
 	s, has, asked := callSessionOf(ctx), d.capabilities(true), params.Notifications
-	if s == nil {
-		return nil, errors.New("a subscription without a session")
-	}
 	granted := mcp.SubscriptionFilter{
 		ToolsListChanged:     asked.ToolsListChanged && has.Tools != nil && has.Tools.ListChanged,
 		PromptsListChanged:   asked.PromptsListChanged && has.Prompts != nil && has.Prompts.ListChanged,
 		ResourcesListChanged: asked.ResourcesListChanged && has.Resources != nil && has.Resources.ListChanged,
 	}
-	defer s.subscribe(granted)()
+	defer s.subscribe(granted, d.changes(ctx))()
 	if !granted.IsEmpty() {
 		<-ctx.Done()
 	}
@@ -290,6 +288,13 @@ func (d *Dispatcher) capabilities(modern bool) mcp.ServerCapabilities {
 		return mcp.ServerCapabilities{}
 	}
 	return d.Capabilities(modern)
+}
+
+func (d *Dispatcher) changes(ctx context.Context) func(method string) bool {
+	if d.Changes == nil {
+		return nil
+	}
+	return d.Changes(ctx)
 }
 
 func (d *Dispatcher) instructions(ctx context.Context) string {

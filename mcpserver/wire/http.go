@@ -51,10 +51,6 @@ type HTTPOptions struct {
 	// 202, or none has in time, also if the client has left. Its error says that one that was not reached
 	// may be the one to take it. It is nil if Forward is.
 	Spread func(r *http.Request, body []byte) error
-	// Changes begins to watch the lists of the client of a request that opens a session or a subscription.
-	// The function that it returns reports whether a notification of a method is news to that client; the
-	// client does not get the others. Nil lets all through. It must not block.
-	Changes func(ctx context.Context) func(method string) bool
 
 	MaxBody int64 // most bytes of a body; 0 means 4 MiB
 	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
@@ -164,9 +160,6 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.KeepAlive = cmp.Or(opts.KeepAlive, 15*time.Second)
 	opts.WriteTimeout = cmp.Or(opts.WriteTimeout, 30*time.Second)
 	opts.Drain = cmp.Or(opts.Drain, 2*time.Second)
-	if opts.Changes == nil {
-		opts.Changes = func(context.Context) func(string) bool { return nil }
-	}
 	share := 1
 	if opts.Shared {
 		share = 2 // so that one principal cannot keep all others out

@@ -11,7 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// BenchmarkHTTP is one call without a socket, beside mcp-go's own server.
+// BenchmarkHTTP compares one call without a socket with one of mcp-go's own server.
 func BenchmarkHTTP(b *testing.B) {
 	own, err := NewHTTP(&testServer().Dispatcher, HTTPOptions{})
 	if err != nil {

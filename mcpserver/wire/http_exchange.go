@@ -96,9 +96,6 @@ func (ex *exchange) request() {
 	ex.call.ctx, ex.call.cancel = ctx, cancel
 	defer ex.out.retire()
 	ex.session = newCallSession(h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
-	if ex.call.listen {
-		ex.session.watch = h.opts.Changes(withSession(ctx, ex.session))
-	}
 	ex.call.session = ex.session
 	ex.session.deaf = !ex.stream.events
 	ex.session.alone = func() bool {
@@ -222,7 +219,7 @@ func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {
 			return nil, failure
 		}
 	}
-	if result, failure = ex.h.dispatcher.respond(ctx, ex.msg, ex.r.Header); ctx.Err() != nil {
+	if result, failure = ex.h.dispatcher.respond(ctx, ex.session, ex.r.Header); ctx.Err() != nil {
 		return nil, nil
 	}
 	return result, failure

@@ -63,8 +63,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	version, opening := r.Header.Get(mcp.HeaderProtocolVersion), m.method == string(mcp.MethodInitialize)
 	switch {
-	case !ex.modern && !opening && version != "" && !mcp.IsValidProtocolVersion(version):
-		plainText(w, http.StatusBadRequest, "unsupported protocol version")
+	case !ex.modern && !opening && refusesVersion(w, version):
 	case !ex.modern && !opening && ex.protocol == nil:
 		// A session of another principal does not exist for this one.
 		plainText(w, http.StatusNotFound, "Invalid session ID")
@@ -168,6 +167,16 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 func isModern(header http.Header, m *message) bool {
 	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) ||
 		mcp.IsModernProtocol(m.protocol().version)
+}
+
+// refusesVersion refuses a version in the header of a message in a session that no revision has, and reports
+// whether it did.
+func refusesVersion(w http.ResponseWriter, version string) bool {
+	unknown := version != "" && !mcp.IsValidProtocolVersion(version)
+	if unknown {
+		plainText(w, http.StatusBadRequest, "unsupported protocol version")
+	}
+	return unknown
 }
 
 // notification takes a notification of the client. Others than a cancellation mean nothing here.

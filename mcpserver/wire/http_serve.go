@@ -424,8 +424,7 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 	case mcp.IsModernProtocol(version):
 		refuseVerb(w, http.MethodPost)
 		return nil
-	case version != "" && !mcp.IsValidProtocolVersion(version):
-		plainText(w, http.StatusBadRequest, "unsupported protocol version")
+	case refusesVersion(w, version):
 		return nil
 	case id == "" && r.Method == http.MethodGet:
 		refuseVerb(w, "POST, DELETE")

@@ -41,7 +41,7 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
 	ctx = withSession(context.WithoutCancel(ctx), s.session)
-	if s.announcer = newAnnouncer(h.opts.Changes(ctx)); h.opts.Spread != nil {
+	if s.announcer = newAnnouncer(h.dispatcher.changes(ctx)); h.opts.Spread != nil {
 		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
 	}
 	s.base, s.end = context.WithCancelCause(h.base)

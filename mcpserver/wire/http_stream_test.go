@@ -405,11 +405,10 @@ func TestHTTPStalledReader(t *testing.T) {
 
 // A change that is no news to a client is kept from it, in both eras.
 func TestHTTPChangesKeptFromClient(t *testing.T) {
-	p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
-		o.Changes = func(context.Context) func(string) bool {
-			return func(method string) bool { return method == mcp.MethodNotificationPromptsListChanged }
-		}
-	})
+	p, _ := newHTTPPeer(t, nil)
+	p.server.Changes = func(context.Context) func(string) bool {
+		return func(method string) bool { return method == mcp.MethodNotificationPromptsListChanged }
+	}
 	old := p.events(p.do(t.Context(), http.MethodGet, "/mcp", "", "Mcp-Session-Id", p.open(), "Accept", "text/event-stream"))
 	if got := old.next(); got != ": open" {
 		t.Fatalf("stream = %s", got)

@@ -218,7 +218,7 @@ func TestChangeDuringSubscription(t *testing.T) {
 			return out.Write(p)
 		}))
 		s := newCallSession(t.Context(), &session{}, m, w, a)
-		end := s.subscribe(mcp.SubscriptionFilter{ToolsListChanged: true})
+		end := s.subscribe(mcp.SubscriptionFilter{ToolsListChanged: true}, nil)
 		synctest.Wait()
 		got := out.take()
 		if len(got) != 2 || !strings.Contains(got[0], "acknowledged") || !strings.Contains(got[1], "list_changed") {

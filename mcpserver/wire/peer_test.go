@@ -130,7 +130,7 @@ func (d *Dispatcher) dispatch(ctx context.Context, raw []byte) []byte {
 		return nil
 	}
 	s := newCallSession(ctx, &session{id: "test"}, m, newLineWriter(io.Discard), newAudience())
-	return d.answer(withSession(ctx, s), m)
+	return d.answer(ctx, s)
 }
 
 // lineLog is the client's end of the output. It notes Writes that are not one whole line.

@@ -90,7 +90,7 @@ func (c *conn) request(m *message) *call {
 		ping:   m.method == string(mcp.MethodPing),
 	}
 	call.ctx, call.cancel = context.WithCancelCause(c.base)
-	call.session = c.sessionOf(call.ctx, m)
+	call.session = newCallSession(c.hangUp, c.session, m, c.out, c.audience)
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
@@ -160,7 +160,7 @@ func (c *conn) run(call *call) {
 		defer close(call.release)
 	}
 	defer c.calls.leave(call)
-	answer := c.dispatcher.answer(withSession(call.ctx, call.session), call.msg)
+	answer := c.dispatcher.answer(call.ctx, call.session)
 	call.session.finish()
 	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {
 		c.out.hungUp(call.msg.id)

@@ -46,14 +46,13 @@ type callSession struct {
 	*session
 	msg      *message
 	out      *lineWriter
-	audience *audience                // of its transport
-	watch    func(method string) bool // reports whether a change is news to the client; nil for always
-	silent   atomic.Bool              // the client cancelled the call, or it is about to be answered
+	audience *audience   // of its transport
+	silent   atomic.Bool // the client cancelled the call, or it is about to be answered
 	own      *notifications
 	hangUp   context.Context        // ends with the input of the connection
 	forward  atomic.Pointer[string] // see Forward
 
-	deaf  bool        // the client takes nothing but the answer
+	deaf  bool        // the client takes nothing but the answer, so it cannot be asked
 	alone func() bool // see Alone; nil if it is not over HTTP
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 	// decoded gives back what the message takes while it is decoded; nil if nothing is counted
@@ -61,8 +60,7 @@ type callSession struct {
 	// hold waits for room for bytes that are kept until the answer is written; nil if they are not counted
 	hold func(ctx context.Context, n int) bool
 
-	mu       sync.Mutex
-	declared *known // by the message itself, if it is modern
+	declared *known // by the message itself, if it is modern; set before its method is called
 }
 
 // newCallSession returns the session of m.
@@ -76,12 +74,14 @@ func newCallSession(
 
 // said returns what is known of the client of the message.
 func (s *callSession) said() known {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.declared != nil {
 		return *s.declared
 	}
-	return s.session.said()
+	said := s.session.said()
+	if has := &said.capabilities; s.deaf {
+		has.Elicitation, has.Roots, has.Sampling = nil, nil, nil
+	}
+	return said
 }
 
 // declare takes what the message says of its client. Modern clients repeat themselves in each request, so
@@ -90,24 +90,18 @@ func (s *callSession) declare(said *protocol) {
 	if !said.modern {
 		return
 	}
-	declared := known{version: said.version, capabilities: *said.capabilities}
+	s.declared = &known{version: said.version, capabilities: *said.capabilities}
 	if said.client != nil {
-		declared.info = *said.client
+		s.declared.info = *said.client
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.declared = &declared
 }
 
 // isModern reports whether the message is of 2026-07-28 or later.
-func (s *callSession) isModern() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.declared != nil
-}
+func (s *callSession) isModern() bool { return s.declared != nil }
 
-// subscribe acknowledges a subscription and opens it, until the function that it returns is called.
-func (s *callSession) subscribe(to mcp.SubscriptionFilter) (end func()) {
+// subscribe acknowledges a subscription and opens it, until the function that it returns is called. news
+// reports whether a change is one for the client; nil for always.
+func (s *callSession) subscribe(to mcp.SubscriptionFilter, news func(method string) bool) (end func()) {
 	acknowledged := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
 		Method: mcp.MethodNotificationSubscriptionsAcknowledged,
 		Params: mcp.NotificationParams{AdditionalFields: map[string]any{"notifications": to}}}}
@@ -119,7 +113,7 @@ func (s *callSession) subscribe(to mcp.SubscriptionFilter) (end func()) {
 		asked := method == mcp.MethodNotificationToolsListChanged && to.ToolsListChanged ||
 			method == mcp.MethodNotificationPromptsListChanged && to.PromptsListChanged ||
 			method == mcp.MethodNotificationResourcesListChanged && to.ResourcesListChanged
-		return asked && (s.watch == nil || s.watch(method))
+		return asked && (news == nil || news(method))
 	}), make(chan struct{})
 	go a.run(done, s.out, func(n mcp.JSONRPCNotification) { s.write(s.tagged(n)) })
 	s.audience.add(a)

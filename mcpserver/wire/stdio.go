@@ -10,8 +10,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"github.com/mark3labs/mcp-go/mcp"
 )
 
 const (
@@ -28,9 +26,6 @@ type StdioOptions struct {
 	In io.Reader
 	// Out gets every message with one Write. It is not closed.
 	Out io.Writer
-	// Changes begins to watch the lists of the client that the context belongs to: what it returns reports
-	// whether a change is news to the client. Optional.
-	Changes func(ctx context.Context) func(method string) bool
 	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
 	Drain time.Duration
 	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
@@ -106,7 +101,6 @@ type conn struct {
 	workers    sync.WaitGroup
 	session    *session
 	audience   *audience
-	changes    func(ctx context.Context) func(method string) bool
 	legacy     *announcer // to the client itself, if it is of the older revisions
 	calls      *callTable
 	slots      chan struct{}
@@ -134,20 +128,8 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	c.base, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.hangUp, c.endInput = context.WithCancel(c.base)
 	c.session = &session{id: "stdio"}
-	if c.changes = o.Changes; c.changes == nil {
-		c.changes = func(context.Context) func(string) bool { return nil }
-	}
-	c.legacy = newAnnouncer(c.changes(withSession(c.base, c.session)))
+	c.legacy = newAnnouncer(d.changes(withSession(c.base, c.session)))
 	return c
-}
-
-// sessionOf returns the session as m sees it, whose context is ctx.
-func (c *conn) sessionOf(ctx context.Context, m *message) *callSession {
-	s := newCallSession(c.hangUp, c.session, m, c.out, c.audience)
-	if m.method == string(mcp.MethodSubscriptionsListen) {
-		s.watch = c.changes(withSession(ctx, s))
-	}
-	return s
 }
 
 // drain lets calls finish and ends those that do not.
