@@ -76,6 +76,15 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// The answer of a tool holds JSON in fields of type any, where encoding/json writes a []byte as base64.
+func TestJSONInAnswer(t *testing.T) {
+	x := redactorOf(t, map[string]string{"TOKEN": "hunter2-Secret"})
+	got := string(encode(t, map[string]any{"kept": x.JSON([]byte(`{"a":"hunter2-Secret"}`))}))
+	if want := `{"kept":{"a":"[secret TOKEN]"}}`; got != want {
+		t.Errorf("an answer with redacted JSON is %s, want %s", got, want)
+	}
+}
+
 // What was JSON stays JSON, without the secret, and what holds none stays as it is.
 func FuzzJSON(f *testing.F) {
 	const secret = "hunter2-Secret"

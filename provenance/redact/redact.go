@@ -317,8 +317,9 @@ func (r *Redactor) Text(s string) string {
 	return string(replace(b, spans))
 }
 
-// JSON is Text for every string of a JSON text, keys included. The rest stays byte for byte.
-func (r *Redactor) JSON(raw []byte) []byte {
+// JSON is Text for every string of a JSON text, keys included. The rest stays byte for byte. It takes and
+// returns [json.RawMessage], because encoding/json writes a []byte that stands in an interface as base64.
+func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
 	if r == nil {
 		return raw
 	}
