@@ -93,7 +93,9 @@ func terminal(sent []byte) ([][]cell, error) {
 }
 
 // picture draws lines as SVG. Each run of characters has its place and its length, so that columns
-// stay columns in whatever font the reader has.
+// stay columns in whatever font the reader has. A run has no two spaces in a row, and none at its ends:
+// browsers draw such spaces as one or as none, and stretch the rest to the length. They disagree on which
+// elements may tell them otherwise.
 func picture(title string, lines [][]cell) []byte {
 	var b bytes.Buffer
 	width, height := 2*margin+columns*cellWidth, 2*margin+len(lines)*lineHeight
@@ -102,11 +104,15 @@ func picture(title string, lines [][]cell) []byte {
 	fmt.Fprintf(&b, "<title>%s</title>\n<rect width=\"100%%\" height=\"100%%\" rx=\"6\" fill=\"#0d1117\"/>\n",
 		escaped(title))
 	b.WriteString(`<g fill="#d7dde4" font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,` +
-		`'DejaVu Sans Mono',monospace" font-size="14" xml:space="preserve">` + "\n")
+		`'DejaVu Sans Mono',monospace" font-size="14">` + "\n")
 	for i, line := range lines {
 		for from := 0; from < len(line); {
+			if line[from].r == ' ' {
+				from++
+				continue
+			}
 			to := from + 1
-			for to < len(line) && line[to].look == line[from].look {
+			for to < len(line) && continues(line, to) {
 				to++
 			}
 			b.WriteString(text(line[from:to], from, margin+i*lineHeight+14))
@@ -117,28 +123,30 @@ func picture(title string, lines [][]cell) []byte {
 	return b.Bytes()
 }
 
-// text is the element of cells that look alike, the first in a column; empty for spaces.
-func text(cells []cell, column, y int) string {
-	var s strings.Builder
-	for _, c := range cells {
-		s.WriteRune(c.r)
+// continues reports whether the cell at i belongs to the run of the one before it.
+func continues(line []cell, i int) bool {
+	if line[i].look != line[i-1].look {
+		return false
 	}
-	shown := strings.TrimRight(s.String(), " ")
-	column += len(shown) - len(strings.TrimLeft(shown, " "))
-	shown = strings.TrimLeft(shown, " ")
-	if shown == "" {
-		return ""
+	return line[i].r != ' ' || i+1 < len(line) && line[i+1].r != ' ' && line[i+1].look == line[i].look
+}
+
+// text is the element of a run, which starts in a column.
+func text(run []cell, column, y int) string {
+	var shown strings.Builder
+	for _, c := range run {
+		shown.WriteRune(c.r)
 	}
 	style := ""
-	if cells[0].look.bold {
+	if run[0].look.bold {
 		style = ` font-weight="bold"`
 	}
-	if shade := cells[0].look.shade; shade != "" {
+	if shade := run[0].look.shade; shade != "" {
 		style += ` fill="` + shade + `"`
 	}
-	x, length := margin+float64(column)*cellWidth, float64(utf8.RuneCountInString(shown))*cellWidth
+	x, length := margin+float64(column)*cellWidth, float64(len(run))*cellWidth
 	return fmt.Sprintf(`<text x="%.1f" y="%d" textLength="%.1f"%s>%s</text>`+"\n", x, y, length, style,
-		escaped(shown))
+		escaped(shown.String()))
 }
 
 func escaped(s string) string {
