@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/e2e/browser"
 	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 	"github.com/skillsd/skillsd/provenance"
@@ -154,6 +155,58 @@ func TestBrowserWidths(t *testing.T) {
 		}
 	}
 }
+
+// TestBrowserBadges wants no word of a badge broken, in the widths of a screen and of a phone.
+func TestBrowserBadges(t *testing.T) {
+	t.Parallel()
+	var rows []string
+	for _, state := range []string{"allowed", "unpinned", "changed", "missing", "unsupported", "unreleased"} {
+		rows = append(rows, fmt.Sprintf(`{"script":"plain:plain","state":%q,"target":"host",
+			"program":"/usr/local/bin/an-interpreter-with-a-long-name","detail":"a tool; `+"`skillsd allow a`"+`",
+			"pin":"sha256:095d3d3efaaa72dc060c8b8814ed14bac3cbb6c523dad1a6d42bd2d8548fa245",
+			"network":["name-of-a-host.internal.example.org:8443"],"env":["A_LONG_NAME_OF_A_VARIABLE"]}`, state))
+	}
+	s := open(t, corpus(t, t.TempDir(), "ses_a", "plain"), func(o *page.Options, _ string) {
+		printed := o.Printed
+		o.Printed = func(ctx context.Context, words ...string) ([]byte, error) {
+			if words[0] == "allow" {
+				return []byte("[" + strings.Join(rows, ",") + "]"), nil
+			}
+			return printed(ctx, words...)
+		}
+	})
+	tab := newTab(t, chromium(t))
+	tab.login(s)
+	tab.open(s.base + "/allowed")
+	if n := eval[int](tab, `document.querySelectorAll("td .tag").length`); n != 2*len(rows) {
+		t.Fatalf("%d badges, want a state and a last run in each of %d rows", n, len(rows))
+	}
+	for _, width := range []int{320, 900, 1000, 1280, 1600} {
+		if err := tab.Screen(width, 700, false); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range routes("ses_a") {
+			tab.open(s.base + path)
+			for _, word := range eval[[]string](tab, brokenWords) {
+				t.Errorf("%s breaks the badge %q in a window of %d pixels", path, word, width)
+			}
+		}
+	}
+}
+
+// brokenWords is an expression: the words of badges that are on more than one line.
+const brokenWords = `[...document.querySelectorAll(".tag")].flatMap(badge => {
+	const texts = document.createTreeWalker(badge, NodeFilter.SHOW_TEXT), broken = [];
+	while (texts.nextNode()) {
+		for (const word of texts.currentNode.data.matchAll(/[^\s-]+/g)) {
+			const range = document.createRange();
+			range.setStart(texts.currentNode, word.index);
+			range.setEnd(texts.currentNode, word.index + word[0].length);
+			if (new Set([...range.getClientRects()].map(r => r.top)).size > 1) broken.push(word[0]);
+		}
+	}
+	return broken;
+})`
 
 // TestBrowserLive wants what is recorded shown without a reload, with what the viewer opened still open.
 func TestBrowserLive(t *testing.T) {
