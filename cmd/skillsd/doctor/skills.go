@@ -260,7 +260,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 		// The checks of serve already report the unknown word.
 	case err != nil:
 		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(),
-			"mend one of the backends above; everything else works"))
+			"follow the hint of one of the backends; no script runs without one"))
 	default:
 		fact := "scripts run in " + runner.Name()
 		if os.Geteuid() == 0 {
