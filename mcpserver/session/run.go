@@ -312,8 +312,11 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	}
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if !asks || f.file == nil {
+	if !asks {
 		return authorization{grant, r.grant.approved}, err
+	}
+	if f.file == nil { // the user is not asked about a file that is not there
+		return authorization{}, s.check(f)
 	}
 	if s.isGuessed() && needs.Remember { // the next call may be of another conversation
 		once := *needs
