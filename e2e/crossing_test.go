@@ -18,15 +18,16 @@ import (
 
 // A block is a configuration under which every request of the table is sent.
 type block struct {
-	name    string
-	http    bool   // over HTTP, with a token for each client
-	cluster bool   // two servers of a cluster, which take the next request in turn
-	tasks   bool   // the raw client of 2026-07-28 takes tasks
-	tier    string // of the skills; empty: builtin
-	asksAll bool   // the user is asked about each run
-	entry   string // more keys of the entry of each script
-	policy  string // more keys of policy
-	more    string // more of the configuration; DIR is a directory and INDEX an index of packages
+	name     string
+	http     bool   // over HTTP, with a token for each client
+	cluster  bool   // two servers of a cluster, which take the next request in turn
+	tasks    bool   // the raw client of 2026-07-28 takes tasks
+	tier     string // of the skills; empty: builtin
+	asksAll  bool   // the user is asked about each run
+	asksNone bool   // the user is asked about none, and what needs an approval runs
+	entry    string // more keys of the entry of each script
+	policy   string // more keys of policy
+	more     string // more of the configuration; DIR is a directory and INDEX an index of packages
 }
 
 const (
@@ -49,6 +50,7 @@ func blocks() []block {
 		{name: "packages", entry: "environment: office",
 			more: "environments: {office: {python: [alpha]}, unmade: {python: [beta]}}\n" +
 				"index: {python: 'INDEX/simple'}\n"},
+		{name: "observe", policy: "mode: observe", asksNone: true, entry: takesSecret, more: withSecret},
 		{name: "third-party", tier: "third-party", asksAll: true},
 		{name: "search", more: "catalog: {search: always}\n"},
 		{name: "HTTP", http: true, entry: takesSecret, more: withSecret},
@@ -275,6 +277,9 @@ func crossings() []crossing {
 
 // answerIn is the answer that a crossing has in a block.
 func (c crossing) answerIn(b block, asks, recorded bool) string {
+	if b.asksNone && c.unasked != "" {
+		return "ok"
+	}
 	if !asks && c.unasked != "" {
 		return c.unasked
 	}
@@ -466,9 +471,33 @@ func TestCrossingWhole(t *testing.T) {
 	if err := json.Unmarshal(out, &file); err != nil {
 		t.Fatal(err)
 	}
-	for key := range file.Properties {
-		if _, ok := crossedKeys[key]; !ok {
-			t.Errorf("no block of the table has %s of the configuration, and no reason is given", key)
+	for key, raw := range file.Properties {
+		keys := []string{key}
+		if key == "allow" || key == "policy" { // which decide what an answer is
+			var of struct {
+				Properties map[string]json.RawMessage
+				Items      struct {
+					OneOf, AnyOf []struct{ Properties map[string]json.RawMessage }
+				}
+			}
+			if err := json.Unmarshal(raw, &of); err != nil {
+				t.Fatal(err)
+			}
+			keys = slices.Collect(maps.Keys(of.Properties))
+			for _, form := range append(of.Items.OneOf, of.Items.AnyOf...) {
+				keys = slices.AppendSeq(keys, maps.Keys(form.Properties))
+			}
+			for i := range keys {
+				keys[i] = key + "." + keys[i]
+			}
+		}
+		if len(keys) == 0 {
+			t.Errorf("%s of the configuration has no keys", key)
+		}
+		for _, key := range keys {
+			if _, ok := crossedKeys[key]; !ok {
+				t.Errorf("no block of the table has %s of the configuration, and no reason is given", key)
+			}
 		}
 	}
 }
@@ -476,15 +505,53 @@ func TestCrossingWhole(t *testing.T) {
 // crossedKeys are the parts of the configuration: the block that has each, or why the form of an answer does
 // not depend on it.
 var crossedKeys = map[string]string{
-	"roots": "every block", "scan": "every block", "allow": "every block", "allow_tools": "every block",
-	"policy": "every block", "watch": "every block", "principals": "HTTP",
-	"secrets": "secrets", "workspace": "workspace ro", "profiles": "profile", "environments": "packages",
-	"index": "packages", "catalog": "search", "http": "HTTP", "cluster": "cluster",
-	"skills": "which skills there are", "trust": "which installed skills there are",
-	"interpreters": "with what a script runs", "sandbox": "with what a script is isolated",
-	"limits": "when a run ends", "state": "where files are kept", "artifacts": "where files are kept",
-	"sessions": "which records are kept", "log": "the log",
-	"metrics": "an address of its own", "page": "an address of its own",
+	"roots":                   "every block",
+	"scan":                    "every block",
+	"allow_tools":             "every block",
+	"watch":                   "every block",
+	"allow.script":            "every block",
+	"allow.tree":              "cluster",
+	"allow.network":           "network",
+	"allow.env":               "every block",
+	"allow.secrets":           "secrets",
+	"allow.approve":           "every block",
+	"allow.target":            "every block",
+	"allow.release":           "opaque",
+	"allow.environment":       "packages",
+	"allow.workspace":         "what a run sees",
+	"allow.timeout":           "when a run ends",
+	"allow.memory":            "when a run ends",
+	"allow.path":              "what a run sees",
+	"allow.pin":               "which bytes are those that were allowed",
+	"allow.execution":         "how an interpreter gets the script",
+	"policy.mode":             "observe",
+	"policy.prompt_slot_role": "every block",
+	"policy.release":          "the default of entries",
+	"policy.tier_scripts":     "every block",
+	"policy.profile":          "profile",
+	"policy.allowed_tools":    "advisory lets run what is allowed_tools_conflict",
+	"policy.drift":            "refuse makes resource_changed of a read that is ok",
+	"policy.execution_target": "host: e2e/host_test.go",
+	"principals":              "HTTP",
+	"secrets":                 "secrets",
+	"workspace":               "workspace ro",
+	"profiles":                "profile",
+	"environments":            "packages",
+	"index":                   "packages",
+	"catalog":                 "search",
+	"http":                    "HTTP",
+	"cluster":                 "cluster",
+	"skills":                  "which skills there are",
+	"trust":                   "which installed skills there are",
+	"interpreters":            "with what a script runs",
+	"sandbox":                 "with what a script is isolated",
+	"limits":                  "when a run ends",
+	"state":                   "where files are kept",
+	"artifacts":               "where files are kept",
+	"sessions":                "which records are kept",
+	"log":                     "the log",
+	"metrics":                 "an address of its own",
+	"page":                    "an address of its own",
 }
 
 // constants returns the values of the constants of a package, strings, whose names begin with a prefix.
