@@ -39,11 +39,12 @@ const patience = time.Minute
 func TestRecordedCalls(t *testing.T) {
 	deno, binary, adapter := prepare(t)
 	used := make([]bool, len(known))
-	for _, transport := range []string{"stdio", "http"} {
+	for _, transport := range []string{"stdio", "http", "stdio with a secret", "http with a secret"} {
 		for _, scenario := range []string{"run", "observe", "denied", "denied-slot", "drift"} {
 			name := transport + "/" + scenario
 			t.Run(name, func(t *testing.T) {
-				r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: scenario, remote: transport == "http"}
+				r := &replay{t: t, deno: deno, binary: binary, adapter: adapter, scenario: scenario,
+					remote: strings.HasPrefix(transport, "http"), secret: strings.HasSuffix(transport, "secret")}
 				got, want := r.left(), r.recorded()
 				for _, d := range differences("", want, got) {
 					if !isKnown(name, d.field, used) {
@@ -176,6 +177,7 @@ type replay struct {
 	t                               *testing.T
 	deno, binary, adapter, scenario string
 	remote                          bool
+	secret                          bool // an entry of the allowlist names a secret, though not the one that runs
 	dir, workspace                  string
 }
 
@@ -364,9 +366,17 @@ func (r *replay) place() map[string]any {
 		entry["script"], entry["target"] = "agent-browser:scripts/capture-workflow.sh", "host"
 		policy["execution_target"] = "host"
 	}
-	config, err := json.Marshal(map[string]any{ // JSON is YAML
+	all := map[string]any{
 		"allow_tools": []string{"run_skill_script"}, "allow": []any{entry}, "policy": policy,
-	})
+	}
+	if r.secret {
+		value := filepath.Join(r.dir, "secret")
+		write(r.t, value, []byte("hunter2-Secret-of-the-test"), 0o600)
+		all["secrets"] = map[string]any{"TOKEN": map[string]string{"file": value}}
+		all["allow"] = []any{entry, map[string]any{"script": "text-tools:scripts/none.sh",
+			"release": "observed", "secrets": []string{"TOKEN"}}}
+	}
+	config, err := json.Marshal(all) // JSON is YAML
 	if err != nil {
 		r.t.Fatal(err)
 	}
