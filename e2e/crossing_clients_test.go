@@ -44,7 +44,7 @@ func cross(t *testing.T, b block) *crossed {
 	outside := filepath.Join(dir, "outside")
 	err := errors.Join(
 		os.WriteFile(outside, []byte("#!/bin/sh\necho outside\n"), 0o644),
-		os.WriteFile(filepath.Join(dir, "secret"), []byte("hunter2-Secret-of-the-test"), 0o600),
+		os.WriteFile(filepath.Join(dir, "secret"), []byte(crossedSecret), 0o600),
 		os.Mkdir(filepath.Join(dir, "work"), 0o777),
 		os.Chmod(filepath.Join(dir, "work"), 0o777),
 		os.Symlink(outside, filepath.Join(c.root, "demo/references/outside.md")),
@@ -250,7 +250,7 @@ func (c *crossed) run(t *testing.T, era, client string, sends func(one crossing)
 				}
 			}
 		}
-		c.compare(t, all, client, one, got)
+		c.compare(t, all, era, client, one, got)
 	}
 }
 
@@ -330,21 +330,23 @@ func (c *crossed) raw(t *testing.T, era string, recorded bool) {
 }
 
 // ended returns the result of a task once it has one.
-func (c *crossed) ended(t *testing.T, send tasker, id string) (result json.RawMessage) {
+func (c *crossed) ended(t *testing.T, send tasker, id string) json.RawMessage {
 	t.Helper()
+	var view struct {
+		Status string
+		Result json.RawMessage
+	}
 	eventually(t, "the task has ended", func() bool {
-		var view struct {
-			Status string
-			Result json.RawMessage
-		}
 		got := send("tasks/get", id, fmt.Sprintf(`{"taskId":%q,"_meta":{%s}}`, id, tasking))
 		if err := json.Unmarshal(got.Result, &view); err != nil {
 			t.Fatalf("tasks/get: %s %+v: %v", got.Result, got.Error, err)
 		}
-		result = view.Result
 		return view.Status != "working"
 	})
-	return result
+	if view.Status != "completed" {
+		t.Errorf("a task ended as %s", view.Status)
+	}
+	return view.Result
 }
 
 // headerName is what the header Mcp-Name has of a request.
@@ -495,24 +497,53 @@ func (c *crossed) typescript(t *testing.T, modules, name, era string) {
 			// It keeps the URI alone of an error -32002, which the older revisions have.
 			one.want, one.in = "rpc -32602", nil
 		}
-		c.compare(t, all, name, one, replies[i])
+		c.compare(t, all, era, name, one, replies[i])
 	}
 }
 
+// crossedSecret is the value of the secret, which no answer shows.
+const crossedSecret = "hunter2-Secret-of-the-test"
+
 // compare holds an answer to the schemas and to the table.
-func (c *crossed) compare(t *testing.T, all schemas, client string, one crossing, got answered) {
+func (c *crossed) compare(t *testing.T, all schemas, era, client string, one crossing, got answered) {
 	t.Helper()
 	answer := all.checkReply(t, one, got)
 	if strings.Contains(answer, "sandbox_unavailable") {
 		skipSandbox(t, string(got.Result))
 	}
 	raw := client == "raw" || client == "recorded"
-	want := one.answerIn(c.block, !raw, client == "recorded")
-	if answer == want {
+	recorded := client == "recorded"
+	want := one.answerIn(c.block, !raw, recorded)
+	text, err := json.Marshal(got)
+	if answer != want {
+		t.Errorf("%s: answered %s, want %s: %s %v", one.name, answer, want, text, err)
 		return
 	}
-	text, err := json.Marshal(got)
-	t.Errorf("%s: answered %s, want %s: %s %v", one.name, answer, want, text, err)
+	for _, name := range []string{"", c.name} {
+		if part := one.has[name]; !strings.Contains(string(text), part) {
+			t.Errorf("%s: the answer has no %s: %s", one.name, part, text)
+		}
+	}
+	if strings.Contains(string(text), crossedSecret) {
+		t.Errorf("%s: the answer shows the secret: %s", one.name, text)
+	}
+	has := strings.Contains(string(text), `"skillsd/records":`)
+	if has && !recorded || !has && recorded && one.isRecorded(answer) {
+		t.Errorf("%s: records: %v, want %v: %s", one.name, has, recorded, text)
+	}
+	if got.Error == nil || strings.HasPrefix(answer, "rpc -") {
+		return
+	}
+	code := -32602
+	switch {
+	case strings.Contains(string(got.Error.Data), `"reason":`):
+		code = 1403
+	case one.method == "resources/read" && era == eras[0]:
+		code = -32002
+	}
+	if got.Error.Code != code {
+		t.Errorf("%s: the number of the error is %d, want %d: %s", one.name, got.Error.Code, code, text)
+	}
 }
 
 var eras = []string{"2025-11-25", "2026-07-28"}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -76,6 +77,7 @@ type crossing struct {
 	unasked  string            // the answer to a client that cannot ask its user; empty: want
 	recorded string            // the answer to a client that asks for records; empty: want
 	in       map[string]string // the answer in a block, by its name, unless a client cannot ask
+	has      map[string]string // a part of the answer's JSON in a block, by its name; "": in every block
 	only     string            // the only revision that has the method
 	task     bool              // sent by clients that take tasks alone
 }
@@ -107,8 +109,9 @@ func (c crossing) but(in map[string]string) crossing {
 	return c
 }
 
-func (c crossing) withMeta(meta string) crossing { c.meta = meta; return c }
-func (c crossing) withLink(file string) crossing { c.edit, c.with = file, "link"; return c }
+func (c crossing) having(has map[string]string) crossing { c.has = has; return c }
+func (c crossing) withMeta(meta string) crossing         { c.meta = meta; return c }
+func (c crossing) withLink(file string) crossing         { c.edit, c.with = file, "link"; return c }
 func (c crossing) withDirectory(file string) crossing {
 	c.edit, c.with = file, "directory"
 	return c
@@ -160,7 +163,8 @@ func crossings() []crossing {
 		toolCall("load whole", load, `"name":"demo","force":true,"activation":"HANDLE"`, "ok"),
 		toolCall("load a file", load, `"name":"demo","file_path":"references/notes.md","activation":"HANDLE"`,
 			"ok"),
-		toolCall("load narrow", load, `"name":"narrow","activation":"HANDLE"`, "ok"),
+		toolCall("load narrow", load, `"name":"narrow","activation":"HANDLE"`, "ok").
+			having(map[string]string{"": `"skillsd/allowed-tools":["Read"]`}),
 		toolCall("load closed", load, `"name":"org/closed","activation":"HANDLE"`, "ok"),
 		toolCall("load hidden", load, `"name":"hidden","activation":"HANDLE"`, "ok").
 			but(map[string]string{"profile": "denied profile_excludes"}),
@@ -176,7 +180,8 @@ func crossings() []crossing {
 		toolCall("read", read, `"skill":"demo","path":"references/notes.md","activation":"HANDLE"`, "ok"),
 		toolCall("read a part", read, `"skill":"demo","path":"references/notes.md","maxBytes":5,`+
 			`"activation":"HANDLE"`, "ok"),
-		toolCall("read a picture", read, `"skill":"demo","path":"assets/dot.png","activation":"HANDLE"`, "ok"),
+		toolCall("read a picture", read, `"skill":"demo","path":"assets/dot.png","activation":"HANDLE"`, "ok").
+			having(map[string]string{"": `"type":"image"`}),
 		toolCall("read bytes", read, `"skill":"demo","path":"assets/blob.bin","activation":"HANDLE"`, "ok"),
 		toolCall("read a directory", read, `"skill":"demo","path":"references","activation":"HANDLE"`, "ok").
 			ifRecorded("error resource_not_indexed"),
@@ -196,15 +201,19 @@ func crossings() []crossing {
 		toolCall("read of what changed", read, `"skill":"demo","path":"references/notes.md","activation":"HANDLE"`,
 			"ok").withEdit("demo/references/notes.md"),
 
-		toolCall("search", search, `"query":"tests"`, "rpc -32602").but(map[string]string{"search": "ok"}),
+		toolCall("search", search, `"query":"tests"`, "rpc -32602").but(map[string]string{"search": "ok"}).
+			having(map[string]string{"search": `demo: A skill for tests.`}),
 		toolCall("search for nothing", search, `"query":""`, "error invalid_arguments"),
 		toolCall("search, bad cursor", search, `"query":"tests","cursor":"no!"`, "rpc -32602").
 			but(map[string]string{"search": "error invalid_arguments"}),
 
-		script("run", "ok.sh", `,"args":["yes"]`, "ok"),
+		script("run", "ok.sh", `,"args":["yes"]`, "ok").
+			having(map[string]string{"packages": `"environment":{`}),
 		script("run that fails", "fail.sh", `,"args":["yes"]`, "ok"),
 		script("run with input", "cat.sh", `,"args":["yes"],"stdin":"text"`, "ok"),
-		script("run that leaves files", "leave.sh", `,"args":["yes"]`, "ok"),
+		script("run that leaves files", "leave.sh", `,"args":["yes"]`, "ok").having(map[string]string{
+			"none": `"uri":"skillsd://session/outputs/`, "workspace staged": `"writes":[{`,
+			"network": `"connections":[{`, "secrets": `"withheld":"`, "opaque": `"passThrough":true`}),
 		script("run that lasts", "last.sh", `,"args":["yes"],"timeoutMs":300`, "failed"),
 		script("run asked about, accepted", "ask.sh", `,"args":["yes"]`, "ok").
 			unlessAsked("denied approval_required"),
@@ -295,6 +304,16 @@ func (c crossing) answerIn(b block, asks, recorded bool) string {
 	return c.want
 }
 
+// isRecorded reports whether a call that is answered so is in the record.
+func (c crossing) isRecorded(answer string) bool {
+	switch c.method {
+	case "tools/call", "resources/read", "prompts/get":
+		return (answer == "ok" || strings.HasPrefix(answer, "denied")) && toolOf(c) != "search_skills" &&
+			!strings.Contains(c.params, "skillsd://")
+	}
+	return false
+}
+
 // crossingSkills are the skills of the table.
 func crossingSkills() map[string]string {
 	skill := func(name, more string) string {
@@ -304,7 +323,7 @@ func crossingSkills() map[string]string {
 	maps.Copy(files, map[string]string{
 		"demo/assets/dot.png":      dotPNG,
 		"demo/scripts/cat.sh":      "#!/bin/sh\ncat\n",
-		"demo/scripts/leave.sh":    "#!/bin/sh\necho made >/out/a.txt\nprintf '\\000' >/out/b.bin\n",
+		"demo/scripts/leave.sh":    leaving,
 		"demo/scripts/last.sh":     "#!/bin/sh\necho begun\nsleep 60\n",
 		"demo/scripts/slow.sh":     "#!/bin/sh\nsleep 3\necho done\n",
 		"demo/scripts/ask.sh":      "#!/bin/sh\necho asked\n",
@@ -328,6 +347,22 @@ func crossingSkills() map[string]string {
 	})
 	return files
 }
+
+// leaving is a script that does all that a result may tell of: it prints the secret and leaves it in a binary
+// file, writes where it starts, and connects to an address.
+const leaving = `#!/bin/bash
+echo "token $TOKEN"
+echo made >/out/a.txt
+printf '\000%s' "$TOKEN" >/out/b.bin
+mktemp changed.XXXXXX >/dev/null
+proxy=${HTTPS_PROXY#http://}
+if [ "$proxy" ]; then
+	exec 3<>"/dev/tcp/${proxy%:*}/${proxy##*:}"
+	printf 'CONNECT 127.0.0.1:9 HTTP/1.1\r\n\r\n' >&3
+	head -n 1 <&3
+fi
+exit 0
+`
 
 // dotPNG is a picture of one pixel.
 const dotPNG = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01" +
@@ -386,6 +421,9 @@ func (s schemas) checkReply(t *testing.T, c crossing, r answered) string {
 	}
 	s.checkResult(t, toolOf(c), result)
 	code := result.code()
+	if wrong := result.amiss(toolOf(c)); wrong != "" {
+		return wrong
+	}
 	switch {
 	case result.IsError && result.StructuredContent != nil:
 		return "denied " + code
@@ -397,6 +435,31 @@ func (s schemas) checkReply(t *testing.T, c crossing, r answered) string {
 		return "opaque"
 	}
 	return "ok"
+}
+
+// amiss says what an answer of a tool lacks, or where its two forms differ, which no schema sees.
+func (r toolResult) amiss(tool string) string {
+	var object struct{ Code, Remedy string }
+	var made struct{ Error struct{ Code string } }
+	if r.IsError && json.Unmarshal(r.object(), &object) == nil && object.Remedy == "" {
+		return "error without a remedy"
+	}
+	output := r.Meta["skillsd/result"]
+	switch {
+	case r.StructuredContent != nil:
+		var inText, structured any
+		if json.Unmarshal(r.object(), &inText) != nil || json.Unmarshal(r.StructuredContent, &structured) != nil ||
+			!reflect.DeepEqual(inText, structured) {
+			return "denied with two objects"
+		}
+	case output == nil && (tool == "load_skill" || tool == "run_skill_script"):
+		return "answered without an object"
+	case object.Code != "":
+		if json.Unmarshal(output, &made) != nil || made.Error.Code != object.Code {
+			return "error with two codes"
+		}
+	}
+	return ""
 }
 
 // withoutMeta returns an object without its _meta.
