@@ -227,7 +227,7 @@ func crossings() []crossing {
 		script("run of none", "none.sh", ``, "denied script_not_allowlisted"),
 		script("run climbing", "../../x", ``, "error script_path_invalid"),
 		script("run of what is gone", "gone.sh", ``, "error script_not_indexed").but(pinnedAlone),
-		script("run of a text", "text.txt", `,"args":["yes"]`, "error unsupported_runtime"),
+		script("run of a text", "text.txt", ``, "error unsupported_runtime"),
 		script("run of a directory", "lib", ``, "error resource_not_script").but(pinnedAlone),
 		script("run of a link out", "outside.sh", ``, "error script_not_indexed").but(pinnedAlone),
 		script("run of what became a link out", "ok.sh", `,"args":["yes"]`, "denied script_snapshot_mismatch").
@@ -237,7 +237,7 @@ func crossings() []crossing {
 			withEdit("demo/scripts/ok.sh"),
 		script("run on the host", "host.sh", ``, "denied permission_denied"),
 		script("run not released", "kept.sh", `,"args":["yes"]`, "ok").but(notReleased),
-		script("run of an unknown runtime", "a.lua", `,"args":["yes"]`, "error unsupported_runtime"),
+		script("run of an unknown runtime", "a.lua", ``, "error unsupported_runtime"),
 		script("run without its variable", "variable.sh", `,"args":["yes"]`, "error env_denied"),
 		script("run elsewhere", "ok.sh", `,"args":["yes"],"cwd":"/etc"`, "error cwd_denied"),
 		script("run with a bad slot", "ok.sh", ``, "error prompt_slot_invalid").withMeta(`"skillsd/prompt-slot":7`),

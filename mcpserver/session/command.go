@@ -77,10 +77,10 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	if r.away != nil {
 		return s.outline(r) // the worker makes it
 	}
-	info := *r.script.file.Script
-	if info.Runtime == "" {
-		return nil, fault.RuntimeUnsupported.Because(nil, "{path}", r.script.path, "{problem}", info.Problem)
+	if err := r.script.unsupported(); err != nil {
+		return nil, err
 	}
+	info := *r.script.file.Script
 	find := s.cfg.Interpreter
 	if r.grant.Target == policy.TargetHost && s.cfg.HostInterpreter != nil {
 		find = func(ctx context.Context, name string) (*sandbox.Interpreter, error) {

@@ -315,8 +315,13 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	if !asks {
 		return authorization{grant, r.grant.approved}, err
 	}
-	if f.file == nil { // the user is not asked about a file that is not there
-		return authorization{}, s.check(f)
+	// An approval would not let a file run that is not there, or that no interpreter takes.
+	err = s.check(f)
+	if err == nil {
+		err = f.unsupported()
+	}
+	if err != nil {
+		return authorization{}, err
 	}
 	if s.isGuessed() && needs.Remember { // the next call may be of another conversation
 		once := *needs
@@ -364,6 +369,15 @@ func (s *Session) check(f *scriptFile) error {
 		return fault.ResourceNotScript.Because(nil, "{path}", fault.Plain(f.path))
 	}
 	return nil
+}
+
+// unsupported returns the error of a script that has no runtime, nil for another one.
+func (f *scriptFile) unsupported() error {
+	info := f.file.Script
+	if info.Runtime != "" {
+		return nil
+	}
+	return fault.RuntimeUnsupported.Because(nil, "{path}", f.path, "{problem}", info.Problem)
 }
 
 // slot waits for the slot of a run, which its release gives back.
@@ -414,10 +428,10 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 //
 // Errors: *Error.
 func (s *Session) outline(r *run) (*command, error) {
-	info := *r.script.file.Script
-	if info.Runtime == "" {
-		return nil, fault.RuntimeUnsupported.Because(nil, "{path}", r.script.path, "{problem}", info.Problem)
+	if err := r.script.unsupported(); err != nil {
+		return nil, err
 	}
+	info := *r.script.file.Script
 	argv := script.Argv(info, string(info.Runtime), sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	if r.grant.Entry.Execution == policy.ExecutionStdin && script.StdinProblem(info, nil) == "" {
 		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
