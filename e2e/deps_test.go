@@ -462,7 +462,6 @@ func below(path, dir string) bool {
 // sourceFile is one Go file that is no test, of whatever system.
 type sourceFile struct {
 	path   string // slash-separated, below the module
-	lines  int
 	text   string
 	set    *token.FileSet
 	syntax *ast.File
@@ -494,7 +493,6 @@ func sourceFiles(t *testing.T) []sourceFile {
 		if err != nil {
 			return err
 		}
-		f.lines = f.set.File(f.syntax.FileStart).LineCount()
 		files = append(files, f)
 		return nil
 	})

@@ -11,32 +11,18 @@ import (
 )
 
 const (
-	maxPackageFiles = 25
-	maxPackageLines = 5500
-	maxLineColumns  = 110
-	tabColumns      = 4
+	maxLineColumns = 110
+	tabColumns     = 4
 )
 
-// TestSizes keeps packages small enough to be known whole, and lines short enough to be read in a review.
-// How long a function or a file may be is left to judgement.
-func TestSizes(t *testing.T) {
-	files, lines := map[string]int{}, map[string]int{}
+// TestLines keeps lines short enough to be read in a review. How long a function, a file or a package may be is
+// left to judgement.
+func TestLines(t *testing.T) {
 	for _, f := range sourceFiles(t) {
-		dir := path.Dir(f.path)
-		files[dir]++
-		lines[dir] += f.lines
 		for i, line := range strings.Split(f.text, "\n") {
 			if n := columns(line); n > maxLineColumns {
 				t.Errorf("%s:%d has %d columns, more than %d", f.path, i+1, n, maxLineColumns)
 			}
-		}
-	}
-	for dir, n := range files {
-		if n > maxPackageFiles {
-			t.Errorf("%s has %d files, more than %d", dir, n, maxPackageFiles)
-		}
-		if lines[dir] > maxPackageLines {
-			t.Errorf("%s has %d lines, more than %d", dir, lines[dir], maxPackageLines)
 		}
 	}
 }
