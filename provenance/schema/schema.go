@@ -14,8 +14,10 @@
 package schema
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -84,6 +86,48 @@ func Of(name string) (*jsonschema.Schema, error) {
 	s := d.make(newBuilder())
 	s.Schema, s.Title = dialect, d.title
 	return s, nil
+}
+
+// Words returns the names of keys in the schemas and the strings that their values are limited to, sorted. A
+// document in which a part of one of them was replaced does not conform.
+func Words() ([]string, error) {
+	found := map[string]bool{}
+	for _, d := range documents() {
+		text, err := json.Marshal(d.make(newBuilder()))
+		if err != nil {
+			return nil, err
+		}
+		var schema any
+		if err := json.Unmarshal(text, &schema); err != nil {
+			return nil, err
+		}
+		addWords(found, schema)
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// addWords adds the words of a part of a schema.
+func addWords(found map[string]bool, part any) {
+	switch part := part.(type) {
+	case []any:
+		for _, item := range part {
+			addWords(found, item)
+		}
+	case map[string]any:
+		properties, _ := part["properties"].(map[string]any)
+		for name := range properties {
+			found[name] = true
+		}
+		constants, _ := part["enum"].([]any)
+		for _, value := range append(constants, part["const"]) {
+			if word, ok := value.(string); ok {
+				found[word] = true
+			}
+		}
+		for _, value := range part {
+			addWords(found, value)
+		}
+	}
 }
 
 // builder makes schemas from Go types. It must know the types that a type consists of first.
