@@ -351,12 +351,15 @@ func (c *crossed) ended(t *testing.T, send tasker, id string) json.RawMessage {
 
 // headerName is what the header Mcp-Name has of a request.
 func headerName(method, params string) string {
-	var named struct{ Name, URI string }
+	var named struct{ Name, URI, TaskID string }
 	if err := json.Unmarshal([]byte("{"+params+"}"), &named); err != nil {
 		return ""
 	}
-	if method == "resources/read" {
+	switch {
+	case method == "resources/read":
 		return named.URI
+	case strings.HasPrefix(method, "tasks/"):
+		return named.TaskID
 	}
 	return named.Name
 }

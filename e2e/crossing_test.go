@@ -280,8 +280,15 @@ func crossings() []crossing {
 			`"argument":{"name":"path","value":"de"}`, "ok"),
 		rpc("complete nothing", "completion/complete", `"ref":{"type":"ref/prompt","name":"none"},`+
 			`"argument":{"name":"x","value":""}`, "rpc -32602"),
+		noTask("tasks/get"), noTask("tasks/update"), noTask("tasks/cancel"),
 		{name: "an unknown method", method: "no/such", want: "rpc -32601"},
 	}
+}
+
+// noTask is the crossing of a method of tasks for a task that never was. The rows with a task have the rest.
+func noTask(method string) crossing {
+	return crossing{name: method + " of no task", method: method, params: `"taskId":"none","inputResponses":{}`,
+		want: "rpc -32602", only: "2026-07-28", task: true}
 }
 
 // answerIn is the answer that a crossing has in a block.
@@ -437,7 +444,7 @@ func (s schemas) checkReply(t *testing.T, c crossing, r answered) string {
 	return "ok"
 }
 
-// amiss says what an answer of a tool lacks, or where its two forms differ, which no schema sees.
+// amiss returns what an answer of a tool lacks, or where its two forms differ, which no schema sees.
 func (r toolResult) amiss(tool string) string {
 	var object struct{ Code, Remedy string }
 	var made struct{ Error struct{ Code string } }
@@ -521,7 +528,8 @@ func TestCrossingWhole(t *testing.T) {
 			t.Errorf("no answer of the table is %s", code)
 		}
 	}
-	for _, method := range constants(t, "../mcpserver", "method") {
+	all := append(constants(t, "../mcpserver", "method"), constants(t, "../mcpserver/tasks", "Method")...)
+	for _, method := range all {
 		if !methods[method] {
 			t.Errorf("no request of the table is %s", method)
 		}
