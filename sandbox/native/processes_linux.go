@@ -25,21 +25,31 @@ func sockets(pid int) int64 {
 // perSocket in each.
 func queued(pid int) (n int64) {
 	for _, name := range []string{"tcp", "tcp6"} {
-		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/" + name)
-		if err != nil {
+		if data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/" + name); err == nil {
+			n += queuedIn(data)
+		}
+	}
+	return n
+}
+
+// connecting is how the kernel's lists of TCP connections show the state SYN_SENT.
+const connecting = "02"
+
+// queuedIn returns the same for one of the kernel's lists. The kernel shows the difference of two sequence
+// numbers of a connection, which it reads without a lock. While connect is at work, one of them has its first
+// value, which is random, and the other has none yet, so the difference may be gigabytes. Later it may be
+// negative for a moment.
+func queuedIn(list []byte) (n int64) {
+	for line := range bytes.Lines(list) {
+		f := bytes.Fields(line)
+		if len(f) < 5 || string(f[3]) == connecting { // nothing can wait yet
 			continue
 		}
-		for line := range bytes.Lines(data) {
-			f := bytes.Fields(line)
-			if len(f) < 5 {
-				continue
-			}
-			sent, received, _ := strings.Cut(string(f[4]), ":")
-			for _, digits := range []string{sent, received} {
-				size, err := strconv.ParseInt(digits, 16, 64) // fails in the line of headings
-				if err == nil {
-					n += max(size-perSocket, 0)
-				}
+		sent, received, _ := strings.Cut(string(f[4]), ":")
+		for _, digits := range []string{sent, received} {
+			size, err := strconv.ParseUint(digits, 16, 32) // fails in the line of headings
+			if err == nil {
+				n += max(int64(int32(size))-perSocket, 0)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,33 @@ func TestResident(t *testing.T) {
 	}
 	if at, got := live(dir); at != filepath.Join(dir, "task", "2") || string(got) != status {
 		t.Errorf("live = %q, %q", at, got)
+	}
+}
+
+// Bytes that wait in a connection count. A connection that is being made has none, though the kernel may show
+// the first number of its sequence, and a difference that is negative for a moment is nothing.
+func TestQueued(t *testing.T) {
+	const (
+		headings = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+		line     = "   6: 0100007F:D5C8 0100007F:A4D9 %s %08X:%08X 00:00000000 00000000     0        0 446921 1\n"
+		much     = perSocket + 1<<20
+	)
+	for _, tt := range []struct {
+		state          string
+		sent, received uint32
+		want           int64
+	}{
+		{"01", much, much, 2 << 20},
+		{"08", 0, much, 1 << 20},
+		{"01", perSocket, 100, 0},
+		{"02", 0x889EDA57, 0, 0},
+		{"02", 0x21F39B79, 0, 0},
+		{"01", 0xFFFFFF00, much, 1 << 20},
+	} {
+		list := headings + fmt.Sprintf(line, tt.state, tt.sent, tt.received)
+		if got := queuedIn([]byte(list)); got != tt.want {
+			t.Errorf("queuedIn(%q) = %d, want %d", list, got, tt.want)
+		}
 	}
 }
 
