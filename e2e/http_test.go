@@ -424,22 +424,40 @@ func TestHTTPScriptsDie(t *testing.T) {
 	}
 }
 
-// sleepScript is where a sandbox has the script of the demo skill that sleeps.
+// sleepScript is where a sandbox has the script of the demo skill that sleeps. Its text has sleepMark, since
+// another run of the same tests has its own.
 const sleepScript = "/demo/scripts/sleep.sh"
 
-// scriptRuns reports whether sleepScript runs somewhere.
+var sleepMark = rand.Text()
+
+// scriptRuns reports whether sleepScript runs somewhere, for a test of this process.
 func scriptRuns(t *testing.T) bool {
 	t.Helper()
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, entry := range entries {
-		if raw, err := os.ReadFile(entry); err == nil && strings.Contains(string(raw), sleepScript) {
-			return true
-		}
+	return slices.ContainsFunc(entries, runsSleepScript)
+}
+
+// runsSleepScript reports whether the process with a command line runs sleepScript with sleepMark in it, or a
+// text that cannot be read.
+func runsSleepScript(cmdline string) bool {
+	arguments := func() []string {
+		raw, _ := os.ReadFile(cmdline) // of a process that is gone there is none
+		return strings.Split(string(raw), "\x00")
 	}
-	return false
+	ends := func(argument string) bool { return strings.HasSuffix(argument, sleepScript) }
+	before := arguments()
+	i := slices.IndexFunc(before, ends)
+	if i < 0 {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Dir(cmdline) + "/root" + before[i])
+	if err != nil {
+		return slices.ContainsFunc(arguments(), ends)
+	}
+	return strings.Contains(string(text), sleepMark)
 }
 
 // Clients that initialize and never say goodbye cost a bounded amount of memory.

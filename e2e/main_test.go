@@ -337,7 +337,7 @@ func demoSkill() map[string]string {
 		"demo/assets/blob.bin":     "\x00\x01\x02",
 		"demo/scripts/ok.sh":       "#!/bin/bash\necho ran-ok \"$@\"\n",
 		"demo/scripts/other.sh":    "#!/bin/bash\necho ran-other\n",
-		"demo/scripts/sleep.sh":    "#!/bin/bash\necho started\nsleep 60\n",
+		"demo/scripts/sleep.sh":    "#!/bin/bash\n# " + sleepMark + "\necho started\nsleep 60\n",
 		"demo/scripts/fail.sh":     "#!/bin/bash\necho out; echo err >&2; exit 7\n",
 	}
 }
