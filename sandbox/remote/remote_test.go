@@ -217,9 +217,18 @@ func TestForgedAndRepeated(t *testing.T) {
 	// During the run all that was heard comes again, and once more with a changed byte.
 	var sent []*nats.Msg
 	again := func() {
-		for {
-			m, err := heard.NextMsg(50 * time.Millisecond)
+		// After a Flush all that was sent before waits here.
+		if err := enemy.Flush(); err != nil {
+			t.Error(err)
+		}
+		waiting, _, err := heard.Pending()
+		if err != nil {
+			t.Error(err)
+		}
+		for range waiting {
+			m, err := heard.NextMsg(time.Minute)
 			if err != nil {
+				t.Error(err)
 				break
 			}
 			sent = append(sent, m)
