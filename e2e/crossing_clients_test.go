@@ -245,7 +245,7 @@ func (c *crossed) run(t *testing.T, era, client string, sends func(one crossing)
 		if one.method == "tools/call" && got.Error == nil {
 			var result toolResult
 			if err := json.Unmarshal(got.Result, &result); err == nil {
-				if found := handleInText.FindStringSubmatch(result.text()); found != nil {
+				if found := activationLine.FindStringSubmatch(result.text()); found != nil {
 					handle = found[1]
 				}
 			}
@@ -380,12 +380,12 @@ func (c *crossed) goSDK(t *testing.T, era string) {
 			return &mcp.ElicitResult{Action: "accept", Content: content}, nil
 		},
 	})
-	var transport mcp.Transport = &mcp.StreamableClientTransport{}
-	if c.site != nil {
+	var transport mcp.Transport
+	if c.site == nil {
+		transport = &mcp.CommandTransport{Command: exec.Command(binary, c.serveArgs(t)...)}
+	} else {
 		transport = &mcp.StreamableClientTransport{Endpoint: c.site.url,
 			HTTPClient: &http.Client{Transport: bearer{"go-sdk-token"}}}
-	} else {
-		transport = &mcp.CommandTransport{Command: exec.Command(binary, c.serveArgs(t)...)}
 	}
 	session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era})
 	if err != nil {

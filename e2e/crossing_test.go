@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -355,7 +354,7 @@ func crossingSkills() map[string]string {
 	return files
 }
 
-// leaving is a script that does all that a result may tell of: it prints the secret and leaves it in a binary
+// leaving is a script that does all that a result may show: it prints the secret and leaves it in a binary
 // file, writes where it starts, and connects to an address.
 const leaving = `#!/bin/bash
 echo "token $TOKEN"
@@ -489,8 +488,6 @@ func toolOf(c crossing) string {
 	tool, _, _ := strings.Cut(rest, `"`)
 	return tool
 }
-
-var handleInText = regexp.MustCompile(`(?m)^Activation: (\S+)`)
 
 // Every code, method and part of the configuration is in the table, or here with the reason why it is not.
 func TestCrossingWhole(t *testing.T) {

@@ -114,6 +114,7 @@ var importRules = map[string][]string{
 		"mcpserver/session/snapshot", "mcpserver/session/streams",
 		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
 		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
+		"provenance/schema",
 	},
 	"mcpserver/session/approval": {},
 	"mcpserver/session/artifact": {"provenance"},

@@ -48,7 +48,7 @@ func meant(t *testing.T, svg []byte) (list []glyph) {
 	return list
 }
 
-// grid returns the lines that somebody reads who sees glyphs, without spaces at their ends. Two glyphs in one
+// grid returns the lines as glyphs show them, without spaces at their ends. Two glyphs in one
 // cell fail the test.
 func grid(t *testing.T, glyphs []glyph) (lines []string) {
 	t.Helper()
@@ -88,7 +88,7 @@ const shown = `[...document.querySelectorAll("text")].flatMap(e => [...e.firstCh
 	return {char, left: r.left, middle: (r.top + r.bottom) / 2};
 }))`
 
-// monospaced is an expression: whether the font of a picture is what its name says.
+// monospaced is an expression: whether the font of a picture is monospaced, as its name promises.
 const monospaced = `(() => {
 	const c = document.createElement("canvas").getContext("2d");
 	c.font = "14px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace";

@@ -95,7 +95,7 @@ func terminal(sent []byte) ([][]cell, error) {
 // picture draws lines as SVG. Each run of characters has its place and its length, so that columns
 // stay columns in whatever font the reader has. A run has no two spaces in a row, and none at its ends:
 // browsers draw such spaces as one or as none, and stretch the rest to the length. They disagree on which
-// elements may tell them otherwise.
+// elements may ask for another way.
 func picture(title string, lines [][]cell) []byte {
 	var b bytes.Buffer
 	width, height := 2*margin+columns*cellWidth, 2*margin+len(lines)*lineHeight

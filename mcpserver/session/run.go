@@ -316,11 +316,10 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 		return authorization{grant, r.grant.approved}, err
 	}
 	// An approval would not let a file run that is not there, or that no interpreter takes.
-	err = s.check(f)
-	if err == nil {
-		err = f.unsupported()
+	if err := s.check(f); err != nil {
+		return authorization{}, err
 	}
-	if err != nil {
+	if err := f.unsupported(); err != nil {
 		return authorization{}, err
 	}
 	if s.isGuessed() && needs.Remember { // the next call may be of another conversation

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/egress"
 )
 
@@ -17,7 +20,7 @@ import (
 // checks again.
 //
 // Errors: an error that names the entry, for an invalid host and for a secret that is too short or too long
-// to be found in output.
+// to be found in output, or a word of the answers.
 func (s *Sessions) CheckEntries(ctx context.Context) error {
 	for _, entry := range s.cfg.Policy.Entries() {
 		where := entry.Skill + ":" + entry.Path
@@ -30,8 +33,32 @@ func (s *Sessions) CheckEntries(ctx context.Context) error {
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 			continue
 		}
-		if _, err := redact.New(values); err != nil {
+		if err := checkSecrets(values); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
+		}
+	}
+	return nil
+}
+
+// checkSecrets refuses secrets, values by name, that cannot be removed from answers and records: those of a
+// wrong size, and those whose removal would change a word of the published schemas, to which no answer would
+// conform then.
+func checkSecrets(values map[string]string) error {
+	if len(values) == 0 {
+		return nil
+	}
+	words, err := schema.Words()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		redactor, err := redact.New(map[string]string{name: values[name]})
+		if err != nil {
+			return err
+		}
+		changed := func(word string) bool { return redactor.Text(word) != word }
+		if slices.ContainsFunc(words, changed) {
+			return fmt.Errorf("secret %s is a word that skillsd's own answers have", name)
 		}
 	}
 	return nil

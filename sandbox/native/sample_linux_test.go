@@ -73,7 +73,7 @@ func TestResident(t *testing.T) {
 	}
 }
 
-// Bytes that wait in a connection count. A connection that is being made has none, though the kernel may show
+// Bytes that wait in a connection are counted. A connection that is being made has none, though the kernel may show
 // the first number of its sequence, and a difference that is negative for a moment is nothing.
 func TestQueued(t *testing.T) {
 	const (

@@ -9,5 +9,5 @@ import (
 
 var began = time.Now()
 
-// spent is the time of the clock, where nothing tells the processor time of a thread.
+// spent is the time of the clock, where the system does not measure that of a thread.
 func spent(*testing.T) time.Duration { return time.Since(began) }

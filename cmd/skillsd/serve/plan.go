@@ -27,8 +27,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
-	"github.com/skillsd/skillsd/provenance/redact"
-	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/environment"
@@ -260,10 +258,9 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 	}
 	if p.Policy != nil {
-		sessions := session.New(session.Config{
+		try(entriesError(session.New(session.Config{
 			Policy: p.Policy, Env: o.Process.Env, Secret: o.Process.Secret, Logger: discard,
-		})
-		try(p.checkEntries(ctx, sessions))
+		}).CheckEntries(ctx)))
 	}
 	if snapshot != nil {
 		for _, name := range o.Skills {
@@ -522,7 +519,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
 	}
 	sessions := session.New(cfg)
-	if err := p.checkEntries(ctx, sessions); err != nil {
+	if err := entriesError(sessions.CheckEntries(ctx)); err != nil {
 		return nil, err
 	}
 	return sessions, nil
@@ -564,42 +561,12 @@ func (p *Plan) follow(
 	}
 }
 
-// checkEntries returns the error of an entry of the allowlist that cannot work, or of its secret.
-func (p *Plan) checkEntries(ctx context.Context, sessions *session.Sessions) error {
-	if err := sessions.CheckEntries(ctx); err != nil {
-		return exit.Usagef("correct the entry's network, or its secret", "%w", err)
-	}
-	return p.checkSecrets()
-}
-
-// checkSecrets refuses a secret that is a part of a word of skillsd's answers and records: its removal would
-// make them invalid, and its value could be read from what is missing.
-func (p *Plan) checkSecrets() error {
-	values := map[string]string{}
-	for _, entry := range p.Policy.Entries() {
-		for _, name := range entry.Secrets {
-			value, err := p.options.Process.Secret(name)
-			value = strings.TrimSpace(value)
-			if err == nil && len(value) >= redact.MinBytes { // else a run is refused for want of it
-				values[name] = value
-			}
-		}
-	}
-	if len(values) == 0 {
+// entriesError returns the error of an entry of the allowlist that cannot work.
+func entriesError(err error) error {
+	if err == nil {
 		return nil
 	}
-	words, err := schema.Words()
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		value := values[name]
-		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(word, value) }) {
-			return exit.Usagef("choose another value for the secret, at its source",
-				"secret %s is a word that skillsd's own answers have", name)
-		}
-	}
-	return nil
+	return exit.Usagef("correct the entry's network, or its secret", "%w", err)
 }
 
 // detection finds the sandbox backend while the server starts: the self-test of a backend runs a real
