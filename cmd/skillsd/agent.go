@@ -45,8 +45,8 @@ func (a *app) byUser(what string) error {
 	}
 	return exit.Errorf(exit.Failure, "ask the user to do it in a terminal of their own; see `skillsd "+
 		"help asking`",
-		"%s is refused in an agent's shell, as %s says this is: what may run is the user's to decide", what,
-		variable)
+		"%s is refused in an agent's shell, as %s shows this to be: what may run, what is served and what "+
+			"is kept is the user's to decide", what, variable)
 }
 
 // rulesOfRun are the flags of run that decide what may run, and on whose word.

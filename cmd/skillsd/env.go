@@ -186,7 +186,14 @@ func newEnvCmd(a *app) *cobra.Command {
 		"Delete what no lock names and no server has open: trees, contents, packed packages. The locks of "+
 			"all configurations that made environments here count; if one cannot be read, nothing is "+
 			"deleted. `skillsd env update` and `skillsd env remove` do the same at their end.",
-		cobra.NoArgs, false, func(ctx context.Context, _ []string) error { return c.Collect(ctx, dry) })
+		cobra.NoArgs, false, func(ctx context.Context, _ []string) error {
+			if !dry {
+				if err := a.byUser("`skillsd env gc`"); err != nil {
+					return err
+				}
+			}
+			return c.Collect(ctx, dry)
+		})
 	gc.Flags().BoolVar(&dry, "dry-run", false, "print what would be deleted and delete nothing")
 	return group
 }

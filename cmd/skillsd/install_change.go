@@ -19,12 +19,18 @@ import (
 
 // newChangeCmds returns the commands that only take the names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
-	// verb is what was done, for the message.
+	// verb is what was done, for the message. Only a user returns what is not served any more, or removes it;
+	// an agent may disable, which takes nothing away.
 	command := func(
 		verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
 	) *cobra.Command {
 		cmd.Args = cobra.MinimumNArgs(1)
 		cmd.RunE = runE(func(ctx context.Context, names []string) error {
+			if verb != "disabled" {
+				if err := a.byUser("`skillsd " + cmd.Name() + "`"); err != nil {
+					return err
+				}
+			}
 			return a.carryOut(ctx, planned{
 				compute: func(i *install.Installer) (*install.Plan, error) { return do(i, names...) },
 				print: func(plan *install.Plan) error {
@@ -191,14 +197,7 @@ func newSyncCmd(a *app) *cobra.Command {
 }
 
 func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
-	if !o.Check {
-		if o.Trust {
-			err = o.app.byUser("--trust-tiers")
-		} else if o.sync.TrustAccepted {
-			err = o.app.byUser("--trust-accepted")
-		}
-	}
-	if err != nil {
+	if err := o.byUser(); err != nil {
 		return err
 	}
 	if o.sync.Access, err = o.app.access(&o.access); err != nil {
@@ -246,6 +245,23 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		},
 		print: func(plan *install.Plan) error { return o.print(plan, args) },
 	})
+}
+
+// byUser refuses in an agent's shell what widens trust, or removes what is installed.
+func (o *syncOptions) byUser() error {
+	switch {
+	case o.Check:
+		return nil
+	case o.Trust:
+		return o.app.byUser("--trust-tiers")
+	case o.sync.TrustAccepted:
+		return o.app.byUser("--trust-accepted")
+	case o.sync.Exact:
+		return o.app.byUser("--frozen")
+	case o.sync.DropEarlier:
+		return o.app.byUser("--drop-earlier")
+	}
+	return nil
 }
 
 // print prints what was changed, or would be.

@@ -37,7 +37,7 @@ func newSessionCmd(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(newSessionListCmd(a), newSessionShowCmd(a), newSessionVerifyCmd(a), newSessionReplayCmd(a),
 		newSessionExportCmd(a), newSessionGCCmd(a))
-	cmd.AddCommand(sessions.NewMoveCmds(&a.cluster, a.out)...)
+	cmd.AddCommand(sessions.NewMoveCmds(&a.cluster, a.out, a.byUser)...)
 	const usage = "read the records in the NATS cluster of this `URL` (repeatable)"
 	for _, reads := range cmd.Commands() {
 		a.cluster.Register(reads.Flags(), usage, false)
@@ -233,6 +233,11 @@ func newSessionGCCmd(a *app) *cobra.Command {
 			"children do not depend on each other; a child whose parent is deleted still names it.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
+			if !opts.DryRun {
+				if err := a.byUser("`skillsd session gc`"); err != nil {
+					return err
+				}
+			}
 			opts.Total = int64(total)
 			if signKey != "" {
 				signer, err := serve.ReadSigner(signKey)

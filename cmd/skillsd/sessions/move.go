@@ -20,15 +20,17 @@ import (
 // move copies sessions between a directory and a cluster.
 type move struct {
 	cluster     *config.Cluster
+	byUser      func(what string) error // refuses what only a user may do
 	to          io.Writer
 	all, remove bool
 }
 
-// NewMoveCmds returns the commands that move sessions between a directory and a cluster.
-func NewMoveCmds(of *config.Cluster, to io.Writer) []*cobra.Command {
+// NewMoveCmds returns the commands that move sessions between a directory and a cluster. byUser refuses in an
+// agent's shell what only a user may do.
+func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) error) []*cobra.Command {
 	const whole = "Every line and file is as it was, the chain of events is verified, and a session " +
 		"appears as a whole or not at all. One whose id is taken is refused. "
-	in, out := &move{cluster: of, to: to}, &move{cluster: of, to: to}
+	in, out := &move{cluster: of, to: to}, &move{cluster: of, to: to, byUser: byUser}
 	imports := &cobra.Command{
 		Use:   "import DIR [SESSION]...",
 		Short: "Copy sessions of a directory into a cluster",
@@ -53,6 +55,11 @@ func NewMoveCmds(of *config.Cluster, to io.Writer) []*cobra.Command {
 			"With --remove, a session is deleted in the cluster once the directory has it on its disk.",
 		Args: out.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if out.remove {
+				if err := out.byUser("--remove"); err != nil {
+					return err
+				}
+			}
 			return out.each(cmd.Context(), args, "archived", func(a *cluster.Archive) (*from, error) {
 				return &from{a.Store, func(ctx context.Context, id string) error {
 					return a.Archive(ctx, args[0], id, out.remove)
