@@ -12,8 +12,8 @@ import (
 var smuggled = []struct{ method, name, params, want string }{
 	{"tools/call", "run_skill_script", `"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["ok"],"ARGS":["evil"]%s}`, `key \"ARGS\"`},
 	{"tools/call", "run_skill_script", `"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["ok"],"args":["evil"]%s}`, `key \"args\"`},
-	{"tools/call", "run_skill_script", "\"name\":\"run_skill_script\",\"arguments\":{\"s\u212aill\":\"demo\",\"path\":\"scripts/ok.sh\"%s}", `unknown argument`},
-	{"tools/call", "run_skill_script", `"name":"run_skill_script","arguments":{"Skill":"demo","path":"scripts/ok.sh"%s}`, `unknown argument \"Skill\"`},
+	{"tools/call", "run_skill_script", "\"name\":\"run_skill_script\",\"arguments\":{\"s\u212aill\":\"demo\",\"path\":\"scripts/ok.sh\"%s}", `argument \"skill\" is missing`},
+	{"tools/call", "run_skill_script", `"name":"run_skill_script","arguments":{"Skill":"demo","path":"scripts/ok.sh"%s}`, `argument \"skill\" is missing`},
 	{"tools/call", "load_skill", `"name":"load_skill","Name":"run_skill_script","arguments":{"name":"demo","skill":"demo","path":"scripts/ok.sh"%s}`, `key "Name"`},
 	{"tools/call", "load_skill", `"Name":"load_skill","arguments":{"name":"demo"%s}`, `must be spelt "name"`},
 	{"tools/call", "load_skill", `"name":"load_skill","arguments":{"name":"demo"%s},"Arguments":{"name":"other"}`, `key "Arguments"`},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,19 +20,21 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// LoadArgs are the arguments of load_skill.
+// LoadArgs are the arguments of load_skill. The tag "means" lists other names of an argument, under which it
+// is taken where its own is missing. A name in other letters is not among them: a reader that does not tell
+// them apart would see another call than one that does.
 type LoadArgs struct {
-	Name       string `json:"name"`
-	FilePath   string `json:"file_path,omitempty"`
+	Name       string `json:"name" means:"skill,skill_name,skillName"`
+	FilePath   string `json:"file_path,omitempty" means:"filePath"`
 	Force      bool   `json:"force,omitempty"`
 	Activation string `json:"activation,omitempty"`
 }
 
 // ReadArgs are the arguments of read_skill_resource.
 type ReadArgs struct {
-	Skill      string `json:"skill"`
-	Path       string `json:"path"`
-	MaxBytes   *int64 `json:"maxBytes,omitempty"`
+	Skill      string `json:"skill" means:"name,skill_name,skillName"`
+	Path       string `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
+	MaxBytes   *int64 `json:"maxBytes,omitempty" means:"max_bytes"`
 	Offset     int64  `json:"offset,omitempty"`
 	Activation string `json:"activation,omitempty"`
 }
@@ -44,21 +47,22 @@ type SearchArgs struct {
 
 // RunArgs are the arguments of run_skill_script.
 type RunArgs struct {
-	Skill      string   `json:"skill"`
-	Path       string   `json:"path"`
+	Skill      string   `json:"skill" means:"name,skill_name,skillName"`
+	Path       string   `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
 	Args       []string `json:"args,omitempty"`
 	Cwd        string   `json:"cwd,omitempty"`
-	TimeoutMs  *int64   `json:"timeoutMs,omitempty"`
+	TimeoutMs  *int64   `json:"timeoutMs,omitempty" means:"timeout_ms"`
 	Stdin      *string  `json:"stdin,omitempty"`
 	Activation string   `json:"activation,omitempty"`
 }
 
 // decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check neither
-// types nor required fields, so each mistake is answered in words that the model can act on. With strict set
-// an unknown field is a mistake too, and so is a known one in another case. Required strings are not empty.
-// After a mistake dst has the fields that could be read, for the record of the call.
-func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...string) *session.Error {
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+// types nor required fields, and models write both from memory: what can mean one thing only is taken for it,
+// and each other mistake is answered in words that the model can act on. Unknown arguments are ignored.
+// Required strings are not empty. After a mistake dst has the fields that could be read, for the record of
+// the call.
+func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.Error {
+	if raw = unquoted(raw); len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
 	// Decoding would replace both silently, so policy could decide about another text than the script gets.
@@ -81,51 +85,115 @@ func decodeArguments(raw json.RawMessage, dst any, strict bool, required ...stri
 	}
 	var mistake *session.Error // the first
 	fields, target := reflect.VisibleFields(reflect.TypeOf(dst).Elem()), reflect.ValueOf(dst).Elem()
-	for _, m := range members {
-		at := slices.IndexFunc(fields, func(field reflect.StructField) bool {
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			return name == m.Key
-		})
-		switch {
-		case at >= 0:
-			mistake = cmp.Or(mistake, decodeArgument(m, target.Field(at)))
-		case strict:
-			mistake = cmp.Or(mistake, invalidArguments(fmt.Sprintf("unknown argument %q", policy.Clip(m.Key)),
-				"leave it out; the input schema lists the arguments there are"))
+	names := make([]string, len(fields))
+	for i, field := range fields {
+		names[i], _, _ = strings.Cut(field.Tag.Get("json"), ",")
+	}
+	unknown := slices.DeleteFunc(members, func(m wire.Member) bool { return slices.Contains(names, m.Key) })
+	for i, field := range fields {
+		value := given[names[i]]
+		if value == nil && len(unknown) > 0 {
+			others := strings.Split(field.Tag.Get("means"), ",")
+			meant := slices.DeleteFunc(slices.Clone(unknown),
+				func(m wire.Member) bool { return !slices.Contains(others, m.Key) })
+			if len(meant) > 1 {
+				mistake = cmp.Or(mistake, invalidArguments(
+					fmt.Sprintf("argument %q is missing, and both %q and %q could mean it", names[i],
+						policy.Clip(meant[0].Key), policy.Clip(meant[1].Key)),
+					fmt.Sprintf("send it as %q", names[i])))
+				continue
+			}
+			if len(meant) == 1 {
+				value = meant[0].Value
+			}
+		}
+		if value != nil {
+			mistake = cmp.Or(mistake, decodeArgument(names[i], value, target.Field(i)))
 		}
 	}
-	for _, name := range required {
-		if text := ""; json.Unmarshal(given[name], &text) != nil || strings.TrimSpace(text) == "" {
-			mistake = cmp.Or(mistake, invalidArguments(fmt.Sprintf("argument %q is missing or empty", name),
-				"send a non-empty string"))
+	for i, name := range names {
+		if slices.Contains(required, name) && strings.TrimSpace(target.Field(i).String()) == "" {
+			what := fmt.Sprintf("argument %q is missing or empty", name)
+			if len(unknown) > 0 {
+				what += ": the arguments of this tool are " + strings.Join(names, ", ")
+			}
+			mistake = cmp.Or(mistake, invalidArguments(what, fmt.Sprintf(`send a text, as in %q: "NAME"`, name)))
 		}
 	}
 	return mistake
 }
 
-// decodeArgument reads one argument into its field.
-func decodeArgument(m wire.Member, field reflect.Value) *session.Error {
-	if field.Kind() == reflect.Slice {
+// decodeArgument reads one argument into its field. A list, a number or a boolean may be sent as its JSON
+// text, a whole number as 5.0; null, and an empty text in their place, are as if left out.
+func decodeArgument(name string, value json.RawMessage, field reflect.Value) *session.Error {
+	of := field.Type()
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.String {
+		if value = unquoted(value); len(value) == 0 {
+			return nil
+		}
+	}
+	if of.Kind() == reflect.Int64 {
+		value = whole(value)
+	}
+	if of.Kind() == reflect.Slice {
 		var items []json.RawMessage
-		_ = json.Unmarshal(m.Value, &items) // decoding finds out what is not a list
+		_ = json.Unmarshal(value, &items) // decoding finds out what is not a list
 		// Decoding would make an empty string of a null.
 		i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
 		if i >= 0 {
-			return invalidArguments(fmt.Sprintf("argument %q must be a list of strings, but item %d is %s",
-				m.Key, i+1, policy.Clip(string(items[i]))), "send every item as a string, or leave it out")
+			return invalidList(name, fmt.Sprintf("item %d is %s: ", i+1, policy.Clip(string(items[i]))))
 		}
 	}
-	wrong, _ := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(m.Value, field.Addr().Interface()))
-	if wrong == nil {
+	wrong, _ := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(value, field.Addr().Interface()))
+	switch {
+	case wrong == nil:
 		return nil
+	case of.Kind() == reflect.Slice:
+		return invalidList(name, "")
 	}
-	kind := wrong.Type.Kind()
-	wanted := cmp.Or(map[reflect.Kind]string{
-		reflect.Slice: "a list of strings", reflect.Bool: "true or false", reflect.Int64: "a whole number",
-	}[kind], "a "+kind.String())
-	return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", m.Key, wanted,
-		article(wrong.Value)),
-		"send the argument with that type")
+	wanted, example := "a string", `"NAME"`
+	switch of.Kind() {
+	case reflect.Bool:
+		wanted, example = "true or false", "true"
+	case reflect.Int64:
+		wanted, example = "a whole number", "1000"
+	}
+	return invalidArguments(fmt.Sprintf("argument %q must be %s, not %s", name, wanted, article(wrong.Value)),
+		fmt.Sprintf("send it as in %q: %s", name, example))
+}
+
+// unquoted returns the JSON in a JSON string, which is empty for a blank one, and any other value as it is.
+func unquoted(value json.RawMessage) json.RawMessage {
+	var text string
+	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
+		return value
+	}
+	inner := json.RawMessage(strings.TrimSpace(text))
+	if len(inner) > 0 && (inner[0] == '"' || !json.Valid(inner) || hasLoneSurrogate(inner)) {
+		return value
+	}
+	return inner
+}
+
+// whole returns a number without fraction, such as 5.0 or 5e3, as JSON has integers, and any other value as
+// it is.
+func whole(value json.RawMessage) json.RawMessage {
+	const exact = 1 << 53
+	n, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || n != math.Trunc(n) || math.Abs(n) >= exact {
+		return value
+	}
+	return strconv.AppendInt(nil, int64(n), 10)
+}
+
+// invalidList returns the error of a list of strings, in the words of the reference.
+func invalidList(name, what string) *session.Error {
+	e := fault.ScriptArgsInvalid.Because(nil)
+	e.Remedy = fmt.Sprintf(`%ssend a list of strings, as in %q: ["--top", "3"]`, what, name)
+	return e
 }
 
 func invalidArguments(message, remedy string) *session.Error {

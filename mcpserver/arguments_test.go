@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,73 +11,107 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 )
 
 func TestDecodeArguments(t *testing.T) {
+	const invalid, list = fault.CodeInvalidArguments, fault.CodeScriptPathInvalid
 	for _, test := range []struct {
-		raw    string
-		strict bool
-		want   string // part of the message, empty for none
+		raw  string
+		code fault.Code
+		want string // a part of the message and the remedy
 	}{
-		{`{"skill":"a","path":"scripts/x"}`, true, ""},
-		{``, true, ""},
-		{`null`, true, ""},
-		{`{"skill":"a","path":"scripts/x","shell":true}`, false, ""},
-		{`{"skill":"a","path":"scripts/x","shell":true}`, true, `unknown argument "shell"`},
-		{`{"skill":"a","path":"x","args":["ok"],"ARGS":["evil"]}`, false, `key "ARGS"`},
-		{`{"skill":"a","path":"x","args":["ok"],"ARGS":["evil"]}`, true, `key "ARGS"`},
-		{`{"args":["ok"],"\u0061rgs":["evil"]}`, true, `key "args"`},
-		{`{"x":1,"X":2}`, false, `key "X"`},
-		{`{"Skill":"a"}`, true, `unknown argument "Skill"`},
-		{"{\"s\u212aill\":\"a\"}", true, "unknown argument \"s\u212aill\""},
-		{`{"` + strings.Repeat("x", 9999) + `":1}`, true, "…"},
-		{`{"skill":7}`, false, `argument "skill" must be a string, not a number`},
-		{`{"args":"x"}`, false, `argument "args" must be a list of strings, not a string`},
-		{`{"args":[1]}`, false, `argument "args" must be a list of strings, but item 1 is 1`},
-		{`{"args":[null]}`, true, `argument "args" must be a list of strings, but item 1 is null`},
-		{`{"args":["a", null, "b"]}`, false, "item 2 is null"},
-		{`{"args":["a",["b"]]}`, false, `item 2 is ["b"]`},
-		{`{"args":["a",{},true]}`, false, "item 2 is {}"},
-		{`{"args":[ ]}`, true, ""},
-		{`{"args":null}`, true, ""},
-		{`{"timeoutMs":"5"}`, false, `argument "timeoutMs" must be a whole number, not a string`},
-		{`{"timeoutMs":1.5}`, false, `argument "timeoutMs" must be a whole number`},
-		{`[]`, false, "arguments must be a JSON object, not an array"},
-		{`"x"`, false, "arguments must be a JSON object, not a string"},
-		{`{"args":["\ud800"]}`, false, "lone surrogate"},
-		{`{"args":["\udc00x"]}`, false, "lone surrogate"},
-		{`{"args":["\ud83d\ude00", "\\ud800"]}`, false, ""},
-		{"{\"args\":[\"\xff\"]}", false, "not UTF-8"},
+		{`{"skill":"a","args":["ok"],"ARGS":["evil"]}`, invalid, `key "ARGS"`},
+		{`{"skill":"a","args":["ok"],"\u0061rgs":["evil"]}`, invalid, `key "args"`},
+		{`{"skill":"a","x":1,"X":2}`, invalid, `key "X"`},
+		{`{"skill":7}`, invalid, `argument "skill" must be a string, not a number. send it as in "skill": "NAME"`},
+		{`{"skill":["a"]}`, invalid, `argument "skill" must be a string, not an array`},
+		{`{}`, invalid, `argument "skill" is missing or empty. send a text, as in "skill": "NAME"`},
+		{`{"skill":" "}`, invalid, `argument "skill" is missing or empty. send`},
+		{`{"skills":"a"}`, invalid, `"skill" is missing or empty: the arguments of this tool are skill, path, args, cwd, `},
+		{"{\"s\u212aill\":\"a\"}", invalid, `"skill" is missing or empty: the arguments`},
+		{`{"skill":"a","script":"b","file":"c"}`, invalid,
+			`argument "path" is missing, and both "script" and "file" could mean it. send it as "path"`},
+		{`{"skill":"a","` + strings.Repeat("x", 9999) + `":1,"file":"b","resource":"c"}`, invalid, `both "file" and`},
+		{`{"skill":"a","args":"x"}`, list, `run_skill_script args must be an array of strings. send a list of strings, as in "args": ["--top", "3"]`},
+		{`{"skill":"a","args":"--top 3"}`, list, "array of strings"},
+		{`{"skill":"a","args":{"x":1}}`, list, "array of strings"},
+		{`{"skill":"a","args":"{}"}`, list, "array of strings"},
+		{`{"skill":"a","args":[1]}`, list, `item 1 is 1: send a list`},
+		{`{"skill":"a","args":"[1]"}`, list, `item 1 is 1: send a list`},
+		{`{"skill":"a","args":["a", null, "b"]}`, list, "item 2 is null"},
+		{`{"skill":"a","args":["a",["b"]]}`, list, `item 2 is ["b"]`},
+		{`{"skill":"a","args":["a",{},true]}`, list, "item 2 is {}"},
+		{`{"skill":"a","args":"[\"\\ud800\"]"}`, list, "array of strings"},
+		{`{"skill":"a","timeoutMs":"5s"}`, invalid,
+			`argument "timeoutMs" must be a whole number, not a string. send it as in "timeoutMs": 1000`},
+		{`{"skill":"a","timeoutMs":1.5}`, invalid, `argument "timeoutMs" must be a whole number`},
+		{`{"skill":"a","timeoutMs":"1.5"}`, invalid, `argument "timeoutMs" must be a whole number`},
+		{`{"skill":"a","timeoutMs":1e300}`, invalid, `argument "timeoutMs" must be a whole number`},
+		{`[]`, invalid, "arguments must be a JSON object, not an array"},
+		{`"x"`, invalid, "arguments must be a JSON object, not a string"},
+		{`"[]"`, invalid, "arguments must be a JSON object, not an array"},
+		{`"{\"skill\":\"a\",\"Skill\":\"b\"}"`, invalid, `key "Skill"`},
+		{`{"skill":"a","args":["\ud800"]}`, invalid, "lone surrogate"},
+		{`{"skill":"a","args":["\udc00x"]}`, invalid, "lone surrogate"},
+		{"{\"args\":[\"\xff\"]}", invalid, "not UTF-8"},
 	} {
 		var args RunArgs
-		err := decodeArguments(json.RawMessage(test.raw), &args, test.strict)
-		if test.want == "" {
-			if err != nil {
-				t.Errorf("decodeArguments(%s) = %v", test.raw, err)
-			}
-			continue
-		}
-		plain, ok := errors.AsType[*session.Error](err)
-		if !ok || plain.Code != fault.CodeInvalidArguments || !strings.Contains(plain.Message, test.want) || plain.Remedy == "" {
-			t.Errorf("decodeArguments(%s) = %v, want %q", test.raw, err, test.want)
+		err := decodeArguments(json.RawMessage(test.raw), &args, "skill")
+		if err == nil || err.Code != test.code || !strings.Contains(err.Message+". "+err.Remedy, test.want) {
+			t.Errorf("decodeArguments(%.200s) = %+v, want %q", test.raw, err, test.want)
 		}
 	}
 }
 
-// A field takes the argument of exactly its name.
-func TestDecodeArgumentsExactly(t *testing.T) {
+// What can mean one thing only is taken for it.
+func TestDecodeArgumentsMeant(t *testing.T) {
 	for raw, want := range map[string]RunArgs{
-		`{"Skill":"a","path":"p"}`:                       {Path: "p"},
-		"{\"s\u212aill\":\"a\",\"PATH\":\"p\",\"x\":{}}": {},
-		`{ "skill" : "a" , "x" : [1] , "Path" : 7 }`:     {Skill: "a"},
-		`{"s\u006bill":"a"}`:                             {Skill: "a"},
+		``:                                 {},
+		`null`:                             {},
+		`{"skill":"a","path":"p"}`:         {Skill: "a", Path: "p"},
+		`"{\"skill\":\"a\"}"`:              {Skill: "a"},
+		`{ "skill" : "a" , "x" : [1] }`:    {Skill: "a"},
+		`{"s\u006bill":"a"}`:               {Skill: "a"},
+		`{"name":"a","script":"p"}`:        {Skill: "a", Path: "p"},
+		`{"skill_name":"a","file":"p"}`:    {Skill: "a", Path: "p"},
+		`{"skillName":"a","filePath":"p"}`: {Skill: "a", Path: "p"},
+		`{"Skill":"a","Script":"p"}`:       {},
+		`{"skill":"a","scriptPath":"p"}`:   {Skill: "a", Path: "p"},
+		`{"skill":"a","name":"b"}`:         {Skill: "a"},
+		`{"path":"p","script":"q"}`:        {Path: "p"},
+		"{\"s\u212aill\":\"a\"}":           {},
+		`{"args":null,"timeoutMs":null,"stdin":null,"cwd":null}`: {},
+		`{"args":[ ]}`:                           {Args: []string{}},
+		`{"args":""}`:                            {},
+		`{"args":"[\"a\", \"b c\"]"}`:            {Args: []string{"a", "b c"}},
+		`{"args":["\ud83d\ude00", "\\ud800"]}`:   {Args: []string{"\U0001f600", `\ud800`}},
+		`{"timeoutMs":"5000"}`:                   {TimeoutMs: new(int64(5000))},
+		`{"timeoutMs":5000.0}`:                   {TimeoutMs: new(int64(5000))},
+		`{"timeout_ms":"5e3"}`:                   {TimeoutMs: new(int64(5000))},
+		`{"timeoutMs":"","stdin":"[1]"}`:         {Stdin: new("[1]")},
+		`{"timeoutMs":-9007199254740993}`:        {TimeoutMs: new(int64(-9007199254740993))},
+		`{"cwd":"/skill","stdin":"\"quoted\" "}`: {Cwd: "/skill", Stdin: new(`"quoted" `)},
 	} {
 		var args RunArgs
-		if err := decodeArguments(json.RawMessage(raw), &args, false); err != nil || !reflect.DeepEqual(args, want) {
+		if err := decodeArguments(json.RawMessage(raw), &args); err != nil || !reflect.DeepEqual(args, want) {
 			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, args, err, want)
 		}
+	}
+	var load LoadArgs
+	for raw, want := range map[string]LoadArgs{
+		`{"skill":"a","force":"true"}`:      {Name: "a", Force: true},
+		`{"skill_name":"a","filePath":"p"}`: {Name: "a", FilePath: "p"},
+	} {
+		load = LoadArgs{}
+		if err := decodeArguments(json.RawMessage(raw), &load); err != nil || load != want {
+			t.Errorf("decodeArguments(%s) = %+v, %v, want %+v", raw, load, err, want)
+		}
+	}
+	// After a mistake there is what could be read.
+	var args RunArgs
+	if err := decodeArguments(json.RawMessage(`{"args":7,"skill":"a","path":"p"}`), &args); err == nil || args.Path != "p" {
+		t.Errorf("decodeArguments = %+v, %v", args, err)
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *Server) tool(
 // load is load_skill.
 func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args LoadArgs
-	invalid := decodeArguments(request.Params.RawArguments, &args, false, "name")
+	invalid := decodeArguments(request.Params.RawArguments, &args, "name")
 	if args.FilePath != "" {
 		return s.readFile(ctx, request, ReadArgs{
 			Skill: args.Name, Path: args.FilePath, MaxBytes: new(int64(MaxReadBytes)),
@@ -127,7 +127,7 @@ func (s *Server) loaded(l *session.Loaded) {
 // read is read_skill_resource.
 func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args ReadArgs
-	invalid := decodeArguments(request.Params.RawArguments, &args, false, "skill")
+	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	return s.readFile(ctx, request, args, invalid)
 }
 
@@ -175,7 +175,7 @@ func (s *Server) readFile(
 // run is run_skill_script.
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args RunArgs
-	invalid := decodeArguments(request.Params.RawArguments, &args, true, "skill")
+	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, checkRun(args))
 	answered, err := answerOf(request)
 	if err != nil {

@@ -22,7 +22,7 @@ const maxHit = 250
 // skills may not search them; a search does not count as reading one.
 func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args SearchArgs
-	if err := decodeArguments(request.Params.RawArguments, &args, false, "query"); err != nil {
+	if err := decodeArguments(request.Params.RawArguments, &args, "query"); err != nil {
 		return answer{}, err
 	}
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")

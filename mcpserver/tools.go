@@ -196,7 +196,7 @@ const (
 
 // schemaOf returns the schema of a tool's arguments. To infer it from the struct that they are decoded into,
 // and to encode what was inferred, would take longer than the rest of the list of tools; a test compares the
-// two. Unknown fields are left to the handlers, which refuse them with a remedy.
+// two. Unknown fields are left to the handlers, which ignore them.
 func schemaOf(properties ...property) json.RawMessage {
 	raw, required := []byte(`{"type":"object","properties":{`), []string{}
 	for i, p := range properties {

@@ -145,6 +145,9 @@ var (
 
 	ScriptPathInvalid = Fault{CodeScriptPathInvalid, "{cause}",
 		"use the path of a script below scripts/, as load_skill lists it"}
+	// The reference has the code of a wrong path for wrong arguments too.
+	ScriptArgsInvalid = Fault{CodeScriptPathInvalid, "run_skill_script args must be an array of strings",
+		"send a list of strings"}
 	ScriptNotIndexed = Fault{CodeScriptNotIndexed,
 		"script not found in run-start registry for skill {skill}: {path}", "{instead}"}
 	ScriptIsDirectory = Fault{CodeResourceNotScript, "the path is a directory", remedyFiles}
