@@ -88,6 +88,9 @@ func (a *asker) needRun(r toolResult) {
 // unasked is the code for an answer that comes sooner than a person can give it; a busy machine may be slower.
 const unasked = "approval_required"
 
+// undecided is the code for an answer that is nobody's decision, whenever it comes.
+const undecided = "approval_required"
+
 // A user of an older revision is asked while the call waits. Only an acceptance runs the script.
 func TestApprovalLegacy(t *testing.T) {
 	for _, tt := range []struct {
@@ -95,16 +98,16 @@ func TestApprovalLegacy(t *testing.T) {
 		asks                      int
 		code                      string // empty: it runs
 	}{
-		{"accepted", able, `"result":{"action":"accept","content":{}}`, 1, ""},
-		{"accepted without content", able, `"result":{"action":"accept"}`, 1, ""},
+		{"accepted without a decision", able, `"result":{"action":"accept","content":{}}`, 1, undecided},
+		{"accepted without content", able, `"result":{"action":"accept"}`, 1, undecided},
 		{"accepted, once", able, `"result":{"action":"accept","content":{"decision":"Run it once"}}`, 1, ""},
 		{"accepted, but not to run", able, `"result":{"action":"accept","content":{"decision":"Do not run it"}}`, 1, "approval_declined"},
-		{"accepted, with what the form has not", able, `"result":{"action":"accept","content":{"decision":true}}`, 1, "approval_declined"},
+		{"accepted, with what the form has not", able, `"result":{"action":"accept","content":{"decision":true}}`, 1, undecided},
 		{"declined", able, `"result":{"action":"decline"}`, 1, unasked},
-		{"cancelled", able, `"result":{"action":"cancel"}`, 1, unasked},
-		{"an unknown action", able, `"result":{"action":"Accept"}`, 1, unasked},
-		{"no action", able, `"result":{"content":{"approved":true}}`, 1, "approval_declined"},
-		{"an error", able, `"error":{"code":-32603,"message":"no terminal"}`, 1, unasked},
+		{"cancelled", able, `"result":{"action":"cancel"}`, 1, undecided},
+		{"an unknown action", able, `"result":{"action":"Accept"}`, 1, undecided},
+		{"no action", able, `"result":{"content":{"approved":true}}`, 1, undecided},
+		{"an error", able, `"error":{"code":-32603,"message":"no terminal"}`, 1, undecided},
 		{"cannot be asked", "", "", 0, "direct_command_required"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,14 +115,14 @@ func TestApprovalLegacy(t *testing.T) {
 			a.begin(tt.capabilities)
 			result, questions := a.run(`["one"]`, tt.reply)
 			a.needRun(result)
-			if got := result.code(); len(questions) != tt.asks || got != tt.code && (tt.code != unasked || got != "approval_declined") {
+			if got := result.code(); len(questions) != tt.asks || got != tt.code && (tt.name != "declined" || got != "approval_declined") {
 				t.Fatalf("asked %d times, answered %s", len(questions), result.text())
 			}
 			if tt.code == "" && !strings.Contains(result.text(), "ran-ok one") {
 				t.Errorf("run = %s", result.text())
 			}
 			if tt.asks > 0 {
-				for _, want := range []string{`Run scripts/ok.sh of the skill demo (builtin) in a sandbox?\n`, `it can use: only the files of its skill; no workspace, no network\nasked because no command of yours was attached to this call\narguments: \"one\"`} {
+				for _, want := range []string{`Run scripts/ok.sh of the skill demo (builtin) in a sandbox?\n`, `it can use: only the files of its skill; no project, no network\nasked because you have not yet let this script run without asking\narguments: \"one\"`} {
 					if !strings.Contains(questions[0], want) {
 						t.Errorf("the question lacks %q: %s", want, questions[0])
 					}
@@ -184,7 +187,7 @@ func (a *asker) modern(args, more string) (result toolResult, kind, state string
 
 // reply is what a client adds to the call it repeats with an answer.
 func reply(state, action string) string {
-	return fmt.Sprintf(`,"requestState":%q,"inputResponses":{"approval":{"action":%q,"content":{}}}`, state, action)
+	return fmt.Sprintf(`,"requestState":%q,"inputResponses":{"approval":{"action":%q,"content":{"decision":"Run it once"}}}`, state, action)
 }
 
 // On 2026-07-28 the answer comes with the call, repeated. It counts once, for exactly that call.
@@ -219,7 +222,7 @@ func TestApprovalModern(t *testing.T) {
 	for name, more := range map[string]string{
 		"tampered":    reply(state+"AA", "accept"),
 		"made up":     reply("eyJhcHByb3ZlZCI6dHJ1ZX0", "accept"),
-		"not a reply": strings.Replace(reply(state, "accept"), `{"action":"accept","content":{}}`, "1", 1),
+		"not a reply": strings.Replace(reply(state, "accept"), `{"action":"accept","content":{"decision":"Run it once"}}`, "1", 1),
 	} {
 		a.next++
 		got := a.request(a.next, "tools/call", fmt.Sprintf(`{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/ok.sh","args":["one"]},"_meta":{%s}%s}`, modernAble, more))

@@ -113,12 +113,12 @@ func TestClientsShowTheQuestion(t *testing.T) {
 				"customApiKeyResponses": map[string]any{"approved": []string{"sk-ant-stub"}},
 				"projects":              map[string]any{"WORK": map[string]any{"hasTrustDialogAccepted": true}}})},
 			sees: []string{"Run scripts/ok.sh of the skill demo (builtin) in a sandbox?",
-				"asked because no command of yours was attached to this call", "Run it once"},
+				"asked because you have not yet let this script run without asking", "Run it once"},
 			steps: [][2]string{{"Down", "❯ Accept"}, {"Enter", "● done"}}},
 		{name: "codex", instead: []string{"-c", `approval_policy="on-request"`, "go"},
 			more: "\n[projects.\"WORK\"]\ntrust_level = \"trusted\"\n",
 			sees: []string{"Run scripts/ok.sh of the skill demo (builtin) in a sandbox?",
-				"asked because no command of yours was attached to this call", "Do not run it"},
+				"asked because you have not yet let this script run without asking", "Do not run it"},
 			steps: [][2]string{{"Down", "› 2. Run it once"}, {"Enter", "• done"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -119,7 +119,7 @@ func (u *under) failed() {
 }
 
 func accepted(id string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{}}}`, id)
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"decision":"Run it once"}}}`, id)
 }
 
 // load loads the skill at a server.
@@ -304,7 +304,7 @@ func TestClusterErasClient(t *testing.T) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, &mcp.ClientOptions{
 		ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			asked.Add(1)
-			return &mcp.ElicitResult{Action: "accept"}, nil
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": "Run it once"}}, nil
 		},
 	})
 	session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: f.caller.site.url, HTTPClient: &http.Client{Transport: &bearer{"alice-token"}}},

@@ -36,11 +36,13 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 	// A client that puts its cursor on the first value must not run the script at a stray key. One with
 	// fields goes to the end of the form to accept it.
 	values := []any{decisionNo, decisionOnce}
-	if asksWithFields(ctx) {
-		values, decision["default"] = []any{decisionOnce, decisionNo}, decisionOnce
-	}
 	if q.Remember {
 		values = append(values, decisionSession)
+	}
+	schema := map[string]any{"type": "object", "required": []string{fieldDecision}}
+	if asksWithFields(ctx) {
+		values, decision["default"] = append(values[1:], decisionNo), decisionOnce
+		delete(schema, "required")
 	}
 	decision["enum"] = values
 	// Clients show the properties in the order of their names.
@@ -48,17 +50,15 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 	for _, field := range q.Fields {
 		properties[field.Name] = map[string]any{"type": "string", "title": field.Title, "default": field.Text}
 	}
-	return mcp.ElicitationParams{
-		Mode: mcp.ElicitationModeForm, Message: q.Message,
-		RequestedSchema: map[string]any{"type": "object", "properties": properties},
-	}
+	schema["properties"] = properties
+	return mcp.ElicitationParams{Mode: mcp.ElicitationModeForm, Message: q.Message, RequestedSchema: schema}
 }
 
 // answerOf reads the answer to a question that a call comes back with; nil when it brings none, so that the
 // user is asked.
 //
 // Errors: *wire.Error for an answer that is not the result of an elicitation.
-func answerOf(request mcp.CallToolRequest) (*session.Answer, error) {
+func answerOf(ctx context.Context, request mcp.CallToolRequest) (*session.Answer, error) {
 	if _, given := request.Params.InputResponses[askApproval]; !given {
 		return nil, nil
 	}
@@ -67,11 +67,12 @@ func answerOf(request mcp.CallToolRequest) (*session.Answer, error) {
 		return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
 			Message: "inputResponses." + askApproval + " is not the result of an elicitation"}
 	}
-	return formAnswer(request.Params.RequestState, response.Elicitation), nil
+	return formAnswer(request.Params.RequestState, response.Elicitation, asksWithFields(ctx)), nil
 }
 
-// formAnswer reads a form that came back. A value that the form did not offer is not an approval.
-func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
+// formAnswer reads a form that came back. One that began with a decision was accepted as it was sent if it
+// has that or none; another form has none because it was not filled in.
+func formAnswer(state string, result *mcp.ElicitationResult, begun bool) *session.Answer {
 	a := &session.Answer{State: state, Action: string(result.Action)}
 	fields, isObject := result.Content.(map[string]any)
 	a.Content = fields
@@ -80,12 +81,20 @@ func formAnswer(state string, result *mcp.ElicitationResult) *session.Answer {
 		// Another reader may take such a key for the field.
 		given = given || strings.EqualFold(key, fieldDecision)
 	}
+	if result.Action != mcp.ElicitationResponseActionAccept {
+		return a
+	}
 	switch {
-	case result.Content == nil, isObject && !given, decision == decisionOnce:
+	case result.Content == nil, isObject && !given:
+		a.Unclear = !begun
+	case decision == decisionOnce:
+		a.Chosen = !begun
 	case decision == decisionSession:
-		a.Remember = true
+		a.Remember, a.Chosen = true, true
+	case decision == decisionNo:
+		a.Action, a.Chosen = string(mcp.ElicitationResponseActionDecline), true
 	default:
-		a.Action = string(mcp.ElicitationResponseActionDecline)
+		a.Unclear = true
 	}
 	return a
 }
@@ -98,7 +107,7 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 	if wire.Ask(ctx, mcp.MethodElicitationCreate, elicitation(ctx, q), &result) != nil {
 		return canceled(q.State)
 	}
-	return formAnswer(q.State, &result)
+	return formAnswer(q.State, &result, asksWithFields(ctx))
 }
 
 func canceled(state string) *session.Answer {

@@ -177,7 +177,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	var args RunArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, checkRun(args))
-	answered, err := answerOf(request)
+	answered, err := answerOf(ctx, request)
 	if err != nil {
 		return answer{}, err
 	}

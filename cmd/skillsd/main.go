@@ -328,7 +328,7 @@ func (a *app) answer(ctx context.Context, q *session.Question) *session.Answer {
 	for i := range lines {
 		lines[i] = report.Printable(lines[i])
 	}
-	answer := &session.Answer{State: q.State, Action: "decline", Typed: true}
+	answer := &session.Answer{State: q.State, Action: "decline", Chosen: true}
 	switch yes, err := a.confirm(ctx, strings.Join(lines, "\n")+"\nRun it once?"); {
 	case err != nil:
 		answer.Action = "cancel"

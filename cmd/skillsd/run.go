@@ -204,12 +204,6 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 		status.Clear()
 		request.Answer = o.app.answer(ctx, question)
 		result, err = ses.RunScript(ctx, request)
-	} else if denied, ok := errors.AsType[*session.Denied](err); ok && request.CanAsk {
-		switch policy.Code(denied.Object.Code) {
-		case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-			// Nobody is asked in vain: an answer would not release what the run prints.
-			denied.Operator = serve.HintUnreleased
-		}
 	}
 	status.Clear()
 	if err != nil {

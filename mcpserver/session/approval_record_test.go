@@ -42,7 +42,7 @@ func TestQuestionIsRecorded(t *testing.T) {
 	if b.Secrets().Contains([]byte(q.Message)) || strings.Contains(q.Message, digest.FromString("x "+secret).Encoded()) || strings.Count(q.Message, "[secret TOKEN]") != 3 {
 		t.Errorf("the question shows the secret: %s", q.Message)
 	}
-	if err := run(&Answer{State: q.State, Action: "decline", Typed: true}); code(err) != string(policy.CodeApprovalDeclined) {
+	if err := run(&Answer{State: q.State, Action: "decline", Chosen: true}); code(err) != string(policy.CodeApprovalDeclined) {
 		t.Fatalf("declined: %v", err)
 	}
 	var asked, answered cfharness.ScriptRequest

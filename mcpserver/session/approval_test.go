@@ -42,7 +42,7 @@ func TestApprovalExpires(t *testing.T) {
 			t.Errorf("a question lives %s", life)
 		}
 		now = asked.Add(tt.after)
-		_, result, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept"})
+		_, result, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Chosen: true})
 		if ran := result != nil && err == nil; ran != tt.runs || !ran && code(err) != string(policy.CodeApprovalDeclined) {
 			t.Errorf("an answer after %s: %v", tt.after, err)
 		}
@@ -86,7 +86,7 @@ func TestApprovalOfThirdParty(t *testing.T) {
 	if q == nil || !q.Remember {
 		t.Fatalf("not asked: %v", err)
 	}
-	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Remember: true}); err != nil {
+	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Chosen: true, Remember: true}); err != nil {
 		t.Fatal(err)
 	}
 	if q, _, err := b.askRun([]string{"b"}, nil); q != nil || err != nil {
@@ -126,7 +126,7 @@ func TestQuestionIsNotForged(t *testing.T) {
 			t.Fatalf("not asked: %v", err)
 		}
 		// Answered for another call it is used up, and the next may be asked.
-		b.askRun([]string{"other"}, &Answer{State: q.State, Action: "accept"})
+		b.askRun([]string{"other"}, &Answer{State: q.State, Action: "accept", Chosen: true})
 		if strings.Contains(q.Message, "\nit can use: nothing") || q.Remember != q.Whole {
 			t.Errorf("%q, remember %v", q.Message, q.Remember)
 		}
@@ -165,7 +165,7 @@ func TestAnswerFitsTheQuestion(t *testing.T) {
 		if q == nil || q.Remember != (len(tt.arg) == 1) {
 			t.Fatalf("%s: %+v, %v", tt.name, q, err)
 		}
-		tt.answer.State, tt.answer.Action = q.State, "accept"
+		tt.answer.State, tt.answer.Action, tt.answer.Chosen = q.State, "accept", true
 		if _, err = run([]string{tt.arg}, &tt.answer); tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -200,23 +200,44 @@ func TestUserIsNotWornDown(t *testing.T) {
 	now = now.Add(AskLife + time.Second)
 	ses, call := b.call("run_skill_script")
 	b.load("demo")
-	decline := func(after time.Duration) (*Question, error) {
+	answered := func(after time.Duration, answer Answer) (*Question, error) {
 		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, CanAsk: true})
 		q, _ := errors.AsType[*Question](err)
 		now = now.Add(after)
 		if q != nil {
-			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, Answer: &Answer{State: q.State, Action: "decline"}})
+			answer.State = q.State
+			_, err = ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, Answer: &answer})
 		}
 		return q, err
 	}
-	// What a client answers by itself is not the user's word, and does not count.
+	decline := func(after time.Duration) (*Question, error) { return answered(after, Answer{Action: "decline"}) }
+	// What a client answers by itself is not the user's word, and does not count; nor is a form that was
+	// closed or came back without a decision.
+	for name, tt := range map[string]struct {
+		after  time.Duration
+		answer Answer
+		says   string
+	}{
+		"accepted as it was sent":   {20 * time.Millisecond, Answer{Action: "accept"}, "the client answered by itself"},
+		"declined by a busy client": {2 * time.Second, Answer{Action: "decline"}, "the client answered by itself"},
+		"closed":                    {4 * time.Second, Answer{Action: "cancel"}, "closed without an answer"},
+		"closed at once":            {0, Answer{Action: "cancel"}, "the client answered by itself"},
+		"not filled in":             {4 * time.Second, Answer{Action: "accept", Unclear: true}, "without one of its decisions"},
+	} {
+		for range approval.MaxDeclined + 1 {
+			q, err := answered(tt.after, tt.answer)
+			if q == nil || code(err) != string(policy.CodeApprovalRequired) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s: asked %v, %v", name, q != nil, err)
+			}
+		}
+	}
 	for i := range approval.MaxDeclined + 1 {
 		if q, err := decline(approval.Least - time.Millisecond); q == nil || code(err) != string(policy.CodeApprovalRequired) ||
 			!strings.Contains(err.Error(), "the client answered by itself") {
 			t.Errorf("answer %d by the client: asked %v, %v", i, q != nil, err)
 		}
 	}
-	if text := b.artifact("events.jsonl"); !strings.Contains(text, `"detail":"by the client itself: decline"`) || strings.Contains(text, `"detail":"decline"`) {
+	if text := b.artifact("events.jsonl"); !strings.Contains(text, `"detail":"by the client itself: decline"`) || strings.Contains(text, `"detail":"decline"`) || strings.Contains(text, `"detail":"accept"`) {
 		t.Errorf("recorded %s", text)
 	}
 	for i := range approval.MaxDeclined + 1 {
@@ -263,7 +284,7 @@ func TestCancelledIsNotDeclined(t *testing.T) {
 		cancel()
 		_, err = ses.RunScript(ctx, RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Args: []string{"a"}, Timeout: time.Minute, CanAsk: true,
 			Answer: &Answer{State: q.State, Action: "cancel"}})
-		if code(err) != string(policy.CodeApprovalDeclined) {
+		if code(err) != string(policy.CodeApprovalRequired) {
 			t.Errorf("a cancelled call: %v", err)
 		}
 	}

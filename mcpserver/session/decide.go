@@ -41,7 +41,22 @@ type Answer struct {
 	Action   string         // accept, decline or cancel
 	Remember bool           // allow the script, as it is now, for the rest of the session
 	Content  map[string]any // of the form; a field that differs from the question's makes it no answer to it
-	Typed    bool           // by the user, at a terminal of this process
+
+	// Chosen says that somebody decided: the answer has a decision of the form that the form did not begin
+	// with, or was typed at a terminal of this process.
+	Chosen bool
+	// Unclear says that the form was accepted with no decision, or with one that it does not offer.
+	Unclear bool
+}
+
+// byItself reports whether a client gave the answer of an age without its user. A form that came back as it
+// was sent is the user's word only if there was time to read it.
+func (a *Answer) byItself(age time.Duration) bool {
+	least := approval.Least
+	if a.Action == "accept" {
+		least = approval.Quickest
+	}
+	return !a.Chosen && age < least
 }
 
 // asked returns what a question about a run is bound to.
@@ -61,7 +76,10 @@ func (f *scriptFile) approval() approval.Key {
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
 	state := s.asked(r, f)
-	form := s.question(r, f, needs)
+	form, err := s.question(r, f, needs)
+	if err != nil {
+		return err
+	}
 	if asked, err := s.approver.Begin(ctx, &state, form, until, s.cfg.Now()); err != nil {
 		return fault.OfRecord(err)
 	} else if !asked {
@@ -74,7 +92,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 	if r.in.Stdin != nil {
 		row.Stdin = cfharness.SummarizeText(r.secrets.Bytes(r.in.Stdin))
 	}
-	err := s.append(ctx, &provenance.Event{Call: r.id,
+	err = s.append(ctx, &provenance.Event{Call: r.id,
 		Kind: provenance.KindApprovalAsked, Skill: f.skill.Path, Path: f.path, Want: state.Tree.String(),
 		Detail: fmt.Sprintf("%s; call %s", needs.Denial.Code, state.Call), Row: encode(row),
 	})
@@ -97,27 +115,31 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	if errors.Is(failure, approval.ErrUnknown) {
 		return fault.OfRecord(failure)
 	}
-	form := s.question(r, f, needs)
+	form, err := s.question(r, f, needs)
+	if err != nil {
+		return err
+	}
+	silent := failure == nil && ctx.Err() == nil && answer.byItself(age)
 	switch {
-	case failure != nil:
+	case failure != nil || silent:
+	case answer.Unclear:
+		failure = approval.ErrNoChoice
 	case answer.Remember && !(needs.Remember && form.Whole):
 		failure = approval.ErrUnasked
 	case form.Edited(answer.Content):
 		failure = approval.ErrEdited
 	}
-	accepted := failure == nil && answer.Action == "accept"
-	byItself := !accepted && failure == nil && ctx.Err() == nil && age < approval.Least &&
-		len(answer.Content) == 0 && !answer.Typed
+	accepted := failure == nil && !silent && answer.Action == "accept"
 	detail := policy.Clip(answer.Action)
 	switch {
-	case byItself:
+	case silent:
 		detail = cfharness.ApprovalNotAsked + detail
 	case failure != nil:
 		detail = "not accepted: " + failure.Error()
 	case accepted && answer.Remember:
 		detail = cfharness.ApprovalRemembered
 	}
-	err := s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+	err = s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(), Detail: detail, Row: r.row()})
 	if err != nil {
 		return err
@@ -125,23 +147,21 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	switch {
 	case failure == approval.ErrForged && answer.State != "":
 		return r.denial(stateForged, f.skill.Path, f.path)
+	case failure == approval.ErrNoChoice:
+		return r.unasked(formUnfilled, needs)
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
-	case byItself:
+	case silent:
 		return r.unasked(clientAnswered, needs)
+	case !accepted && answer.Action != "decline":
+		// A window that was closed, and a call that was cancelled, are no refusal by the user.
+		return r.unasked(userSilent, needs)
 	case !accepted:
-		// The cancellation of a call withdraws its question: that is not a refusal by the user.
-		if ctx.Err() == nil {
-			err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
-		}
+		err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
 		if err != nil {
 			return fault.OfRecord(err)
 		}
-		row := userSilent
-		if answer.Action == "decline" {
-			row = userDeclined
-		}
-		denial := r.denial(row, f.skill.Path, f.path)
+		denial := r.denial(userDeclined, f.skill.Path, f.path)
 		denial.Operator = needs.Denial.Operator
 		return denial
 	case answer.Remember:
@@ -169,29 +189,76 @@ func (s *Session) tired(ctx context.Context, call Call, f *scriptFile) bool {
 }
 
 // question returns what the user reads: facts of the server, and what the model chose in quotes.
-func (s *Session) question(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.Form {
+//
+// Errors: *Error for a project that cannot be mounted.
+func (s *Session) question(
+	r *run, f *scriptFile, needs *policy.ApprovalRequired,
+) (approval.Form, error) {
+	reach, err := s.reach(r, needs)
+	if err != nil {
+		return approval.Form{}, err
+	}
 	facts := approval.Facts{Script: f.path, Skill: f.skill.Path, Tier: f.skill.Root.Tier.String(),
-		OnHost: needs.Target == policy.TargetHost, Reach: s.reach(r.call, needs),
-		Reason: "asked because the skill's origin or your configuration demands it",
-		Cwd:    r.secrets.Text(r.in.Cwd), Args: r.secrets.Texts(r.in.Args)}
+		OnHost: needs.Target == policy.TargetHost, Reach: reach,
+		Reason: whyAsked(needs), Cwd: r.secrets.Text(r.in.Cwd), Args: r.secrets.Texts(r.in.Args)}
 	if r.in.Stdin != nil {
 		facts.Stdin = r.secrets.Bytes(r.in.Stdin)
 	}
-	if needs.Denial.Code == policy.CodeDirectCommandRequired {
-		facts.Reason = "asked because no command of yours was attached to this call"
+	return facts.Form(r.in.Fields), nil
+}
+
+// whyAsked returns why a user is asked, in words for them that hold whoever made the call.
+func whyAsked(needs *policy.ApprovalRequired) string {
+	switch {
+	case needs.Entry.Approve == policy.ApproveAlways:
+		return "asked because your configuration lets you decide about each run of it"
+	case needs.Tier.Scripts() >= skills.ConsentApproval:
+		return "asked because you decide about scripts of tier " + needs.Tier.String()
 	}
-	return facts.Form(r.in.Fields)
+	return "asked because you have not yet let this script run without asking"
+}
+
+// project returns which directory of files a run of an entry sees and what becomes of changes to them, in
+// words for a user; nothing for none. Where the directory is, a remote client does not learn.
+//
+// Errors: *Error for a directory of the client that cannot be mounted.
+func (s *Session) project(r *run, entry policy.Entry) (string, error) {
+	if !s.hasWorkspace(r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
+		return "", nil
+	}
+	granted, name := s.cfg.Workspace.Mode, "the server's directory"
+	switch {
+	case s.clientNames(r.call):
+		opened, err := s.cfg.ClientWorkspace(r.call.Workspace)
+		if err != nil {
+			return "", fault.WorkspaceDenied.Because(err)
+		}
+		_ = opened.Dir.Close()
+		granted, name = opened.Mode, r.call.Workspace.Path
+	case !r.call.Remote && s.cfg.Workspace.Dir != nil:
+		name = s.cfg.Workspace.Dir.Name()
+	}
+	name = approval.Visible(r.secrets.Text(name))
+	switch narrower(granted, entry) {
+	case sandbox.WorkspaceRO:
+		return name + " (read-only)", nil
+	case sandbox.WorkspaceStaged:
+		return name + " (changes are staged, then kept)", nil
+	}
+	return name + " (changes are kept)", nil
 }
 
 // reach returns what a run can use besides the files of its skill, in words for a user.
-func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
+//
+// Errors: *Error for a project that cannot be mounted.
+func (s *Session) reach(r *run, needs *policy.ApprovalRequired) (string, error) {
 	var uses []string
-	switch {
-	case !s.hasWorkspace(call) || needs.Entry.Workspace == string(sandbox.WorkspaceNone):
-	case s.clientNames(call):
-		uses = append(uses, "workspace: the directory the client works in")
-	default:
-		uses = append(uses, "workspace: "+string(narrower(s.cfg.Workspace.Mode, needs.Entry)))
+	project, err := s.project(r, needs.Entry)
+	if err != nil {
+		return "", err
+	}
+	if project != "" {
+		uses = append(uses, "project "+project)
 	}
 	if len(needs.Entry.Network) > 0 {
 		uses = append(uses, "network: "+strings.Join(needs.Entry.Network, ", "))
@@ -205,9 +272,9 @@ func (s *Session) reach(call Call, needs *policy.ApprovalRequired) string {
 	if needs.Target == policy.TargetHost {
 		uses = append(uses, "everything this user can")
 	} else if len(uses) == 0 {
-		return "only the files of its skill; no workspace, no network"
+		return "only the files of its skill; no project, no network", nil
 	}
-	return strings.Join(uses, "; ")
+	return strings.Join(uses, "; "), nil
 }
 
 // decide asks the policy about a request for a skill, nil for none. facts holds what only the caller knows.

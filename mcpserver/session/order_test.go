@@ -103,7 +103,7 @@ func TestApprovedRunIsDecidedAgain(t *testing.T) {
 		t.Fatalf("not asked: %v", err)
 	}
 	b.Current().background.Wait() // then the run is recorded last
-	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept"}); err != nil {
+	if _, _, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Chosen: true}); err != nil {
 		t.Fatal(err)
 	}
 	all := events(t, b, b.Current().ID())

@@ -147,7 +147,7 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 		return strings.Count(b.artifact(provenance.PolicyTraceFile), `"`+cfharness.TypePolicyDecision+`"`)
 	}
 	before := decisions()
-	result, err := b.runAfter(t.Context(), RunRequest{CanAsk: true, Answer: &Answer{State: question.State, Action: "accept"}}, func() {})
+	result, err := b.runAfter(t.Context(), RunRequest{CanAsk: true, Answer: &Answer{State: question.State, Action: "accept", Chosen: true}}, func() {})
 	if err != nil || result.Stdout.Head != "ran\n" {
 		t.Errorf("RunScript = %+v, %v", result, err)
 	}

@@ -11,6 +11,63 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
+// A question names the project that the script would see and what becomes of changes to it. Where a project of
+// the server is, a remote client does not learn.
+func TestQuestionNamesTheProject(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	remote := Call{Principal: alice, Remote: true, ProtocolSession: "p", Opens: true}
+	of := Call{Principal: local, Workspace: ClientDir{Path: "/home/me/a\nb"}}
+	for _, tt := range []struct {
+		name  string
+		call  Call
+		mode  sandbox.WorkspaceMode
+		gone  bool
+		reach string
+	}{
+		{"none", Call{Principal: local}, "", false, "only the files of its skill; no project, no network"},
+		{"of the server", Call{Principal: local}, sandbox.WorkspaceRW, false, "project " + dir.Name() + " (changes are kept)"},
+		{"of the server, remote", remote, sandbox.WorkspaceStaged, false, "project the server's directory (changes are staged, then kept)"},
+		{"of the client", of, sandbox.WorkspaceRO, false, `project /home/me/a\nb (read-only)`},
+		{"of the client, gone", of, sandbox.WorkspaceRO, true, ""},
+	} {
+		b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseObserved}})
+		b.cfg.Workspace = sandbox.Workspace{Mode: tt.mode, Dir: dir}
+		if tt.call.Workspace.Path != "" {
+			b.cfg.ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
+				if tt.gone {
+					return sandbox.Workspace{}, errors.New("it is gone")
+				}
+				opened, err := os.Open(dir.Name())
+				return sandbox.Workspace{Mode: tt.mode, Dir: opened}, err
+			}
+		}
+		ses, err := b.Open(t.Context(), tt.call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.call.Method = "load_skill"
+		if _, err := ses.Activate(t.Context(), ActivateRequest{Call: tt.call, Skill: "demo"}); err != nil {
+			t.Fatal(err)
+		}
+		tt.call.Method = "run_skill_script"
+		_, err = ses.RunScript(t.Context(), RunRequest{Call: tt.call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, CanAsk: true})
+		q, asked := errors.AsType[*Question](err)
+		if tt.gone {
+			if code(err) != "cwd_denied" {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			continue
+		}
+		if !asked || !strings.Contains(strings.ReplaceAll(q.Message, "\n| ", ""), tt.reach) {
+			t.Errorf("%s: asked %v, %v, %+v", tt.name, asked, err, q)
+		}
+	}
+}
+
 // A directory that a client names counts only when the operator listens, on this machine, and under
 // the rules for output of any workspace.
 func TestClientWorkspace(t *testing.T) {

@@ -154,8 +154,8 @@ func TestWarnings(t *testing.T) {
 	}{
 		{"observe, nothing missing", Observe, func(*Config, *Request) {}, Allowed, ""},
 		{"observe, no evidence", Observe, func(c *Config, _ *Request) { c.Role = "" }, Warned, CodeDirectCommandRequired},
-		{"observe, no evidence and more", Observe, func(c *Config, r *Request) { c.Role, r.Tier, r.Workspace = "", skills.TierThirdParty, true }, Warned, CodeDirectCommandRequired},
-		{"observe, no approval and more", Observe, func(_ *Config, r *Request) { r.Tier, r.Workspace = skills.TierThirdParty, true }, Warned, CodeApprovalRequired},
+		{"observe, no evidence and more", Observe, func(c *Config, r *Request) { c.Role, r.Tier, r.Workspace = "", skills.TierThirdParty, true }, Warned, CodeOutputNotReleased},
+		{"observe, no approval and more", Observe, func(_ *Config, r *Request) { r.Tier, r.Workspace = skills.TierThirdParty, true }, Warned, CodeOutputNotReleased},
 		{"observe, not released", Observe, mount, Allowed, CodeOutputNotReleased},
 		{"observe, opaque", Observe, func(c *Config, r *Request) { c.Release, r.Workspace = ReleaseOpaque, true }, Allowed, ""},
 		{"disabled, no evidence, org", Disabled, func(c *Config, r *Request) { c.Role, r.Tier = "", skills.TierOrg }, Allowed, ""},

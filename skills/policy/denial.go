@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/skillsd/skillsd/skills"
 )
 
 // Reason is why an observation is denied, one of the reference's four.
@@ -320,6 +322,7 @@ type ApprovalRequired struct {
 	Remember bool    // an approval for the rest of the session is enough
 	Entry    Entry   // what the run could use
 	Target   Target
+	Tier     skills.Tier
 }
 
 func (a *ApprovalRequired) Error() string { return a.Denial.Detail }

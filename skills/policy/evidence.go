@@ -110,15 +110,15 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 // warn adds to the grant of a mode that does not enforce what enforcement would have said first.
 func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Grant {
 	switch {
+	case unreleased && mode == Observe:
+		grant.WouldBe, grant.Warning = CodeOutputNotReleased,
+			r.Tool+" would require that its output is released in enforce modes"
 	case missing == CodeDirectCommandRequired:
 		grant.WouldBe, grant.Warning = missing,
 			r.Tool+" would require direct-command authorization in enforce modes"
 	case missing == CodeApprovalRequired:
 		grant.WouldBe, grant.Warning = missing,
 			r.Tool+" would require an approval by the user in enforce modes"
-	case unreleased && mode == Observe:
-		grant.WouldBe, grant.Warning = CodeOutputNotReleased,
-			r.Tool+" would require that its output is released in enforce modes"
 	}
 	if missing == CodeApprovalRequired || missing == CodeDirectCommandRequired && mode == Observe {
 		grant.Decision = Warned

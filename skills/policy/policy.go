@@ -25,12 +25,12 @@
 //	                          or a profile says sandbox
 //	lease          host runs  of agent-browser: the lease is absent, expired or not lease_invalid
 //	                          of a browser on this machine, or --cdp is not its
+//	release        runs       enforce-*, the run could reveal more than the skill's output_not_released
+//	                          bytes and the arguments, and release says "none"
 //	mode, strict   all        enforce-strict without evidence of a direct command   direct_command_required
 //	mode, explicit runs       enforce-explicit without evidence of a direct command direct_command_required
 //	approval       runs       enforce-*, and the user has not approved what the     approval_required
 //	                          tier or the entry asks them to
-//	release        runs       enforce-*, the run could reveal more than the skill's output_not_released
-//	                          bytes and the arguments, and release says "none"
 //
 // A run could reveal more when a workspace is mounted, when its entry grants network, environment or
 // secrets, or when it is on the host.
@@ -59,8 +59,8 @@
 // approval by the user is evidence too and overrides a slot of another role. Arguments are never evidence: a
 // model writes them.
 //
-// If only an approval is missing, the refusal is an [ApprovalRequired]. It is never returned if another rule
-// would refuse the request after the user was asked.
+// If only an approval is missing, the refusal is an [ApprovalRequired]: those of the rules come last that the
+// word of a user overrides.
 //
 // Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's and
 // the request's. A skill, a script or a tool is included by its exact name; a method that is not a tool is
@@ -172,17 +172,13 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	if mode < EnforceExplicit {
 		return r.warn(grant, mode, missing, unreleased), nil
 	}
-	if missing != "" {
-		denial := r.lacking(missing, mode, &grant.Entry)
-		if unreleased {
-			return Grant{}, denial
-		}
-		return Grant{}, &ApprovalRequired{Denial: denial,
-			Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry,
-			Target: grant.Target}
-	}
 	if unreleased {
 		return Grant{}, r.refuse(notReleased)
+	}
+	if missing != "" {
+		return Grant{}, &ApprovalRequired{Denial: r.lacking(missing, mode, &grant.Entry),
+			Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry,
+			Target: grant.Target, Tier: r.Tier}
 	}
 	return grant, nil
 }

@@ -124,13 +124,13 @@ func TestOrderOfRules(t *testing.T) {
 		{CodeTierDenied, func(c *Config, r *Request) { c.ClosedTiers = []skills.Tier{skills.TierThirdParty, skills.TierUser} }},
 		{CodePermissionDenied, func(c *Config, _ *Request) { c.HostTarget = false }},
 		{CodeLeaseInvalid, func(_ *Config, r *Request) { r.Lease = nil }},
-		{CodeDirectCommandRequired, func(c *Config, _ *Request) { c.Role = Context }},
-		{CodeApprovalRequired, func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty }},
 		{CodeOutputNotReleased, func(c *Config, r *Request) {
 			if c.Allowlist.index != nil {
 				c.Allowlist.index[scriptKey{browserSkill, script}][0].Release = ReleaseNone
 			}
 		}},
+		{CodeDirectCommandRequired, func(c *Config, _ *Request) { c.Role = Context }},
+		{CodeApprovalRequired, func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty }},
 	}
 	leased := func() (Config, Request) {
 		cfg, request := onHost(t, browserSkill)

@@ -33,11 +33,16 @@ const (
 	// Pause is how long a user is not asked about a script that they have declined too often.
 	Pause = time.Hour
 
-	// Least is the time below which nobody has read a question and refused it: the client has answered by
-	// itself, as Claude Code does without a terminal (cancel) and Codex too, or wherever it may not ask
-	// (decline). Such answers come within some 10 ms. Name and capabilities do not distinguish clients, and
-	// a person who is mistaken for it is only asked again.
-	Least = time.Second
+	// Least is the time below which nobody has read a question and refused it, in a form that came back as
+	// it was sent: the client has answered by itself, as Claude Code does without a terminal (cancel) and
+	// Codex too, or wherever it may not ask (decline). Such answers come within some 10 ms, from a busy or a
+	// remote machine within 2 s. Name and capabilities do not distinguish clients, and a person who is
+	// mistaken for it is only asked again.
+	Least = 3 * time.Second
+
+	// Quickest is the time below which nobody has accepted a form that came back as it was sent. It is
+	// shorter than Least because people who know the question press two keys at once.
+	Quickest = 500 * time.Millisecond
 
 	// MaxPending is how many questions about a script are open at a time.
 	MaxPending = 3
@@ -196,6 +201,7 @@ var (
 	ErrEarly    = errors.New("it was asked later than now: the clocks of the servers differ")
 	ErrUnasked  = errors.New("it allows more than was asked")
 	ErrEdited   = errors.New("it changes a text of the question")
+	ErrNoChoice = errors.New("it has none of the decisions that the form offers")
 )
 
 // ErrUnknown means that a ledger could not be read or changed, so that nothing may be asked or approved.

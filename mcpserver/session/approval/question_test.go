@@ -9,7 +9,7 @@ import (
 var thirteen = Facts{
 	Script: "scripts/tally.py", Skill: "wordlab", Tier: "user",
 	Reach:  "only the files of its skill; no network",
-	Reason: "asked because no command of yours was attached to this call",
+	Reason: "asked because you have not yet let this script run without asking",
 	Args: []string{"--out", "https://example.org/collect?token=abc", "--recursive", "--include", "secrets/**",
 		"--delete-after",
 		"--force", "--user", "ünï", "--retries", "5", "--quiet", "a b\n; rm"},
@@ -30,7 +30,7 @@ func TestFormShowsAll(t *testing.T) {
 	if shown != args+stdin || !form.Whole {
 		t.Errorf("fields %q, whole %v", shown, form.Whole)
 	}
-	if n := strings.Count(form.Message, "\n"); n != 2 || strings.Contains(form.Message, "out") {
+	if n := strings.Count(form.Message, "\n"); n != 2 || strings.Contains(form.Message, "--out") {
 		t.Errorf("message %q", form.Message)
 	}
 	message := thirteen.Form(false)
