@@ -213,7 +213,8 @@ func crossings() []crossing {
 		script("run that leaves files", "leave.sh", `,"args":["yes"]`, "ok").having(map[string]string{
 			"none": `"uri":"skillsd://session/outputs/`, "workspace staged": `"writes":[{`,
 			"network": `"connections":[{`, "secrets": `"withheld":"`, "opaque": `"passThrough":true`}),
-		script("run that lasts", "last.sh", `,"args":["yes"],"timeoutMs":300`, "failed"),
+		script("run that lasts", "last.sh", `,"args":["yes"],"timeoutMs":300`, "failed").
+			but(map[string]string{"opaque": "opaque"}),
 		script("run asked about, accepted", "ask.sh", `,"args":["yes"]`, "ok").
 			unlessAsked("denied approval_required"),
 		script("run asked about, refused", "refuse.sh", `,"args":["no"]`, "denied approval_declined").

@@ -232,7 +232,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		text = first + "\n" + line + rest
 	}
 	return answer{text: text, output: result.Output, blocks: outBlocks(result),
-		failed: result.Outcome != "exited"}, nil
+		failed: result.Outcome != "exited" && !result.Opaque}, nil
 }
 
 // checkRun returns what is wrong with the numbers and sizes of a run, or nil.

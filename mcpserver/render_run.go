@@ -20,7 +20,7 @@ func renderRun(r *session.RunResult) string {
 		name string
 		*session.Stream
 	}{{"stderr", &r.Stderr}, {"stdout", &r.Stdout}}
-	if !r.ExitWithheld && (r.Outcome != "exited" || r.ExitCode != 0) {
+	if !r.ExitWithheld && !r.Opaque && (r.Outcome != "exited" || r.ExitCode != 0) {
 		slices.Reverse(streams)
 	}
 	text, printed := first+"\n"+RenderMissing(r)+renderOut(r)+RenderSkips(r)+RenderWrites(r), ""
@@ -172,7 +172,14 @@ func RenderWrites(r *session.RunResult) string {
 // RunLine returns how a run ended, in one line without a newline.
 func RunLine(r *session.RunResult) string {
 	ms := r.Duration.Milliseconds()
+	const nothing = "nothing else of the run is shown"
 	switch {
+	case r.Opaque && r.Outcome == "exited" && !r.ExitWithheld:
+		return fmt.Sprintf("exit 0; %s (backend %s)", nothing, r.Backend)
+	case r.Opaque && r.Outcome == "exited":
+		return fmt.Sprintf("ended; %s (backend %s)", nothing, r.Backend)
+	case r.Opaque:
+		return fmt.Sprintf("%s; %s (backend %s)", r.Outcome, nothing, r.Backend)
 	case r.ExitWithheld && (r.Outcome == "exited" || r.Outcome == "signaled"):
 		return fmt.Sprintf("ended after %d ms, exit code withheld (backend %s)", ms, r.Backend)
 	case r.Outcome == "exited":

@@ -340,6 +340,9 @@ func newSessionExportCmd(a *app) *cobra.Command {
 					state, _ := a.StateDir() // without one, stored trees cannot be found
 					return sessions.WriteEval(ctx, records, id, state, to, a.agentShell() != "")
 				}
+				if err := a.exportsWithheld(ctx, records, id); err != nil {
+					return err
+				}
 				out := bufio.NewWriter(a.out)
 				if format == "json" {
 					return errors.Join(report.WriteExport(ctx, out, records, id), out.Flush())
@@ -355,6 +358,22 @@ func newSessionExportCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&format, "format", "json", "`FORMAT`: json, intoto or evals")
 	cmd.Flags().StringVar(&to, "to", "", "`DIR` to make, with the files of --format evals")
 	return cmd
+}
+
+// exportsWithheld refuses, in an agent's shell, to export a session of which something was withheld from the
+// model.
+func (a *app) exportsWithheld(ctx context.Context, records provenance.Reader, id string) error {
+	variable := a.agentShell()
+	if variable == "" {
+		return nil
+	}
+	withholds, err := report.Withholds(ctx, records, id)
+	if err != nil || !withholds {
+		return err
+	}
+	return exit.Errorf(exit.Failure, "ask the user to export it in a terminal of their own",
+		"session %s has output that was withheld from the model, so it is not exported in an agent's shell, "+
+			"as %s shows this to be", id, variable)
 }
 
 func newSessionShowCmd(a *app) *cobra.Command {

@@ -142,13 +142,21 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	}
 	output.Skillsd = cfharness.Pathless(x)
 	if !s.release(r, answer) {
-		output.Skillsd = cfharness.Sealed(output.Skillsd)
-	}
-	if answer.ExitWithheld {
-		output.ExitCode = nil
+		output.Skillsd, output.ExitCode = cfharness.Sealed(output.Skillsd, output.ExitCode)
 	}
 	answer.Output = output
+	answer.seal()
 	return answer, nil
+}
+
+// seal takes out of the answer about an opaque run what its output object does not have either.
+func (a *RunResult) seal() {
+	if !a.Opaque {
+		return
+	}
+	a.Outcome, a.ExitCode, a.Signal, a.Duration = string(a.Output.Skillsd.Outcome), 0, "", 0
+	a.Stdout, a.Stderr = Stream{Withheld: a.Stdout.Withheld}, Stream{Withheld: a.Stderr.Withheld}
+	a.Writes = nil
 }
 
 // flushPending writes the records of runs that could not be written before, and that nothing runs without.

@@ -27,6 +27,7 @@ func (s *Session) withhold(
 	r *run, result *sandbox.Result, answer *RunResult, x *cfharness.RunExtension,
 ) (*cfharness.SandboxResult, []*provenance.Event) {
 	released := cfharness.ReadSandboxResult(result.Mediation)
+	opaque := r.grant.Release == policy.ReleaseOpaque
 	var events []*provenance.Event
 	for _, of := range []struct {
 		stream *Stream
@@ -36,7 +37,7 @@ func (s *Session) withhold(
 		{&answer.Stdout, &x.Stdout, &released.Stdout},
 		{&answer.Stderr, &x.Stderr, &released.Stderr},
 	} {
-		if r.grant.Release == policy.ReleaseOpaque && of.is.Policy == cfharness.PolicyObserved {
+		if opaque && of.is.Policy == cfharness.PolicyObserved {
 			of.is.Policy = cfharness.PolicyOpaque
 		}
 		segments := of.is.Segments
@@ -54,6 +55,9 @@ func (s *Session) withhold(
 		if of.is.Policy == cfharness.PolicyOpaque {
 			why, of.is.Reason, of.is.ByteLength = outputOpaque, "", &of.stream.Total
 		}
+		if opaque {
+			of.is.ByteLength, of.is.Truncated = nil, false
+		}
 		of.is.Reason = policy.Clip(of.is.Reason)
 		answer.Sealed = true
 		of.record.Withheld, of.record.Salt = of.is.Policy, rand.Text()
@@ -63,6 +67,10 @@ func (s *Session) withhold(
 	}
 	answer.ExitWithheld = released.ExitCode.Policy != cfharness.PolicyObserved
 	answer.Sealed, x.ExitWithheld = answer.Sealed || answer.ExitWithheld, answer.ExitWithheld
+	answer.Opaque, x.Opaque = opaque, opaque
+	if opaque && !answer.ExitWithheld && (result.Outcome != sandbox.Exited || result.ExitCode != 0) {
+		released.ExitCode.Policy = cfharness.PolicyOpaque
+	}
 	if answer.Sealed {
 		// Names of files are output too, and no policy speaks of them.
 		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil

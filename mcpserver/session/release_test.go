@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -141,9 +142,9 @@ func TestStricterMediation(t *testing.T) {
 		"unknown word":   {mediated("shown", "observed"), "", "denied", "denied", false, ""},
 		"exit code":      {mediated("observed", "opaque"), "", "observed", "observed", false, "secret output\n"},
 		"part":           {mediated("part", "observed"), "", "observed", "observed", true, "some of it"},
-		"operator":       {mediated("observed", "observed"), policy.ReleaseOpaque, "opaque", "opaque", true, ""},
-		"runtime":        {mediated("denied", "observed"), policy.ReleaseOpaque, "denied", "opaque", true, ""},
-		"none":           {nil, policy.ReleaseOpaque, "opaque", "opaque", true, ""},
+		"operator":       {mediated("observed", "observed"), policy.ReleaseOpaque, "opaque", "opaque", false, ""},
+		"runtime":        {mediated("denied", "observed"), policy.ReleaseOpaque, "denied", "opaque", false, ""},
+		"none":           {nil, policy.ReleaseOpaque, "opaque", "opaque", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: test.release}, workspace: workspaceOf(test.release)})
@@ -152,7 +153,7 @@ func TestStricterMediation(t *testing.T) {
 			b.load("demo")
 			result, records, output := b.runRecorded(t)
 			m := result.Output.CFCResult
-			if m.Stdout.Policy != test.stdout || m.Stderr.Policy != test.stderr || (m.ExitCode.Policy == "observed") != test.exit || (result.Output.ExitCode != nil) != test.exit {
+			if m.Stdout.Policy != test.stdout || m.Stderr.Policy != test.stderr || (m.ExitCode.Policy == "observed") != test.exit || (result.Output.ExitCode != nil) != test.exit || result.Opaque != (test.release == policy.ReleaseOpaque) {
 				t.Errorf("cfcResult = %s", encode(m))
 			}
 			if got := result.Output.Stdout.Text; (got != nil) != (test.stdout == "observed") || got != nil && *got != test.text {
@@ -191,7 +192,7 @@ func TestWithheldObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := row.Skillsd.Stdout
-	if x.Withheld != "opaque" || x.Digest.String() != b.runner.result.Stdout.SHA256 || len(x.Salt) < 26 || object.Digest != godigest.FromString(x.Salt+x.Digest.String()) || *object.ByteLength != 14 {
+	if x.Withheld != "opaque" || x.Digest.String() != b.runner.result.Stdout.SHA256 || len(x.Salt) < 26 || object.Digest != godigest.FromString(x.Salt+x.Digest.String()) || object.ByteLength != nil {
 		t.Errorf("object %s, record %+v", encode(object), x)
 	}
 	if got, want := b.events(), "session.started activated script_requested policy.denied policy.denied script_executed"; got != want {
@@ -199,6 +200,73 @@ func TestWithheldObject(t *testing.T) {
 	}
 	if len(records.PolicyEvents) != 2 || object.EventID != records.EventIDs[0] || strings.Contains(string(encode(records)), x.Salt) {
 		t.Errorf("object %s, records %s", encode(object), encode(records))
+	}
+}
+
+// What a caller can see of an opaque run is the same for all that succeed, and for all that fail, whatever the
+// script did: a script that is called again can put the next part of a secret into anything else.
+func TestOpaque(t *testing.T) {
+	changing := regexp.MustCompile(`ses_[\w-]+|sha256:[0-9a-f]{64}|"(prev|hash)":"[0-9a-f]{64}"|20\d\d-[\d-]+T[\d:.]+Z|/[^" ]+/TestOpaque\w+/\w+|"size":\d+|0x[0-9a-f]+|"seq":\d+|(:\d+"|"eventId":"[^"]+")`)
+	snapshots := regexp.MustCompile(`.*"registry.snapshot".*\n`) // which come when they are ready
+	seen := func(mediation []byte, outcome sandbox.Result) string {
+		b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseOpaque}, workspace: sandbox.WorkspaceStaged})
+		outcome.Mediation = mediation
+		b.runner.result = outcome
+		b.load("demo")
+		result, records, output := b.runRecorded(t)
+		text := fmt.Sprintf("%s %+v %s", output, *result, encode(records))
+		for _, name := range b.ArtifactNames(t.Context(), Call{Principal: local}) {
+			text += name
+			if shown, err := b.shown(Call{Principal: local}, name); err == nil && (name == provenance.EventsFile || name == provenance.ScriptExecutionsFile) {
+				text += string(shown.Data)
+			}
+		}
+		return changing.ReplaceAllString(snapshots.ReplaceAllString(text, ""), "X") // pointers too, of which the output has what they point to
+	}
+	out := []sandbox.OutFile{{Name: "report", Data: []byte("r")}, {Name: "b"}}
+	long := sandbox.Stream{Head: []byte("begin"), Tail: []byte("end"), Total: 1 << 20, Truncated: true, SHA256: "sha256:" + strings.Repeat("1", 64)}
+	writes := []sandbox.Write{{Path: "a", Op: "write", Size: 7}, {Path: "b", Op: "delete", Refused: "why"}}
+	failed := []sandbox.Result{
+		{Outcome: sandbox.Exited, ExitCode: 3, Duration: time.Millisecond},
+		{Outcome: sandbox.Exited, ExitCode: 77, Duration: time.Minute, Stdout: long, Out: out},
+		{Outcome: sandbox.Exited, ExitCode: 1, Stderr: sandbox.Stream{Head: []byte("ModuleNotFoundError: No module named 'x'\n"), Total: 41}},
+		{Outcome: sandbox.Signaled, ExitCode: 137, Signal: "SIGKILL", Stderr: long},
+		{Outcome: sandbox.TimedOut, Duration: time.Hour, OutSkips: 2, Skipped: []string{"x"}},
+		{Outcome: sandbox.MemoryLimit, Writes: writes},
+	}
+	succeeded := []sandbox.Result{
+		{Outcome: sandbox.Exited},
+		{Outcome: sandbox.Exited, Duration: time.Minute, Stdout: long, Stderr: long, Out: out, OutSkips: 2, Skipped: []string{"x"}, Writes: writes},
+	}
+	for name, test := range map[string]struct {
+		mediation []byte
+		results   []sandbox.Result
+		want      []string
+	}{
+		"failed":          {nil, failed, []string{`"outcome":"failed"`, `"exitCode":{"policy":"opaque","label":{}}`}},
+		"succeeded":       {nil, succeeded, []string{`"exitCode":0`, `"outcome":"exited"`}},
+		"of a runtime":    {mediated("part", "observed"), failed, []string{`"outcome":"failed"`}},
+		"without a word":  {mediated("observed", "denied"), append(failed, succeeded...), []string{`"outcome":"exited"`, `"exitWithheld":true`}},
+		"denied":          {mediated("denied", "observed"), succeeded, []string{`"exitCode":0`}},
+		"canceled by one": {nil, []sandbox.Result{{Outcome: sandbox.Canceled, Duration: time.Second}}, []string{`"outcome":"canceled"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := seen(test.mediation, test.results[0])
+			for _, want := range test.want {
+				if !strings.Contains(first, want) {
+					t.Errorf("without %s: %s", want, first)
+				}
+			}
+			for i, result := range test.results[1:] {
+				if now := seen(test.mediation, result); now != first {
+					at := 0
+					for now[at] == first[at] {
+						at++
+					}
+					t.Errorf("result %d can be told from the first: %.400s, not %.400s", i+1, now[max(at-100, 0):], first[max(at-100, 0):])
+				}
+			}
+		})
 	}
 }
 

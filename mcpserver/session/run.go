@@ -67,6 +67,7 @@ type RunResult struct {
 	Writes         []sandbox.Write // changes to a staged workspace, in order
 	Sealed         bool            // something was withheld, and with it Out, Skipped and names
 	ExitWithheld   bool            // ExitCode and Signal are not for the caller
+	Opaque         bool            // see [cfharness.RunExtension]: what is withheld is zero
 	Output         cfharness.RunOutput
 }
 

@@ -204,6 +204,10 @@ const (
 	OutcomePidsLimit   Outcome = "pids_limit"
 	OutcomeOutputLimit Outcome = "output_limit"
 	OutcomeCanceled    Outcome = "canceled"
+
+	// OutcomeFailed is every end of an opaque run other than exit code 0, as its caller sees it. No record
+	// has it.
+	OutcomeFailed Outcome = "failed"
 )
 
 // RunExtension is the skillsd key of a ScriptExecution and a RunOutput.
@@ -251,6 +255,10 @@ type RunExtension struct {
 	TaskID string        `json:"taskId,omitempty"`
 
 	ExitWithheld bool `json:"exitWithheld,omitempty"` // the caller gets neither exit code nor signal
+
+	// Opaque says that the caller gets whether the script ended with exit code 0, and nothing else that the
+	// script could choose: no other exit code, outcome, duration, length, name or number of files.
+	Opaque bool `json:"opaque,omitempty"`
 
 	// Missing is what the script lacked, if its last lines say so and the caller gets them; else nil.
 	Missing *Missing `json:"missing,omitempty"`

@@ -113,11 +113,30 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	}
 }
 
+// Event returns an event as it is to be seen. Its hash is that of the event as it is recorded.
+//
+// Errors: the error of a row that cannot be read.
+func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
+	line, err := provenance.EncodeLine(e)
+	if err == nil {
+		line, err = v.projectEvent(line)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var seen provenance.Event
+	if err := json.Unmarshal(line, &seen); err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	return &seen, nil
+}
+
 // projectEvent projects one line of the event record. It leaves out the names and digests of outputs that are
 // withheld.
 func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	var e struct {
 		Kind     provenance.Kind `json:"kind"`
+		Detail   json.RawMessage `json:"detail"`
 		Row      json.RawMessage `json:"row"`
 		Decision json.RawMessage `json:"decision"`
 		Files    json.RawMessage `json:"files"`
@@ -145,23 +164,60 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if row != nil {
-			replace(of.key, of.row, row)
+		if row == nil {
+			continue
 		}
+		if e.Kind == provenance.KindScriptExecuted && of.view == e.Kind.View() {
+			detail, err := opaqueDetail(row)
+			if err != nil {
+				return nil, err
+			}
+			if detail != nil {
+				replace(`"detail":`, e.Detail, detail)
+			}
+		}
+		replace(of.key, of.row, row)
+	}
+	if e.Kind == provenance.KindOutputsRemoved {
+		var row provenance.OutputsRemoved
+		if err := json.Unmarshal(e.Row, &row); err != nil {
+			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+		}
+		row.Files = slices.DeleteFunc(row.Files, func(f provenance.File) bool { return !v.Shows(f.Name) })
+		shown, err := provenance.Encode(row)
+		if err != nil {
+			return nil, err
+		}
+		replace(`"row":`, e.Row, shown)
 	}
 	for _, file := range all {
 		if !strings.HasPrefix(file.Name, provenance.OutputsDir+"/") || v.Shows(file.Name) {
 			seen = append(seen, file)
 		}
 	}
-	if len(seen) < len(all) {
-		shown, err := provenance.Encode(List[provenance.File](seen))
-		if err != nil {
-			return nil, err
-		}
-		replace(`"files":`, e.Files, shown)
+	switch {
+	case len(seen) == len(all):
+		return line, nil
+	case len(seen) == 0: // an empty list would show that there were some
+		return bytes.Replace(line, append([]byte(`,"files":`), e.Files...), nil, 1), nil
 	}
+	shown, err := provenance.Encode(seen)
+	if err != nil {
+		return nil, err
+	}
+	replace(`"files":`, e.Files, shown)
 	return line, nil
+}
+
+// opaqueDetail returns the detail of the event of an opaque run, which the row of the event as it is to be
+// seen has; nil for other runs.
+func opaqueDetail(row json.RawMessage) ([]byte, error) {
+	var x ScriptExecution
+	err := json.Unmarshal(row, &x)
+	if err != nil || x.Skillsd == nil || !x.Skillsd.Opaque {
+		return nil, err
+	}
+	return provenance.Encode(x.Skillsd.Outcome)
 }
 
 // Row returns the row of a view as it is to be seen, or nil if that is how it is recorded.
@@ -208,10 +264,8 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 			}
 		}
 		if x.Skillsd != nil && !v.Released(x.OutputID) {
-			changed, x.Skillsd = true, Sealed(x.Skillsd)
-			if x.Skillsd.ExitWithheld {
-				x.ExitCode = nil
-			}
+			changed = true
+			x.Skillsd, x.ExitCode = Sealed(x.Skillsd, x.ExitCode)
 		}
 		if v.Remote && x.Skillsd != nil && (x.Skillsd.Interpreter != nil || x.Skillsd.Origin != nil) {
 			changed, x.Skillsd = true, Pathless(x.Skillsd)
@@ -240,24 +294,41 @@ func hostScript(x *ScriptExecution) int {
 	return 0
 }
 
-// Sealed returns x without the fields that would reveal withheld output: a digest of a short text is as good
-// as the text, and so is the name of a host that a script chose.
-func Sealed(x *RunExtension) *RunExtension {
+// Sealed returns x, and the exit code of its run, without what would reveal withheld output: a digest of a
+// short text is as good as the text, and so is the name of a host that a script chose. Of an opaque run even
+// an exit code or a duration is, since a script that is called again can put the next part into each.
+func Sealed(x *RunExtension, code *int) (*RunExtension, *int) {
 	copied := *x
+	if x.Opaque {
+		copied.Outcome, copied.Signal, copied.DurationMS = x.opaqueOutcome(code), "", 0
+		copied.Stdout = StreamSummary{Withheld: x.Stdout.Withheld}
+		copied.Stderr = StreamSummary{Withheld: x.Stderr.Withheld}
+	}
+	if x.ExitWithheld || copied.Outcome == OutcomeFailed {
+		copied.Signal, code = "", nil
+	}
 	for _, stream := range []*StreamSummary{&copied.Stdout, &copied.Stderr} {
 		stream.Digest, stream.Salt, stream.URI = "", "", ""
 		if stream.Withheld == PolicyDenied {
 			stream.Bytes = 0
 		}
 	}
-	if copied.ExitWithheld {
-		copied.Signal = ""
-	}
 	copied.Out, copied.Missing = nil, nil
 	copied.OutSkips, copied.Skipped = 0, nil
 	copied.Connections, copied.Unlisted = nil, 0
 	copied.Writes, copied.WritesUnlisted = nil, 0
-	return &copied
+	return &copied, code
+}
+
+// opaqueOutcome returns what the caller of an opaque run sees of its outcome and exit code.
+func (x *RunExtension) opaqueOutcome(code *int) Outcome {
+	switch {
+	case x.Outcome == OutcomeCanceled: // by the caller itself
+		return OutcomeCanceled
+	case x.ExitWithheld, x.Outcome == OutcomeExited && code != nil && *code == 0:
+		return OutcomeExited
+	}
+	return OutcomeFailed
 }
 
 // Pathless returns x without the paths of this machine: of the interpreter, of the directory of a script on

@@ -45,7 +45,7 @@ func scalars() map[reflect.Type]*jsonschema.Schema {
 			"subagent-inherit"),
 		reflect.TypeFor[provenance.State](): words("open", "ended", "crashed", "damaged", "missing"),
 		reflect.TypeFor[cfharness.Outcome](): words("exited", "signaled", "timeout",
-			"memory_limit", "pids_limit", "output_limit", "canceled"),
+			"memory_limit", "pids_limit", "output_limit", "canceled", "failed"),
 		reflect.TypeFor[provenance.Kind]():              pattern(`^[a-z]+\.[a-z_]+$`),
 		reflect.TypeFor[cfharness.InputLabels]():        inputLabels(),
 		reflect.TypeFor[cfharness.OpaqueHandle]():       opaqueHandle(),

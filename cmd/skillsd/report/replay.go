@@ -90,6 +90,68 @@ func Replay(
 	}
 }
 
+// forAgent is a reader for an agent's shell: its events are of runs as the model was shown them.
+type forAgent struct{ provenance.Reader }
+
+// ForAgent returns a reader of the same records whose events have nothing of a run that was withheld from the
+// model. Its files are those of the record.
+func ForAgent(records provenance.Reader) provenance.Reader { return forAgent{records} }
+
+func (r forAgent) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	return sealed(r.Reader.Events(ctx, q))
+}
+
+func (r forAgent) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
+	return sealed(r.Reader.Follow(ctx, q))
+}
+
+func sealed(events iter.Seq2[*provenance.Event, error]) iter.Seq2[*provenance.Event, error] {
+	return func(yield func(*provenance.Event, error) bool) {
+		for e, err := range events {
+			isSealed := false
+			if err == nil {
+				isSealed, err = withheldRun(e)
+			}
+			if isSealed {
+				none := func(string) bool { return false }
+				e, err = (&cfharness.Viewer{Released: none, Shows: none}).Event(e)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// withheldRun reports whether an event is of a run of which something was withheld from the model.
+func withheldRun(e *provenance.Event) (bool, error) {
+	if e.Kind != provenance.KindScriptExecuted {
+		return false, nil
+	}
+	row, err := rowOf[cfharness.ScriptExecution](e)
+	if err != nil || row == nil || row.Skillsd == nil {
+		return false, err
+	}
+	x := row.Skillsd
+	return x.Opaque || x.ExitWithheld || x.Stdout.Withheld != "" || x.Stderr.Withheld != "", nil
+}
+
+// Withholds reports whether a session has a run of which something was withheld from the model.
+//
+// Errors: the errors of reading the record.
+func Withholds(ctx context.Context, records provenance.Reader, session string) (bool, error) {
+	for e, err := range records.Events(ctx, provenance.Query{Session: session,
+		Kinds: []provenance.Kind{provenance.KindScriptExecuted}}) {
+		if err != nil {
+			return false, err
+		}
+		if withheld, err := withheldRun(e); withheld || err != nil {
+			return withheld, err
+		}
+	}
+	return false, nil
+}
+
 // Withheld reports whether the model was shown nothing of a stream of a run that has some, or whether the
 // record does not have the run.
 func Withheld(ctx context.Context, records provenance.Reader, session, outputID,

@@ -40,7 +40,7 @@ type Show struct {
 
 	To      io.Writer
 	Columns int    // of a terminal; 0 for no limit
-	Agent   string // the variable by which this is an agent's shell, to which withheld output is not printed
+	Agent   string // the variable by which this is an agent's shell, to which nothing withheld is printed
 }
 
 // Run prints the session.
@@ -49,6 +49,9 @@ type Show struct {
 func (o *Show) Run(ctx context.Context, records provenance.Reader, id string) error {
 	if o.Output != "" {
 		return o.printOutput(ctx, records, id)
+	}
+	if o.Agent != "" {
+		records = report.ForAgent(records)
 	}
 	query, from, err := o.since(time.Now())
 	if err != nil {
@@ -150,7 +153,7 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 			if err == nil && withheld {
 				err = exit.Errorf(exit.Failure, "ask the user to read it in a terminal of their own",
 					"%s was withheld from the model, so it is not printed in an agent's shell, as %s "+
-						"says this is",
+						"shows this to be",
 					stream, o.Agent)
 			}
 			if err != nil {
@@ -235,7 +238,7 @@ const maxEval = 1 << 20
 // eval-0/with_skill/run-1. The description of the evaluation is the eval_metadata.json of eval-0, if there
 // is one; otherwise its number is the one in the name.
 //
-// With released, files of runs whose output was withheld from the model are left out, as in an agent's shell.
+// With released, what was withheld from the model is left out, as in an agent's shell.
 //
 // Errors: the errors of reading the session, or of writing; the directory is then removed.
 func WriteEval(
@@ -246,6 +249,9 @@ func WriteEval(
 		return err
 	}
 	eval := evals.Eval{Name: id, Released: released}
+	if released {
+		records = report.ForAgent(records)
+	}
 	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
 		number, found := strings.CutPrefix(filepath.Base(above), "eval-")
 		if !found {
