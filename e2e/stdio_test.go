@@ -62,8 +62,8 @@ func TestLoadReadRun(t *testing.T) {
 	}
 	// What does not exist is said to be missing, with what is near, under the code of what is refused.
 	for _, ask := range []struct{ tool, path, code, want string }{
-		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", `Refused: the skill has no such script: demo:scripts/othr.sh. Did you mean "scripts/other.sh"? use one of: scripts/other.sh, scripts/`},
-		{"read_skill_resource", "reference/note.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: reference/note.md. Did you mean "references/notes.md"? use one of: references/notes.md, `},
+		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", `Refused: the skill has no such script: demo:scripts/othr.sh. Did you mean "scripts/other.sh"? else use one of: scripts/`},
+		{"read_skill_resource", "reference/note.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: reference/note.md. Did you mean "references/notes.md"? else use one of: `},
 		{"read_skill_resource", "notes.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: notes.md. Did you mean "references/notes.md"? `},
 	} {
 		got := p.call(8, ask.tool, map[string]any{"skill": "demo", "path": ask.path})

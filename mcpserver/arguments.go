@@ -117,7 +117,8 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 			if len(unknown) > 0 {
 				what += ": the arguments of this tool are " + strings.Join(names, ", ")
 			}
-			mistake = cmp.Or(mistake, invalidArguments(what, fmt.Sprintf(`send a text, as in %q: "NAME"`, name)))
+			mistake = cmp.Or(mistake, invalidArguments(what,
+				fmt.Sprintf(`send a text, as in %q: "NAME"`, name)))
 		}
 	}
 	return mistake

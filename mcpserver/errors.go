@@ -85,7 +85,10 @@ func sentences(texts ...string) string {
 			b.WriteByte(' ')
 		}
 		first, size := utf8.DecodeRuneInString(text)
-		b.WriteRune(unicode.ToUpper(first))
+		if word, _, _ := strings.Cut(text, " "); !strings.Contains(word, "_") { // else the name of a tool
+			first = unicode.ToUpper(first)
+		}
+		b.WriteRune(first)
 		b.WriteString(oneLine(text[size:]))
 		if !strings.ContainsAny(text[len(text)-1:], ".?!") {
 			b.WriteByte('.')

@@ -91,8 +91,9 @@ func TestReadDirectoryTool(t *testing.T) {
 	const eu = "- templates/regional/eu.md (template, text, 3 bytes)\n"
 	for path, want := range map[string]string{
 		"templates":             "- templates/invoice.md (template, text, 8 bytes)\n- templates/regional/ (directory, 1 files, 3 bytes)\n",
-		"./templates/regional/": eu,
-		".":                     "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
+		"./templates/regional/": eu, "/skill/templates/regional": eu, `templates\regional`: eu, "skill://pdf/templates/regional": eu,
+		".": "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
+		"/": "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
 	} {
 		if got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path}); got.IsError || !strings.HasPrefix(got.text(), want) {
 			t.Errorf("%s: %v %s, want %s", path, got.IsError, got.text(), want)
@@ -101,7 +102,7 @@ func TestReadDirectoryTool(t *testing.T) {
 	if got := p.tool(legacy, ToolLoad, object{"name": "pdf", "file_path": "templates/regional"}); got.text() != eu {
 		t.Errorf("load_skill of a directory = %s", got.text())
 	}
-	for _, path := range []string{"", "..", "/", "templ", "templates/..", "references/forms.md/", "skills/merge/nosuch"} {
+	for _, path := range []string{"", "..", "templ", "templates/..", "references/forms.md/", "skills/merge/nosuch"} {
 		got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path})
 		if isFile := path == "references/forms.md/"; got.IsError == isFile || strings.Contains(got.text(), "(directory") {
 			t.Errorf("%q: %+v", path, got)

@@ -189,9 +189,12 @@ func nearest(name, missing string, all []meant) *NotFoundError {
 	return e
 }
 
-// nameDistance returns the edit distance of two names, and 1 if one begins or ends with the other.
+// nameDistance returns the edit distance of two names, and 1 if b begins or ends with a, or if a is b with
+// more around it, such as a scheme or the name of a file.
 func nameDistance(a, b string) int {
-	if a != b && len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a)) {
+	part := len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a))
+	whole := len(b) > 2 && (strings.Contains("/"+a+"/", "/"+b+"/") || strings.HasSuffix(a, ":"+b))
+	if a != b && (part || whole) {
 		return 1
 	}
 	return EditDistance([]rune(a), []rune(b), maxCompare)

@@ -183,7 +183,7 @@ func (s *Session) adopt(ctx context.Context, r *run, job *jobs.Job) (err error) 
 	if r.script, err = s.jobScript(ctx, job); err != nil {
 		return err
 	}
-	if err := s.check(r.script); err != nil {
+	if err := s.check(&r.in, r.script); err != nil {
 		return err
 	}
 	r.cmd, err = s.outline(r)
@@ -274,7 +274,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if r.script = f; r.grant.Target == policy.TargetHost {
 		return fault.WorkedOnHost.Because(nil)
 	}
-	if err := ses.check(f); err != nil {
+	if err := ses.check(&r.in, f); err != nil {
 		return err
 	}
 	if r.tree, err = ses.openTree(ctx, r); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
@@ -139,27 +138,6 @@ func oneOf(missing *skills.NotFoundError) string {
 	}
 	return remedy
 }
-
-// instead returns which files of a skill could be meant by a path that it does not have, in words; of one
-// kind, unless kind is empty.
-func (s *Session) instead(sk *skills.Skill, index *skills.Index, path string, kind skills.Kind) string {
-	missing := skills.NoFile(path, slices.DeleteFunc(slices.Clone(index.Resources),
-		func(r skills.Resource) bool { return kind != "" && r.Kind != kind || s.Hides(sk, r.Path) }))
-	switch {
-	case missing.Total == 0 && kind == skills.KindScript:
-		return "do without it: the skill has no scripts"
-	case missing.Total == 0:
-		return "do without it: the skill has no files besides " + sk.File
-	}
-	missing.Nearest = missing.Nearest[:min(len(missing.Nearest), maxInstead)]
-	for i, name := range missing.Nearest {
-		missing.Nearest[i] = fault.Plain(name)
-	}
-	return oneOf(missing)
-}
-
-// maxInstead is how many files are named in the place of one that is not there.
-const maxInstead = 5
 
 // unserved says why a file that is there is not served: what a scan found wrong with a path, or
 // with one below it when the path ends in a slash.

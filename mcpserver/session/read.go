@@ -90,9 +90,9 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 		// Drift is measured against what the model was shown, not against a later scan.
 		sk = a.skill
 	}
-	path, err := skills.CleanPath(in.Path)
+	path, err := s.fileMeant(ctx, r, sk)
 	if err != nil {
-		return nil, s.notRead(ctx, r, fault.ResourcePathInvalid.Because(err))
+		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file, err = s.fetch(ctx, r, sk, path); err != nil {
 		return nil, s.notRead(ctx, r, err)
@@ -111,9 +111,9 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	return s.show(ctx, r, whole)
 }
 
-// Files returns a skill and its files in the directory in.Path of it, "." meaning all of them. dir is that
-// directory with a slash at the end, or empty. There are no files if in.Path is not a directory, or if the
-// call is refused: ReadResource answers then. Like other facts of the catalogue, a list is not recorded.
+// Files returns a skill and its files in the directory of it that in.Path means. dir is that directory with a
+// slash at the end, or empty. There are no files if in.Path is not a directory, or if the call is refused:
+// ReadResource answers then. Like other facts of the catalogue, a list is not recorded.
 func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	sk *skills.Skill, dir string, files []skills.Resource,
 ) {
@@ -125,13 +125,6 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	if a := s.activated(sk.Path); a != nil {
 		sk = a.skill
 	}
-	if dir = in.Path; dir == "." || dir == "./" {
-		dir = ""
-	} else if dir, err = skills.CleanPath(dir); err != nil {
-		return nil, "", nil
-	} else {
-		dir += "/"
-	}
 	sk, index, err := s.cfg.Registry.Index(ctx, sk)
 	if err != nil {
 		return nil, "", nil
@@ -139,9 +132,20 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	if _, denied := s.decide(r, sk, policy.Request{File: true}); denied != nil {
 		return nil, "", nil
 	}
-	for _, file := range index.Resources {
-		if strings.HasPrefix(file.Path, dir) && !s.Hides(sk, file.Path) {
-			files = append(files, file)
+	for _, within := range sk.Within(in.Path) {
+		if index.Resource(within) != nil {
+			return sk, "", nil
+		}
+		if dir = ""; within != "" {
+			dir = within + "/"
+		}
+		for _, file := range index.Resources {
+			if strings.HasPrefix(file.Path, dir) && !s.Hides(sk, file.Path) {
+				files = append(files, file)
+			}
+		}
+		if len(files) > 0 {
+			break
 		}
 	}
 	return sk, dir, files
@@ -247,7 +251,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	case err != nil:
 		failure := readError(err, sk, path)
 		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == fault.CodeResourceNotIndexed {
-			failure.Remedy = s.instead(sk, index, path, "")
+			failure.Remedy = s.insteadRead(sk, index, path)
 			if reason := unserved(index.Diagnostics, path); reason != "" && !hidden {
 				failure = fault.ResourceNotServed.Because(err, "{path}", fault.Quote(path), "{reason}",
 					reason)

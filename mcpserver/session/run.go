@@ -110,6 +110,8 @@ type scriptFile struct {
 	path  string
 	index *skills.Index    // nil if the session has not loaded the skill
 	file  *skills.Resource // nil if what it loaded has no such file
+
+	misses int // paths of no file that the session was called with, if this is one
 }
 
 // authorization is the policy's grant, and what the user approved this call for; zero if they were not asked.
@@ -178,7 +180,7 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 		r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
 	}
 	if err == nil {
-		err = s.check(r.script)
+		err = s.check(&r.in, r.script)
 	}
 	if err == nil {
 		r.runSlot, err = s.slot(ctx, r)
@@ -262,11 +264,7 @@ func (s *Session) scriptOf(r *run) (*scriptFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := script.CleanPath(r.in.Path)
-	if err != nil {
-		return nil, fault.ScriptPathInvalid.Because(err)
-	}
-	return s.loaded(sk, path), nil
+	return s.scriptMeant(r, sk)
 }
 
 // loaded returns a file of a skill as the session loaded the skill: the policy decides about those bytes,
@@ -294,7 +292,7 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 	if f.file != nil {
 		facts.FileDigest = f.file.Digest
 	} else {
-		facts.Instead = s.instead(f.skill, f.index, f.path, skills.KindScript)
+		facts.Instead = s.insteadRun(in, f)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,10 +312,10 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if !asks {
-		return authorization{grant, r.grant.approved}, err
+		return authorization{grant, r.grant.approved}, s.othersMayRun(&r.in, f, err)
 	}
 	// An approval would not let a file run that is not there, or that no interpreter takes.
-	if err := s.check(f); err != nil {
+	if err := s.check(&r.in, f); err != nil {
 		return authorization{}, err
 	}
 	if err := f.unsupported(); err != nil {
@@ -357,14 +355,14 @@ func (f *scriptFile) facts() cfharness.FileFacts {
 
 // check makes sure that the path is an indexed script. It comes after the policy, which refuses a script that
 // no entry allows, even if it does not exist.
-func (s *Session) check(f *scriptFile) error {
+func (s *Session) check(in *RunRequest, f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
 	case f.file == nil && slices.ContainsFunc(f.index.Resources, below):
 		return fault.ScriptIsDirectory.Because(nil)
 	case f.file == nil:
 		return fault.ScriptNotIndexed.Because(nil, "{skill}", f.skill.Path, "{path}", fault.Plain(f.path),
-			"{instead}", s.instead(f.skill, f.index, f.path, skills.KindScript))
+			"{instead}", s.insteadRun(in, f))
 	case f.file.Kind != skills.KindScript || f.file.Script == nil:
 		return fault.ResourceNotScript.Because(nil, "{path}", fault.Plain(f.path))
 	}
@@ -464,7 +462,7 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 		return err
 	}
 	r.script, r.grant = f, grant
-	if err := s.check(f); err != nil {
+	if err := s.check(&r.in, f); err != nil {
 		return err
 	}
 	if f.approval() != before {

@@ -302,6 +302,7 @@ type Session struct {
 	active   map[string]*activation          // by skill path
 	approved map[approval.Key]bool           // what the user approved for the rest of the session
 	released map[string][]string             // files that may be seen, by output id as in file names
+	misses   map[string]int                  // paths that a skill does not have, by its path
 }
 
 // activation pins a skill to the tree the model was shown.
@@ -410,7 +411,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		restored: map[string]bool{}, secrets: map[earlier.HandleSum]time.Time{},
 		active:   map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
-		taken: map[string]bool{},
+		taken: map[string]bool{}, misses: map[string]int{},
 	}
 	ses.open, ses.close = context.WithCancel(s.serving)
 	ses.raised.Raise(call.Mode)

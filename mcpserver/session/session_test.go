@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -132,12 +133,13 @@ type benchOptions struct {
 	allow     []string
 	preload   []string
 	workspace sandbox.WorkspaceMode
+	files     map[string]string // more of them
 }
 
 func newBench(t testing.TB, o benchOptions) *bench {
 	t.Helper()
 	root := t.TempDir()
-	for name, content := range map[string]string{
+	files := map[string]string{
 		"demo/SKILL.md":       "---\nname: demo\ndescription: For tests.\n---\nDo it.\n",
 		"demo/notes.md":       "hello äöü\n",
 		"demo/scripts/ok.sh":  "#!/bin/sh\necho ok\n",
@@ -145,7 +147,9 @@ func newBench(t testing.TB, o benchOptions) *bench {
 		"narrow/SKILL.md":     "---\nname: narrow\ndescription: For tests.\nallowed-tools: Read\n---\nDo it.\n",
 		"narrow/scripts/a.sh": "echo\n",
 		"shy/SKILL.md":        "---\nname: shy\ndescription: For tests.\ndisable-model-invocation: true\n---\nDo it.\n",
-	} {
+	}
+	maps.Copy(files, o.files)
+	for name, content := range files {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -96,4 +97,19 @@ func CleanPath(p string) (string, error) {
 		return refuse("must name a file")
 	}
 	return clean, nil
+}
+
+// Started returns the script that a command line of two words starts, the first being the name of an
+// interpreter, and "" for any other text.
+func Started(command string) string {
+	words := strings.Fields(command)
+	if len(words) != 2 || strings.HasPrefix(words[1], "-") {
+		return ""
+	}
+	for i := range interpreters {
+		if interpreters[i].isProgram(path.Base(words[0])) {
+			return words[1]
+		}
+	}
+	return ""
 }

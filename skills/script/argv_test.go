@@ -152,3 +152,14 @@ func FuzzCleanPath(f *testing.F) {
 		}
 	})
 }
+
+func TestStarted(t *testing.T) {
+	for command, want := range map[string]string{
+		"bash scripts/a.sh": "scripts/a.sh", " /usr/bin/python3.12  a.py ": "a.py", "node x.mjs": "x.mjs",
+		"bash": "", "bash -x": "", "bash a.sh --all": "", "rm a.sh": "", "": "", "scripts/a.sh": "",
+	} {
+		if got := script.Started(command); got != want {
+			t.Errorf("Started(%q) = %q, want %q", command, got, want)
+		}
+	}
+}
