@@ -177,7 +177,7 @@ func openPrompt(t *testing.T, session *mcp.ClientSession) {
 	}
 	text, _ := got.Messages[0].Content.(*mcp.TextContent)
 	request, _ := got.Messages[1].Content.(*mcp.TextContent)
-	if text == nil || !strings.HasPrefix(text.Text, "Skill: acme/one/refunds\n") || request == nil || request.Text != "refund 7" {
+	if text == nil || !strings.Contains(text.Text, "----- skill acme/one/refunds ") || request == nil || request.Text != "refund 7" {
 		t.Errorf("prompts/get = %+v", got.Messages)
 	}
 	completion, err := session.Complete(t.Context(), &mcp.CompleteParams{

@@ -189,14 +189,13 @@ func (c *caller) tryTool(ctx context.Context, tool string, args map[string]any) 
 	return result, json.Unmarshal(a.Result, &result)
 }
 
-// handleIn is the handle a load_skill answer names.
+// handleIn returns the handle in an answer of load_skill.
 func handleIn(t *testing.T, r toolResult) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(r.text(), "\nActivation: ")
-	if !ok {
+	handle := handleOf(r)
+	if handle == "" {
 		t.Errorf("no handle in %s", r.text())
 	}
-	handle, _, _ := strings.Cut(rest, " ")
 	return handle
 }
 

@@ -55,7 +55,7 @@ func TestReload(t *testing.T) {
 	if d := p.loadDescription(2); !strings.Contains(d, "demo: A skill for tests.") || strings.Contains(d, "late-") {
 		t.Fatalf("description at start: %q", d)
 	}
-	before := p.call(3, "load_skill", map[string]any{"name": "demo"}).text()
+	before := p.call(3, "load_skill", map[string]any{"name": "demo"})
 
 	// Each change is one rename, or a pause of the machine in the middle of it would be told of.
 	staging := tree(t, map[string]string{
@@ -89,9 +89,9 @@ func TestReload(t *testing.T) {
 	if !strings.HasPrefix(read, "[changed since it was loaded: ") {
 		t.Errorf("the session forgot what it had loaded: %q", read)
 	}
-	after := p.call(8, "load_skill", map[string]any{"name": "demo"}).text()
-	if line(before, "Tree: ") == line(after, "Tree: ") || line(before, "Activation: ") != line(after, "Activation: ") {
-		t.Errorf("loaded again:\n%s", after)
+	after := p.call(8, "load_skill", map[string]any{"name": "demo"})
+	if loadedTree(before) == loadedTree(after) || handleOf(before) != handleOf(after) {
+		t.Errorf("loaded again:\n%s", after.text())
 	}
 
 	move(filepath.Join(root, "late", "late-one"), filepath.Join(staging, "late-one"))
@@ -104,14 +104,11 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// line returns the line of text that begins with prefix.
-func line(text, prefix string) string {
-	for l := range strings.Lines(text) {
-		if strings.HasPrefix(l, prefix) {
-			return l
-		}
-	}
-	return ""
+// loadedTree returns the digest of the files of a skill that was loaded.
+func loadedTree(r toolResult) string {
+	var loaded struct{ TreeDigest string }
+	json.Unmarshal(r.Meta["skillsd/result"], &loaded)
+	return loaded.TreeDigest
 }
 
 // untilLogged waits for a word in the server's log.

@@ -164,7 +164,7 @@ func (s *soaked) converse(ctx context.Context, principal, id string, legacy, scr
 				records[other[1]] = true
 			}
 			if tool == "load_skill" {
-				_, rest, _ := strings.Cut(text, `\nActivation: `)
+				_, rest, _ := strings.Cut(text, `Activation: `)
 				handle, _, _ = strings.Cut(rest, " ")
 			}
 		}

@@ -25,9 +25,14 @@ func TestLoadReadRun(t *testing.T) {
 	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)
 	p.initialize()
 	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})
-	for _, want := range []string{"Skill: demo\n", "Tree: sha256:", "Activation: ", "Base: skill://demo/ (in scripts: /skill)\n", "# Demo", "- scripts/ok.sh (script, text"} {
+	for _, want := range []string{"run_skill_script runs scripts (the skill is /skill there)", "----- skill demo ", "# Demo", "- scripts/ok.sh (runnable)\n"} {
 		if !strings.Contains(loaded.text(), want) {
 			t.Errorf("load_skill lacks %q:\n%s", want, loaded.text())
+		}
+	}
+	for _, noise := range []string{"sha256:", "Activation: ", "Tier: "} {
+		if strings.Contains(loaded.text(), noise) {
+			t.Errorf("load_skill has %q:\n%s", noise, loaded.text())
 		}
 	}
 	if loaded.StructuredContent != nil {

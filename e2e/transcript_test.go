@@ -93,7 +93,7 @@ var normal = []struct {
 	{regexp.MustCompile(`SESSION:\d+\\"`), `SESSION:N\"`},
 	{regexp.MustCompile(`Activation: \w+`), "Activation: HANDLE"},
 	{regexp.MustCompile(`"activation": "\w+"`), `"activation": "HANDLE"`},
-	{regexp.MustCompile(`(----- (?:end )?skill \S+) \w{8} -----`), "$1 BOUNDARY -----"},
+	{regexp.MustCompile(`(----- (?:end )?skill \S+) \d{9} -----`), "$1 BOUNDARY -----"},
 	{regexp.MustCompile(`in \d+ ms`), "in N ms"},
 	{regexp.MustCompile(`"durationMs": \d+`), `"durationMs": 0`},
 	{regexp.MustCompile(`"version": "[^"]+"`), `"version": "VERSION"`},

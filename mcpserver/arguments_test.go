@@ -158,7 +158,7 @@ func TestSchemas(t *testing.T) {
 		tool mcp.Tool
 		want *jsonschema.Schema
 	}{
-		{loadTool("", `a "name"`), inferred(jsonschema.For[LoadArgs](nil))}, {readTool(), inferred(jsonschema.For[ReadArgs](nil))},
+		{loadTool("", `a "name"`, true), inferred(jsonschema.For[LoadArgs](nil))}, {readTool(), inferred(jsonschema.For[ReadArgs](nil))},
 		{searchTool(), inferred(jsonschema.For[SearchArgs](nil))}, {runTool(true, true), inferred(jsonschema.For[RunArgs](nil))},
 	} {
 		var got jsonschema.Schema

@@ -63,6 +63,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Parent:        firstText(meta[metaParent]),
 		Room:          room,
 	}
+	call.Conversation = conversationOf(meta)
 	call.Forwarded = wire.IsForwarded(ctx)
 	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)
 	for _, key := range []string{metaSession, metaParent} {
@@ -103,6 +104,11 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		}
 	}
 	return call, nil
+}
+
+// conversationOf returns the name that the _meta of a request has for its conversation, or "".
+func conversationOf(meta map[string]any) string {
+	return firstText(meta[metaSession], meta["threadId"], meta["sessionId"])
 }
 
 // firstText returns the first value that is a text and not empty, or "".

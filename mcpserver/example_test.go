@@ -85,10 +85,10 @@ func Example() {
 			Result struct{ Content []struct{ Text string } }
 		}
 		if json.Unmarshal([]byte(line), &answer) == nil && answer.ID == 2 {
-			first, _, _ := strings.Cut(answer.Result.Content[0].Text, "\n")
+			first, _, _ := strings.Cut(answer.Result.Content[0].Text, ". ")
 			fmt.Println(first)
 		}
 	}
 	// Output:
-	// Skill: csv-report
+	// Policy and the user come before this skill; it grants no tool
 }

@@ -88,12 +88,12 @@ func TestReadDirectory(t *testing.T) {
 // read_skill_resource of a directory lists it, for clients that have tools only; it is not recorded as a read.
 func TestReadDirectoryTool(t *testing.T) {
 	p := newProbe(t, sampleFiles(), probeOptions{})
-	const eu = "- templates/regional/eu.md (template, text, 3 bytes)\n"
+	const eu = "- templates/regional/eu.md\n"
 	for path, want := range map[string]string{
-		"templates":             "- templates/invoice.md (template, text, 8 bytes)\n- templates/regional/ (directory, 1 files, 3 bytes)\n",
+		"templates":             "- templates/invoice.md\n- templates/regional/ (1 file)\n",
 		"./templates/regional/": eu, "/skill/templates/regional": eu, `templates\regional`: eu, "skill://pdf/templates/regional": eu,
-		".": "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
-		"/": "- references/ (directory, 1 files, 6 bytes)\n- skills/ (directory, 2 files, ",
+		".": "- references/ (1 file)\n- skills/ (2 files)",
+		"/": "- references/ (1 file)\n- skills/ (2 files)",
 	} {
 		if got := p.tool(legacy, ToolRead, object{"skill": "pdf", "path": path}); got.IsError || !strings.HasPrefix(got.text(), want) {
 			t.Errorf("%s: %v %s, want %s", path, got.IsError, got.text(), want)

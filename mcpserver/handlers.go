@@ -119,7 +119,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 
 // loaded follows up on a skill that was loaded.
 func (s *Server) loaded(l *session.Loaded) {
-	if s.cfg.Used != nil && !l.Known {
+	if s.cfg.Used != nil && !l.Omitted {
 		s.cfg.Used(l.Skill.Path)
 	}
 }
@@ -162,7 +162,8 @@ func (s *Server) readFile(
 	if call.Records != nil {
 		in.MaxChars = 0 // a program gets all that it asks for, the text is cut
 	} else if sk, dir, files := ses.Files(ctx, in); len(files) > 0 {
-		list := foldersOf(files).list(dir, nil, whyNotRunnable(ctx, ses, call, sk))
+		marks := marksOf(files, whyNotRunnable(ctx, ses, call, sk))
+		list := foldersOf(files).list(dir, nil, marks) + marks.rest
 		return answer{text: renderList(list, args.Offset, most)}, nil
 	}
 	read, err := ses.ReadResource(ctx, in)

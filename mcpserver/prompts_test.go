@@ -58,7 +58,8 @@ func TestPromptNamesAreDistinct(t *testing.T) {
 			Messages []struct{ Content struct{ Text string } }
 		}
 		p.must(modern, methodGetPrompt, object{"name": name}, &got)
-		path, _, _ := strings.Cut(strings.TrimPrefix(got.Messages[0].Content.Text, "Skill: "), "\n")
+		_, path, _ := strings.Cut(got.Messages[0].Content.Text, "----- skill ")
+		path, _, _ = strings.Cut(path, " ")
 		if was, ok := opened[name]; ok {
 			t.Errorf("%q opens %s and %s", name, was, path)
 		}
@@ -103,7 +104,7 @@ func TestPromptOpensHidden(t *testing.T) {
 	if len(got.Messages) != 2 || got.Messages[1].Role != "user" || got.Messages[1].Content.Text != "----- end skill shy -----\nplease" {
 		t.Fatalf("prompts/get = %+v", got)
 	}
-	if text := got.Messages[0].Content.Text; !strings.HasPrefix(text, "Skill: shy\n") || !strings.Contains(text, "Do it.") || strings.Contains(text, "please") {
+	if text := got.Messages[0].Content.Text; !strings.Contains(text, "----- skill shy ") || !strings.Contains(text, "Do it.") || strings.Contains(text, "please") {
 		t.Errorf("the skill's message: %s", text)
 	}
 	if after := load(); after.IsError {
@@ -122,7 +123,8 @@ func TestPromptOpensHidden(t *testing.T) {
 			sources = append(sources, e.Detail)
 		}
 	}
-	if diff := cmp.Diff([]string{"error skill_not_found", "user-explicit", "model-tool", "user-explicit"}, sources); diff != "" {
+	if diff := cmp.Diff([]string{"error skill_not_found", "user-explicit", "model-tool, instructions sent before",
+		"user-explicit, instructions sent before"}, sources); diff != "" {
 		t.Errorf("activations (-want +got):\n%s", diff)
 	}
 	for _, params := range []object{{"name": "quiet"}, {"name": "none"}, {}, {"name": "pdf", "arguments": object{argumentRequest: 7}}, {"name": "pdf", "arguments": []int{1}}} {

@@ -41,6 +41,7 @@ const (
 // listTools is tools/list. load_skill holds the catalogue.
 func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 	to := clientOf(ctx)
+	to.names = to.names || conversationOf(r.Meta) != ""
 	if s.isReady() {
 		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools(to)}, nil
 	}
@@ -51,20 +52,23 @@ func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 	tools := []mcp.Tool{}
 	if offers.loads && (c == nil || len(c.skills) > 0 || s.cfg.NoCatalog) {
-		tools = append(tools, loadTool(s.loadTexts(c, offers.searches, to)))
+		description, name := s.loadTexts(c, offers.searches, to)
+		tools = append(tools, loadTool(description, name, to.names))
 	}
 	if offers.reads {
 		tools = append(tools, readTool())
 	}
 	if offers.searches && c != nil && c.searchable {
-		tool := searchTool()
-		if c.cut {
-			alwaysLoad(&tool)
-		}
-		tools = append(tools, tool)
+		tools = append(tools, searchTool())
 	}
 	if offers.runs {
 		tools = append(tools, s.runTool())
+	}
+	for i := range tools {
+		// Without it a skill takes two more requests. Search is of use where the catalogue is cut.
+		if tools[i].Name != ToolSearch || c.cut {
+			alwaysLoad(&tools[i])
+		}
 	}
 	return tools
 }
@@ -87,35 +91,38 @@ func (s *Server) runTool() mcp.Tool {
 
 // loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
 // check it refuse a name that is nearly right, which else is answered with the names that are like it.
-func loadTool(description, name string) mcp.Tool {
-	schema := schemaOf(
-		property{name: "name", of: typeString, description: name, required: true},
-		property{name: "file_path", of: typeString,
+// force is among the parameters if it has an effect.
+func loadTool(description, name string, force bool) mcp.Tool {
+	properties := []property{
+		{name: "name", of: typeString, description: name, required: true},
+		{name: "file_path", of: typeString,
 			description: "Return this file of the skill instead of its instructions"},
-		property{name: "force", of: typeBool,
-			description: "Send the instructions again although this session already has them"},
-		property{name: "activation", of: typeString, description: "Activation handle of an earlier " +
-			"load_skill, to add the skill to the same session; good for 24 hours"})
-	tool := newTool(ToolLoad, "Load skill", description, schema, true, false, false)
-	alwaysLoad(&tool) // the catalogue is of use only where the model sees it
-	return tool
+		{name: "activation", of: typeString, description: handleText},
+	}
+	if force {
+		properties = append(properties, property{name: "force", of: typeBool,
+			description: "Return instructions that this conversation was sent less than a minute ago"})
+	}
+	return newTool(ToolLoad, "Load skill", description, schemaOf(properties...), true, false, false)
 }
+
+// handleText describes the argument activation.
+const handleText = "The activation handle, if load_skill returned one"
 
 func readTool() mcp.Tool {
 	schema := schemaOf(
 		property{name: "skill", of: typeString, required: true,
 			description: "Path or unique name of the skill"},
 		property{name: "path", of: typeString, required: true,
-			description: "Path of the file, relative to the skill, as load_skill lists it"},
+			description: "Path of the file in the skill, as load_skill lists it"},
 		property{name: "maxBytes", of: typeInteger, description: "Most bytes to return (default 64000)",
 			least: new(0), most: MaxReadBytes},
 		property{name: "offset", of: typeInteger,
-			description: "Byte to start at, as the end of a cut text names it", least: new(0)},
-		property{name: "activation", of: typeString, description: "Activation handle of load_skill"})
-	const description = "Read one file of a skill (references, templates, assets, scripts), or list a " +
-		"directory of it. Use the paths that load_skill lists. Text comes back as it is; a text that was " +
-		"cut names the offset to continue with; a picture (PNG, JPEG, GIF, WebP) is shown; of another " +
-		"binary file you get the place. Reads are recorded."
+			description: "Byte to start at", least: new(0)},
+		property{name: "activation", of: typeString, description: handleText})
+	const description = "Read a file of a skill (references, templates, assets, scripts) or list a " +
+		"directory of it. The end of a cut text names the offset to continue with. Pictures (PNG, JPEG, GIF, WebP) " +
+		"are shown. Reads are recorded."
 	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
 }
 
@@ -136,19 +143,19 @@ func searchTool() mcp.Tool {
 func runTool(network, files bool) mcp.Tool {
 	schema := schemaOf(
 		property{name: "skill", of: typeString,
-			description: "Path or unique name of a loaded skill", required: true},
+			description: "Path or unique name of the skill", required: true},
 		property{name: "path", of: typeString,
-			description: "Path of the script, relative to the skill, below scripts/", required: true},
+			description: "Path of the script in the skill", required: true},
 		property{name: "args", of: typeStrings,
-			description: "Arguments of the script, passed as they are, without a shell"},
+			description: "Arguments; no shell expands them"},
 		property{name: "cwd", of: typeString,
 			description: "Working directory below /workspace, /skill, /out or /tmp"},
 		property{name: "timeoutMs", of: typeInteger,
-			description: "Milliseconds until the script and all it started are killed (default 60000)",
+			description: "Milliseconds until it is killed (default 60000)",
 			least:       new(1), most: MaxTimeoutMs},
 		property{name: "stdin", of: typeString,
-			description: "Text for the script's standard input, at most 1 MiB"},
-		property{name: "activation", of: typeString, description: "Activation handle of load_skill"})
+			description: "Standard input, at most 1 MiB"},
+		property{name: "activation", of: typeString, description: handleText})
 	reach := "there is no network"
 	if network {
 		reach = "it reaches only what the operator granted"
@@ -158,11 +165,9 @@ func runTool(network, files bool) mcp.Tool {
 		sees = "It starts in /workspace, the user's directory, if that is granted: name files there by " +
 			"relative paths"
 	}
-	description := "Run one script of a loaded skill, if the operator allowlisted exactly that script. " +
-		"Load the skill with load_skill first. " +
-		"The script runs in a sandbox: its skill is read-only at /skill, and " + reach + ". " + sees +
-		", and what it leaves in /out is returned. Any exit code is a normal result. " +
-		"A refusal says who can change it; do not retry a refusal unchanged."
+	description := "Run a script of a loaded skill that the operator allowlisted, in a sandbox: its skill " +
+		"is read-only at /skill, and " + reach + ". " + sees + ", and what it leaves in /out is returned. " +
+		"Any exit code is a normal result. Do not retry a refusal unchanged."
 	return newTool(ToolRun, "Run skill script", description, schema, false, true, network)
 }
 

@@ -73,7 +73,7 @@ type visible struct {
 	prompts func() []prompt      // in byte order of name
 
 	catalogue func() *catalogue
-	toolLists [2]func() []mcp.Tool // for clients that cut the descriptions of tools, and for others
+	toolLists [4]func() []mcp.Tool // by what of a client the descriptions depend on, see tools
 }
 
 // visible returns what a scope sees of the registry's current snapshot.
@@ -107,7 +107,7 @@ func (s *Server) visible(sc scope) *visible {
 		v.catalogue = sync.OnceValue(func() *catalogue { return s.catalog(key) })
 		for i := range v.toolLists {
 			v.toolLists[i] = sync.OnceValue(func() []mcp.Tool {
-				return s.describe(key.offers, v.catalogue(), client{cuts: i == 0})
+				return s.describe(key.offers, v.catalogue(), client{cuts: i&1 != 0, names: i&2 != 0})
 			})
 		}
 		c.parts[key] = v
@@ -117,10 +117,14 @@ func (s *Server) visible(sc scope) *visible {
 
 // tools returns the tools as they are described to a client.
 func (v *visible) tools(to client) []mcp.Tool {
+	i := 0
 	if to.cuts {
-		return v.toolLists[0]()
+		i |= 1
 	}
-	return v.toolLists[1]()
+	if to.names {
+		i |= 2
+	}
+	return v.toolLists[i]()
 }
 
 // listedSkill is a skill with its entry of the Skills extension, which is made when it is first asked for.

@@ -106,7 +106,8 @@ func (d *demo) talk(ctx context.Context) error {
 	for _, tool := range tools.Tools {
 		fmt.Fprintf(d.out, "%s\n%s\n", tool.Name, indent(tool.Description))
 	}
-	if err := d.expect(ctx, "load_skill", map[string]any{"name": skill}, false, "Activation: "); err != nil {
+	if err := d.expect(ctx, "load_skill", map[string]any{"name": skill}, false,
+		"----- end skill "); err != nil {
 		return err
 	}
 	if err := d.expect(ctx, "read_skill_resource", map[string]any{"skill": skill, "path": resource},

@@ -26,7 +26,7 @@ import (
 type ActivateRequest struct {
 	Call  Call
 	Skill string // path or unique name
-	Force bool   // send the instructions although the session has them
+	Force bool   // send the instructions although the conversation was sent them a moment ago
 	// Source is recorded; empty is cfharness.SourceModel. A user's own choice also opens a skill that
 	// hides itself from models.
 	Source  cfharness.Source
@@ -39,16 +39,22 @@ type Loaded struct {
 	Index      *skills.Index
 	Handle     string
 	Until      time.Time
-	Known      bool   // the session was sent this tree's instructions before; Body is empty
+	Sent       bool   // the session was sent this tree's instructions before
+	Omitted    bool   // the conversation was sent them a moment ago; Body is empty
 	Body       []byte // SKILL.md after the frontmatter
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
 	Unnamed    bool   // only the handle connects later calls with this one, see Call.Unnamed
 	Output     cfharness.LoadOutput
 
-	file    []byte // SKILL.md, which Body is the end of
-	renewed bool   // the handle is in no row of this activation yet
+	file     []byte // SKILL.md, which Body is the end of
+	recorded bool   // a row of this activation has the handle and the source
 }
+
+// justSent is how long a conversation that the client names is taken to have the instructions that it was
+// sent. A conversation that the client does not name may be a new one, and one that was compacted later has
+// lost them.
+const justSent = time.Minute
 
 // Activate loads a skill into the session: look up, decide, read and verify, pin, keep what is shown,
 // record, answer.
@@ -79,18 +85,21 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 			return nil, s.notLoaded(ctx, r, sk.Path, grant, err)
 		}
 	}
-	a, sent := s.activate(loaded)
+	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
+	a, was := s.activate(loaded, source)
 	if err := s.publish(ctx, loaded); err != nil {
 		return nil, err
 	}
 	loaded.Unnamed = in.Call.Unnamed()
 	// Another conversation may have been sent them, if the session is guessed.
-	if loaded.Known = sent && !in.Force && !s.isGuessed(); loaded.Known {
+	loaded.Sent = was.shown && !s.isGuessed()
+	loaded.Omitted = loaded.Sent && in.Call.Conversation != "" && was.shownTo == in.Call.Conversation &&
+		s.cfg.Now().Sub(was.shownAt) < justSent && !in.Force
+	if loaded.Omitted {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
 		return nil, err
 	}
-	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
 	event := s.activationEvent(ctx, r, loaded, grant, source)
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
@@ -98,6 +107,9 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if ctx.Err() == nil {
 		s.mu.Lock()
 		a.shown = true
+		if !loaded.Omitted {
+			a.shownAt, a.shownTo = s.cfg.Now(), in.Call.Conversation
+		}
 		s.mu.Unlock()
 	}
 	loaded.Output = cfharness.LoadOutput{
@@ -117,7 +129,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 // describe adds to the output of a load what a program needs to build the model's context itself. What is too
 // much for a message it finds in the skill's resources and in skill-registry.json.
 func (l *Loaded) describe() {
-	if text := string(l.file); !l.Known && streams.Fits(text) {
+	if text := string(l.file); !l.Omitted && streams.Fits(text) {
 		l.Output.Content = &text
 	}
 	if resources := snapshot.Resources(l.Skill, l.Index); streams.Fits(resources) {
@@ -244,13 +256,13 @@ func (s *Session) reactivate(
 ) error {
 	r := s.newRequest(Call{Method: "load_skill", Principal: s.principal}, policy.Read)
 	loaded := &Loaded{Skill: sk, Index: index}
-	s.activate(loaded)
+	s.activate(loaded, source)
 	grant := policy.Grant{Decision: policy.Allowed, RuleID: rule}
 	return s.write(ctx, s.activationEvent(ctx, r, loaded, grant, source))
 }
 
 // activationEvent returns the record of an activation. It has no row if the instructions were sent before
-// and are not sent again, unless a new handle goes out.
+// and a row has the handle and the source.
 func (s *Session) activationEvent(
 	ctx context.Context, r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
 ) *provenance.Event {
@@ -258,10 +270,10 @@ func (s *Session) activationEvent(
 		Kind: provenance.KindSkillActivated, Skill: l.Skill.Path, Path: l.Skill.File,
 		Got: l.Index.TreeDigest.String(), Detail: string(source), Decision: s.granted(r, grant),
 	}
-	if l.Known {
+	if l.Sent {
 		e.Detail += ", instructions sent before"
 	}
-	if l.Known && !l.renewed {
+	if l.Sent && l.recorded {
 		return e
 	}
 	var suspicious []string
@@ -283,7 +295,7 @@ func (s *Session) activationEvent(
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
 			Origin:       s.cfg.Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
-			Repeated: l.Known, Sent: r.call.Source != "", Suspicious: suspicious,
+			Repeated: l.Sent, Sent: r.call.Source != "", Suspicious: suspicious,
 		},
 	})
 	return e

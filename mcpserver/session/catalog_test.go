@@ -175,7 +175,7 @@ func TestUndeliveredLoadIsNotShown(t *testing.T) {
 	}
 	ses.background.Wait()
 	b.records.onAppend = nil
-	if loaded := b.load("demo"); loaded.Known || len(loaded.Body) == 0 {
+	if loaded := b.load("demo"); loaded.Sent || len(loaded.Body) == 0 {
 		t.Error("the instructions count as sent although the client had left")
 	}
 }

@@ -346,6 +346,7 @@ func TestWholeLoadsAndReads(t *testing.T) {
 	b := newBench(t, benchOptions{policy: direct})
 	b.load("narrow")
 	ses, call := b.call("load_skill")
+	call.Conversation = "c"
 	loaded, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"})
 	if err != nil || loaded.Output.Content != nil || loaded.Output.Resources != nil {
 		t.Errorf("without records: %s, %v", encode(loaded.Output), err)

@@ -133,7 +133,7 @@ func TestResumeReload(t *testing.T) {
 	if a := b.Current().activated("demo"); a == nil || a.skill != b.cfg.Registry.Snapshot().Skill("demo") {
 		t.Errorf("active: %v", a)
 	}
-	if loaded := b.load("demo"); loaded.Known {
+	if loaded := b.load("demo"); loaded.Sent {
 		t.Error("the changed instructions were not sent")
 	}
 }
@@ -225,8 +225,8 @@ func TestResumeAfterReload(t *testing.T) {
 		if err := b.Resume(t.Context(), id, local, false); err != nil {
 			t.Fatal(err)
 		}
-		if loaded := b.load("demo"); loaded.Known != known {
-			t.Errorf("resumed %d times: told to have been sent: %v", 2*i+2, loaded.Known)
+		if loaded := b.load("demo"); loaded.Sent != known {
+			t.Errorf("resumed %d times: told to have been sent: %v", 2*i+2, loaded.Sent)
 		}
 		b = b.restart()
 	}
@@ -256,7 +256,7 @@ func TestResumePreloads(t *testing.T) {
 	if want := []string{"narrow " + string(cfharness.SourcePreload)}; !slices.Equal(preloaded, want) {
 		t.Errorf("recorded %q, want %q", preloaded, want)
 	}
-	if loaded := b.load("narrow"); loaded.Known {
+	if loaded := b.load("narrow"); loaded.Sent {
 		t.Error("instructions that were not sent are told to have been")
 	}
 }

@@ -204,8 +204,11 @@ type Call struct {
 	Forwarded bool
 	// Named is the name that the client gives the call's session in words of this server. The call then
 	// belongs to that session, on stdio too: a handle, which a model may send, leads to no other.
-	Named           string
-	ClientSession   string // the client's own id of its session; not verified
+	Named         string
+	ClientSession string // the client's own id of its session; not verified
+	// Conversation is the name that the call itself has for the conversation that it belongs to; may be
+	// empty. On stdio several may share the session of the process.
+	Conversation    string
 	ProtocolSession string // id of the protocol session, as the transport verified it
 	Opens           bool   // whether the call opens a session when it belongs to none
 	// Alone is what a call that belongs to no session has in common with all others of the one conversation
@@ -310,8 +313,18 @@ type activation struct {
 	skill *skills.Skill
 	index *skills.Index
 	shown bool // whether the instructions were sent, not merely preloaded
+	// shownAt is when this server sent them last, and shownTo the conversation; the zero values if another
+	// server did, or none.
+	shownAt time.Time
+	shownTo string
 
-	handle string // the last that was recorded with it
+	rows map[activationRow]bool // that this server recorded; made at the first
+}
+
+// activationRow is by which rows of one activation differ.
+type activationRow struct {
+	handle string
+	source cfharness.Source
 }
 
 // Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
@@ -450,10 +463,9 @@ func (s *Session) ownsSum(sum earlier.HandleSum) bool {
 	return given && s.cfg.Now().Before(until)
 }
 
-// activate adds a skill to the session, and returns its pinned state and whether its instructions were sent
-// before. It sets what goes out with the activation. A skill that is active with the same tree keeps its
-// state; another tree takes its place.
-func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
+// activate adds a skill to the session, and returns its pinned state as it was. It sets what goes out with
+// the activation. A skill that is active with the same tree keeps its state; another tree takes its place.
+func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, was activation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
@@ -467,9 +479,13 @@ func (s *Session) activate(l *Loaded) (a *activation, sent bool) {
 		a = &activation{skill: l.Skill, index: l.Index}
 		s.active[l.Skill.Path] = a
 	}
-	l.Handle, l.Until, l.renewed = s.handle, s.expires, a.handle != s.handle
-	a.handle = s.handle
-	return a, a.shown
+	row := activationRow{s.handle, source}
+	l.Handle, l.Until, l.recorded = s.handle, s.expires, a.rows[row]
+	if a.rows == nil {
+		a.rows = map[activationRow]bool{}
+	}
+	a.rows[row] = true
+	return a, *a
 }
 
 // activated returns the session's pinned state of a skill, or nil.

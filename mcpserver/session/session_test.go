@@ -468,8 +468,13 @@ func TestHandles(t *testing.T) {
 		t.Errorf("handle %q has fewer than 128 bits", first.Handle)
 	}
 	again := b.load("demo")
-	if again.Handle != first.Handle || !again.Known || again.Body != nil {
-		t.Errorf("loading again = handle %q, known %v, want %q and a short answer", again.Handle, again.Known, first.Handle)
+	if again.Handle != first.Handle || !again.Sent || again.Omitted || string(again.Body) != string(first.Body) {
+		t.Errorf("loading again = handle %q, sent %v, %d bytes, want %q and the instructions", again.Handle, again.Sent,
+			len(again.Body), first.Handle)
+	}
+	rows := strings.Count(b.artifact(provenance.ActivationsFile), `"activatedAt"`)
+	if rows != 1 {
+		t.Errorf("%d rows of one activation", rows)
 	}
 	if strings.Contains(b.artifact(provenance.ActivationsFile), first.Handle) {
 		t.Error("a record holds the handle")
@@ -589,7 +594,7 @@ func TestPreload(t *testing.T) {
 		t.Errorf("load of a hidden skill = %v", err)
 	}
 	b = newBench(t, benchOptions{preload: []string{"shy", "demo", "demo"}, policy: direct})
-	if loaded := b.load("shy"); loaded.Known || string(loaded.Body) != "Do it.\n" {
+	if loaded := b.load("shy"); loaded.Sent || string(loaded.Body) != "Do it.\n" {
 		t.Errorf("the first load of a preloaded skill = %+v", loaded)
 	}
 	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {

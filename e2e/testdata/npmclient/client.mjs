@@ -26,15 +26,15 @@ await client.connect(url ? new StreamableHTTPClientTransport(new URL(url)) : new
 
 // call returns what a tool says, and whether it is an error.
 const call = async (name, args) => {
-  const { content, isError = false } = await client.callTool({ name, arguments: args });
-  return { text: content.map((block) => block.text).join(''), isError };
+  const { content, isError = false, _meta } = await client.callTool({ name, arguments: args });
+  return { text: content.map((block) => block.text).join(''), isError, handle: _meta?.['skillsd/result']?.activation };
 };
 
 const told = { version: client.getNegotiatedProtocolVersion(), instructions: client.getInstructions() };
 told.tools = Object.fromEntries((await client.listTools()).tools.map((tool) => [tool.name, tool.description]));
 
 told.load = await call('load_skill', { name: 'demo' });
-const activation = /^Activation: (\S+)/m.exec(told.load.text)?.[1];
+const activation = told.load.handle;
 told.unknown = await call('load_skill', { name: 'demoo' });
 told.read = await call('read_skill_resource', { skill: 'demo', path: 'references/notes.md', activation });
 told.escape = await call('read_skill_resource', { skill: 'demo', path: '../../etc/passwd', activation });

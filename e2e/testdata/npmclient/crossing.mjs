@@ -67,7 +67,7 @@ for (const { method, params, edit, with: other } of steps) {
   }
   try {
     const result = await methods[method](params);
-    handle = /^Activation: (\S+)/m.exec(result.content?.map((block) => block.text ?? '').join('\n'))?.[1] ?? handle;
+    handle = result._meta?.['skillsd/result']?.activation ?? handle;
     replies.push({ result });
   } catch (err) {
     const { code, data } = err;
