@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -222,5 +223,120 @@ func TestSearchTool(t *testing.T) {
 	found := p.call(2, "search_skills", map[string]any{"query": "test"}).text()
 	if !strings.HasPrefix(found, "1 of 1 skills that match, best first:\ndemo: A skill for tests.\n") {
 		t.Errorf("search = %q", found)
+	}
+}
+
+// A client that lists the tools once hears with its next result what changed since, once, in one line; one that
+// lists them again does not. A skill that was removed is refused as such by every tool.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	skill := func(name, description string) string {
+		return "---\nname: " + name + "\ndescription: " + description + "\n---\nText.\n"
+	}
+	root := tree(t, map[string]string{"set/old/SKILL.md": skill("old", "Is old."), "set/gone/SKILL.md": skill("gone", "Is gone."), "set/gone/scripts/a.sh": "#!/bin/sh\n"})
+	staging := tree(t, map[string]string{"set/old/SKILL.md": skill("old", "Is other."), "set/new/SKILL.md": skill("new", `"Is new\nIgnore [this]"`)})
+	p := serve(t, "--skills-root", root, "--allow-tool", "run_skill_script", "--allow-skill-script", "set/gone:scripts/a.sh", "--prompt-slot-role", "direct-command")
+	p.initialize()
+	p.loadDescription(2)
+	if text := p.call(3, "load_skill", map[string]any{"name": "gone"}).text(); strings.Contains(text, "Skills changed") {
+		t.Errorf("without a change: %q", text)
+	}
+	for _, move := range [][2]string{{filepath.Join(root, "set"), filepath.Join(staging, "away")}, {filepath.Join(staging, "set"), filepath.Join(root, "set")}} {
+		if err := os.Rename(move[0], move[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := 4; ; id++ {
+		p.untilNotified(resourcesChanged)
+		if p.request(id, "resources/read", `{"uri":"skill://set/new/SKILL.md"}`).Error == nil {
+			break
+		}
+	}
+	const news = `[Skills changed since your list of them: added "set/new" ("Is new Ignore [this]"); changed "set/old"; removed "set/gone"]`
+	for i, call := range []struct {
+		tool string
+		args map[string]any
+	}{
+		{"load_skill", map[string]any{"name": "gone"}},
+		{"read_skill_resource", map[string]any{"skill": "gone", "path": "SKILL.md"}},
+		{"run_skill_script", map[string]any{"skill": "gone", "path": "scripts/a.sh"}},
+	} {
+		result := p.call(100+i, call.tool, call.args)
+		if !result.IsError || !strings.Contains(result.text(), "was removed") || !json.Valid(result.object()) {
+			t.Errorf("%s of a skill that was removed: %q", call.tool, result.text())
+		}
+		if first := result.Content[0].Text == news+"\n"; first != (i == 0) {
+			t.Errorf("%s begins with %q; want the news: %v", call.tool, result.Content[0].Text, i == 0)
+		}
+	}
+	if err := os.Rename(filepath.Join(root, "set", "new"), filepath.Join(staging, "new")); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(resourcesChanged)
+	p.loadDescription(200)
+	if text := p.call(201, "load_skill", map[string]any{"name": "old"}).text(); strings.Contains(text, "Skills changed") {
+		t.Errorf("after the tools were listed again: %q", text)
+	}
+	if err := os.Rename(filepath.Join(staging, "new"), filepath.Join(root, "set", "new")); err != nil {
+		t.Fatal(err)
+	}
+	p.untilNotified(resourcesChanged)
+	result := p.call(202, "load_skill", map[string]any{"name": "old"})
+	if last := result.Content[len(result.Content)-1].Text; result.IsError || last != `[Skills changed since your list of them: added "set/new" ("Is new Ignore [this]")]` {
+		t.Errorf("a load ends with %q", last)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+}
+
+// A client that connects before there is any skill has all tools, and is served what the user installs, or puts
+// into a directory that is made for it.
+func TestFirstSkill(t *testing.T) {
+	t.Parallel()
+	home, work, state := t.TempDir(), t.TempDir(), t.TempDir()
+	skillsd := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(binary, append(args, "--state", state)...)
+		cmd.Dir, cmd.Env = work, append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home)
+		return cmd
+	}
+	p := start(t, skillsd("serve", "--log-format", "json", "--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"))
+	p.initialize()
+	d := p.loadDescription(2)
+	for _, part := range []string{"No skill is there yet.", ".claude/skills", "skillsd install"} {
+		if !strings.Contains(d, part) || strings.Contains(d, home) || strings.Contains(d, work) {
+			t.Errorf("without a skill load_skill is described as %q", d)
+		}
+	}
+	text := p.call(3, "load_skill", map[string]any{"name": "late"}).text()
+	if !strings.Contains(text, "No skill is there yet; ask the user to install some.") {
+		t.Errorf("load without a skill: %q", text)
+	}
+	source := tree(t, demoSkill())
+	if out, err := skillsd("install", source, "--tier", "user").CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	p.untilNotified(toolsChanged)
+	result := p.call(4, "load_skill", map[string]any{"name": "demo"})
+	if text := result.text(); result.IsError || !strings.Contains(text, `added "demo"`) {
+		t.Errorf("load of the first skill that was installed: %q", text)
+	}
+	for _, dir := range []string{filepath.Join(home, ".agents", "skills", "late"), filepath.Join(work, ".claude", "skills", "near")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\ndescription: Came later.\n---\nText.\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := 5; p.request(id, "resources/read", `{"uri":"skill://late/SKILL.md"}`).Error != nil || p.request(id+1000, "resources/read", `{"uri":"skill://near/SKILL.md"}`).Error != nil; id++ {
+		p.untilNotified(resourcesChanged)
+	}
+	text = p.call(3000, "load_skill", map[string]any{"name": "never"}).text()
+	if strings.Contains(text, "install") || !strings.Contains(text, "late") || !strings.Contains(text, "near") {
+		t.Errorf("load of an unknown skill: %q", text)
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
 	}
 }

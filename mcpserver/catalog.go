@@ -87,14 +87,23 @@ func (s *Server) catalog(of visibleKey) *catalogue {
 }
 
 // loadTexts returns the descriptions of load_skill and of its parameter name for a client. During the first
-// scan, when c is nil, there is no catalogue.
+// scan, when c is nil, there may be no catalogue.
 func (s *Server) loadTexts(c *catalogue, searches bool, to client) (tool, name string) {
 	switch {
 	case s.cfg.NoCatalog:
 		return loadIntro + namedSkills + loadUsage, loadName
 	case c == nil:
 		return loadIntro + namedSkills + loadUsage +
-			"\n\nThe skills are still being scanned; list the tools again for their names.", loadName
+			"\n\nThe skills are still being scanned: the next result of a tool has their names.", loadName
+	case len(c.skills) == 0:
+		text := "\n\nNo skill is there yet."
+		if s.cfg.Roots != "" {
+			text += " Skills are looked for in " + s.cfg.Roots + "."
+		}
+		if s.cfg.Watching {
+			text += " One that is added can be loaded at once."
+		}
+		return loadIntro + namedSkills + loadUsage + text, loadName
 	}
 	tool = loadIntro
 	if c.cut && searches {
@@ -110,10 +119,11 @@ func (s *Server) loadTexts(c *catalogue, searches bool, to client) (tool, name s
 // how to use the tools. They name as many skills as the line holds, for models that do not see the catalogue
 // before they look for tools.
 func (s *Server) instructions(sc scope, to client) string {
-	seen := s.visible(sc)
-	c := &catalogue{}
-	if s.isReady() {
+	seen, c := s.listed(sc), &catalogue{}
+	if seen != nil {
 		c = seen.catalogue()
+	} else {
+		seen = s.visible(sc)
 	}
 	searches := c.searchable && seen.offers.searches
 	var b strings.Builder

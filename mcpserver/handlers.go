@@ -78,6 +78,7 @@ func (s *Server) tool(
 				traceFailure(ctx, "tool_error")
 			}
 		}
+		s.addNews(ctx, &request, result)
 		// Records come before the removal of secrets, because they may repeat words of the call.
 		if records := recorded(); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)

@@ -25,18 +25,43 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	if err := decodeArguments(request.Params.RawArguments, &args, "query"); err != nil {
 		return answer{}, err
 	}
+	if c := s.earlierCatalogue(ctx, fieldsOf(request.Params.Meta)); c != nil {
+		return c.find(args)
+	}
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
 	if err != nil {
 		return answer{}, err
 	}
 	c := s.visible(scope{call.Principal, call.Profile}).catalogue()
-	if !c.searchable {
-		// A tool that is not listed does not exist.
+	if !c.searchable && (s.cfg.NoCatalog || !s.early.Load()) {
+		// A tool that is not listed does not exist; it may have been before the skills were counted.
 		return answer{}, unknownTool(ToolSearch)
 	}
 	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 		return answer{}, err
 	}
+	return c.find(args)
+}
+
+// earlierCatalogue returns what an earlier process found, if the first scan is not done and a search of it is
+// offered to a request; else nil.
+func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *catalogue {
+	if s.awaitScan(ctx) {
+		return nil
+	}
+	sc, err := s.scopeOf(ctx), error(nil)
+	if sc.profile, err = s.profileOf(meta); err != nil {
+		return nil
+	}
+	v := s.listed(sc)
+	if v == nil || !v.offers.searches || !v.catalogue().searchable {
+		return nil
+	}
+	return v.catalogue()
+}
+
+// find answers a search.
+func (c *catalogue) find(args SearchArgs) (answer, error) {
 	found, err := c.search().Search(args.Query, search.Page{Cursor: args.Cursor})
 	switch {
 	case errors.Is(err, search.ErrQuery), errors.Is(err, search.ErrCursor):

@@ -82,6 +82,11 @@ type Config struct {
 	Workspace string
 	// AskWorkspace asks clients that can to say which directory they work in.
 	AskWorkspace bool
+	// Roots says where skills are looked for, in words that clients may see. Optional.
+	Roots string
+	// Last returns what an earlier process found, of which names and descriptions are shown until the first
+	// scan is done; nil if that is not known. Optional.
+	Last func() *skills.Snapshot
 	// Places says where tasks are if this is one of several servers, nil if not.
 	Places tasks.Places
 	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
@@ -95,6 +100,8 @@ type Server struct {
 	wire    *wire.Dispatcher
 	tools   map[string]tasks.Handler // by name
 	ready   chan struct{}            // closed once the first scan is published
+	last    func() *skills.Snapshot  // Config.Last, called once at most
+	news    news
 	seen    visibleCache
 	early   atomic.Bool // a list was answered before the first scan was done
 	waits   time.Time   // until when requests wait for the first scan
@@ -114,6 +121,11 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), waits: time.Now().Add(scanPatience),
 		toolsEvery: toolsEvery}
 	s.cfg.Logger = cfg.Sessions.Logger(cfg.Logger)
+	s.last = func() *skills.Snapshot { return nil }
+	if cfg.Last != nil {
+		s.last = sync.OnceValue(cfg.Last)
+	}
+	s.news.current = s.listable
 	s.trace = newTracer(cfg)
 	s.tasks = s.newTasks()
 	s.tools = map[string]tasks.Handler{

@@ -42,23 +42,24 @@ const (
 func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 	to := clientOf(ctx)
 	to.names = to.names || conversationOf(r.Meta) != ""
-	if s.isReady() {
-		return &mcp.ListToolsResult{Tools: s.visible(r.scope).tools(to)}, nil
+	s.noteListed(ctx, r) // before: what comes meanwhile is news at worst
+	if v := s.listed(r.scope); v != nil {
+		return &mcp.ListToolsResult{Tools: v.tools(to)}, nil
 	}
 	return &mcp.ListToolsResult{Tools: s.describe(s.offersOf(r.scope), nil, to)}, nil
 }
 
-// describe makes the list of tools for a client; c is nil during the first scan.
+// describe makes the list of tools for a client; c is nil during the first scan, if no earlier one is known.
 func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 	tools := []mcp.Tool{}
-	if offers.loads && (c == nil || len(c.skills) > 0 || s.cfg.NoCatalog) {
+	if offers.loads {
 		description, name := s.loadTexts(c, offers.searches, to)
 		tools = append(tools, loadTool(description, name, to.names))
 	}
 	if offers.reads {
 		tools = append(tools, readTool())
 	}
-	if offers.searches && c != nil && c.searchable {
+	if offers.searches && (c == nil && !s.cfg.NoCatalog || c != nil && c.searchable) {
 		tools = append(tools, searchTool())
 	}
 	if offers.runs {

@@ -78,11 +78,14 @@ type visible struct {
 
 // visible returns what a scope sees of the registry's current snapshot.
 func (s *Server) visible(sc scope) *visible {
-	all := s.cfg.Registry.Snapshot()
-	key := visibleKey{
+	return s.part(s.cfg.Registry.Snapshot(), visibleKey{
 		snapshot: s.cfg.Sessions.Visible(sc.principal, sc.profile),
 		offers:   s.offersOf(sc),
-	}
+	})
+}
+
+// part returns what a key of a snapshot stands for.
+func (s *Server) part(all *skills.Snapshot, key visibleKey) *visible {
 	// Parts of an older snapshot are dropped, because they hold all of its skills in memory.
 	c := &s.seen
 	c.mu.Lock()

@@ -34,6 +34,33 @@ type Registry struct {
 
 	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
 	rescanned   atomic.Pointer[func()]
+	scanned     atomic.Bool
+
+	gone map[string]bool // paths and names of skills that were served; guarded by swapping
+}
+
+// maxGone is how many names of skills that were removed are remembered.
+const maxGone = 4096
+
+// publish swaps a snapshot in, and remembers what is no longer served. r.swapping is held.
+func (r *Registry) publish(next *Snapshot, removed ...*Skill) {
+	for _, sk := range removed {
+		if r.gone == nil {
+			r.gone = map[string]bool{}
+		}
+		if len(r.gone) < maxGone {
+			r.gone[sk.Path], r.gone[sk.name] = true, true
+		}
+	}
+	r.current.Store(next)
+}
+
+// Removed reports whether a skill of that path or name was served by this registry, and no skill is now.
+func (r *Registry) Removed(nameOrPath string) bool {
+	r.swapping.Lock()
+	defer r.swapping.Unlock()
+	now := r.current.Load()
+	return r.gone[nameOrPath] && now.Skill(nameOrPath) == nil && len(now.byName[nameOrPath]) == 0
 }
 
 // NewRegistry returns a registry with an empty snapshot. [Registry.Rescan] fills it.
@@ -80,6 +107,9 @@ func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) 
 	}
 	return r.rescan(ctx, changed, true)
 }
+
+// Scanned reports whether some scan has succeeded.
+func (r *Registry) Scanned() bool { return r.scanned.Load() }
 
 // Scans returns how often Rescan or Refresh scanned the roots, with success or without, and how long
 // it took in total.
@@ -131,6 +161,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		}
 	}
 	r.walks, r.found = s.walks, s.found
+	r.scanned.Store(true)
 	// A snapshot that is the same stays, since much is kept by snapshot.
 	if len(changed) > 0 && slices.Equal(found, now.scanned) && slices.Equal(s.notes, now.scan) &&
 		slices.Equal(s.dirs(), now.dirs) {
@@ -138,8 +169,13 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 	}
 	fresh := now.after(found, s.notes)
 	fresh.dirs, fresh.listings = s.dirs(), s.listings()
-	r.current.Store(fresh)
-	return diff(now, fresh), nil
+	d := diff(now, fresh)
+	removed := make([]*Skill, len(d.Removed))
+	for i, path := range d.Removed {
+		removed[i] = now.Skill(path)
+	}
+	r.publish(fresh, removed...)
+	return d, nil
 }
 
 // remember puts the skills of the current snapshot in the places of those that were found: some have been

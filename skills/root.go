@@ -13,6 +13,9 @@ type Root struct {
 	Prefix string // put in front of the paths of its skills; empty for none
 	Origin string // where its skills came from, in words; empty if not known
 	Tier   Tier
+	// Awaited is a directory that need not exist: until it does, it has no skills, and nothing is wrong with
+	// it.
+	Awaited bool
 	// FS, if set, is read instead of Dir. It should be a [Source] if it can change or is outside of the
 	// program. A link it lists counts as the file it names, and is left out if that is not a file. It
 	// must not block for ever and must not panic: neither is guarded against.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -222,7 +223,8 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if errors.Is(err, syscall.ENOTDIR) {
 			reason = errNotDirectory
 		}
-		if s.opts.StrictRoots || errors.Is(reason, ErrExhausted) {
+		missing := root.Awaited && errors.Is(err, fs.ErrNotExist)
+		if s.opts.StrictRoots && !missing || errors.Is(reason, ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, reason)
 		}
 		if w := s.earlier(root, root.Prefix, false); w != nil {
@@ -230,6 +232,9 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 			s.note(Error, CodeUnreadableRoot, root.Dir,
 				"the root cannot be read: %v; its skills are served as they were", reason)
 			return s.walk(ctx, w.area, nil)
+		}
+		if missing {
+			return nil
 		}
 		s.note(Error, CodeUnreadableRoot, root.Dir, "the root cannot be read: %v", reason)
 		return nil

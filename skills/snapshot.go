@@ -38,6 +38,11 @@ func (s *Snapshot) note(severity Severity, code Code, path, format string, args 
 	s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, path, format, args...))
 }
 
+// Has reports whether a root of the snapshot counts: one that is waited for does as soon as it has skills.
+func (s *Snapshot) Has(root *Root) bool {
+	return !root.Awaited || slices.ContainsFunc(s.scanned, func(sk *Skill) bool { return sk.Root == root })
+}
+
 // Broken returns the skills whose file could not be loaded, in the order of roots. The diagnostics of
 // the snapshot say why.
 func (s *Snapshot) Broken() []*Skill {

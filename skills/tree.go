@@ -73,6 +73,17 @@ func (p place) open() (tree, error) {
 	return osTree{root}, nil
 }
 
+// Gone reports whether the file of the skill no longer exists, nor anything else in its place. A skill that
+// cannot be looked at is not gone.
+func (s *Skill) Gone() bool {
+	t, err := s.place.open()
+	if err == nil {
+		defer t.close()
+		_, err = t.lstat(s.File)
+	}
+	return errors.Is(cause(err), ErrNotFound)
+}
+
 // follow returns the place of a skill whose skill file is a link to the one of another directory of base.
 //
 // Errors: ErrOutsideRoot also for a link to a file of another name: whoever may write one skill must not

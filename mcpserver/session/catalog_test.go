@@ -30,11 +30,17 @@ func TestRemovedSkillStaysWithItsSession(t *testing.T) {
 		t.Fatal("the removed skill is still in the snapshot")
 	}
 	ses, call := b.call("read_skill_resource")
-	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "resource_not_found" {
+	if _, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: "notes.md", MaxBytes: 10}); code(err) != "skill_not_found" || !strings.Contains(err.Error(), "was removed") {
 		t.Errorf("read of a removed skill = %v", err)
 	}
-	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || b.runner.runs.Load() != 0 {
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || !strings.Contains(err.Error(), "was removed") || b.runner.runs.Load() != 0 {
 		t.Errorf("run of a removed skill = %v after %d runs", err, b.runner.runs.Load())
+	}
+	for _, name := range []string{"demo", "never"} {
+		_, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: name})
+		if removed := strings.Contains(err.Error(), "was removed"); code(err) != "skill_not_found" || removed != (name == "demo") {
+			t.Errorf("load of %s = %v", name, err)
+		}
 	}
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "narrow"}); err != nil {
 		t.Errorf("another skill = %v", err)

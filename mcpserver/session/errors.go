@@ -47,6 +47,10 @@ var (
 		detail:   "the skill's files differ from those that were loaded and allowed{file}",
 		remedy:   "ask the user to review the change and to restart the server; then load the skill again",
 		operator: "the operator can review the change and restart the server; then load the skill again"}
+	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
+		detail:   "the skill {name} was removed",
+		remedy:   "do without it, or ask the user to put it back as it was",
+		operator: "the operator can put the skill back as it was"}
 	outputOpaque = refusal{code: policy.CodeOutputOpaque,
 		detail: "{stream} was not released by CFC policy", remedy: remedyWithheld}
 	outputDenied = refusal{code: policy.CodeOutputNotReleased, detail: "{reason}", remedy: remedyWithheld}
@@ -121,8 +125,18 @@ func (s *Session) lookupError(call Call, err error) *Error {
 	if reason != "" {
 		e = fault.SkillNotServed.Because(err, "{name}", fault.Quote(missing.Name), "{reason}", reason)
 	}
-	if e.Remedy = oneOf(missing); missing.Total == 0 {
-		e.Remedy = "no skills are configured; ask the user to install some"
+	removed := reason == "" && s.cfg.Registry.Removed(missing.Name)
+	if removed {
+		e = fault.SkillRemoved.Because(err, "{name}", fault.Quote(missing.Name))
+	}
+	switch all := s.cfg.Registry.Snapshot(); {
+	case missing.Total > 0:
+		e.Remedy = oneOf(missing)
+	case removed:
+	case len(all.Skills)+len(all.Withheld)+len(all.Broken()) > 0:
+		e.Remedy = "do without it: no skill can be loaded now"
+	default:
+		e.Remedy = "no skill is there yet; ask the user to install some"
 	}
 	return e
 }
@@ -164,6 +178,8 @@ func readError(err error, sk *skills.Skill, path string) *Error {
 	switch {
 	case errors.Is(err, skills.ErrNotIndexed):
 		return fault.ResourceNotIndexed.Because(err, "{skill}", sk.Path, "{path}", fault.Plain(path))
+	case (errors.Is(err, skills.ErrNotFound) || errors.Is(err, fs.ErrNotExist)) && sk.Gone():
+		return fault.SkillRemoved.Because(err, "{name}", fault.Quote(sk.Path))
 	case errors.Is(err, skills.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return fault.ResourceGone.Because(err, "{path}", quoted)
 	case errors.Is(err, skills.ErrTooLarge):

@@ -512,6 +512,9 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 			return nil, r.denial(scriptDiffers, f.skill.Path, f.path)
 		}
 	}
+	if f.skill.Gone() {
+		return nil, r.denial(skillRemoved, f.skill.Path, f.path, "{name}", fault.Quote(f.skill.Path))
+	}
 	file := ""
 	if drift, ok := errors.AsType[*skills.DriftError](err); ok && drift.Path != "" {
 		file = ": " + policy.Clip(drift.Path)

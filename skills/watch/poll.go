@@ -80,7 +80,8 @@ func (w *watcher) identify(ctx context.Context) []identity {
 	return found
 }
 
-// look scans everything if a root is another directory than before, for which there is no event.
+// look scans everything if a root is another directory than before, for which there is no event, and watches
+// what is above those that do not exist.
 func (w *watcher) look(ctx context.Context) {
 	now := w.identify(ctx)
 	for i := range now {
@@ -91,6 +92,7 @@ func (w *watcher) look(ctx context.Context) {
 		}
 	}
 	w.roots = now
+	w.await()
 	for dir, watched := range w.areas {
 		if !watched && exists(dir) {
 			w.noteAll()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -177,8 +178,77 @@ func within(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }
 
+// await watches the nearest directory that exists above each root that does not, and no others.
+func (w *watcher) await() {
+	if w.notify == nil {
+		return
+	}
+	above := map[string][]string{}
+	for _, root := range w.registry.Snapshot().Roots {
+		if _, err := os.Stat(root.Dir); root.FS != nil || err == nil {
+			continue
+		}
+		dir, name := nearest(root.Dir)
+		if dir == "" || slices.Contains(above[dir], name) {
+			continue
+		}
+		if above[dir] = append(above[dir], name); w.above[dir] != nil || w.dirs[dir] {
+			continue
+		}
+		// The roots are looked at again and again in any case.
+		if w.notify.Add(dir) != nil {
+			delete(above, dir)
+		} else if exists(filepath.Join(dir, name)) { // it was made before the watch began
+			w.noteAll()
+		}
+	}
+	for dir := range w.above {
+		if above[dir] == nil && !w.dirs[dir] {
+			_ = w.notify.Remove(dir)
+		}
+	}
+	w.above = above
+}
+
+// nearest returns the nearest directory above a path that exists, free of links, and the name in it that
+// leads on to the path.
+func nearest(path string) (dir, name string) {
+	for above := filepath.Dir(path); above != path; path, above = above, filepath.Dir(above) {
+		real, err := filepath.EvalSymlinks(above)
+		if err != nil {
+			continue
+		}
+		return real, filepath.Base(path)
+	}
+	return "", ""
+}
+
+// expected handles an event of a directory that is watched for what is above roots alone, and reports whether
+// it is one.
+func (w *watcher) expected(ctx context.Context, event fsnotify.Event) bool {
+	if w.above[event.Name] != nil && !w.dirs[filepath.Dir(event.Name)] { // it is gone itself
+		if !w.dirs[event.Name] && event.Has(fsnotify.Remove|fsnotify.Rename) {
+			delete(w.above, event.Name)
+			w.await()
+		}
+		return !w.dirs[event.Name]
+	}
+	dir := filepath.Dir(event.Name)
+	names := w.above[dir]
+	if names == nil || w.dirs[dir] {
+		return false
+	}
+	if event.Has(fsnotify.Create) && slices.Contains(names, filepath.Base(event.Name)) {
+		w.look(ctx)
+	}
+	return true
+}
+
 // event notes the path of an event, and watches a directory that was created.
 func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
+	if w.expected(ctx, event) {
+		return
+	}
 	if event.Name == "" || skills.Ignored(filepath.Base(event.Name)) {
 		return
 	}
@@ -226,6 +296,7 @@ func (w *watcher) degrade(ctx context.Context, err error) {
 	w.close()
 	clear(w.dirs)
 	clear(w.areas)
+	clear(w.above)
 	w.polled = map[string]stamp{}
 	w.poll()
 	w.log.WarnContext(ctx, "directories cannot be watched, skills are polled",

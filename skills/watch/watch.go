@@ -7,6 +7,8 @@
 //   - a change is seen even when events are lost, by a scan of everything at long intervals;
 //   - a tree that never stops changing is refreshed all the same, every few seconds;
 //   - a root that disappears and returns, and another version of a [skills.Source], are noticed;
+//   - a root that does not exist is noticed when it is made: until then the directory above it is watched,
+//     alone, without those below it;
 //   - if the system gives no watches, the skills are polled, which is logged once.
 //
 // Until the next scan of everything it does not see a change of a file behind a link inside of a skill,
@@ -20,6 +22,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -65,6 +68,7 @@ func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 		registry: registry, opts: opts, log: opts.Logger,
 		debounce: cmp.Or(max(opts.Debounce, 0), defaultDebounce),
 		changed:  map[string]bool{}, dirs: map[string]bool{}, areas: map[string]bool{},
+		above:       map[string][]string{},
 		diagnostics: registry.Snapshot().Diagnostics,
 	}
 	if w.log == nil {
@@ -87,11 +91,12 @@ type watcher struct {
 	log      *slog.Logger
 	debounce time.Duration
 
-	notify      *fsnotify.Watcher // nil while polling
-	dirs        map[string]bool   // that are watched
-	paths       strings.Builder   // of some of them
-	areas       map[string]bool   // the tops of the trees to be watched, and whether they are
-	polled      map[string]stamp  // nil while watching
+	notify      *fsnotify.Watcher   // nil while polling
+	dirs        map[string]bool     // that are watched
+	paths       strings.Builder     // of some of them
+	areas       map[string]bool     // the tops of the trees to be watched, and whether they are
+	above       map[string][]string // directories above roots that do not exist, and the names waited for
+	polled      map[string]stamp    // nil while watching
 	roots       []identity
 	diagnostics []skills.Diagnostic // of the last snapshot
 
@@ -108,6 +113,14 @@ func (w *watcher) start(ctx context.Context) {
 		// The version that was scanned is not known.
 		w.noteAll()
 	}
+	// A root may have been made since the scan.
+	scanned := w.registry.Snapshot().Dirs()
+	for i, root := range w.registry.Snapshot().Roots {
+		real, err := filepath.EvalSymlinks(root.Dir)
+		if w.roots[i].info != nil && (err != nil || !slices.Contains(scanned, real)) {
+			w.noteAll()
+		}
+	}
 	if w.opts.poll {
 		w.degrade(ctx, errors.New("not wanted"))
 		return
@@ -119,6 +132,7 @@ func (w *watcher) start(ctx context.Context) {
 	}
 	w.notify = notify
 	w.follow(ctx)
+	w.await()
 	if len(w.dirs) > manyDirs {
 		debug.FreeOSMemory()
 	}
@@ -226,6 +240,7 @@ func (w *watcher) refresh(ctx context.Context) {
 		return
 	}
 	w.follow(ctx)
+	w.await()
 	diagnostics := w.registry.Snapshot().Diagnostics
 	differ := !diff.Empty() || !slices.Equal(diagnostics, w.diagnostics)
 	if w.diagnostics = diagnostics; differ && w.opts.OnChange != nil {

@@ -36,6 +36,13 @@ func document(name, description string) string {
 func start(t *testing.T, opts Options) *tree {
 	t.Helper()
 	w := plant(t)
+	run(t, w, opts)
+	return w
+}
+
+// run watches until the end of the test.
+func run(t *testing.T, w *tree, opts Options) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	opts.OnChange = w.changed
 	var group sync.WaitGroup
@@ -48,7 +55,6 @@ func start(t *testing.T, opts Options) *tree {
 		cancel()
 		group.Wait()
 	})
-	return w
 }
 
 // plant makes the directory, and scans it once.

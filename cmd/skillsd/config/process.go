@@ -135,15 +135,20 @@ func (p *Process) CheckDirs() error {
 
 // InstalledRoots returns the directories of installed skills that exist, each at its tier.
 func (p *Process) InstalledRoots() []skills.Root {
+	return slices.DeleteFunc(p.installedRoots(), isAwaited)
+}
+
+// installedRoots is InstalledRoots with the directories that do not exist.
+func (p *Process) installedRoots() []skills.Root {
 	state, err := p.StateDir()
 	if err != nil {
 		return nil
 	}
 	var roots []skills.Root
 	for _, tier := range skills.Tiers() {
-		if root := (skills.Root{Dir: install.RootDir(state, tier), Tier: tier}); IsDir(root.Dir) {
-			roots = append(roots, root)
-		}
+		root := skills.Root{Dir: install.RootDir(state, tier), Tier: tier}
+		root.Awaited = !IsDir(root.Dir)
+		roots = append(roots, root)
 	}
 	return roots
 }

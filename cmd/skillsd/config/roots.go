@@ -36,17 +36,31 @@ func (o *RootOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()
 // Resolve turns the options into roots: first the roots of Given, then the directories of installed skills,
 // each at its tier.
 func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
-	roots, err := o.Given(p)
+	roots, err := o.Awaiting(p)
+	return slices.DeleteFunc(roots, isAwaited), err
+}
+
+// Awaiting is Resolve with the directories that would be among the roots if they existed.
+func (o *RootOptions) Awaiting(p *Process) ([]skills.Root, error) {
+	roots, err := o.given(p)
 	if err == nil && !o.NoDefaults {
-		roots = append(roots, p.InstalledRoots()...)
+		roots = append(roots, p.installedRoots()...)
 	}
 	return roots, err
 }
+
+func isAwaited(root skills.Root) bool { return root.Awaited }
 
 // Given turns the options into roots. Without --skills-root they are the conventional directories that
 // exist, without those from which the client of --client loads skills itself. Directories below the
 // working directory are untrusted: a cloned repository must not set policy.
 func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
+	roots, err := o.given(p)
+	return slices.DeleteFunc(roots, isAwaited), err
+}
+
+// given is Given with the conventional directories that do not exist.
+func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 	var roots []skills.Root
 	for _, spec := range o.Specs {
 		root, err := skills.ParseRoot(spec)
@@ -82,7 +96,7 @@ func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 		}
 	}
 	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool {
-		return !IsDir(root.Dir) || slices.Contains(own, Resolved(root.Dir))
+		return slices.Contains(own, Resolved(root.Dir))
 	}), nil
 }
 
@@ -96,7 +110,9 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 	var roots []skills.Root
 	add := func(base string, tier skills.Tier, dirs ...string) {
 		for _, dir := range dirs {
-			roots = append(roots, skills.Root{Dir: filepath.Join(base, filepath.FromSlash(dir)), Tier: tier})
+			root := skills.Root{Dir: filepath.Join(base, filepath.FromSlash(dir)), Tier: tier}
+			root.Awaited = !IsDir(root.Dir)
+			roots = append(roots, root)
 		}
 	}
 	if cwd, err := os.Getwd(); err == nil {

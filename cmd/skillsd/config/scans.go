@@ -1,8 +1,10 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
 // maxCaches is how many sets of roots keep what was found in them.
@@ -32,6 +35,9 @@ func (o *RootOptions) Cache(p *Process, roots []skills.Root) *skills.Cache {
 	}
 	sum := sha256.New()
 	for _, root := range roots {
+		if root.Awaited {
+			continue // commands that read skills once do not have these
+		}
 		fmt.Fprintf(sum, "%s\x00", root.Dir)
 	}
 	cache := skills.NewCache(filepath.Join(state, "scans", fmt.Sprintf("%x", sum.Sum(nil)[:8])))
@@ -50,7 +56,12 @@ func SaveScan(cache *skills.Cache, snapshot *skills.Snapshot) error {
 	if !written || err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(filepath.Dir(cache.File()))
+	return prune(filepath.Dir(cache.File()))
+}
+
+// prune removes the oldest files of a directory, of which there is one for each set of roots.
+func prune(dir string) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) <= maxCaches {
 		return err
 	}
@@ -63,11 +74,81 @@ func SaveScan(cache *skills.Cache, snapshot *skills.Snapshot) error {
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(age(b), age(a)) })
 	for _, e := range entries[maxCaches:] {
-		if err := os.Remove(filepath.Join(filepath.Dir(cache.File()), e.Name())); err != nil {
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// LastCatalogue is the file with the names and descriptions that the last scan of some roots found with some
+// options. Unlike a cache it is good after a restart of the system, and for another version of the program:
+// nothing but names and descriptions is taken from it, until the scan is done.
+type LastCatalogue struct {
+	file, key string
+	roots     []skills.Root
+	options   *skills.ScanOptions
+}
+
+// maxCatalogue bounds the file of a catalogue, in bytes.
+const maxCatalogue = 64 << 20
+
+// LastCatalogue returns the catalogue of the last scan; nil if there is no state directory yet.
+func (o *RootOptions) LastCatalogue(
+	p *Process, roots []skills.Root, options *skills.ScanOptions,
+) *LastCatalogue {
+	state, err := p.StateDir()
+	if err != nil || !IsDir(state) || o.NoCache {
+		return nil
+	}
+	where, how := sha256.New(), sha256.New()
+	for _, root := range roots {
+		fmt.Fprintf(where, "%s\x00", root.Dir)
+		fmt.Fprintf(how, "%q %q %s\n", root.Dir, root.Prefix, root.Tier)
+	}
+	// Whoever withheld a skill since must not find it in a list.
+	fmt.Fprintf(how, "%q %q %t %t %q %q %q %d %d %d %d\n", options.Platform, options.AllowRoots,
+		options.StrictSkills, options.AllowShadow, options.Disabled, options.Pinned, options.NameOnly,
+		options.MaxDepth, options.MaxDirs, options.MaxFiles, options.MaxTree)
+	return &LastCatalogue{filepath.Join(state, "catalogues", fmt.Sprintf("%x", where.Sum(nil)[:8])),
+		fmt.Sprintf("%x", how.Sum(nil)), roots, options}
+}
+
+// catalogueFile is what the file has.
+type catalogueFile struct {
+	Key    string           `json:"key"` // of the roots and options
+	Skills []skills.Outline `json:"skills"`
+}
+
+// Save replaces the file, unless it has just these skills.
+//
+// Errors: errors of the file system.
+func (c *LastCatalogue) Save(snapshot *skills.Snapshot) error {
+	data, err := json.Marshal(catalogueFile{c.key, snapshot.Outline()})
+	if err != nil || len(data) > maxCatalogue {
+		return err
+	}
+	if was, err := fsys.ReadFile(c.file, maxCatalogue, fsys.Exposed); err == nil && bytes.Equal(was, data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
+		return err
+	}
+	if err := fsys.WriteUnsynced(c.file, data, 0o600); err != nil {
+		return err
+	}
+	return prune(filepath.Dir(c.file))
+}
+
+// Read returns what the file has, in a snapshot without files; nil if there is none of these roots and
+// options, or somebody else can write it.
+func (c *LastCatalogue) Read() *skills.Snapshot {
+	var was catalogueFile
+	data, err := fsys.ReadFile(c.file, maxCatalogue, fsys.Exposed)
+	if err != nil || json.Unmarshal(data, &was) != nil || was.Key != c.key {
+		return nil
+	}
+	return skills.Outlined(slices.Clone(c.roots), was.Skills, c.options)
 }
 
 // scanned is a scan to be kept.

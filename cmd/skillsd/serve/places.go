@@ -71,6 +71,7 @@ func (p *Plan) findPlaces() (err error) {
 			return err
 		}
 	}
+	p.dropAwaited()
 	searched, err := o.searched()
 	if err != nil {
 		return err
@@ -109,6 +110,37 @@ func (p *Plan) findPlaces() (err error) {
 		known: map[string]string{},
 	}).open
 	return nil
+}
+
+// dropAwaited does not wait for a directory of skills that a script could make, or that would hold what is
+// the server's own. What a script stages never becomes a conventional directory.
+func (p *Plan) dropAwaited() {
+	o := p.options
+	dir, mode := p.WorkspacePath, p.Workspace.Mode
+	if o.FromClient && dir == "" {
+		_, mode = config.SplitWorkspace(o.Workspace)
+	}
+	p.roots = slices.DeleteFunc(p.roots, func(root skills.Root) bool {
+		if !root.Awaited {
+			return false
+		}
+		holds := func(own place) bool { return config.Inside(own.path, root.Dir) }
+		installed := config.Inside(root.Dir, p.own[0].path)
+		writable := mode == sandbox.WorkspaceRW && !installed &&
+			(o.FromClient || dir != "" && config.Inside(root.Dir, dir))
+		linked := dir != "" && mode != sandbox.WorkspaceRO && linkBelow(dir, root.Dir)
+		return writable || linked || slices.ContainsFunc(p.own, holds)
+	})
+}
+
+// present returns how many roots exist, or should.
+func (p *Plan) present() (n int) {
+	for _, root := range p.roots {
+		if !root.Awaited {
+			n++
+		}
+	}
+	return n
 }
 
 // searched returns the directories in which scripts on the host look for programs: whoever can write there
@@ -262,6 +294,9 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 	for _, root := range roots {
 		if liesIn(dir, root.Dir) {
 			return nil, &servedError{errInSkills, root.Dir}
+		}
+		if root.Awaited && !config.IsDir(root.Dir) {
+			continue // scripts cannot make it, see dropAwaited
 		}
 		// Each scan follows the links again.
 		if linkBelow(dir, root.Dir) {

@@ -65,6 +65,7 @@ type Plan struct {
 	Cluster      *cluster.Cluster // nil without
 	Detection    *detection       // not started
 	Registry     *skills.Registry
+	last         *config.LastCatalogue // nil without
 }
 
 // Records is the store of a server.
@@ -104,7 +105,11 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 			p.fail(exit.Usagef(config.HintUIDs, "--sandbox-uids: %w", err))
 		}
 	}
-	if p.roots, err = o.Roots.Resolve(o.Process); err != nil {
+	resolve := o.Roots.Resolve
+	if o.watches() {
+		resolve = o.Roots.Awaiting
+	}
+	if p.roots, err = resolve(o.Process); err != nil {
 		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
 	} else {
 		p.fail(p.findPlaces())
@@ -368,6 +373,7 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 		}
 	}
 	p.scan.Cache = o.Roots.Cache(o.Process, p.roots)
+	p.last = o.Roots.LastCatalogue(o.Process, p.roots, p.scan)
 	p.Registry = skills.NewRegistry(p.roots, p.scan)
 	return nil
 }
@@ -458,7 +464,11 @@ func (p *Plan) keepScan(ctx context.Context, logger *slog.Logger) {
 	if p.Registry == nil || p.scan.Cache == nil {
 		return
 	}
-	if err := config.SaveScan(p.scan.Cache, p.Registry.Snapshot()); err != nil {
+	err := config.SaveScan(p.scan.Cache, p.Registry.Snapshot())
+	if p.last != nil && p.Registry.Scanned() {
+		err = errors.Join(err, p.last.Save(p.Registry.Snapshot()))
+	}
+	if err != nil {
 		logger.WarnContext(ctx, "what was found is not kept for the next start", tint.Err(err))
 	}
 }

@@ -75,7 +75,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
 		CatalogBudget: int(o.CatalogBudget),
+		Roots:         o.lookedFor(),
 		Watching:      o.watches(), AskWorkspace: o.FromClient, Workspace: p.WorkspacePath,
+	}
+	if p.last != nil {
+		cfg.Last = p.last.Read
 	}
 	if p.Cluster != nil {
 		cfg.Places = p.Cluster
@@ -108,6 +112,21 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	return o.serve(ctx, mcpserver.New(cfg), p, sessions.Logger(logger))
 }
 
+// lookedFor says where skills are looked for, in words that clients may see.
+func (o *Options) lookedFor() string {
+	const installed = "what `skillsd install` installs"
+	switch {
+	case o.Roots.NoDefaults && len(o.Roots.Specs) == 0:
+		return ""
+	case len(o.Roots.Specs) > 0 && o.Roots.NoDefaults:
+		return "the directories that the operator names"
+	case len(o.Roots.Specs) > 0:
+		return "the directories that the operator names and in " + installed
+	}
+	return "skills, .agents/skills, .claude/skills and .github/skills of the directory in which the server " +
+		"was started, in .agents/skills and .claude/skills of the home directory, and in " + installed
+}
+
 // watches reports whether the server follows changes on disk.
 func (o *Options) watches() bool { return o.Watch && !o.NoWatch }
 
@@ -120,8 +139,8 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	case o.HTTP.Addr != "":
 		transport = "http"
 	}
-	logger.InfoContext(ctx, "start", slog.String("transport", transport), slog.Int("roots", len(p.roots)))
-	if len(p.roots) == 0 {
+	logger.InfoContext(ctx, "start", slog.String("transport", transport), slog.Int("roots", p.present()))
+	if p.present() == 0 {
 		logger.WarnContext(ctx, config.ErrNoRoots().Error(), slog.String("hint", config.HintRoots))
 	}
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {

@@ -124,7 +124,7 @@ func servesRoot(snapshot *skills.Snapshot, row cfharness.Activation) bool {
 	for i := range snapshot.Roots {
 		root := &snapshot.Roots[i]
 		rel, err := filepath.Rel(root.Dir, row.SkillDir)
-		if root.FS == nil && err == nil && filepath.IsLocal(rel) {
+		if root.FS == nil && snapshot.Has(root) && err == nil && filepath.IsLocal(rel) {
 			return true
 		}
 	}

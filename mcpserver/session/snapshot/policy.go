@@ -197,9 +197,13 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 	return x
 }
 
-// rootsOf returns the configured roots.
+// rootsOf returns the configured roots, without those that are waited for.
 func rootsOf(snapshot *skills.Snapshot) (roots provenance.List[cfharness.RegistryRoot]) {
-	for _, root := range snapshot.Roots {
+	for i := range snapshot.Roots {
+		root := &snapshot.Roots[i]
+		if !snapshot.Has(root) {
+			continue
+		}
 		roots = append(roots, cfharness.RegistryRoot{
 			Path: root.Dir, SandboxPath: path.Join(SandboxSkills, root.Prefix), Tier: root.Tier.String(),
 			Prefix: root.Prefix})
@@ -237,8 +241,8 @@ func registryOf(snapshot *skills.Snapshot) *cfharness.SkillRegistry {
 		GeneratedAt: provenance.Stamp(snapshot.GeneratedAt), Skillsd: &cfharness.RegistryExtension{},
 	}
 	out.Skillsd.Roots = rootsOf(snapshot)
-	if len(snapshot.Roots) > 0 {
-		out.SkillsRoot = snapshot.Roots[0].Dir
+	if len(out.Skillsd.Roots) > 0 {
+		out.SkillsRoot = out.Skillsd.Roots[0].Path
 	}
 	out.Diagnostics, out.Skillsd.Diagnostics = diagnosticsOf(snapshot.Diagnostics)
 	for _, sk := range snapshot.Shadowed {

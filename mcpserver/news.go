@@ -1,0 +1,265 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/wire"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// Bounds of the news of a server.
+const (
+	maxChanges   = 4096 // of skills that are remembered
+	maxListeners = 4096
+	maxNamed     = 8 // skills of a kind that a line names
+)
+
+// news is what changed since clients listed the tools: many clients never list them again. It is safe for
+// concurrent use.
+type news struct {
+	current func() *skills.Snapshot // of which a list would be made now
+
+	mu    sync.Mutex
+	of    *skills.Snapshot // up to which changes are known; nil before the first list
+	log   []change
+	first int            // number of the first change in log
+	heard map[string]int // the number of the next change that is news, by listener
+}
+
+// change is what became of one skill between two snapshots.
+type change struct {
+	path    string
+	was, is *skills.Skill // nil if there was none, or is none; neither is hidden from models
+}
+
+// catchUp adds what changed since it was last called. n.mu is held.
+func (n *news) catchUp() (next int) {
+	now := n.current()
+	if n.of != nil && n.of != now {
+		n.log = append(n.log, changes(n.of, now)...)
+	}
+	n.of = now
+	if over := len(n.log) - maxChanges; over > 0 {
+		n.log, n.first = append([]change{}, n.log[over:]...), n.first+over
+	}
+	return n.first + len(n.log)
+}
+
+// changes returns what differs between two snapshots for a model that chooses from a list.
+func changes(was, is *skills.Snapshot) (all []change) {
+	offered := func(s *skills.Snapshot, path string) *skills.Skill {
+		if sk := s.Skill(path); sk != nil && !sk.Hidden() {
+			return sk
+		}
+		return nil
+	}
+	for i, sk := range is.Skills {
+		if i < len(was.Skills) && was.Skills[i] == sk || sk.Hidden() {
+			continue
+		}
+		if old := offered(was, sk.Path); old == nil || old != sk && old.Digest != sk.Digest {
+			all = append(all, change{sk.Path, old, sk})
+		}
+	}
+	for _, sk := range was.Skills {
+		if !sk.Hidden() && offered(is, sk.Path) == nil {
+			all = append(all, change{sk.Path, sk, nil})
+		}
+	}
+	return all
+}
+
+// listed notes that a listener gets a list as it is now. A listener that keeps its first list hears of all
+// that changed since that one.
+func (n *news) listed(listener string, keeps bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := n.catchUp()
+	if _, known := n.heard[listener]; !known || !keeps {
+		n.note(listener, next)
+	}
+}
+
+// note remembers what a listener has heard. n.mu is held.
+func (n *news) note(listener string, next int) {
+	if n.heard == nil {
+		n.heard = map[string]int{}
+	}
+	if _, known := n.heard[listener]; !known && len(n.heard) >= maxListeners {
+		for other := range n.heard {
+			delete(n.heard, other) // it hears of what changes from its next call on
+			break
+		}
+	}
+	n.heard[listener] = next
+}
+
+// since returns what changed since a listener last heard of it, each skill once, and forgets that it has not
+// heard. cut says that earlier changes are forgotten.
+func (n *news) since(listener string) (all []change, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := n.catchUp()
+	from, known := n.heard[listener]
+	if n.note(listener, next); !known || from == next {
+		return nil, false
+	}
+	at := map[string]int{}
+	for _, c := range n.log[max(0, from-n.first):] {
+		i, again := at[c.path]
+		if !again {
+			at[c.path] = len(all)
+			all = append(all, c)
+			continue
+		}
+		all[i].is = c.is
+	}
+	same := func(c change) bool {
+		return c.was == nil && c.is == nil || c.was != nil && c.is != nil && c.was.Digest == c.is.Digest
+	}
+	return slices.DeleteFunc(all, same), from < n.first
+}
+
+// listener names who hears of changes: the process that the server was started by, a protocol session, or the
+// session that a request names. It is empty if nothing connects a request with a later one.
+func listener(ctx context.Context, sc scope, meta map[string]any) string {
+	client := wire.ClientOf(ctx)
+	_, remote := principalOf(ctx)
+	name := firstText(meta[metaSession], meta["threadId"], meta["sessionId"])
+	switch {
+	case !remote:
+		name = ""
+	case !client.Modern:
+		name = client.SessionID
+	case name == "":
+		return ""
+	}
+	return strings.Join([]string{sc.principal.Name, sc.profile, policy.Clip(name)}, "\x00")
+}
+
+// noteListed notes that the client of a request gets the list of tools.
+func (s *Server) noteListed(ctx context.Context, r *request) {
+	if to := listener(ctx, r.scope, r.Meta); to != "" {
+		s.news.listed(to, clientOf(ctx).keeps)
+	}
+}
+
+// addNews adds one line of text about the skills that changed since the client listed the tools to a
+// result, unless a program asked for it.
+func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, result *mcp.CallToolResult) {
+	meta := fieldsOf(request.Params.Meta)
+	profile, err := s.profileOf(meta)
+	if wanted, _ := meta[metaRecords].(bool); err != nil || wanted || result.ResultType != "" ||
+		s.cfg.NoCatalog || !s.isReady() {
+		return
+	}
+	sc := s.scopeOf(ctx)
+	sc.profile = profile
+	to := listener(ctx, sc, meta)
+	if to == "" {
+		return
+	}
+	all, cut := s.news.since(to)
+	line := s.cfg.Sessions.Secrets().Text(s.newsLine(sc, all, cut))
+	switch {
+	case line == "":
+	case result.IsError: // its text ends with its object
+		result.Content = slices.Insert(result.Content, 0, mcp.Content(mcp.NewTextContent(line+"\n")))
+	default:
+		result.Content = append(result.Content, mcp.NewTextContent(line))
+	}
+}
+
+// newsLine returns what a scope may know of changes, in one line; empty if that is nothing. Names and
+// descriptions are those of authors.
+func (s *Server) newsLine(sc scope, all []change, cut bool) string {
+	if len(all) == 0 {
+		return ""
+	}
+	paths, everything := s.cfg.Policy.Visible(sc.principal, []string{sc.profile})
+	visible := map[string]bool{}
+	for _, path := range paths {
+		visible[path] = true
+	}
+	c := s.visible(sc).catalogue()
+	nameOnly := map[string]bool{}
+	for _, path := range c.options.NameOnly {
+		nameOnly[path] = true
+	}
+	var added, changed, removed []string
+	for _, of := range all {
+		name := strconv.Quote(oneLine(policy.Clip(of.path)))
+		switch {
+		case !everything && !visible[of.path]:
+		case of.is == nil:
+			removed = append(removed, name)
+		case of.was != nil:
+			changed = append(changed, name)
+		case nameOnly[of.path]:
+			added = append(added, name)
+		default:
+			added = append(added, name+" ("+fault.Quote(oneLine(of.is.Description()))+")")
+		}
+	}
+	more := ""
+	if c.searchable && s.offersOf(sc).searches {
+		more = "; search_skills finds them"
+	}
+	var parts []string
+	for _, kind := range []struct {
+		word, more string
+		names      []string
+	}{{"added", more, added}, {"changed", "", changed}, {"removed", "", removed}} {
+		if len(kind.names) == 0 {
+			continue
+		}
+		part := kind.word + " " + strings.Join(kind.names[:min(len(kind.names), maxNamed)], ", ")
+		if left := len(kind.names) - maxNamed; left > 0 {
+			part += fmt.Sprintf(" and %d more%s", left, kind.more)
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	opening := "Skills changed since your list of them"
+	if cut {
+		opening += ", these last"
+	}
+	return fmt.Sprintf("[%s: %s]", opening, strings.Join(parts, "; "))
+}
+
+// listable returns what lists are made of now: before the first scan is done, what an earlier process found.
+func (s *Server) listable() *skills.Snapshot {
+	if s.isReady() {
+		return s.cfg.Registry.Snapshot()
+	}
+	return cmp.Or(s.last(), &skills.Snapshot{})
+}
+
+// listed returns what a scope may choose from: of the last snapshot, or before the first scan is done of what
+// an earlier process found; nil if that is not known.
+func (s *Server) listed(sc scope) *visible {
+	if s.isReady() {
+		return s.visible(sc)
+	}
+	last := s.last()
+	if last == nil {
+		return nil
+	}
+	part := last
+	if paths, all := s.cfg.Policy.Visible(sc.principal, []string{sc.profile}); !all {
+		part = last.Only(paths)
+	}
+	return s.part(last, visibleKey{snapshot: part, offers: s.offersOf(sc)})
+}

@@ -1,0 +1,66 @@
+package skills
+
+import (
+	"io/fs"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/skills/frontmatter"
+)
+
+// Outline is what a catalogue shows of a skill, and what a search finds it by.
+type Outline struct {
+	Path        string        `json:"path"`
+	Root        int           `json:"root"` // its place among the roots of the snapshot
+	File        string        `json:"file"`
+	Digest      digest.Digest `json:"digest"`
+	Name        string        `json:"name,omitempty"`
+	Description string        `json:"description"`
+	WhenToUse   string        `json:"whenToUse,omitempty"`
+	Tags        []string      `json:"tags,omitempty"`
+	Lead        string        `json:"lead,omitempty"`
+}
+
+// Outline returns the outlines of the skills that are not hidden from models.
+func (s *Snapshot) Outline() []Outline {
+	all := make([]Outline, 0, len(s.Skills))
+	for _, sk := range s.Skills {
+		of := func(root Root) bool { return root.Dir == sk.Root.Dir && root.Prefix == sk.Root.Prefix }
+		if sk.Hidden() {
+			continue
+		}
+		f := &sk.Frontmatter
+		all = append(all, Outline{sk.Path, slices.IndexFunc(s.Roots, of), sk.File, sk.Digest, f.Name,
+			f.Description, f.WhenToUse, f.Tags, sk.Lead})
+	}
+	return all
+}
+
+// Outlined returns a snapshot of outlines that an earlier snapshot of the same roots and options had. Its
+// skills have names and descriptions, and no files: nothing of them can be read, staged or run.
+func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
+	o := opts.withDefaults()
+	shown := (&ScanOptions{Pinned: o.Pinned, NameOnly: o.NameOnly, AllowShadow: true}).withDefaults()
+	found := make([]*Skill, 0, len(all))
+	for _, of := range all {
+		if of.Root < 0 || of.Root >= len(roots) {
+			continue
+		}
+		found = append(found, &Skill{
+			Path: of.Path, Root: &roots[of.Root], Dir: of.Path, File: of.File, Digest: of.Digest,
+			Lead: of.Lead,
+			Frontmatter: frontmatter.Fields{Name: of.Name, Description: of.Description,
+				WhenToUse: of.WhenToUse, Tags: of.Tags, UserInvocable: true},
+			place: place{fsys: noFiles{}, rel: of.Path}, opts: shown, state: newIndexState(nil),
+		})
+	}
+	return assemble(roots, found, nil, shown)
+}
+
+// noFiles is a file system without files.
+type noFiles struct{}
+
+func (noFiles) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
