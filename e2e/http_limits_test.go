@@ -28,7 +28,8 @@ import (
 
 // An evil Origin with a good Host, and an evil Host, are refused on every verb, whoever asks.
 func TestHTTPEvilOrigin(t *testing.T) {
-	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", "https://app.example.com")
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--auth-token-file", tokenFile(t, "alice"), "--allowed-origin", "https://app.example.com",
+		"--public-url", "https://skills.example.com:443/mcp")
 	c := s.open("alice-token")
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	for _, token := range []string{"alice-token", ""} {
@@ -60,9 +61,26 @@ func TestHTTPEvilOrigin(t *testing.T) {
 			t.Errorf("Host %s = %s", host, response.Status)
 		}
 	}
-	for _, origin := range []string{"https://app.example.com", "http://localhost:6274"} {
+	for _, origin := range []string{"https://app.example.com", "http://localhost:6274", "https://skills.example.com"} {
 		if status, _, err := c.send(t.Context(), ping, "Origin", origin); err != nil || status != 200 {
 			t.Errorf("POST from %s = %d %v", origin, status, err)
+		}
+	}
+	s.logged(regexp.MustCompile(`"level":"WARN","msg":"a request was refused: its Origin is not allowed","origin":"(http://evil.example.com)","hint":"if it is yours, start the server with --allowed-origin"`))
+}
+
+// A server that asks nobody who they are does not let pages of other programs of the machine ask a browser for
+// more than every page may.
+func TestHTTPOtherOriginUnauthenticated(t *testing.T) {
+	s := serveHTTP(t, "--skills-root", tree(t, demoSkill()), "--insecure-no-auth")
+	for origin, want := range map[string]int{"http://localhost:3000": 403, "http://[::1]:8000": 403, "http://" + s.host(): 204} {
+		response, err := (&caller{site: s}).do(t.Context(), "OPTIONS", "", "Origin", origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if granted := response.Header.Get("Access-Control-Allow-Origin") != ""; response.StatusCode != want || granted != (want == 204) {
+			t.Errorf("preflight from %s = %s, %v", origin, response.Status, response.Header)
 		}
 	}
 }

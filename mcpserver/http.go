@@ -74,6 +74,7 @@ func (o HTTPOptions) Check() error {
 func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOptions) error {
 	opts := wire.HTTPOptions{
 		Path:         o.Path,
+		SameHost:     o.Auth == nil,
 		Hosts:        o.Hosts,
 		Origins:      o.Origins,
 		Rate:         rate.Limit(o.Rate),

@@ -23,6 +23,9 @@ type HTTPOptions struct {
 	// Origins, such as "https://app.example.com", are accepted in the Origin header in addition to
 	// origins with loopback names, and get CORS answers.
 	Origins []string
+	// SameHost says that of origins with loopback names only that of the server itself is accepted, as when
+	// clients do not authenticate: a page of any other program of the machine could call then.
+	SameHost bool
 	// Authenticate returns the context and the name of the principal that sent r. When it
 	// reports false it has answered. Nil means that every client is the one principal "".
 	Authenticate func(w http.ResponseWriter, r *http.Request) (ctx context.Context, principal string, ok bool)
@@ -80,7 +83,7 @@ type HTTPOptions struct {
 
 // Check reports what NewHTTP would refuse: a host or origin of the wrong form.
 func (o *HTTPOptions) Check() error {
-	_, err := newGuard(o.Hosts, o.Origins)
+	_, err := newGuard(o, nil)
 	return err
 }
 
@@ -143,7 +146,7 @@ const maxSpreads = 64
 //
 // Errors: the errors of [HTTPOptions.Check].
 func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
-	guard, err := newGuard(opts.Hosts, opts.Origins)
+	guard, err := newGuard(&opts, d.logger())
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +199,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	// A connection on which somebody has authenticated may be kept for the next request, no other,
 	// and none when there are many.
-	if h.strangers.asks(r.Context()) || h.conns.crowded() {
+	if h.strangers.asks(r.Context()) || h.endsConnection(r) {
 		header.Set("Connection", "close")
 	}
 	if done := h.guard.check(w, r); done {
@@ -216,6 +219,13 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.opts.Public.ServeHTTP(w, r)
 	}
+}
+
+// endsConnection reports whether the connection of r ends with its answer, whoever sent it. One with a body
+// in chunks does: net/http hides whether there was a Content-Length too, by which a proxy in front may have
+// taken the rest of the body for the next request.
+func (h *HTTP) endsConnection(r *http.Request) bool {
+	return h.conns.crowded() || len(r.TransferEncoding) > 0
 }
 
 func status(w http.ResponseWriter, r *http.Request, good bool) {
@@ -246,7 +256,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	}
 	if conn, ok := ctx.Value(connKey{}).(net.Conn); ok {
 		h.strangers.know(conn)
-		if !h.conns.crowded() {
+		if !h.endsConnection(r) {
 			w.Header().Del("Connection")
 		}
 	}

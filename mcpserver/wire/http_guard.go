@@ -2,32 +2,38 @@ package wire
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"golang.org/x/time/rate"
 )
 
 // guard refuses requests that a web page could have made a browser send: requests whose Host is not a name of
 // the server (a name that was rebound to its address), and requests with a foreign Origin.
 type guard struct {
-	hosts   []string // lower case, name or name:port
-	origins []string // lower case
+	hosts    []string // lower case, name or name:port
+	origins  []string // lower case
+	sameHost bool     // of origins with loopback names only that of the server itself is accepted
+	logger   *slog.Logger
+	logs     *rate.Limiter // a page can send as much as it likes
 }
 
-func newGuard(hosts, origins []string) (*guard, error) {
-	g := new(guard)
-	for _, host := range hosts {
+func newGuard(o *HTTPOptions, logger *slog.Logger) (*guard, error) {
+	g := &guard{sameHost: o.SameHost, logger: logger, logs: rate.NewLimiter(1, 20)}
+	for _, host := range o.Hosts {
 		if host == "" || strings.ContainsAny(host, "/@ *") {
 			return nil, fmt.Errorf("allowed host %q is not a host name", host)
 		}
 		g.hosts = append(g.hosts, strings.ToLower(host))
 	}
-	for _, origin := range origins {
+	for _, origin := range o.Origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || u.Scheme == "" || !strings.EqualFold(origin, u.Scheme+"://"+u.Host) {
 			return nil, fmt.Errorf("allowed origin %q is not of the form scheme://host[:port]", origin)
@@ -40,6 +46,7 @@ func newGuard(hosts, origins []string) (*guard, error) {
 // check reports whether it has answered r, with a refusal or as a preflight request.
 func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 	if !g.host(r) {
+		g.refused(r, "a request was refused: its Host is not a name of this server", "host", r.Host)
 		plainText(w, http.StatusForbidden,
 			"Host is not a name of this server; the operator can add it with --allowed-host")
 		return true
@@ -49,11 +56,25 @@ func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 		return false
 	}
 	if len(origins) > 1 || !g.origin(origins[0], r.Host) {
+		g.refused(r, "a request was refused: its Origin is not allowed", "origin", strings.Join(origins, " "))
 		plainText(w, http.StatusForbidden,
 			"Origin is not allowed; the operator can add it with --allowed-origin")
 		return true
 	}
 	return cors(w, r, origins[0])
+}
+
+// maxLogged is the most bytes of a header in the log.
+const maxLogged = 200
+
+// refused logs a refusal with the value of the header that it is for.
+func (g *guard) refused(r *http.Request, what, header, value string) {
+	if !g.logs.Allow() {
+		return
+	}
+	g.logger.WarnContext(r.Context(), what,
+		slog.String(header, strings.Trim(strconv.QuoteToASCII(value[:min(len(value), maxLogged)]), `"`)),
+		slog.String("hint", "if it is yours, start the server with --allowed-"+header))
 }
 
 // ambiguous returns the name of a header of the protocol that r has twice with different values, or "". A
@@ -100,6 +121,9 @@ func (g *guard) origin(origin, host string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
+	if g.sameHost && (err != nil || !strings.EqualFold(u.Host, host)) {
+		return false
+	}
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil &&
 		isLoopback(hostName(u.Host)) && isLoopback(hostName(host))
 }

@@ -16,7 +16,7 @@ func FuzzGuard(f *testing.F) {
 		"localhost:80:80", "evil.example.com", "localhost@evil.example.com", "[localhost]", "a:localhost", "127.0.0.1%00", "[::1%lo]:1"} {
 		f.Add(seed)
 	}
-	g, err := newGuard(nil, nil)
+	g, err := newGuard(&HTTPOptions{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func FuzzAcceptsEvents(f *testing.F) {
 }
 
 func TestHTTPHostOfConnection(t *testing.T) {
-	g, err := newGuard(nil, nil)
+	g, err := newGuard(&HTTPOptions{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

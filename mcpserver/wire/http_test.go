@@ -1,9 +1,13 @@
 package wire
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -183,6 +187,65 @@ func TestHTTPGuard(t *testing.T) {
 	preflight := p.do(t.Context(), "OPTIONS", "/mcp", "", "Origin", "https://app.example.com", "Access-Control-Request-Method", "POST")
 	if got := preflight.Header.Get("Access-Control-Allow-Origin"); preflight.StatusCode != 204 || got != "https://app.example.com" {
 		t.Errorf("preflight = %s, allowed origin %q", preflight.Status, got)
+	}
+}
+
+// A refusal is logged with what was refused, on one line, and not with each of many requests.
+func TestHTTPGuardLog(t *testing.T) {
+	var log strings.Builder
+	g, err := newGuard(&HTTPOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*http.Request{
+		{Host: "evil.example.com\nlevel=ERROR"}, {Host: "localhost", Header: http.Header{"Origin": {"https://evil.example.com"}}},
+		{Host: strings.Repeat("a", 10_000)},
+	} {
+		if !g.check(httptest.NewRecorder(), r) {
+			t.Errorf("%.100q was let through", r.Host)
+		}
+	}
+	for range 1000 {
+		g.check(httptest.NewRecorder(), &http.Request{Host: "x"})
+	}
+	for _, want := range []string{`host="evil.example.com\\nlevel=ERROR"`, "origin=https://evil.example.com", "--allowed-host", "--allowed-origin"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %.2000s", want, &log)
+		}
+	}
+	if lines := strings.Count(log.String(), "\n"); lines > 30 || strings.Contains(log.String(), strings.Repeat("a", maxLogged+1)) {
+		t.Errorf("%d lines: %.2000s", lines, &log)
+	}
+}
+
+// A body in chunks whose request may also have a length ends its connection: a proxy in front may have taken
+// what follows for another request.
+func TestHTTPLengthAndChunks(t *testing.T) {
+	p, _ := newHTTPPeer(t, nil)
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const body = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMcp-Session-Id: " + p.open() + "\r\n"
+	plain := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
+	chunks := fmt.Sprintf("%sContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", head, len(body), body)
+	if _, err := io.WriteString(conn, plain+chunks+plain); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(conn)
+	for _, closes := range []bool{false, true} {
+		response, err := http.ReadResponse(answers, nil)
+		if err != nil || response.Close != closes {
+			t.Fatalf("%+v, %v; want one that closes the connection: %v", response, err, closes)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if response, err := http.ReadResponse(answers, nil); err == nil {
+		t.Errorf("what followed the chunks was answered: %+v", response)
 	}
 }
 

@@ -490,7 +490,8 @@ func (o *Options) httpTable() []Option {
 			Help: "answer to this Host besides localhost and the address itself: `NAME` or NAME:PORT " +
 				"(repeatable)"},
 		{Key: "http.allowed_origins", Flag: "allowed-origin", Value: &h.Origins,
-			Help: "accept requests of web pages of this `ORIGIN` besides those of localhost: " +
+			Help: "accept requests of web pages of this `ORIGIN` besides those of --public-url and, with " +
+				"tokens, localhost: " +
 				"https://NAME[:PORT] (repeatable)"},
 		{Key: "http.public_url", Flag: "public-url", Value: &h.PublicURL,
 			Help: "`URL` of the endpoint as clients know it, such as https://skills.example.com/mcp"},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -54,16 +53,16 @@ func Failure(err error) error {
 	case isFetch && fetch.Kind == install.KindOCI:
 		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
 	case isFetch && errors.Is(err, install.ErrSilent):
-		fail.Hint = "start it by itself, and see what it waits for: " +
-			strings.TrimPrefix(fetch.Source, "mcp+stdio:")
+		fail.Hint = "start its command by itself, and see what it waits for"
 	case isFetch && fetch.Kind == install.KindMCP:
 		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
 	case isFetch && fetch.Kind == install.KindTree:
 		fail.Hint = "publish them again, where they are installed: `skillsd publish`"
 	case isFetch && fetch.Kind != install.KindGit:
-		fail.Hint = "see what the server sends: " + report.ShellLine("curl", "-LI", "--", fetch.Source)
+		// A command to copy would fetch what an index, or the lock file of somebody else, may have named.
+		fail.Hint = "check that the address is right, and that its server gives the file to everybody"
 	case isFetch:
-		fail.Hint = "see what can be fetched: " + report.ShellLine("git", "ls-remote", "--", fetch.Source)
+		fail.Hint = "check that the address and the ref are right, and that git can fetch them without asking"
 	case isArchive:
 		fail.Err = errors.New(report.Printable(archive.Error()))
 	default:

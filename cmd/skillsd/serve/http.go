@@ -170,15 +170,17 @@ func (o *Options) sessionKey() ([]byte, error) {
 // prepareHTTP reads the files that are needed before the server listens. The certificate is nil without TLS.
 func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *certificate, error) {
 	h, few := &o.HTTP, min(filestore.MaxOpen(), 1<<14)
-	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts), Origins: h.Origins,
+	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts),
+		Origins: slices.Clone(h.Origins),
 		// Records have half of the descriptors, connections three eighths, most of which may be strangers';
 		// the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		OnlyHandles: h.Activation == "handle"}
-	// The server also answers to the hosts of its public URL and of its address.
+	// The server also answers to the hosts of its public URL and of its address, and to pages of the former.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())
+		opts.Origins = append(opts.Origins, originOf(u))
 	}
 	if host, _, err := net.SplitHostPort(h.Addr); err == nil && host != "" && net.ParseIP(host) == nil {
 		opts.Hosts = append(opts.Hosts, host)
@@ -192,6 +194,15 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 	}
 	pair, err := openCertificate(h.Cert, h.Key, logger)
 	return opts, pair, err
+}
+
+// originOf returns the origin of a URL as browsers send it, without the port that its scheme has anyway.
+func originOf(u *url.URL) string {
+	host := u.Host
+	if port := map[string]string{"http": "80", "https": "443"}[u.Scheme]; port != "" && u.Port() == port {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host
 }
 
 // openHTTP starts to listen. It accepts no connections; the caller does when it serves.
