@@ -134,7 +134,9 @@ func (c *crossed) config(closed, more string) string {
 		"gone.sh", "text.txt", "lib", "outside.sh", "a.lua"} {
 		entry("demo:scripts/"+name, with(""))
 	}
-	entry("demo:scripts/ask.sh", with("approve: always"))
+	entry("demo:scripts/ask.sh", with("ask: always"))
+	entry(fmt.Sprintf("demo:scripts/free.sh@sha256:%x", sha256.Sum256([]byte(crossingSkills()["demo/scripts/free.sh"]))),
+		with("ask: never"))
 	entry("demo:scripts/refuse.sh", with("approve: always"))
 	released := regexp.MustCompile(`(, )?release: \w+`)
 	entry("demo:scripts/kept.sh", released.ReplaceAllString(c.entry, ""))

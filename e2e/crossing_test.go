@@ -219,6 +219,9 @@ func crossings() []crossing {
 			unlessAsked("denied approval_required"),
 		script("run asked about, refused", "refuse.sh", `,"args":["no"]`, "denied approval_declined").
 			unlessAsked("denied approval_required"),
+		script("run never asked about", "free.sh", `,"args":["go"]`, "ok").
+			withMeta(`"skillsd/prompt-slot":{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound",` +
+				`"source":"t","role":"quote","kernelName":"k","surface":"s"}`),
 		script("run on others' word", "word.sh", `,"args":["yes"]`, "ok").
 			withMeta(`"skillsd/prompt-slot":{"type":"https://commonfabric.org/cfc/atom/PromptSlotBound",` +
 				`"source":"t","role":"context","kernelName":"k","surface":"s"}`).
@@ -335,6 +338,7 @@ func crossingSkills() map[string]string {
 		"demo/scripts/slow.sh":     "#!/bin/sh\nsleep 3\necho done\n",
 		"demo/scripts/ask.sh":      "#!/bin/sh\necho asked\n",
 		"demo/scripts/refuse.sh":   "#!/bin/sh\necho refused\n",
+		"demo/scripts/free.sh":     "#!/bin/sh\necho free\n",
 		"demo/scripts/word.sh":     "#!/bin/sh\necho word\n",
 		"demo/scripts/text.txt":    "no script\n",
 		"demo/scripts/pinned.sh":   "#!/bin/sh\necho pinned\n",
@@ -583,6 +587,7 @@ var crossedKeys = map[string]string{
 	"allow.network":           "network",
 	"allow.env":               "every block",
 	"allow.secrets":           "secrets",
+	"allow.ask":               "every block",
 	"allow.approve":           "every block",
 	"allow.target":            "every block",
 	"allow.release":           "opaque",

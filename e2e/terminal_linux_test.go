@@ -67,7 +67,7 @@ type answering struct {
 
 func (a *answering) Write(p []byte) (int, error) {
 	a.Buffer.Write(p)
-	if a.answer != "" && bytes.HasSuffix(a.Bytes(), []byte("[y/N] ")) {
+	if a.answer != "" && bytes.HasSuffix(a.Bytes(), []byte("] ")) {
 		line, rest, _ := strings.Cut(a.answer, "\n")
 		if _, err := io.WriteString(a.w, line+"\n"); err != nil {
 			return 0, err

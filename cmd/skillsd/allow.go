@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 type allowOptions struct {
 	app                            *app
 	Reader                         config.ReaderOptions
+	Ask                            string
 	List, DryRun, JSON, Offer, Yes bool
 }
 
@@ -38,7 +40,9 @@ func newAllowCmd(a *app) *cobra.Command {
 			"script or one of these files changes later, it does not run before it is allowed again. With " +
 			":pin=script after the script, its own bytes alone are pinned. " +
 			"The script is printed first, and you are asked; where there is no terminal, --yes is your " +
-			"answer. In a shell that an agent opened for its model nothing is allowed. " +
+			"answer. The next question, or --ask, is how often you are asked before a run: about each " +
+			"one, until you allow the script for the rest of a session, or never. " +
+			"In a shell that an agent opened for its model nothing is allowed. " +
 			"Comments in the configuration stay. Models run scripts with the tool run_skill_script, " +
 			"which is not offered until the configuration says so: the question is about that too, and " +
 			"with --yes it is written if --offer-tool is given as well.\n\n" +
@@ -59,6 +63,9 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
 		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
 			"[run_skill_script]")
+	cmd.Flags().StringVar(&opts.Ask, "ask", "",
+		"`WHEN` you are asked before a run: always, session or never; with never exactly these bytes "+
+			"run for every client that calls them")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }
@@ -66,6 +73,10 @@ func newAllowCmd(a *app) *cobra.Command {
 func (o *allowOptions) run(ctx context.Context, args []string) error {
 	if o.List != (len(args) == 0) {
 		return exit.Usagef("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
+	}
+	if o.Ask != "" && !slices.Contains(askWords, o.Ask) {
+		return exit.Usagef("use "+strings.Join(askWords, ", "), "--ask: %q is none of them",
+			config.Clip(o.Ask))
 	}
 	var entry policy.Entry
 	if !o.List {
@@ -87,6 +98,28 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 		return o.list(ctx, snapshot)
 	}
 	return o.allow(ctx, snapshot, entry)
+}
+
+// askWords are the answers to how often the user is asked.
+var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
+
+// howOften asks how often the user wants to be asked before a script runs; an empty word changes nothing.
+func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
+	if now == "" {
+		now = "as the policy demands"
+	}
+	prompt := "Ask you before it runs?\n" +
+		"  always   about each run\n" +
+		"  session  until you allow it for the rest of a session\n" +
+		"  never    not at all: exactly these bytes run for every client that calls them\n" +
+		"[Enter: " + string(now) + "] "
+	for {
+		word, err := o.app.typed(ctx, prompt)
+		if err != nil || word == "" || slices.Contains(askWords, word) {
+			return word, err
+		}
+		prompt = "[" + strings.Join(askWords, ", ") + ", or Enter] "
+	}
 }
 
 // allow shows one script and writes its entry.
@@ -175,6 +208,13 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
+	if entry.Ask = policy.Ask(o.Ask); asked && entry.Ask == "" {
+		word, err := o.howOften(ctx, known.Ask)
+		if err != nil {
+			return err
+		}
+		entry.Ask = policy.Ask(word)
+	}
 	offer := !offered && (o.Offer || asked)
 	facts.Config, err = o.app.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		if offer {
@@ -194,6 +234,9 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	}
 	o.app.notef("skillsd: note: written to %s\nskillsd: note: a server that runs takes it at its next start",
 		facts.Config)
+	if ask := cmp.Or(entry.Ask, known.Ask); ask == policy.AskNever {
+		o.app.notef("skillsd: note: nobody is asked before it runs, in any client")
+	}
 	if facts.Unreleased != "" {
 		o.app.notef("skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s", facts.Unreleased,
 			serve.HintUnreleased)

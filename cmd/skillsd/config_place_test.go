@@ -63,7 +63,7 @@ func TestConfigEnvironmentTypo(t *testing.T) {
 // What the command line says of scripts takes the whole place of what the file says: the options of
 // the file's entry are not those of an entry that was given.
 func TestConfigAllowlist(t *testing.T) {
-	const file = "allow_tools: [run_skill_script]\nallow: [{script: \"a:scripts/x.sh\", network: [a.example], approve: never}, \"b:scripts/y.sh\"]\n"
+	const file = "allow_tools: [run_skill_script]\nallow: [{script: \"a:scripts/x.sh\", network: [a.example], approve: always}, \"b:scripts/y.sh\"]\n"
 	entries := func(env map[string]string, args ...string) []policy.Entry {
 		t.Helper()
 		opts := loaded(t, file, env, args...)
@@ -73,7 +73,7 @@ func TestConfigAllowlist(t *testing.T) {
 		}
 		return pol.Entries()
 	}
-	granted := policy.Entry{Skill: "a", Path: "scripts/x.sh", Network: []string{"a.example"}, Approve: policy.ApproveNever}
+	granted := policy.Entry{Skill: "a", Path: "scripts/x.sh", Network: []string{"a.example"}, Ask: policy.AskAlways}
 	plain := func(skill, path string) policy.Entry { return policy.Entry{Skill: skill, Path: path} }
 	for _, tt := range []struct {
 		name string

@@ -299,13 +299,19 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 // confirm asks a question on the terminal. Only a clear yes to a question that was written is one. Input from
 // before the question is dropped: it cannot be an answer to it.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
+	word, err := a.typed(ctx, question+" [y/N] ")
+	return err == nil && (word == "y" || word == "yes"), err
+}
+
+// typed returns the line that is typed at the terminal after a prompt, trimmed and in lower case.
+func (a *app) typed(ctx context.Context, prompt string) (word string, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
 		if err := report.DropTyped(terminal.Fd()); err != nil {
-			return false, fmt.Errorf("ask on the terminal: %w", err)
+			return "", fmt.Errorf("ask on the terminal: %w", err)
 		}
 	}
-	if _, err := fmt.Fprintf(a.err, "%s [y/N] ", question); err != nil {
-		return false, fmt.Errorf("ask on the terminal: %w", err)
+	if _, err := io.WriteString(a.err, prompt); err != nil {
+		return "", fmt.Errorf("ask on the terminal: %w", err)
 	}
 	line, err := a.await(ctx, func(in io.Reader) ([]byte, error) {
 		const most = 1 << 10
@@ -318,8 +324,7 @@ func (a *app) confirm(ctx context.Context, question string) (yes bool, err error
 	if err != nil || !strings.HasSuffix(string(line), "\n") {
 		fmt.Fprintln(a.err)
 	}
-	word := strings.ToLower(strings.TrimSpace(string(line)))
-	return err == nil && (word == "y" || word == "yes"), err
+	return strings.ToLower(strings.TrimSpace(string(line))), err
 }
 
 // answer asks the user at the terminal about a run.

@@ -111,8 +111,8 @@ func TestAwayDecides(t *testing.T) {
 	}{
 		"as the server":       {},
 		"nobody wants it":     {change: func(j *jobs.Job) { j.Grant.Evidence = "" }, code: string(policy.CodeDirectCommandRequired)},
-		"approved, not asked": {entry: policy.Entry{Approve: policy.ApproveAlways}, code: string(policy.CodeApprovalRequired)},
-		"approved": {entry: policy.Entry{Approve: policy.ApproveAlways},
+		"approved, not asked": {entry: policy.Entry{Ask: policy.AskAlways}, code: string(policy.CodeApprovalRequired)},
+		"approved": {entry: policy.Entry{Ask: policy.AskAlways},
 			change: func(j *jobs.Job) { j.Grant.Evidence = policy.EvidenceApproval }},
 		"another script": {change: func(j *jobs.Job) { j.Path = "scripts/x.rb" }, code: string(policy.CodeScriptNotAllowlisted)},
 		"other files":    {change: func(j *jobs.Job) { j.Tree = "sha256:0" }, code: string(fault.CodeSandboxUnavailable)},

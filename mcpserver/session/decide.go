@@ -210,7 +210,7 @@ func (s *Session) question(
 // whyAsked returns why a user is asked, in words for them that hold whoever made the call.
 func whyAsked(needs *policy.ApprovalRequired) string {
 	switch {
-	case needs.Entry.Approve == policy.ApproveAlways:
+	case needs.Entry.Ask == policy.AskAlways:
 		return "asked because your configuration lets you decide about each run of it"
 	case needs.Tier.Scripts() >= skills.ConsentApproval:
 		return "asked because you decide about scripts of tier " + needs.Tier.String()

@@ -71,7 +71,7 @@ type DecisionExtension struct {
 	Runtime string `json:"runtime,omitempty"`
 	FileFacts
 
-	// Evidence is what showed that a user wants the call: prompt-slot, approval or operator; empty if
+	// Evidence is what showed that a user wants the call: prompt-slot, approval, operator or entry; empty if
 	// nothing did. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`
 	WouldBe  string `json:"wouldBe,omitempty"`

@@ -28,7 +28,7 @@ type Entry struct {
 	Env     []string // names of variables passed through
 	Secrets []string // names of secrets in the environment
 	Release Release  // empty: the policy's
-	Approve Approve  // empty: ApproveTier
+	Ask     Ask      // empty: AskTier
 	Target  Target   // empty: TargetSandbox
 
 	Workspace string        // none, ro, staged or rw; empty: what the operator granted to all scripts
@@ -44,14 +44,15 @@ type Entry struct {
 	SearchPath []string
 }
 
-// Approve says when a run of an entry needs an approval by the user.
-type Approve string
+// Ask says how often the user is asked about runs of an entry.
+type Ask string
 
-// When an approval is needed.
+// How often the user is asked. AskNever is the operator's word that these bytes run: it needs a Pin.
 const (
-	ApproveTier   Approve = "tier"   // when the skill's tier asks for one
-	ApproveAlways Approve = "always" // for every run
-	ApproveNever  Approve = "never"  // not even when the tier asks for one
+	AskTier    Ask = "tier"    // as the skill's tier demands
+	AskAlways  Ask = "always"  // about every run
+	AskSession Ask = "session" // until they allow the script for the rest of the session
+	AskNever   Ask = "never"
 )
 
 // reveals reports whether a run of this entry on a target, with or without a workspace granted to it, could

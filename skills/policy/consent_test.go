@@ -69,24 +69,24 @@ func TestApprovalIsNoEvidenceOfReads(t *testing.T) {
 	}
 }
 
-// What each tier and each approve asks for, under enforcement: with the operator's evidence, then with
+// What each tier and each ask demands for, under enforcement: with the operator's evidence, then with
 // an approval for the session, then with one of the call. The letters say: r runs, a asks for an
 // approval that may be remembered, c for one of the call.
 func TestTiers(t *testing.T) {
-	for tier, rows := range map[skills.Tier]map[Approve]string{
-		skills.TierBuiltin:    {"": "rrr", ApproveTier: "rrr", ApproveAlways: "ccr", ApproveNever: "rrr", "often": "ccr"},
-		skills.TierOrg:        {"": "rrr", ApproveTier: "rrr", ApproveAlways: "ccr", ApproveNever: "rrr"},
-		skills.TierUser:       {"": "rrr", ApproveTier: "rrr", ApproveAlways: "ccr", ApproveNever: "rrr"},
-		skills.TierThirdParty: {"": "arr", ApproveTier: "arr", ApproveAlways: "ccr", ApproveNever: "rrr"},
-		9:                     {"": "arr", ApproveTier: "arr", ApproveAlways: "ccr", ApproveNever: "rrr"},
-		-1:                    {"": "arr", ApproveTier: "arr", ApproveAlways: "ccr", ApproveNever: "rrr"},
+	for tier, rows := range map[skills.Tier]map[Ask]string{
+		skills.TierBuiltin:    {"": "rrr", AskTier: "rrr", AskAlways: "ccr", AskNever: "rrr", "often": "ccr"},
+		skills.TierOrg:        {"": "rrr", AskTier: "rrr", AskAlways: "ccr", AskNever: "rrr"},
+		skills.TierUser:       {"": "rrr", AskTier: "rrr", AskSession: "arr", AskAlways: "ccr", AskNever: "rrr"},
+		skills.TierThirdParty: {"": "arr", AskTier: "arr", AskSession: "arr", AskAlways: "ccr", AskNever: "rrr"},
+		9:                     {"": "arr", AskTier: "arr", AskAlways: "ccr", AskNever: "rrr"},
+		-1:                    {"": "arr", AskTier: "arr", AskAlways: "ccr", AskNever: "rrr"},
 	} {
-		for approve, row := range rows {
+		for ask, row := range rows {
 			for approval, want := range row {
 				cfg, request := config(t), run()
-				cfg.Allowlist.index[scriptKey{"pdf", script}][0].Approve = approve
+				cfg.Allowlist.index[scriptKey{"pdf", script}][0].Ask = ask
 				request.Tier, request.Approved = tier, Approval(approval)
-				where := fmt.Sprintf("%s, approve %q, approval %d", tier, approve, approval)
+				where := fmt.Sprintf("%s, ask %q, approval %d", tier, ask, approval)
 				_, err := New(cfg).Decide(request)
 				if got := letter(err, CodeApprovalRequired); got != want {
 					t.Errorf("%s: Decide = %v, want %c", where, err, want)
@@ -112,6 +112,47 @@ func TestTiers(t *testing.T) {
 	}
 }
 
+// An entry that never asks is the operator's word for its bytes, whoever calls and whatever the slots are; it is
+// no word for other bytes, for what they may show, or for a tier that is closed.
+func TestEntryNeverAsks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		do       func(*Config, *Request)
+		evidence Evidence
+		code     Code
+	}{
+		"no evidence":            {func(c *Config, _ *Request) { c.Role = "" }, EvidenceEntry, ""},
+		"strict":                 {func(c *Config, _ *Request) { c.Role, c.Mode = "", EnforceStrict }, EvidenceEntry, ""},
+		"context":                {func(c *Config, _ *Request) { c.Role = Context }, EvidenceEntry, ""},
+		"a quoting slot":         {func(_ *Config, r *Request) { r.Slot = &PromptSlot{Role: Quote} }, EvidenceEntry, ""},
+		"third-party":            {func(c *Config, r *Request) { c.Role, r.Tier = "", skills.TierThirdParty }, EvidenceEntry, ""},
+		"the operator's binding": {func(*Config, *Request) {}, EvidenceOperator, ""},
+		"other bytes":            {func(_ *Config, r *Request) { r.FileDigest = other }, "", CodeScriptSnapshotMismatch},
+		"a workspace":            {func(c *Config, r *Request) { c.Role, r.Workspace = "", true }, "", CodeOutputNotReleased},
+		"closed":                 {func(c *Config, _ *Request) { c.Role, c.ClosedTiers = "", []skills.Tier{skills.TierUser} }, "", CodeTierDenied},
+		"a read, strict": {func(c *Config, r *Request) {
+			c.Role, c.Mode, *r = "", EnforceStrict, Request{Tool: "load_skill", Class: Read, Skill: "pdf"}
+		}, "", CodeDirectCommandRequired},
+	} {
+		cfg, request := config(t), run()
+		entry, err := ParseEntry("pdf:" + script + "@" + file.String())
+		if err == nil {
+			entry.Ask = AskNever
+			cfg.Allowlist, err = NewAllowlist([]Entry{entry})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.do(&cfg, &request)
+		grant, err := New(cfg).Decide(request)
+		switch {
+		case tt.code == "" && (err != nil || grant.Evidence != tt.evidence):
+			t.Errorf("%s: Decide = %+v, %v, want evidence %s", name, grant, err, tt.evidence)
+		case tt.code != "" && (err == nil || DenialOf(err).Code != tt.code):
+			t.Errorf("%s: Decide = %v, want %s", name, err, tt.code)
+		}
+	}
+}
+
 // letter is what an answer of Decide is in the tables; 0 for anything else.
 func letter(err error, code Code) rune {
 	asks, ok := errors.AsType[*ApprovalRequired](err)
@@ -132,7 +173,7 @@ func TestClosedTier(t *testing.T) {
 		for _, tier := range []skills.Tier{skills.TierBuiltin, skills.TierOrg, skills.TierUser, skills.TierThirdParty, 9} {
 			cfg, request := config(t), run()
 			cfg.Mode, cfg.ClosedTiers = mode, []skills.Tier{skills.TierUser, 9}
-			cfg.Allowlist.index[scriptKey{"pdf", script}][0].Approve = ApproveNever
+			cfg.Allowlist.index[scriptKey{"pdf", script}][0].Ask = AskNever
 			request.Tier, request.Approved = tier, ApprovalOfCall
 			_, err := New(cfg).Decide(request)
 			closed := tier == skills.TierUser || tier == 9
@@ -161,7 +202,7 @@ func TestWarnings(t *testing.T) {
 		{"disabled, no evidence, org", Disabled, func(c *Config, r *Request) { c.Role, r.Tier = "", skills.TierOrg }, Allowed, ""},
 		{"disabled, no confirmation", Disabled, func(c *Config, _ *Request) { c.Role = "" }, Allowed, CodeDirectCommandRequired},
 		{"disabled, confirmation waived", Disabled, func(c *Config, _ *Request) {
-			c.Role, c.Allowlist.index[scriptKey{"pdf", script}][0].Approve = "", ApproveNever
+			c.Role, c.Allowlist.index[scriptKey{"pdf", script}][0].Ask = "", AskNever
 		}, Allowed, ""},
 		{"disabled, no approval", Disabled, func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty }, Warned, CodeApprovalRequired},
 		{"disabled, not released", Disabled, mount, Allowed, ""},

@@ -61,9 +61,7 @@ var codes = map[Code]struct {
 		"the operator can offer it with --allow-tool {tool}, or allow_tools in the configuration"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
 		remedyUnasked,
-		"the operator can start the server with --prompt-slot-role direct-command, or set " +
-			"policy.prompt_slot_role in the configuration, or the client can send a prompt slot " +
-			"with that role"},
+		"the operator can " + operatorCommand},
 	CodeSkillNotActivated: {NotAuthorized, "the skill is not loaded",
 		"call load_skill with this skill, then run the script again", ""},
 	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
@@ -83,7 +81,7 @@ var codes = map[Code]struct {
 		"the operator can serve without --tier-scripts {tier}=deny, or without it in policy.tier_scripts"},
 	CodeApprovalRequired: {NotAuthorized, "it needs an approval that this client cannot ask for",
 		remedyUnasked,
-		"use a client through which the server can ask the user, or the operator can change approve"},
+		"use a client through which the server can ask the user, or the operator can change ask"},
 	CodeApprovalDeclined: {NotAuthorized, "the user declined it",
 		"ask the user before you call the tool again", ""},
 	CodeProfileExcludes: {NotAuthorized, "the profile does not include it",
@@ -114,6 +112,16 @@ var codes = map[Code]struct {
 		"the user can read it in the record of this session",
 		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
 }
+
+// operatorCommand is how the operator can take every call for a command of the user.
+const operatorCommand = "start the server with --prompt-slot-role direct-command, or set " +
+	"policy.prompt_slot_role in the configuration, or the client can send a prompt slot with that role"
+
+// operatorNever is how the operator can let a script run without asking.
+const operatorNever = "let exactly these bytes run without asking, `skillsd allow --ask never {shell script}`"
+
+// operatorAsked goes before what the operator can do in the place of asking the user.
+const operatorAsked = "use a client through which the server can ask the user, or the operator can "
 
 // remedyUnasked is the remedy where an approval by the user would be enough.
 const remedyUnasked = "if the user wants this, they can use a client through which the server " +
@@ -225,15 +233,15 @@ var (
 	explicitNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleExplicitNeeds,
 		detail: "{tool} requires direct-command authorization in {mode}"}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
-		detail: "{tool}: this script needs an approval by the user for each run",
-		operator: "use a client through which the server can ask the user, or the operator can change the " +
-			"entry's approve"}
+		detail:   "{tool}: this script needs an approval by the user for each run",
+		operator: operatorAsked + operatorNever}
+	entryNeedsSession = refusal{code: CodeApprovalRequired,
+		detail:   "{tool}: this script needs an approval by the user in each session",
+		operator: entryNeedsApproval.operator}
 	tierNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail: "{tool}: scripts of tier {tier} need an approval by the user",
-		operator: "use a client through which the server can ask the user, or the operator can review the " +
-			"skill and set approve: never on its entry, or serve its root with a higher tier: " +
-			"--skills-root " +
-			"user=DIR, or tier user in roots"}
+		operator: operatorAsked + "review the skill and " + operatorNever +
+			", or serve its root with a higher tier: --skills-root user=DIR, or tier user in roots"}
 	notReleased = refusal{code: CodeOutputNotReleased,
 		detail: "{tool}: the run could show the model more than the skill's own files, and its output is " +
 			"not released"}

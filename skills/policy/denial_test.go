@@ -43,7 +43,7 @@ func TestDenialObjects(t *testing.T) {
 		func(_ *Config, r *Request) { r.Tier = skills.TierThirdParty },
 		func(c *Config, _ *Request) {
 			c.Allowlist.index[scriptKey{"pdf",
-				script}][0].Approve = ApproveAlways
+				script}][0].Ask = AskAlways
 		},
 		func(c *Config, _ *Request) { c.Role = Context },
 		func(c *Config, _ *Request) { c.Role, c.Mode = "", EnforceStrict },

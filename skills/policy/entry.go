@@ -126,8 +126,8 @@ func (e *Entry) check() error {
 	}{
 		{"workspace", e.Workspace, []string{"none", "ro", "staged", "rw"}},
 		{"execution", e.Execution, []string{ExecutionStdin}},
-		{"approve", string(e.Approve), []string{string(ApproveAlways), string(ApproveTier),
-			string(ApproveNever)}},
+		{"ask", string(e.Ask), []string{string(AskAlways), string(AskSession), string(AskNever),
+			string(AskTier)}},
 		{"target", string(e.Target), []string{string(TargetSandbox), string(TargetHost)}},
 		{"release", string(e.Release), []string{string(ReleaseNone), string(ReleaseObserved),
 			string(ReleaseOpaque)}},
@@ -136,6 +136,10 @@ func (e *Entry) check() error {
 			return fmt.Errorf("%s %q is none of %s", word.name, Clip(word.value),
 				strings.Join(word.known, ", "))
 		}
+	}
+	if e.Ask == AskNever && e.Pin == "" {
+		return errors.New("ask never goes with the digest of the script: `skillsd allow --ask never` " +
+			"writes it")
 	}
 	if err := e.checkSearchPath(); err != nil {
 		return err

@@ -23,7 +23,7 @@ func TestNewAllowlist(t *testing.T) {
 		{"plain", func(*Entry) {}, ""},
 		{"everything", func(e *Entry) {
 			e.Network, e.Env, e.Secrets = []string{"api.example.com", "127.0.0.1:80", "[::1]:443", "::1", "_srv.example.com"}, []string{"TZ", "_x"}, []string{"API_TOKEN"}
-			e.Release, e.Approve, e.Target, e.Workspace = ReleaseOpaque, ApproveNever, TargetHost, "staged"
+			e.Release, e.Ask, e.Target, e.Workspace = ReleaseOpaque, AskSession, TargetHost, "staged"
 			e.Timeout, e.Memory = MaxTimeout, 16<<20
 		}, ""},
 		{"no skill", func(e *Entry) { e.Skill = "" }, "form SKILL:scripts/PATH"},
@@ -74,7 +74,9 @@ func TestNewAllowlist(t *testing.T) {
 		{"twice", func(e *Entry) { e.Env, e.Secrets = []string{"A"}, []string{"A"} }, "named twice"},
 		{"many variables", func(e *Entry) { e.Env = make([]string, maxNames+1) }, "more than 64 names"},
 		{"workspace", func(e *Entry) { e.Workspace = "wr" }, "workspace \"wr\" is none of"},
-		{"approve", func(e *Entry) { e.Approve = "maybe" }, "approve \"maybe\" is none of"},
+		{"ask", func(e *Entry) { e.Ask = "maybe" }, "ask \"maybe\" is none of"},
+		{"ask never", func(e *Entry) { e.Pin, e.Tree, e.Ask = "", "", AskNever }, "ask never goes with the digest"},
+		{"ask never, pinned", func(e *Entry) { e.Pin, e.Ask = file, AskNever }, ""},
 		{"target", func(e *Entry) { e.Target = "docker" }, "target \"docker\" is none of"},
 		{"release", func(e *Entry) { e.Release = "all" }, "release \"all\" is none of"},
 		{"negative timeout", func(e *Entry) { e.Timeout = -1 }, "timeout"},

@@ -40,11 +40,13 @@ const (
 	consentOfCall
 )
 
-func consentFor(tier skills.Tier, approve Approve) consent {
-	switch approve {
-	case ApproveNever:
+func consentFor(tier skills.Tier, ask Ask) consent {
+	switch ask {
+	case AskNever:
 		return consentNone
-	case "", ApproveTier:
+	case AskSession:
+		return consentApproval
+	case "", AskTier:
 	default:
 		return consentOfCall
 	}
@@ -61,9 +63,12 @@ func consentFor(tier skills.Tier, approve Approve) consent {
 // lacks: the evidence of a direct command, else an approval; empty when it lacks neither.
 func (p *Policy) missing(r *Request, grant *Grant) Code {
 	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
-	needs := consentFor(r.Tier, grant.Entry.Approve)
+	needs := consentFor(r.Tier, grant.Entry.Ask)
 	if grant.Evidence = p.slotEvidence(r); approved && (grant.Evidence == "" || needs >= consentApproval) {
 		grant.Evidence = EvidenceApproval
+	}
+	if grant.Evidence == "" && grant.Entry.Ask == AskNever && grant.Entry.Pin != "" {
+		grant.Evidence = EvidenceEntry
 	}
 	direct := grant.Evidence != ""
 	switch p.Mode(r.Mode) {
@@ -92,7 +97,11 @@ func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
 	if missing == CodeDirectCommandRequired {
 		return r.needsCommand(mode)
 	}
-	if entry.Approve != "" && entry.Approve != ApproveTier {
+	switch entry.Ask {
+	case "", AskTier:
+	case AskSession:
+		return r.refuse(entryNeedsSession)
+	default:
 		return r.refuse(entryNeedsApproval)
 	}
 	return r.refuse(tierNeedsApproval)
@@ -103,6 +112,9 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 	why := strictNeedsCommand
 	if mode == EnforceExplicit {
 		why = explicitNeedsCommand
+	}
+	if r.Class != Read {
+		why.operator = "the operator can " + operatorNever + ", or " + operatorCommand
 	}
 	return r.refuse(why, "{mode}", mode.String())
 }

@@ -42,7 +42,7 @@
 //	enforce-explicit  allowed / allowed / denied
 //	enforce-strict    allowed with evidence, else denied / allowed / denied
 //
-// A run also needs, by its tier and its entry's approve:
+// A run also needs, by its tier and its entry's ask:
 //
 //	              tier (default)                    always                   never
 //	builtin, org  nothing                           an approval of the call  nothing
@@ -50,13 +50,16 @@
 //	third-party   an approval, may be remembered    an approval of the call  nothing
 //	unknown       as third-party                    an approval of the call  nothing
 //
+// With ask session a run of any tier needs what one of tier third-party needs.
+//
 // In disabled and observe none of this stops a run: the grant's Warning has the refusal of an enforcing mode,
 // and WouldBe its code. No mode turns off the rules above the rules of modes, and a client can raise its mode
 // but not lower it.
 //
 // Evidence of a direct command is a prompt slot with the role direct-command from a principal that is
 // believed. If a call has a slot of its own, the operator's binding for the process does not count. An
-// approval by the user is evidence too and overrides a slot of another role. Arguments are never evidence: a
+// approval by the user is evidence too and overrides a slot of another role, and so does an entry
+// that never asks: it names the bytes of its script. Arguments are never evidence: a
 // model writes them.
 //
 // If only an approval is missing, the refusal is an [ApprovalRequired]: those of the rules come last that the
@@ -177,7 +180,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	}
 	if missing != "" {
 		return Grant{}, &ApprovalRequired{Denial: r.lacking(missing, mode, &grant.Entry),
-			Remember: consentFor(r.Tier, grant.Entry.Approve) != consentOfCall, Entry: grant.Entry,
+			Remember: consentFor(r.Tier, grant.Entry.Ask) != consentOfCall, Entry: grant.Entry,
 			Target: grant.Target, Tier: r.Tier}
 	}
 	return grant, nil

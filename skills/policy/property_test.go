@@ -50,7 +50,10 @@ func (s sampler) config(t *testing.T) Config {
 	cfg.Allowlist = allowlist(t, specs...)
 	for i := range cfg.Allowlist.entries {
 		e := &cfg.Allowlist.entries[i]
-		e.Approve = draw(s, "", ApproveTier, ApproveAlways, ApproveNever)
+		e.Ask = draw(s, "", AskTier, AskAlways, AskSession, AskNever)
+		if e.Ask == AskNever && e.Pin == "" {
+			e.Pin = file
+		}
 		e.Target = draw(s, "", TargetSandbox, TargetHost, TargetHost)
 		e.Release = draw(s, "", "", ReleaseNone, ReleaseObserved, ReleaseOpaque)
 		e.Workspace = draw(s, "", "none", "rw")
@@ -163,10 +166,10 @@ var restrictions = map[string]func(*Config, *Request){
 	"hold to allowed-tools":   func(c *Config, _ *Request) { c.AllowedToolsAdvisory = false },
 	"declare no allowed-tool": func(_ *Config, r *Request) { r.AllowedTools, r.AllowedToolsDeclared = nil, true },
 	"no host":                 func(c *Config, _ *Request) { c.HostTarget = false },
-	"always ask":              eachEntry(func(e *Entry) { e.Approve = ApproveAlways }),
+	"always ask":              eachEntry(func(e *Entry) { e.Ask = AskAlways }),
 	"ask as the tier says": eachEntry(func(e *Entry) {
-		if e.Approve == ApproveNever {
-			e.Approve = ApproveTier
+		if e.Ask == AskNever {
+			e.Ask = AskTier
 		}
 	}),
 	"less trusted tier": func(c *Config, r *Request) {

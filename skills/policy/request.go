@@ -75,6 +75,7 @@ const (
 	EvidenceSlot     Evidence = "prompt-slot" // of the call itself
 	EvidenceApproval Evidence = "approval"
 	EvidenceOperator Evidence = "operator" // the binding for the whole process
+	EvidenceEntry    Evidence = "entry"    // that never asks about its bytes
 )
 
 // Grant is what an allowed request may use.

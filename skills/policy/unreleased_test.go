@@ -53,7 +53,7 @@ func TestUnreleasedIsTheObstacle(t *testing.T) {
 		"no evidence either":         func(c *Config, r *Request) { c.Role, r.Workspace = "", true },
 		"approved, but not released": func(_ *Config, r *Request) { r.Approved, r.Workspace = ApprovalOfCall, true },
 		"asked always, not released": func(c *Config, r *Request) {
-			r.Workspace, c.Allowlist.index[scriptKey{"pdf", script}][0].Approve = true, ApproveAlways
+			r.Workspace, c.Allowlist.index[scriptKey{"pdf", script}][0].Ask = true, AskAlways
 		},
 		"strict, no evidence for it":  func(c *Config, r *Request) { c.Role, c.Mode, r.Workspace = "", EnforceStrict, true },
 		"a slot that is of no orders": func(_ *Config, r *Request) { r.Slot, r.Workspace = &PromptSlot{Role: Context}, true },

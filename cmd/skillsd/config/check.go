@@ -149,7 +149,11 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 			Reason: "pin says tree and the script says pin=script"}
 	}
 	entry.PinScript = entry.PinScript || k.Pin == "script"
-	entry.Release, entry.Approve = policy.Release(k.Release), policy.Approve(k.Approve)
+	if k.Ask != "" && k.Approve != "" && k.Ask != k.Approve {
+		return entry, &policy.EntryError{Spec: k.Script,
+			Reason: "ask says " + k.Ask + " and approve says " + k.Approve + ": keep ask, and remove approve"}
+	}
+	entry.Release, entry.Ask = policy.Release(k.Release), policy.Ask(cmp.Or(k.Ask, k.Approve))
 	entry.Target, entry.Environment = policy.Target(k.Target), k.Environment
 	entry.Workspace, entry.Timeout, entry.Memory = k.Workspace, time.Duration(k.Timeout), int64(k.Memory)
 	return entry, nil

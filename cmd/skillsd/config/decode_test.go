@@ -40,7 +40,7 @@ func TestConfigExample(t *testing.T) {
 	want := policy.Entry{
 		Skill: "acme/deploy", Path: "scripts/status.py", Network: []string{"api.example.com:443"},
 		Env: []string{"TZ"}, Secrets: []string{"API_TOKEN"},
-		Timeout: 30 * time.Second, Memory: 128 << 20, Workspace: "none", Approve: policy.ApproveAlways,
+		Timeout: 30 * time.Second, Memory: 128 << 20, Workspace: "none", Ask: policy.AskAlways,
 		Release: policy.ReleaseOpaque,
 	}
 	if diff := cmp.Diff(want, entry); diff != "" || err != nil {
@@ -326,5 +326,40 @@ func TestConfigRepeatsNoSecret(t *testing.T) {
 	}
 	if refused < 60 {
 		t.Errorf("only %d texts were refused", refused)
+	}
+}
+
+// ask has the place of approve, which is still read; entries that never ask name the bytes that they are about.
+func TestAsk(t *testing.T) {
+	const pinned = "a:scripts/x.sh@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	for keys, want := range map[string]struct {
+		ask     policy.Ask
+		problem string
+	}{
+		"script: " + pinned + ", ask: never":                          {policy.AskNever, ""},
+		"script: " + pinned + ", approve: never":                      {policy.AskNever, ""},
+		"script: a:scripts/x.sh, ask: session":                        {policy.AskSession, ""},
+		"script: a:scripts/x.sh, approve: tier":                       {policy.AskTier, ""},
+		"script: a:scripts/x.sh, ask: always, approve: always":        {policy.AskAlways, ""},
+		"script: a:scripts/x.sh, ask: always, approve: tier":          {"", "ask says always and approve says tier: keep ask"},
+		"script: a:scripts/x.sh, ask: never":                          {"", "`skillsd allow --ask never` writes it"},
+		"script: a:scripts/x.sh, approve: never":                      {"", "ask never goes with the digest of the script"},
+		"script: a:scripts/x.sh, ask: tier":                           {"", "is not one of always, session, never"},
+		"script: a:scripts/x.sh, ask: session, pin: script, tree: ''": {"", "is empty"},
+	} {
+		o, _, problems := decodeText("allow:\n  - {" + keys + "}\n")
+		if want.problem != "" {
+			if !strings.Contains(problems, want.problem) {
+				t.Errorf("%s: %v", keys, problems)
+			}
+			continue
+		}
+		if problems != "" {
+			t.Errorf("%s: %v", keys, problems)
+			continue
+		}
+		if entry, err := o.Allow[0].Entry(); err != nil || entry.Ask != want.ask {
+			t.Errorf("%s: %+v, %v", keys, entry, err)
+		}
 	}
 }

@@ -179,7 +179,7 @@ func allows(entry *yaml.Node, skill, path string) bool {
 
 // Set makes exactly one entry allow the script of allowed: its first entry, which keeps its other settings
 // and its comments, or a new one at the end. The entry has the digest of the script and, unless it pins the
-// script alone, tree as the digest of the skill's tree.
+// script alone, tree as the digest of the skill's tree. How often it asks is changed if allowed says so.
 func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	at := valueAt(e.root, "allow")
 	if at == 0 {
@@ -231,6 +231,12 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	}
 	if allowed.Execution != "" {
 		set("execution", allowed.Execution)
+	}
+	if allowed.Ask != "" {
+		if old := valueAt(entry, "approve"); old > 0 {
+			entry.Content = slices.Delete(entry.Content, old-1, old+1)
+		}
+		set("ask", string(allowed.Ask))
 	}
 	if !allowed.PinScript {
 		set("tree", tree)

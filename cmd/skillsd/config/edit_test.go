@@ -30,6 +30,11 @@ func TestEditAllow(t *testing.T) {
 		loose.PinScript, loose.Execution = true, policy.ExecutionStdin
 		return e.Set(loose, tree)
 	}
+	never := func(e *AllowEdit) error {
+		never := allowed
+		never.Ask = policy.AskNever
+		return e.Set(never, tree)
+	}
 	offer := func(e *AllowEdit) error { return errors.Join(e.Offer(), set(e)) }
 	const tools = "allow_tools: [run_skill_script]\n"
 	remove := func(e *AllowEdit) error { return e.Remove("a", "scripts/x.sh") }
@@ -62,6 +67,8 @@ func TestEditAllow(t *testing.T) {
 		{"object on one line", "allow:\n  - {env: [API_URL], script: a:scripts/x.sh, approve: always}\n",
 			"allow:\n  - {env: [API_URL], script: '" + spec + "', tree: '" + tree + "', approve: always}\n",
 			set, ""},
+		{"never asked about", "allow:\n  - {script: a:scripts/x.sh, approve: always, env: [A]}\n",
+			"allow:\n  - {script: '" + spec + "', tree: '" + tree + "', ask: never, env: [A]}\n", never, ""},
 		{"options of a text", "allow:\n  - a:scripts/x.sh:execution=stdin:pin=script # daily\n",
 			"allow:\n  - script: " + spec + " # daily\n    pin: script\n    execution: stdin\n", set, ""},
 		{"pin script stays", "allow:\n  - script: a:scripts/x.sh\n    pin: script\n",

@@ -213,6 +213,7 @@ type AllowKey struct {
 	Workspace string   `json:"workspace,omitempty"`
 	Timeout   Duration `json:"timeout,omitempty"`
 	Memory    Size     `json:"memory,omitempty"`
+	Ask       string   `json:"ask,omitempty"`
 	Approve   string   `json:"approve,omitempty"`
 	Target    string   `json:"target,omitempty"`
 	Release   string   `json:"release,omitempty"`
@@ -243,9 +244,12 @@ func (k *AllowKey) table() []Option {
 			Help: "longest run, such as 90s; default the limit of the server"},
 		{Key: "memory", Value: &k.Memory,
 			Help: "most memory, such as 256MiB; default the limit of the server"},
+		{Key: "ask", Value: &k.Ask, Words: []string{"always", "session", "never"},
+			Help: "how often the user is asked: about each run; until they allow the script for the rest " +
+				"of the session; or never, which needs the digest of the script: exactly these bytes run " +
+				"for whoever calls; default as the trust tier and the policy demand"},
 		{Key: "approve", Value: &k.Approve, Words: []string{"tier", "always", "never"},
-			Help: "whether the user is asked: as the trust tier says, for every run, or not even if the " +
-				"tier says so"},
+			Help: "the name of ask in earlier releases; tier is the default of ask"},
 		{Key: "target", Value: &k.Target, Words: targetWords(),
 			Help: "where it runs; host needs execution_target host or a profile as well"},
 		{Key: "release", Value: &k.Release, Words: releaseWords(),

@@ -94,7 +94,7 @@ func (e *Entry) Grants() (list []string) {
 	add("variables", e.Env...)
 	add("secrets", e.Secrets...)
 	add("packages", e.Environment)
-	add("asks:", string(e.Approve))
+	add("asks:", string(e.Ask))
 	add("output:", string(e.Release))
 	return list
 }

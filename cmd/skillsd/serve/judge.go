@@ -39,7 +39,7 @@ type AllowRow struct {
 	Secrets     []string       `json:"secrets,omitempty"`
 	Workspace   string         `json:"workspace,omitempty"`
 	Environment string         `json:"environment,omitempty"` // of packages
-	Approve     policy.Approve `json:"approve,omitempty"`     // when the user is asked; absent: by tier
+	Ask         policy.Ask     `json:"ask,omitempty"`         // how often the user is asked; absent: by tier
 	Release     policy.Release `json:"release,omitempty"`     // of its output; absent: the server's
 
 	Hint    string         `json:"-"` // what mends it
@@ -78,7 +78,7 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	row := AllowRow{Script: ScriptName(entry), State: "missing", Execution: entry.Execution,
 		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to take it back: skillsd disallow " + name,
 		Pin: entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
-		Workspace: entry.Workspace, Environment: entry.Environment, Approve: entry.Approve,
+		Workspace: entry.Workspace, Environment: entry.Environment, Ask: entry.Ask,
 		Release: entry.Release}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {

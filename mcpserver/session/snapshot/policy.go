@@ -183,7 +183,7 @@ func (s *Source) policyExtension(ctx context.Context, cfg policy.Config) *cfharn
 			PinScript: entry.PinScript, StartTree: s.Pins[entry.Skill],
 			Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
 			Release:   string(cmp.Or(entry.Release, cfg.Release)),
-			Approve:   string(cmp.Or(entry.Approve, policy.ApproveTier)),
+			Approve:   string(cmp.Or(entry.Ask, policy.AskTier)),
 			Target:    string(cmp.Or(entry.Target, policy.TargetSandbox)),
 			Execution: entry.Execution, SearchPath: entry.SearchPath, Workspace: entry.Workspace,
 			TimeoutMS: entry.Timeout.Milliseconds(), MemoryBytes: entry.Memory,
