@@ -497,7 +497,7 @@ func toolOf(c crossing) string {
 // Every code, method and part of the configuration is in the table, or here with the reason why it is not.
 func TestCrossingWhole(t *testing.T) {
 	elsewhere := map[string]string{
-		"tool_not_allowed":                "a tool that is not offered is unknown to the protocol",
+		"tool_not_allowed":                "needs a server that offers no scripts: TestToolNotOffered",
 		"output_opaque":                   "is in a result, which the table calls opaque",
 		"script_outside_root":             "has no rule: a link out is not indexed, or a file has changed",
 		"lease_invalid":                   "needs scripts on the host: e2e/host_test.go",

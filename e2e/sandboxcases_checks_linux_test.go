@@ -207,7 +207,7 @@ func (b *toolBench) absent() {
 	if tools := p.request(70, "tools/list", "{}"); strings.Contains(string(tools.Result), "run_skill_script") {
 		b.Errorf("tools/list = %s", tools.Result)
 	}
-	b.refused(b.runOn(p, nil), "-32602")
+	b.refused(b.runOn(p, nil), "tool_not_allowed")
 }
 
 func (b *toolBench) storeInWorkspace() {

@@ -62,18 +62,20 @@ func TestLoadReadRun(t *testing.T) {
 	if string(denied.StructuredContent) != string(denied.object()) {
 		t.Errorf("structured content %s differs from the text %s", denied.StructuredContent, denied.text())
 	}
-	if want := "Refused: skill script is not exactly allowlisted: demo:scripts/other.sh. "; !strings.HasPrefix(denied.text(), want) || strings.Count(denied.text(), "\n") != 1 {
+	if want := "Refused: the operator has not allowed demo:scripts/other.sh.\n"; !strings.HasPrefix(denied.text(), want) || strings.Count(denied.text(), "\n") != 1 {
 		t.Errorf("a denial begins with %q, want %q", denied.text(), want)
 	}
 	// What does not exist is said to be missing, with what is near, under the code of what is refused.
-	for _, ask := range []struct{ tool, path, code, want string }{
-		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", `Refused: the skill has no such script: demo:scripts/othr.sh. Did you mean "scripts/other.sh"? else use one of: scripts/`},
-		{"read_skill_resource", "reference/note.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: reference/note.md. Did you mean "references/notes.md"? else use one of: `},
-		{"read_skill_resource", "notes.md", "resource_not_indexed", `Resource not found in run-start registry for skill demo: notes.md. Did you mean "references/notes.md"? `},
+	for _, ask := range []struct{ tool, path, code, want, remedy string }{
+		{"run_skill_script", "scripts/othr.sh", "script_not_allowlisted", "Refused: the skill has no such script: demo:scripts/othr.sh.\n", `did you mean "scripts/ok.sh"? else use one of: scripts/`},
+		{"read_skill_resource", "reference/note.md", "resource_not_indexed", "The skill demo has no file reference/note.md.\n", `did you mean "references/notes.md"? else use one of: `},
 	} {
 		got := p.call(8, ask.tool, map[string]any{"skill": "demo", "path": ask.path})
-		if !got.IsError || got.code() != ask.code || !strings.HasPrefix(got.text(), ask.want) {
-			t.Errorf("%s %s: %s, want %s: %s", ask.tool, ask.path, got.text(), ask.code, ask.want)
+		var object struct{ Remedy string }
+		json.Unmarshal(got.object(), &object)
+		if !got.IsError || got.code() != ask.code || !strings.HasPrefix(got.text(), ask.want) ||
+			!strings.HasPrefix(object.Remedy, ask.remedy) {
+			t.Errorf("%s %s: %s, want %s: %s %s", ask.tool, ask.path, got.text(), ask.code, ask.want, ask.remedy)
 		}
 	}
 	if err := p.leave(); err != nil {
@@ -282,6 +284,27 @@ func TestResources(t *testing.T) {
 }
 
 // What changed after it was loaded does not run.
+// A model that calls run_skill_script of a server that offers no scripts gets a denial, which is recorded.
+func TestToolNotOffered(t *testing.T) {
+	p := serve(t, "--skills-root", "builtin="+tree(t, demoSkill()))
+	p.initialize()
+	got := p.call(2, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+	var object struct{ Type, Code, Remedy, RuleID string }
+	json.Unmarshal(got.StructuredContent, &object)
+	const first = "Refused: this server does not offer run_skill_script.\n"
+	if !got.IsError || object.Code != "tool_not_allowed" || object.Type != "cf-harness.observation-denied" ||
+		object.Remedy == "" || !strings.HasPrefix(got.text(), first) {
+		t.Errorf("run_skill_script = %v %s %s", got.IsError, got.text(), got.StructuredContent)
+	}
+	unknown := p.request(3, "tools/call", `{"name":"write_skill","arguments":{}}`)
+	if unknown.Error == nil || unknown.Error.Code != -32602 {
+		t.Errorf("an unknown tool: %+v", unknown)
+	}
+	if events, _ := p.artifact(4, "skillsd://session/events.jsonl"); !strings.Contains(events, "tool_not_allowed") {
+		t.Errorf("not recorded: %s", events)
+	}
+}
+
 func TestDriftIsRefused(t *testing.T) {
 	root := tree(t, demoSkill())
 	p := serve(t, allowRun(root, "ok.sh")...)

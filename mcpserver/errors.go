@@ -45,7 +45,7 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 			return nil, err
 		}
 		detail := strings.TrimPrefix(denial.Object.Detail, tool+": ")
-		answer := textResult(sentences("Refused: "+detail, denial.Object.Remedy)+"\n"+string(object), nil)
+		answer := textResult(sentences("Refused: "+detail)+"\n"+string(object), nil)
 		answer.IsError, answer.StructuredContent = true, object
 		return answer, nil
 	}
@@ -63,18 +63,18 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 			Error:  cfharness.RecordError{Code: string(plain.Code), Message: plain.Message},
 		}
 	}
-	object, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Message,
+	object, err := provenance.Encode(plainText{Code: plain.Code, Message: plain.Public(),
 		Remedy: plain.Remedy})
 	if err != nil {
 		return nil, err
 	}
-	answer := textResult(sentences(plain.Message, plain.Remedy)+"\n"+string(object), output)
+	answer := textResult(sentences(plain.Public())+"\n"+string(object), output)
 	answer.IsError = true
 	return answer, nil
 }
 
-// sentences returns what went wrong and what to do about it as the first line of an error. Clients show users
-// the first lines of a text; the last line is the object, for programs.
+// sentences returns texts as the first line of an error. Clients show users the first lines of a text; the
+// last line is the object, which has the remedy.
 func sentences(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {
@@ -114,7 +114,7 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 		return ctx.Err()
 	}
 	plain := s.plain(ctx, err)
-	failure := &wire.Error{Code: mcp.INTERNAL_ERROR, Message: plain.Message}
+	failure := &wire.Error{Code: mcp.INTERNAL_ERROR, Message: plain.Public()}
 	switch plain.Code {
 	case fault.CodeSkillNotFound, fault.CodeSkillAmbiguous, fault.CodeResourceNotIndexed,
 		fault.CodeResourceNotFound, fault.CodeResourceNotFile, fault.CodeResourceChanged:
@@ -125,7 +125,7 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	case fault.CodeResourcePathInvalid, fault.CodeInvalidArguments, fault.CodePromptSlotInvalid:
 		failure.Code = mcp.INVALID_PARAMS
 	}
-	text := plainText{Code: plain.Code, Message: plain.Message, Remedy: plain.Remedy}
+	text := plainText{Code: plain.Code, Message: plain.Public(), Remedy: plain.Remedy}
 	if r.Method == methodReadResource {
 		text.URI = r.URI
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/redact"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // progressEvery is the interval of progress notifications of a running script.
@@ -235,6 +236,16 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	return answer{text: text, output: result.Output, blocks: outBlocks(result),
 		failed: result.Outcome != "exited" && !result.Opaque}, nil
+}
+
+// refuseRun is run_skill_script of a server that does not offer it: a model may have read of it in a skill,
+// and the refusal is recorded.
+func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
+	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{}, ses.Permit(ctx, session.PermitRequest{Call: call, Class: policy.SideEffect})
 }
 
 // checkRun returns what is wrong with the numbers and sizes of a run, or nil.

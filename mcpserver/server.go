@@ -131,8 +131,9 @@ func New(cfg Config) *Server {
 	s.tools = map[string]tasks.Handler{
 		ToolLoad: s.tool(s.load), ToolRead: s.tool(s.read), ToolSearch: s.tool(s.search),
 	}
-	if cfg.Policy.Offers(ToolRun) {
-		s.tools[ToolRun] = s.tool(s.run)
+	s.tools[ToolRun] = s.tool(s.run)
+	if !cfg.Policy.Offers(ToolRun) {
+		s.tools[ToolRun] = s.tool(s.refuseRun)
 	}
 	s.wire = &wire.Dispatcher{
 		Methods: s.methods(),

@@ -89,11 +89,13 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 	}
 	switch {
 	case done.Denial != nil:
-		done.Denial.Detail += " (by the rules of worker " + done.Name + ")"
+		rules := " (by the rules of worker " + done.Name + ")"
+		done.Denial.Detail += rules
+		done.Denial.Plain += rules
 		return nil, done.Denial
 	case done.Failure != nil:
 		return nil, &Error{Code: fault.Code(done.Failure.Code), Message: done.Failure.Message,
-			Remedy: done.Failure.Remedy, Err: errors.New("worker " + done.Name)}
+			Remedy: done.Failure.Remedy, Plain: done.Failure.Plain, Err: errors.New("worker " + done.Name)}
 	case done.Result == nil:
 		return nil, fault.Internal(errors.New("a worker returned no result"))
 	}
@@ -235,7 +237,7 @@ func (s *Sessions) Work(ctx context.Context, by jobs.Worker, data []byte, starte
 	} else {
 		failure := fault.Internal(err)
 		done.Failure = &jobs.Failure{Code: string(failure.Code), Message: failure.Message,
-			Remedy: failure.Remedy}
+			Remedy: failure.Remedy, Plain: failure.Plain}
 	}
 	s.cfg.Logger.InfoContext(ctx, "job not run", tint.Err(err))
 	return jobs.Encode(done)

@@ -178,7 +178,7 @@ func (r *request) unasked(row refusal, needs *policy.ApprovalRequired) *policy.D
 	d := r.denial(row, denial.Skill, denial.Path, "{remedy}", denial.Remedy)
 	denial.Remedy = d.Remedy
 	if row.detail != "" {
-		denial.Detail, denial.Code, denial.RuleID = d.Detail, d.Code, d.RuleID
+		denial.Detail, denial.Plain, denial.Code, denial.RuleID = d.Detail, d.Plain, d.Code, d.RuleID
 	}
 	return &denial
 }
@@ -299,14 +299,15 @@ type PermitRequest struct {
 	Call  Call
 	Skill *skills.Skill // optional: the one skill it is about
 	Path  string        // optional: the file or directory of it
+	Class policy.Class  // the zero value is a read
 }
 
-// Permit decides about a read of the catalogue. What is allowed is not recorded: it activates
-// nothing and shows no content. A denial is.
+// Permit decides about a call that activates nothing and shows no content: what is allowed is not recorded, a
+// denial is.
 //
 // Errors: *Denied, *Error.
 func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
-	r := s.newRequest(in.Call, policy.Read)
+	r := s.newRequest(in.Call, cmp.Or(in.Class, policy.Read))
 	if in.Skill != nil {
 		r.summary.Skill = &in.Skill.Path
 	}

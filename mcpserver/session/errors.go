@@ -90,6 +90,7 @@ const RuleStateForged = "request_state_forged"
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
 	fill := strings.NewReplacer(words...)
 	d := policy.NewDenial(why.code, r.call.Method+": "+fill.Replace(why.detail), fill.Replace(why.remedy))
+	d.Plain = fill.Replace(why.detail)
 	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
 	if why.rule != "" {
 		d.RuleID = why.rule

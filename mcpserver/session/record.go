@@ -15,7 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Denied is a refusal by policy that has been recorded. Object is shown to the client.
+// Denied is a refusal by policy that has been recorded. Object is shown to the client: its Detail is in words
+// for a user, and it names no event, unless the call asked for records.
 type Denied struct {
 	Object   cfharness.ObservationDenied
 	Operator string // how the operator can change it; not for a client
@@ -105,7 +106,12 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 		slog.String("skill", denial.Skill), slog.String("session", s.id),
 		slog.String("code", string(denial.Code)), slog.String("path", denial.Path),
 		slog.String("remedy", denial.Operator))
-	object.EventID = e.ID()
+	// A program gets the words of the record; a model gets no more than it can use.
+	if r.call.Records != nil {
+		object.EventID = e.ID()
+	} else {
+		object.Detail = s.Secrets().Text(cmp.Or(denial.Plain, denial.Detail))
+	}
 	return &Denied{Object: *object, Operator: denial.Operator}
 }
 

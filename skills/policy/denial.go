@@ -57,7 +57,7 @@ var codes = map[Code]struct {
 	operator string // likewise; empty: the remedy says it
 }{
 	CodeToolNotAllowed: {NotAuthorized, "not allowlisted",
-		"do without this tool, or ask the user whether the server should offer it",
+		"ask the user whether this server should offer it",
 		"the operator can offer it with --allow-tool {tool}, or allow_tools in the configuration"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
 		remedyUnasked,
@@ -67,8 +67,7 @@ var codes = map[Code]struct {
 	CodeActivationUnknown: {NotAuthorized, "the activation handle is unknown or has expired",
 		"call load_skill again and use the handle it returns", ""},
 	CodeScriptNotAllowlisted: {NotAuthorized, "not allowlisted",
-		"ask the user to read {script} and to allow it at a terminal of their own, if they want it to run; " +
-			"it cannot be allowed from an agent's shell",
+		"if the user wants it to run, they can allow it at a terminal of their own, not in an agent's shell",
 		"the operator can allow it with `skillsd allow {shell script}` or --allow-skill-script " +
 			"{shell script}"},
 	CodeAllowedToolsConflict: {NotAuthorized, "the skill's own allowed-tools do not cover it",
@@ -150,6 +149,7 @@ func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
 type refusal struct {
 	code           Code
 	rule           string // empty: the code
+	plain          string // the detail in words for a user, where it has the reference's own; may be empty
 	detail, remedy string // with the words of refuse in braces; without a remedy the code's are taken
 	operator       string // likewise; empty: the remedy, if the row has one
 }
@@ -157,6 +157,7 @@ type refusal struct {
 // The table of refusals, in the order of the rules.
 var (
 	toolNotOffered = refusal{code: CodeToolNotAllowed,
+		plain:  "this server does not offer {tool}",
 		detail: "{tool} is not allowed in this run"}
 	profileUnknown = refusal{code: CodeProfileExcludes, rule: ruleProfile,
 		detail:   "{tool}: this session is held to a profile that does not exist",
@@ -171,15 +172,19 @@ var (
 	handleUnknown = refusal{code: CodeActivationUnknown,
 		detail: "{tool}: the activation handle is unknown or has expired"}
 	notActivated = refusal{code: CodeSkillNotActivated,
+		plain:  "the skill {skill} is not loaded",
 		detail: "{tool}: skill is not activated for this run: {skill}"}
 	notActivatedUnnamed = refusal{code: CodeSkillNotActivated,
+		plain:  "the skill {skill} is not loaded",
 		detail: "{tool}: skill is not activated for this run: {skill}",
 		remedy: "call load_skill with this skill, then run the script again and pass on, as the argument " +
 			"activation, the handle in the line Activation of what load_skill returned: this client names " +
 			"no session"}
 	notAllowlisted = refusal{code: CodeScriptNotAllowlisted,
+		plain:  "the operator has not allowed {script}",
 		detail: "{tool}: skill script is not exactly allowlisted: {script}"}
 	notNameable = refusal{code: CodeScriptNotAllowlisted,
+		plain:  "the operator has not allowed {script}",
 		detail: "{tool}: skill script is not exactly allowlisted: {script}",
 		remedy: "ask the user to rename the directory of the skill: no script below this path can be allowed",
 		operator: "the operator can rename the directory of the skill, in letters that can be " +
@@ -229,8 +234,10 @@ var (
 		detail: "{tool}: --cdp names another browser than the lease",
 		remedy: "leave --cdp out: the script is given the leased browser"}
 	strictNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleStrictNeeds,
+		plain:  "nothing shows that the user wants this",
 		detail: "{tool} requires direct-command authorization in {mode}"}
 	explicitNeedsCommand = refusal{code: CodeDirectCommandRequired, rule: ruleExplicitNeeds,
+		plain:  "nothing shows that the user wants this",
 		detail: "{tool} requires direct-command authorization in {mode}"}
 	entryNeedsApproval = refusal{code: CodeApprovalRequired,
 		detail:   "{tool}: this script needs an approval by the user for each run",
@@ -254,7 +261,8 @@ const remedyRestart = "ask the user to review the change and to restart the serv
 type Denial struct {
 	Reason Reason
 	Code   Code
-	Detail string // the tool and the missing authority
+	Detail string // the tool and the missing authority, in the reference's words where it has some
+	Plain  string // Detail in words for a user, without the tool
 	Skill  string
 	Path   string
 	Remedy string // for a model: what it can do, or whom it can ask for what
@@ -266,8 +274,8 @@ type Denial struct {
 
 // NewDenial returns a denial with the reason of its code and the code as its rule.
 func NewDenial(code Code, detail, remedy string) *Denial {
-	return &Denial{Reason: code.Reason(), Code: code, Detail: detail, Remedy: remedy, Operator: remedy,
-		RuleID: string(code)}
+	return &Denial{Reason: code.Reason(), Code: code, Detail: detail, Plain: detail, Remedy: remedy,
+		Operator: remedy, RuleID: string(code)}
 }
 
 func (d *Denial) Error() string { return d.Detail }
@@ -281,9 +289,10 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 	common := codes[why.code]
 	remedy := fill(cmp.Or(why.remedy, common.remedy), words)
 	operator := fill(cmp.Or(why.operator, why.remedy, common.operator, common.remedy), words)
+	plain := strings.TrimPrefix(cmp.Or(why.plain, why.detail), "{tool}: ")
 	return &Denial{Reason: why.code.Reason(), Code: why.code, Detail: fill(why.detail, words),
-		Skill: Clip(r.Skill), Path: Clip(r.Path), Remedy: remedy, Operator: operator,
-		RuleID: cmp.Or(why.rule, string(why.code))}
+		Plain: fill(plain, words), Skill: Clip(r.Skill), Path: Clip(r.Path), Remedy: remedy,
+		Operator: operator, RuleID: cmp.Or(why.rule, string(why.code))}
 }
 
 // fill puts words in the places of their names in braces, each of which comes before its word, in one pass:

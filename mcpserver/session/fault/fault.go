@@ -3,6 +3,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -56,6 +57,7 @@ type Error struct {
 	Code    Code
 	Message string
 	Remedy  string
+	Plain   string // Message in words for a user, where that has the reference's own; else empty
 	Err     error
 
 	Output any // the reference's output object of the call that failed; nil if there is none
@@ -64,6 +66,9 @@ type Error struct {
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// Public returns the message in words for a user.
+func (e *Error) Public() string { return cmp.Or(e.Plain, e.Message) }
 
 // Fault is a row of the table of plain errors. Its texts have words in braces, which Because fills;
 // {cause} is the text of the error that led to it.
@@ -90,7 +95,8 @@ func (f Fault) Because(err error, words ...string) *Error {
 	}
 	// A Replacer makes one pass: names in the words of the caller are not replaced.
 	fill := strings.NewReplacer(words...)
-	return &Error{Code: f.code, Message: fill.Replace(f.message), Remedy: fill.Replace(f.remedy), Err: err}
+	return &Error{Code: f.code, Message: fill.Replace(f.message), Remedy: fill.Replace(f.remedy),
+		Plain: fill.Replace(plain[f.message]), Err: err}
 }
 
 const (
@@ -222,6 +228,16 @@ var (
 	InternalFailure = Fault{CodeInternal, "the server could not do this",
 		"the operator finds the cause in the server's log"}
 )
+
+// plain has the messages in words for a user whose own words are the reference's.
+var plain = map[string]string{
+	SkillNotFound.message:      "there is no skill {name}",
+	ResourceNotIndexed.message: "the skill {skill} has no file {path}",
+	ResourceNotFile.message:    "{path} is not a file",
+	ScriptNotIndexed.message:   "the skill {skill} has no script {path}",
+	ResourceNotScript.message:  "{path} is not a script",
+	RuntimeUnsupported.message: "no interpreter here runs {path}: {problem}",
+}
 
 // OfSandbox maps a run that did not start isolated.
 func OfSandbox(err error) *Error {

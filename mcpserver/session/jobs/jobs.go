@@ -65,7 +65,7 @@ type Done struct {
 }
 
 // Failure is a plain error.
-type Failure struct{ Code, Message, Remedy string }
+type Failure struct{ Code, Message, Remedy, Plain string }
 
 // Pool has the workers of a server.
 type Pool interface {
