@@ -122,8 +122,8 @@ func readTool() mcp.Tool {
 			description: "Byte to start at", least: new(0)},
 		property{name: "activation", of: typeString, description: handleText})
 	const description = "Read a file of a skill (references, templates, assets, scripts) or list a " +
-		"directory of it. The end of a cut text names the offset to continue with. Pictures (PNG, JPEG, GIF, " +
-		"WebP) are shown. Reads are recorded."
+		"directory of it. The end of a cut text names the offset to continue with. Pictures (PNG, JPEG, " +
+		"GIF, WebP) are shown. Reads are recorded."
 	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
 }
 
