@@ -253,6 +253,33 @@ func ownCgroups() map[string]string {
 	return own
 }
 
+// GroupMemory returns the most memory that the control groups of this process let it have, which it may share
+// with others of these groups; 0 for any.
+func GroupMemory() int64 {
+	own := ownCgroups()
+	return groupMemory(own[""], own["memory"])
+}
+
+// groupMemory is GroupMemory for the directories of groups of version 2 and 1, each empty without it.
+func groupMemory(unified, memory string) (most int64) {
+	for _, of := range []struct{ dir, file string }{
+		{unified, "memory.max"}, {memory, "memory.limit_in_bytes"},
+	} {
+		for dir := of.dir; dir != "" && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			text, err := os.ReadFile(filepath.Join(dir, of.file))
+			if err != nil {
+				continue // the root of version 2 has no limit, nor have directories above the hierarchy
+			}
+			// Without a limit version 2 has the word max, and version 1 a number that no machine has.
+			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			if err == nil && limit < 1<<50 && (most == 0 || limit < most) {
+				most = limit
+			}
+		}
+	}
+	return most
+}
+
 // cgroupMount returns where a controller's hierarchy is mounted, and which of its cgroups is mounted there.
 func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 	for line := range strings.Lines(mountinfo) {

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,29 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
 )
+
+// The smallest limit of a group and those above it counts, of both versions.
+func TestGroupMemory(t *testing.T) {
+	base := t.TempDir()
+	unified, memory := filepath.Join(base, "2", "a", "b"), filepath.Join(base, "1", "a")
+	for name, text := range map[string]string{
+		"2/a/b/memory.max": "max\n", "2/a/memory.max": "536870912\n", "2/memory.max": "1073741824\n",
+		"1/a/memory.limit_in_bytes": "9223372036854771712\n", "1/memory.limit_in_bytes": "268435456\n",
+	} {
+		path := filepath.Join(base, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		unified, memory string
+		want            int64
+	}{{unified, "", 512 << 20}, {unified, memory, 256 << 20}, {"", "", 0}, {filepath.Join(base, "gone"), "", 0}} {
+		if got := groupMemory(tt.unified, tt.memory); got != tt.want {
+			t.Errorf("groupMemory(%q, %q) = %d, want %d", tt.unified, tt.memory, got, tt.want)
+		}
+	}
+}
 
 func TestCgroupMount(t *testing.T) {
 	const mountinfo = `30 25 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw

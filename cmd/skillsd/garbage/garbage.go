@@ -6,6 +6,7 @@
 package garbage
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -18,6 +19,9 @@ const late = 128 << 20
 var (
 	percent = debug.SetGCPercent(-1)
 	limit   = debug.SetMemoryLimit(-1)
+
+	mu      sync.Mutex // of limit and isUsual
+	isUsual bool
 )
 
 func init() {
@@ -28,9 +32,30 @@ func init() {
 	runtime.AddCleanup(new([2]*int), func(usual func()) { usual() }, Usual)
 }
 
+// Within has a process that is killed when it takes more than most bytes collect garbage before that, from
+// Usual on: a quarter is left for what is no heap, such as the buffers of its connections. A limit in the
+// environment stays, and 0 is none. It returns what the process may take then, 0 for any.
+func Within(most int64) int64 {
+	mu.Lock()
+	defer mu.Unlock()
+	if limit == math.MaxInt64 && most > 0 {
+		limit = most - most/4
+	}
+	if isUsual {
+		debug.SetMemoryLimit(limit)
+	}
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit
+}
+
 // Usual has garbage collected as the environment has it. The first collection does the same: from then on a
 // limit would have it collected again and again.
 var Usual = sync.OnceFunc(func() {
+	mu.Lock()
+	defer mu.Unlock()
 	debug.SetGCPercent(percent)
 	debug.SetMemoryLimit(limit)
+	isUsual = true
 })

@@ -26,6 +26,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
+	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/catalog/uses"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -189,6 +190,7 @@ const restAfter = 100 * time.Millisecond
 // session that the operator named is missing, it returns an error before it answers any client.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
+	garbage.Within(native.GroupMemory())
 	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
