@@ -309,7 +309,7 @@ func TestFirstSkill(t *testing.T) {
 		}
 	}
 	text := p.call(3, "load_skill", map[string]any{"name": "late"}).text()
-	if !strings.Contains(text, "No skill is there yet; ask the user to install some.") {
+	if !strings.Contains(text, "no skill is there yet; ask the user to install some") {
 		t.Errorf("load without a skill: %q", text)
 	}
 	source := tree(t, demoSkill())

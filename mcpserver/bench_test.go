@@ -41,7 +41,7 @@ func benchServer(b *testing.B) *Server {
 		}
 		records.Close()
 	})
-	s := New(Config{Version: "bench", Registry: registry, Sessions: sessions, Policy: pol, Logger: logger})
+	s := New(Config{Version: "bench", Registry: registry, Sessions: sessions, Logger: logger})
 	if err := s.Load(b.Context()); err != nil {
 		b.Fatal(err)
 	}

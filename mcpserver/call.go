@@ -198,7 +198,7 @@ func (s *Server) profileOf(meta map[string]any) (string, error) {
 		return "", nil
 	}
 	name := firstText(value)
-	if !s.cfg.Policy.HasProfile(name) {
+	if !s.cfg.Sessions.Policy().HasProfile(name) {
 		return "", invalidArguments(fmt.Sprintf("_meta[%q] is not a profile of this server", metaProfile),
 			"use a profile that the operator configured, or none")
 	}

@@ -53,7 +53,7 @@ func serveSkills(ctx context.Context, dir, state string, allow []string, in io.R
 	})
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	server := mcpserver.New(mcpserver.Config{
-		Version: "1", Registry: registry, Policy: rules, Sessions: sessions, Logger: logger,
+		Version: "1", Registry: registry, Sessions: sessions, Logger: logger,
 	})
 	if err := server.Load(ctx); err != nil {
 		return err

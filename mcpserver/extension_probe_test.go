@@ -49,7 +49,7 @@ func newProbe(t testing.TB, files map[string]string, o probeOptions) *probe {
 	pol, logger := policy.New(o.policy), slog.New(slog.DiscardHandler)
 	sessions := session.New(session.Config{Registry: registry, Policy: pol, Trees: trees, Records: p.records, NamesInErrors: true, Version: "test", Logger: logger})
 	t.Cleanup(func() { sessions.End(t.Context()) })
-	p.server = New(Config{Version: "test", Registry: registry, Sessions: sessions, Policy: pol, Logger: logger})
+	p.server = New(Config{Version: "test", Registry: registry, Sessions: sessions, Logger: logger})
 	if err := p.server.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -39,10 +39,13 @@ func (s *Server) call(ctx context.Context, r *wire.Request) (any, error) {
 	if err := wire.Decode(r.Params, &request.Params); err != nil {
 		return nil, err
 	}
+	s.refresh(ctx)
 	handle := s.tools[request.Params.Name]
 	switch {
 	case handle == nil:
 		return nil, unknownTool(request.Params.Name)
+	case request.Params.Name == ToolRun && !s.cfg.Sessions.Policy().Offers(ToolRun):
+		return s.tool(s.refuseRun)(ctx, request)
 	case request.Params.Name == ToolRun:
 		return s.tasks.Call(ctx, request, handle)
 	}

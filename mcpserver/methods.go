@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,8 +59,13 @@ func (s *Server) methods() wire.Methods {
 		methodComplete:      s.complete,
 	})
 	methods[string(mcp.MethodToolsCall)] = s.call
-	if s.cfg.Policy.Offers(ToolRun) {
-		maps.Copy(methods, s.tasks.Methods())
+	for name, handle := range s.tasks.Methods() {
+		methods[name] = func(ctx context.Context, r *wire.Request) (any, error) {
+			if s.refresh(ctx); !s.cfg.Sessions.Policy().Offers(ToolRun) {
+				return nil, wire.NotFound(name)
+			}
+			return handle(ctx, r)
+		}
 	}
 	return methods
 }
@@ -122,6 +126,7 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 		return errCursor
 	}
 	r.after = string(after)
+	s.refresh(ctx)
 	r.scope = s.scopeOf(ctx)
 	if r.scope.profile, err = s.profileOf(r.Meta); err != nil {
 		return err

@@ -186,7 +186,7 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	if len(all) == 0 {
 		return ""
 	}
-	paths, everything := s.cfg.Policy.Visible(sc.principal, []string{sc.profile})
+	paths, everything := s.cfg.Sessions.Policy().Visible(sc.principal, []string{sc.profile})
 	visible := map[string]bool{}
 	for _, path := range paths {
 		visible[path] = true
@@ -258,8 +258,9 @@ func (s *Server) listed(sc scope) *visible {
 		return nil
 	}
 	part := last
-	if paths, all := s.cfg.Policy.Visible(sc.principal, []string{sc.profile}); !all {
+	if paths, all := s.cfg.Sessions.Policy().Visible(sc.principal, []string{sc.profile}); !all {
 		part = last.Only(paths)
 	}
-	return s.part(last, visibleKey{snapshot: part, offers: s.offersOf(sc)})
+	key := visibleKey{rules: s.cfg.Sessions.Replacements(), snapshot: part, offers: s.offersOf(sc)}
+	return s.part(last, key)
 }

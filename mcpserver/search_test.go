@@ -43,11 +43,12 @@ func unloadedServer(t *testing.T, files map[string]string, opts *skills.ScanOpti
 		t.Fatal(err)
 	}
 	cfg.Registry = skills.NewRegistry([]skills.Root{{Dir: "test", FS: tree}}, opts)
-	if cfg.Policy == nil {
-		cfg.Policy = policy.New(policy.Config{Tools: ReadMethods()})
+	rules := policy.Config{Tools: ReadMethods()}
+	if strict := cfg.Roots == "strict"; strict {
+		rules.Mode = policy.EnforceStrict
 	}
 	cfg.Logger, cfg.Version = slog.New(slog.DiscardHandler), "test"
-	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: cfg.Policy, Trees: trees, Records: newRecords(t), Version: "test", Logger: cfg.Logger})
+	cfg.Sessions = session.New(session.Config{Registry: cfg.Registry, Policy: policy.New(rules), Trees: trees, Records: newRecords(t), Version: "test", Logger: cfg.Logger})
 	return New(cfg)
 }
 
@@ -199,7 +200,7 @@ func TestCatalogueFollowsTheOperator(t *testing.T) {
 // Who may not read skills may not search them.
 func TestSearchAsksThePolicy(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, invented(3), nil, Config{AlwaysSearch: true, Policy: policy.New(policy.Config{Tools: ReadMethods(), Mode: policy.EnforceStrict})})
+	s := newTestServer(t, invented(3), nil, Config{AlwaysSearch: true, Roots: "strict"})
 	if text, isError := callSearch(t, s, map[string]any{"query": "invented"}); !isError || !strings.Contains(text, "direct_command_required") {
 		t.Errorf("search without evidence = %q", text)
 	}

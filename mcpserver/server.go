@@ -30,7 +30,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/tasks"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // Name is the name by which the server introduces itself.
@@ -55,7 +54,6 @@ type Config struct {
 	Version   string
 	Registry  *skills.Registry
 	Sessions  *session.Sessions
-	Policy    *policy.Policy
 	Preload   []string // optional: names or paths of skills to activate at the start of a session
 	NoCatalog bool     // leave the catalogue out of descriptions and errors
 	// AlwaysSearch offers search_skills although the catalogue fits its budget.
@@ -84,6 +82,8 @@ type Config struct {
 	AskWorkspace bool
 	// Roots says where skills are looked for, in words that clients may see. Optional.
 	Roots string
+	// Refresh is called before each request: it puts a configuration that was changed in force. Optional.
+	Refresh func(ctx context.Context)
 	// Last returns what an earlier process found, of which names and descriptions are shown until the first
 	// scan is done; nil if that is not known. Optional.
 	Last func() *skills.Snapshot
@@ -132,9 +132,6 @@ func New(cfg Config) *Server {
 		ToolLoad: s.tool(s.load), ToolRead: s.tool(s.read), ToolSearch: s.tool(s.search),
 	}
 	s.tools[ToolRun] = s.tool(s.run)
-	if !cfg.Policy.Offers(ToolRun) {
-		s.tools[ToolRun] = s.tool(s.refuseRun)
-	}
 	s.wire = &wire.Dispatcher{
 		Methods: s.methods(),
 		ServerInfo: mcp.Implementation{Name: Name, Version: cfg.Version,
@@ -169,7 +166,7 @@ func (s *Server) capabilities(modern bool) (has mcp.ServerCapabilities) {
 		ListChanged bool `json:"listChanged,omitempty"`
 	}{ListChanged: true}
 	has.Extensions = map[string]any{"io.modelcontextprotocol/skills": map[string]any{"directoryRead": true}}
-	if modern && s.cfg.Policy.Offers(ToolRun) {
+	if modern && s.cfg.Sessions.Policy().Offers(ToolRun) {
 		has.Extensions[tasks.Extension] = map[string]any{}
 	}
 	if s.cfg.AskWorkspace {
@@ -267,10 +264,18 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 		s.logDiagnostics(ctx, s.cfg.Registry.Snapshot())
 		return
 	}
+	s.cfg.Sessions.PinAdded(ctx)
 	s.cfg.Logger.InfoContext(ctx, "skills reloaded", slog.Int("added", len(diff.Added)),
 		slog.Int("removed", len(diff.Removed)), slog.Int("changed", len(diff.Changed)))
 	s.logDiagnostics(ctx, s.cfg.Registry.Snapshot(), slices.Concat(diff.Added, diff.Changed)...)
 	s.Publish()
+}
+
+// refresh has a configuration that was changed since the request before put in force.
+func (s *Server) refresh(ctx context.Context) {
+	if s.cfg.Refresh != nil && s.isReady() {
+		s.cfg.Refresh(ctx)
+	}
 }
 
 // awaitScan waits for the first scan, but not longer than a client would, and reports whether it is done.

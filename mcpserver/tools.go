@@ -82,7 +82,7 @@ func alwaysLoad(tool *mcp.Tool) {
 // runTool describes run_skill_script as it is configured.
 func (s *Server) runTool() mcp.Tool {
 	files := s.cfg.Workspace != "" || s.cfg.AskWorkspace
-	for _, entry := range s.cfg.Policy.Entries() {
+	for _, entry := range s.cfg.Sessions.Policy().Entries() {
 		if len(entry.Network) > 0 || entry.Target == policy.TargetHost {
 			return runTool(true, files)
 		}

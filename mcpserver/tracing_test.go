@@ -112,7 +112,7 @@ func tracedServer(t testing.TB, o *observed) *Server {
 	}
 	registry := skills.NewRegistry([]skills.Root{{Dir: root}}, nil)
 	pol, logger := policy.New(policy.Config{Tools: ReadMethods()}), slog.New(slog.DiscardHandler)
-	cfg := Config{Version: "test", Registry: registry, Policy: pol, Logger: logger}
+	cfg := Config{Version: "test", Registry: registry, Logger: logger}
 	var records provenance.Store = newRecords(t)
 	if o != nil {
 		cfg.Traces, cfg.Metrics = o.traces, o.metrics

@@ -49,6 +49,7 @@ type visibleCache struct {
 
 // visibleKey is all that visible is made of.
 type visibleKey struct {
+	rules    int // how often rules were replaced before
 	snapshot *skills.Snapshot
 	offers   offers
 }
@@ -59,7 +60,7 @@ type offers struct{ loads, reads, searches, runs bool }
 
 func (s *Server) offersOf(sc scope) offers {
 	to := func(tool string) bool {
-		return s.cfg.Policy.OffersTo(tool, sc.principal, []string{sc.profile})
+		return s.cfg.Sessions.Policy().OffersTo(tool, sc.principal, []string{sc.profile})
 	}
 	return offers{loads: to(ToolLoad), reads: to(ToolRead), searches: to(ToolSearch), runs: to(ToolRun)}
 }
@@ -79,6 +80,7 @@ type visible struct {
 // visible returns what a scope sees of the registry's current snapshot.
 func (s *Server) visible(sc scope) *visible {
 	return s.part(s.cfg.Registry.Snapshot(), visibleKey{
+		rules:    s.cfg.Sessions.Replacements(),
 		snapshot: s.cfg.Sessions.Visible(sc.principal, sc.profile),
 		offers:   s.offersOf(sc),
 	})

@@ -61,6 +61,8 @@ type app struct {
 	retries   bool           // the process serves a fault, and tries whether the server can start now
 	fault     string         // of the try
 	cluster   config.Cluster // whose records `skillsd session` reads
+	args      []string       // of the command line
+	serving   *serve.Options // of `skillsd serve`
 	ran       *cobra.Command // with the flags that were given; nil before it is known
 	config.Process
 }
@@ -83,6 +85,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if len(args) > 0 && args[0] == "serve" {
 		build = newServerCmd
 	}
+	a.args = args
 	root := build(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

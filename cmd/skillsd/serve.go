@@ -44,9 +44,27 @@ func newServeCmd(a *app) *cobra.Command {
 		RunE: runE(func(ctx context.Context, _ []string) error { return opts.Run(ctx) }),
 	}
 	opts.Register(cmd.Flags())
+	a.serving = opts
+	opts.Again = a.serveAgain
 	opts.ServePage = a.servePage(cmd.Flags(), opts.Table)
 	opts.Roots.RegisterCache(cmd.Flags())
 	return cmd
+}
+
+// serveAgain returns the options of the command line of this server with the configuration as it is now. What
+// the command line says is never overridden.
+func (a *app) serveAgain() (*serve.Options, error) {
+	again := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard,
+		Process: config.Process{Env: a.Env}}
+	root := newServerCmd(again)
+	cmd, rest, err := root.Find(a.args)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err == nil {
+		err = again.loadConfig(cmd)
+	}
+	return again.serving, err
 }
 
 // workerFlags are the flags of serve that a worker has.

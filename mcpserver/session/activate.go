@@ -293,7 +293,7 @@ func (s *Session) activationEvent(
 		CFCPromptRole: cfharness.PromptRoleContext,
 		Skillsd: &cfharness.ActivationExtension{
 			Path: l.Skill.Path, TreeDigest: l.Index.TreeDigest, TaskID: r.call.Turn,
-			Origin:       s.cfg.Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
+			Origin:       s.inForce().Facts.OriginOf(ctx, l.Skill, l.Index.TreeDigest),
 			HandleDigest: digest.FromString(l.Handle), ExpiresAt: new(provenance.Stamp(l.Until)),
 			Repeated: l.Sent, Sent: r.call.Source != "", Suspicious: suspicious,
 		},

@@ -266,7 +266,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err != nil {
 		return err
 	}
-	facts := ses.runFacts(&r.in, f)
+	facts := ses.runFacts(r.request, &r.in, f)
 	if facts.Unnamed = job.Unnamed; job.Grant.Evidence == policy.EvidenceApproval {
 		facts.Approved = policy.ApprovalOfCall
 	}

@@ -88,7 +88,7 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		}
 	}
 	if name := r.grant.Entry.Environment; name != "" {
-		find = s.cfg.Environments.Finder(name, find)
+		find = r.rules.Environments.Finder(name, find)
 	}
 	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
 	if _, refused := errors.AsType[*packages.Refusal](err); refused {
@@ -98,19 +98,19 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		return nil, fault.InterpreterNotFound.Because(err, "{runtime}", string(info.Runtime))
 	}
 	c := &command{secrets: r.secrets}
-	c.Interpreter, c.Limits = interpreter, s.limits(r.in.Timeout, r.grant.Entry)
+	c.Interpreter, c.Limits = interpreter, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
 	defer func() {
 		if err != nil {
 			c.close()
 		}
 	}()
 	if name := r.grant.Entry.Environment; name != "" {
-		if c.packages, err = s.cfg.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
+		if c.packages, err = r.rules.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
 			return nil, fault.OfEnvironment(err)
 		}
 		c.Interpreter, c.Packages, c.Root = c.packages.Interpreter, c.packages.Mounts, c.packages.Root
 	}
-	env, secrets, err := s.declared().Variables(r.grant.Entry)
+	env, secrets, err := s.declared(&r.rules.Rules).Variables(r.grant.Entry)
 	if c.given = len(secrets) > 0; err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
 	}
@@ -120,8 +120,8 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	}
 	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
 		c.Workspace = s.cfg.Workspace
-		if s.clientNames(r.call) {
-			if c.Workspace, err = s.cfg.ClientWorkspace(r.call.Workspace); err != nil {
+		if s.clientNames(r.rules, r.call) {
+			if c.Workspace, err = r.rules.ClientWorkspace(r.call.Workspace); err != nil {
 				return nil, fault.WorkspaceDenied.Because(err)
 			}
 			c.named = true
@@ -322,8 +322,10 @@ const defaultTimeout = time.Minute
 
 // limits returns the configured limits, lowered by what the entry and the call say. Without a timeout, a call
 // has the entry's, or a minute.
-func (s *Session) limits(timeout time.Duration, entry policy.Entry) sandbox.Limits {
-	limits := s.cfg.Limits
+func (s *Session) limits(
+	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
+) sandbox.Limits {
+	limits := configured
 	most := cmp.Or(limits.Timeout, policy.MaxTimeout)
 	if entry.Timeout > 0 {
 		most = min(most, entry.Timeout)
@@ -331,19 +333,19 @@ func (s *Session) limits(timeout time.Duration, entry policy.Entry) sandbox.Limi
 	}
 	limits.Timeout = min(cmp.Or(timeout, defaultTimeout), most)
 	if entry.Memory > 0 {
-		limits.Memory = min(entry.Memory, s.cfg.Limits.WithDefaults().Memory)
+		limits.Memory = min(entry.Memory, configured.WithDefaults().Memory)
 	}
 	return limits
 }
 
 // clientNames reports whether the workspace of a call is the directory its client names.
-func (s *Session) clientNames(call Call) bool {
-	return s.cfg.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
+func (s *Session) clientNames(rules *inForce, call Call) bool {
+	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
 }
 
 // hasWorkspace reports whether a run of the call sees a workspace.
-func (s *Session) hasWorkspace(call Call) bool {
-	return s.clientNames(call) || rank(s.cfg.Workspace.Mode) > 0
+func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
+	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
 }
 
 // rank orders what a workspace lets a script do; 0 is nothing.
@@ -466,7 +468,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 		interpreter = r.cmd.packages.Base
 	}
 	go func() {
-		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.cfg.Limits}
+		compiler := caches.Compiler{Runner: s.cfg.Runner, Trees: s.cfg.Trees, Limits: s.inForce().Limits}
 		made, err := compiler.Compile(ctx, *f.file.Script, interpreter, tree, f.path)
 		givenUp := ctx.Err() != nil
 		// The slot is released before the next cache may begin: only one spare slot is held at a time.

@@ -167,7 +167,9 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case answer.Remember:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.approved[f.approval()] = true
+		if r.rules.number == s.Replacements() { // else its entry may be gone
+			s.approved[f.approval()] = true
+		}
 	}
 	return nil
 }
@@ -223,13 +225,13 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 //
 // Errors: *Error for a directory of the client that cannot be mounted.
 func (s *Session) project(r *run, entry policy.Entry) (string, error) {
-	if !s.hasWorkspace(r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
+	if !s.hasWorkspace(r.rules, r.call) || entry.Workspace == string(sandbox.WorkspaceNone) {
 		return "", nil
 	}
 	granted, name := s.cfg.Workspace.Mode, "the server's directory"
 	switch {
-	case s.clientNames(r.call):
-		opened, err := s.cfg.ClientWorkspace(r.call.Workspace)
+	case s.clientNames(r.rules, r.call):
+		opened, err := r.rules.ClientWorkspace(r.call.Workspace)
 		if err != nil {
 			return "", fault.WorkspaceDenied.Because(err)
 		}
@@ -290,7 +292,7 @@ func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (po
 		facts.AllowedTools = sk.Frontmatter.AllowedTools
 		facts.AllowedToolsDeclared = sk.Frontmatter.AllowedToolsDeclared
 	}
-	return s.cfg.Policy.Decide(facts)
+	return r.rules.Policy.Decide(facts)
 }
 
 // PermitRequest asks whether facts of the catalogue other than the content of files may be shown, such as
@@ -326,7 +328,8 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 // missing, only a run finds out. in.Skill is not used.
 func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
 	f := s.loaded(sk, in.Path)
-	_, err := s.decide(s.newRequest(in.Call, policy.SideEffect), f.skill, s.runFacts(&in, f))
+	r := s.newRequest(in.Call, policy.SideEffect)
+	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
 	if err == nil {
 		return nil
 	}
@@ -352,7 +355,7 @@ type narrowed struct {
 // its session names, narrow it further. As long as the snapshot is current, equal parts are the same pointer.
 func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
 	snapshot := s.cfg.Registry.Snapshot()
-	paths, all := s.cfg.Policy.Visible(principal, profiles)
+	paths, all := s.Policy().Visible(principal, profiles)
 	if all {
 		return snapshot
 	}
@@ -376,6 +379,6 @@ func (s *Session) visible(call Call) *skills.Snapshot {
 
 // narrows reports whether a call sees less than there is.
 func (s *Session) narrows(call Call) bool {
-	_, all := s.cfg.Policy.Visible(call.Principal, []string{s.profile, call.Profile})
+	_, all := s.Policy().Visible(call.Principal, []string{s.profile, call.Profile})
 	return !all
 }

@@ -304,7 +304,7 @@ func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutp
 	}
 	if x := o.Skillsd; x != nil {
 		kept := *x
-		kept.Origin = s.cfg.Facts.OriginOf(ctx, r.script.skill, x.TreeDigest)
+		kept.Origin = s.inForce().Facts.OriginOf(ctx, r.script.skill, x.TreeDigest)
 		row.Skillsd = &kept
 	}
 	if o.SandboxResourcePath != "" {

@@ -93,7 +93,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 	}
 	s.restored[p.ID] = true
 	// The mode first: nothing that is restored may be used in a more permissive one.
-	s.raise(p.Mode)
+	s.raise(s.inForce(), p.Mode)
 	if !s.began && s.parent == "" {
 		s.parent = p.ID
 	}

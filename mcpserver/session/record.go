@@ -82,6 +82,13 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 
 // deny records a denial and returns it as the client is to see it.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
+	if s.unheeded.Load() {
+		later := *denial
+		later.Remedy += "; the configuration was changed, has a fault, and does not count before that is " +
+			"corrected: the user sees it with `skillsd doctor`"
+		later.Operator += "; the configuration was changed and has a fault: see `skillsd doctor`"
+		denial = &later
+	}
 	object := s.object(denial)
 	at := provenance.Stamp(s.cfg.Now())
 	row := encode(cfharness.PolicyEvent{
@@ -136,7 +143,7 @@ func (s *Session) decision(
 		Mode: r.mode.String(), Decision: outcome, ReasonCodes: provenance.List[string]{rule}, Detail: detail,
 		PromptSlot: r.slot, ToolInputSummary: &r.summary,
 		SubagentProfile: cmp.Or(
-			r.call.Profile, s.profile, r.call.Principal.Profile, s.cfg.Policy.Config().Profile),
+			r.call.Profile, s.profile, r.call.Principal.Profile, r.rules.Policy.Config().Profile),
 		Skillsd: x,
 	}
 	return encode(row)
@@ -171,6 +178,7 @@ func (s *Session) warn(ctx context.Context, r *request, skill, path string, gran
 type request struct {
 	call    Call
 	class   policy.Class
+	rules   *inForce // by which the call is decided
 	mode    policy.Mode
 	summary cfharness.ToolInputSummary
 	slot    json.RawMessage // the binding that counted: the call's own, else the one of the process
@@ -183,7 +191,9 @@ type request struct {
 }
 
 func (s *Session) newRequest(call Call, class policy.Class) *request {
-	r := &request{call: call, class: class, mode: s.raise(call.Mode), slot: s.snapshots.binding,
+	is := s.inForce()
+	r := &request{call: call, class: class, rules: is, mode: s.raise(is, call.Mode),
+		slot: is.snapshots.binding,
 		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}
 	if call.Slot != nil {
 		r.slot = call.Slot.Raw
@@ -193,11 +203,11 @@ func (s *Session) newRequest(call Call, class policy.Class) *request {
 
 // raise returns the mode of a call. A client that raises it raises it for the rest of the session, unless
 // calls of several clients share the session.
-func (s *Session) raise(mode policy.Mode) policy.Mode {
+func (s *Session) raise(rules *inForce, mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
-		return s.cfg.Policy.Mode(mode)
+		return rules.Policy.Mode(mode)
 	}
-	return s.cfg.Policy.Mode(s.raised.Raise(mode))
+	return rules.Policy.Mode(s.raised.Raise(mode))
 }
 
 // encode marshals a record, whose types always marshal.

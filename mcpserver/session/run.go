@@ -243,7 +243,7 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	}
 	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(in.Skill),
 		Path: policy.Clip(in.Path), Detail: "requested", Row: r.row()}
-	if s.clientNames(in.Call) {
+	if s.clientNames(r.rules, in.Call) {
 		// This is the only record of the directory that the client named.
 		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
 	}
@@ -278,12 +278,12 @@ func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 }
 
 // runFacts returns the facts of a run for the policy.
-func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
+func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Request {
 	facts := policy.Request{
-		Path: f.path, Workspace: s.hasWorkspace(in.Call), Args: in.Args, Lease: in.Call.Lease,
+		Path: f.path, Workspace: s.hasWorkspace(r.rules, in.Call), Args: in.Args, Lease: in.Call.Lease,
 		Now:     s.cfg.Now(),
-		Unnamed: in.Call.Unnamed(), StartTree: s.pins[f.skill.Path],
-		StartFile: s.pinned[f.skill.Path+":"+f.path],
+		Unnamed: in.Call.Unnamed(), StartTree: r.rules.pins[f.skill.Path],
+		StartFile: r.rules.pinned[f.skill.Path+":"+f.path],
 	}
 	if f.index == nil {
 		return facts
@@ -305,7 +305,7 @@ func (s *Session) runFacts(in *RunRequest, f *scriptFile) policy.Request {
 // authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
 // approval that the run already has counts for the files that it was given for.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
-	facts := s.runFacts(&r.in, f)
+	facts := s.runFacts(r.request, &r.in, f)
 	if f.index != nil && r.grant.approved == f.approval() {
 		facts.Approved = policy.ApprovalOfCall
 	}
@@ -435,7 +435,7 @@ func (s *Session) outline(r *run) (*command, error) {
 		argv = script.StdinArgv(info, string(info.Runtime), r.grant.Args)
 	}
 	c := &command{argv: r.secrets.Texts(argv), cwd: r.secrets.Text(policy.Clip(r.in.Cwd)), secrets: r.secrets}
-	c.Limits, c.Stdin = s.limits(r.in.Timeout, r.grant.Entry), r.in.Stdin
+	c.Limits, c.Stdin = s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry), r.in.Stdin
 	return c, nil
 }
 
@@ -451,7 +451,8 @@ func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
 	if err := s.flushPending(ctx); err != nil {
 		return err
 	}
-	r.mode, r.secrets = s.raise(r.call.Mode), s.Secrets()
+	r.rules = s.inForce()
+	r.mode, r.secrets = s.raise(r.rules, r.call.Mode), s.Secrets()
 	before := r.script.approval()
 	f, err := s.scriptOf(r)
 	if err != nil {

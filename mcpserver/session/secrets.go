@@ -13,6 +13,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/provenance/schema"
 	"github.com/skillsd/skillsd/sandbox/egress"
+	"github.com/skillsd/skillsd/skills/policy"
 )
 
 // CheckEntries refuses allowlist entries that no run could satisfy, and warns of entries whose variables and
@@ -22,12 +23,17 @@ import (
 // Errors: an error that names the entry, for an invalid host and for a secret that is too short or too long
 // to be found in output, or a word of the answers.
 func (s *Sessions) CheckEntries(ctx context.Context) error {
-	for _, entry := range s.cfg.Policy.Entries() {
+	is := s.inForce()
+	return s.checkEntries(ctx, &is.Rules)
+}
+
+func (s *Sessions) checkEntries(ctx context.Context, rules *Rules) error {
+	for _, entry := range rules.Policy.Entries() {
 		where := entry.Skill + ":" + entry.Path
 		if _, err := egress.ParseTargets(entry.Network); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
 		}
-		_, values, err := s.declared().Variables(entry)
+		_, values, err := s.declared(rules).Variables(entry)
 		if err != nil {
 			s.cfg.Logger.WarnContext(ctx, "allowlisted script lacks what it is to get",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
@@ -65,8 +71,8 @@ func checkSecrets(values map[string]string) error {
 }
 
 // declared returns where the values are that entries name.
-func (s *Sessions) declared() secrets.Source {
-	return secrets.Source{Env: s.cfg.Env, Secret: s.cfg.Secret}
+func (s *Sessions) declared(rules *Rules) secrets.Source {
+	return secrets.Source{Env: s.cfg.Env, Secret: rules.Secret}
 }
 
 // Secrets returns a redactor of the declared secrets with their present values; nil without secrets. Callers
@@ -76,7 +82,12 @@ func (s *Sessions) declared() secrets.Source {
 // It has the secrets of all entries: a script can find what was meant for another one, and a model can pass
 // on what it was shown elsewhere. No script gets a secret that it cannot find.
 func (s *Sessions) Secrets() *redact.Redactor {
-	return s.known.Redactor(s.declared(), s.cfg.Policy.Entries())
+	is := s.inForce()
+	entries := is.Policy.Entries()
+	if len(is.secrets) > 0 { // what a script was given before is not shown later
+		entries = append(slices.Clone(entries), policy.Entry{Secrets: is.secrets})
+	}
+	return s.known.Redactor(s.declared(&is.Rules), entries)
 }
 
 // redactorWith returns a redactor of all declared secrets and of those in more, by name.

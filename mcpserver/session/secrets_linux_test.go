@@ -203,14 +203,14 @@ func TestEntryNarrows(t *testing.T) {
 		{0, 2 * time.Minute, time.Second, time.Second},
 	} {
 		s.cfg.Limits.Timeout = tt.server
-		if got := s.limits(tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
+		if got := s.limits(s.cfg.Limits, tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
 			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got, tt.want)
 		}
 	}
-	if got := s.limits(0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
+	if got := s.limits(s.cfg.Limits, 0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
 		t.Errorf("an entry's memory passes the server's: %d", got)
 	}
-	if got := s.limits(0, policy.Entry{Memory: 64 << 20}).Memory; got != 64<<20 {
+	if got := s.limits(s.cfg.Limits, 0, policy.Entry{Memory: 64 << 20}).Memory; got != 64<<20 {
 		t.Errorf("an entry's memory does not count: %d", got)
 	}
 }

@@ -131,7 +131,11 @@ type Sessions struct {
 	pinned  map[string]digest.Digest // of allowlisted scripts at start, by SKILL:scripts/PATH
 	preload []*skills.Skill
 
-	snapshots snapshotCache
+	snapshots snapshotCache // of the rules that the server started with
+
+	replacing sync.Mutex              // held while rules are replaced
+	replaced  atomic.Pointer[inForce] // nil: those that the server started with
+	unheeded  atomic.Bool             // see Unheeded
 
 	serving  context.Context // until the server ends
 	patient  context.Context // registryPatience longer
@@ -175,7 +179,7 @@ func New(cfg Config) *Sessions {
 	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() }, s.openIDs)
-	s.snapshots.binding, s.snapshots.probing = snapshot.PublicSlot(cfg.Facts), make(chan struct{}, 1)
+	s.snapshots.init(cfg.Facts)
 	return s
 }
 
@@ -281,6 +285,7 @@ type Session struct {
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
 	began      bool                          // session.started is written
+	under      int                           // number of the rules that are recorded
 	initial    []initialSkill                // what it starts with and is not yet active
 	parent     string                        // id of the session it continues or belongs to; empty for none
 	restored   map[string]bool               // ids of earlier sessions
@@ -419,7 +424,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		Sessions: s, id: id, principal: call.Principal, client: call.Client,
 		clientID: policy.Clip(call.lasting()),
 		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
-		manifest: cmp.Or(call.Manifest, s.cfg.Facts.Manifest),
+		manifest: cmp.Or(call.Manifest, s.inForce().Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
 		restored: map[string]bool{}, secrets: map[earlier.HandleSum]time.Time{},
 		active:   map[string]*activation{},

@@ -40,7 +40,8 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 			s.preload = append(s.preload, sk)
 		}
 	}
-	for _, profile := range s.cfg.Policy.Config().Profiles {
+	is := s.inForce()
+	for _, profile := range is.Policy.Config().Profiles {
 		for _, path := range profile.Activate {
 			if snapshot.Skill(path) == nil {
 				s.cfg.Logger.WarnContext(ctx, "skill that a profile activates is not there",
@@ -48,38 +49,19 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 			}
 		}
 	}
-	for _, entry := range s.cfg.Policy.Entries() {
+	for _, entry := range is.Policy.Entries() {
 		sk := snapshot.Skill(entry.Skill)
 		if sk == nil {
 			s.cfg.Logger.WarnContext(ctx, "allowlisted skill is not there", slog.String("skill", entry.Skill),
 				slog.String("path", entry.Path))
 			continue
 		}
-		if err := s.pin(ctx, sk, entry); err != nil {
+		if err := s.pin(ctx, is, sk, entry); err != nil {
 			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
 		}
 	}
 	return nil
-}
-
-// pin notes the tree an entry approves and stores it: these are the bytes that run later.
-func (s *Sessions) pin(ctx context.Context, sk *skills.Skill, entry policy.Entry) error {
-	index, err := sk.Index(ctx)
-	if err != nil {
-		return err
-	}
-	if file := index.Resource(entry.Path); file != nil {
-		s.pinned[entry.Skill+":"+entry.Path] = file.Digest
-	} else {
-		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
-			slog.String("path", entry.Path))
-	}
-	if _, done := s.pins[sk.Path]; !done {
-		s.pins[sk.Path] = index.TreeDigest
-		_, err = sk.Stage(ctx, s.cfg.Trees)
-	}
-	return err
 }
 
 // Preloaded returns the skills that every session without a parent starts with, in the order given. It must
@@ -91,7 +73,10 @@ func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 // machine follow as soon as they are known. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
 	if s.awaited != nil {
-		return nil
+		if s.under == s.inForce().number {
+			return nil
+		}
+		return s.begin(ctx, provenance.KindSessionResumed) // with the new policy
 	}
 	if !s.began {
 		s.initial = s.startsWith()
@@ -128,7 +113,7 @@ func (s *Session) startsWith() (all []initialSkill) {
 	if s.child || s.profile != "" {
 		source = cfharness.SourceInherited
 	}
-	for _, path := range s.cfg.Policy.Activates(s.principal, s.profile, s.child) {
+	for _, path := range s.Policy().Activates(s.principal, s.profile, s.child) {
 		sk := visible.Skill(path)
 		preloaded := func(initial initialSkill) bool { return initial.skill == sk }
 		if sk != nil && !slices.ContainsFunc(all, preloaded) {
@@ -140,17 +125,18 @@ func (s *Session) startsWith() (all []initialSkill) {
 
 // startsActive reports whether some skill can be active when the session starts.
 func (s *Session) startsActive() bool {
-	return !s.child && len(s.preload) > 0 || len(s.cfg.Policy.Activates(s.principal, s.profile, s.child)) > 0
+	return !s.child && len(s.preload) > 0 || len(s.Policy().Activates(s.principal, s.profile, s.child)) > 0
 }
 
 // begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
 // this event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
-	mode, c := s.cfg.Policy.Mode(s.raised.Raise(0)), s.describe(ctx)
+	is := s.inForce()
+	mode, c := is.Policy.Mode(s.raised.Raise(0)), s.describe(ctx, is)
 	info := provenance.SessionInfo{Server: provenance.Server{Version: s.cfg.Version, Protocol: s.protocol},
 		Mode: mode.String(), ClientSession: s.clientID, Profile: s.profile,
 		Child: s.child, Guessed: s.isGuessed(), ParentSession: s.parentName, RequestedRunID: s.wanted,
-		KeepsShown: s.cfg.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
+		KeepsShown: is.Facts.KeepsShown, PolicySnapshotPath: provenance.PolicySnapshotFile}
 	start := snapshot.Start{ID: s.id, At: s.cfg.Now(), Mode: mode, Principal: s.principal, Profile: s.profile,
 		Manifest: s.manifest}
 	for _, initial := range s.startsWith() {
@@ -164,6 +150,9 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}
 	if kind == provenance.KindSessionStarted && s.clientID != "" {
 		e.Detail += ", session of the client: " + strconv.Quote(s.clientID)
+	}
+	if kind == provenance.KindSessionResumed && s.began && is.number != s.under {
+		e.Detail += ", configuration changed: " + policy.Clip(is.changed)
 	}
 	if info.Guessed {
 		e.Detail += ", of calls that name no session"
@@ -182,7 +171,9 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	if err == nil {
 		err = s.write(ctx, e)
 	}
-	s.began = s.began || err == nil
+	if err == nil {
+		s.began, s.under = true, is.number
+	}
 	return err
 }
 
@@ -194,7 +185,7 @@ func (s *Session) recordInBackground() {
 	for name, put := range map[string]func(ctx context.Context, name string) (provenance.File, error){
 		provenance.RegistryFile: func(ctx context.Context, name string) (provenance.File, error) {
 			return s.registry.Put(ctx, s.patient, s.cfg.Records, s.id, s.cfg.Registry.Snapshot(),
-				s.Visible(s.principal, s.profile), &s.cfg.Facts)
+				s.Visible(s.principal, s.profile), &s.inForce().Facts)
 		},
 		provenance.CapabilitiesFile: func(ctx context.Context, name string) (provenance.File, error) {
 			data, err := s.describeMachine(s.patient)
@@ -264,16 +255,26 @@ type snapshotCache struct {
 	capabilities []byte        // nil until they are known; guarded by probing
 }
 
-// describe returns what the snapshots of the server have in common, made once, after Start.
-func (s *Sessions) describe(ctx context.Context) *snapshotCache {
-	c := &s.snapshots
+func newSnapshotCache(facts snapshot.Facts) *snapshotCache {
+	c := &snapshotCache{}
+	c.init(facts)
+	return c
+}
+
+func (c *snapshotCache) init(facts snapshot.Facts) {
+	c.binding, c.probing = snapshot.PublicSlot(facts), make(chan struct{}, 1)
+}
+
+// describe returns what the snapshots of the server have in common, made once for some rules, after Start.
+func (s *Sessions) describe(ctx context.Context, is *inForce) *snapshotCache {
+	c := is.snapshots
 	c.once.Do(func() {
 		cfg := &s.cfg
 		c.source = &snapshot.Source{
-			Registry: cfg.Registry, Policies: cfg.Policy, Facts: cfg.Facts, Limits: cfg.Limits,
+			Registry: cfg.Registry, Policies: is.Policy, Facts: is.Facts, Limits: is.Limits,
 			Workspace:       cfg.Workspace,
-			ClientWorkspace: cfg.ClientWorkspace != nil, Runner: cfg.Runner, Interpreter: cfg.Interpreter,
-			Preload: s.preload, Pins: s.pins,
+			ClientWorkspace: is.ClientWorkspace != nil, Runner: cfg.Runner, Interpreter: cfg.Interpreter,
+			Preload: s.preload, Pins: is.pins,
 		}
 		c.policy = c.source.Policy(ctx)
 	})
@@ -285,7 +286,8 @@ func (s *Sessions) describe(ctx context.Context) *snapshotCache {
 //
 // Errors: the errors of ctx, which also ends the wait for another session that is probing.
 func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
-	c := &s.snapshots
+	is := s.inForce()
+	c := is.snapshots
 	select {
 	case c.probing <- struct{}{}:
 	case <-ctx.Done():
@@ -293,7 +295,7 @@ func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
 	}
 	defer func() { <-c.probing }()
 	if c.capabilities == nil {
-		found, err := s.describe(ctx).source.Capabilities(ctx, s.cfg.Now())
+		found, err := s.describe(ctx, is).source.Capabilities(ctx, s.cfg.Now())
 		if err != nil {
 			return nil, err
 		}

@@ -112,7 +112,7 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 		}
 	}
 	if method == nil {
-		text := "Method " + m.method + " not found"
+		text := NotFound(m.method).Message
 		if d.lookup(m.method, !said.modern) != nil {
 			text += " in this revision of the protocol"
 		}
@@ -136,6 +136,11 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 		d.decorate(result)
 	}
 	return result, nil
+}
+
+// NotFound returns the error of a method that the server does not have.
+func NotFound(method string) *Error {
+	return &Error{Code: mcp.METHOD_NOT_FOUND, Message: "Method " + method + " not found"}
 }
 
 // lookup returns the method of that name in 2026-07-28, or in the older revisions; nil if there is none.

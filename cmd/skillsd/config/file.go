@@ -130,9 +130,22 @@ func (p *Process) ConfigPlace() (string, error) {
 
 // ConfigChanged returns a function that reports whether the configuration file is another than at its last
 // call.
-func (p *Process) ConfigChanged() func() bool {
+func (p *Process) ConfigChanged() func() bool { return changed(p.ConfigPlace) }
+
+// RulesChanged returns a function that reports whether the configuration file, or the lock of environments
+// next to it, is another than at its last call.
+func (p *Process) RulesChanged() func() bool {
+	file, lock := changed(p.ConfigPlace), changed(p.LockPlace)
+	return func() bool {
+		other := file()
+		return lock() || other
+	}
+}
+
+// changed returns a function that reports whether the file at a place is another than at its last call.
+func changed(place func() (string, error)) func() bool {
 	look := func() string {
-		path, err := p.ConfigPlace()
+		path, err := place()
 		if err != nil || path == "" {
 			return ""
 		}

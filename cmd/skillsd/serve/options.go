@@ -36,6 +36,9 @@ type Options struct {
 	Version  string    // of the server
 	// ServePage serves the operator's page at a listener until ctx ends.
 	ServePage func(ctx context.Context, listener net.Listener, source PageSource) error
+	// Again returns the options of the same command line, with the configuration as it is now; nil if
+	// that cannot be read again.
+	Again func() (*Options, error)
 	// FindSession returns the whole id of a session that name means.
 	FindSession func(ctx context.Context, name string) (id string, err error)
 

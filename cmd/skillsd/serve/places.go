@@ -103,12 +103,13 @@ func (p *Plan) findPlaces() (err error) {
 	for _, dir := range searched {
 		own = append(own, dir.path)
 	}
-	p.fromClient = (&clientWorkspaces{
+	p.client = &clientWorkspaces{
 		roots: p.roots, allowed: o.Roots.Allowed, config: configFile, own: own, mode: mode,
 		programs: o.programs(), programDirs: o.Process.ProgramDirs,
 		owner: p.Workspace.Owner,
 		known: map[string]string{},
-	}).open
+	}
+	p.fromClient = p.client.open
 	return nil
 }
 
@@ -387,6 +388,13 @@ type clientWorkspaces struct {
 
 	mu    sync.Mutex
 	known map[string]string // canonical path when it was first named, by path as named
+}
+
+// continues has c know what the directories that clients named before led to, and open them in the same mode.
+func (c *clientWorkspaces) continues(was *clientWorkspaces) {
+	was.mu.Lock()
+	defer was.mu.Unlock()
+	c.known, c.mode, c.owner, c.roots = maps.Clone(was.known), was.mode, was.owner, was.roots
 }
 
 // open opens the directory after the rules that hold for --workspace, and one more: it may not lie

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -51,7 +52,8 @@ type Plan struct {
 	scan          *skills.ScanOptions
 	Workspace     sandbox.Workspace // without a directory if none is granted
 	WorkspacePath string
-	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // nil if clients name no directories
+	client        *clientWorkspaces                                  // nil if clients name no directories
+	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // likewise
 	own           []place
 	uids          native.UIDs       // of scripts, for root
 	signer        note.Signer       // nil without a key
@@ -356,16 +358,12 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 		return errors.Join(err, p.trees.Close())
 	}
 	path, _ := o.Process.Env("PATH")
-	p.Detection = &detection{
-		want: o.Sandbox, path: path, interpreters: o.Process.Interpreters(p.ownPaths()...),
-		done: make(chan struct{}), uids: p.uids,
-	}
-	p.Detection.interpreters.UIDs = p.uids
+	p.Detection = &detection{want: o.Sandbox, path: path, done: make(chan struct{}), uids: p.uids}
 	if p.Workspace.Dir != nil && p.Workspace.Mode != sandbox.WorkspaceRO {
 		p.Detection.writable = []detect.Writable{{Dir: p.WorkspacePath,
 			ReadOnly: o.Process.ProgramDirs(p.WorkspacePath)}}
-		p.Detection.interpreters.Writable(p.Detection.writable...)
 	}
+	p.Detection.look(o.finder(p, p.Detection.writable))
 	if p.usesEnvironments() {
 		if p.environments, err = environment.Open(config.EnvironmentsDir(state)); err != nil {
 			return errors.Join(exit.Place("state directory", "--state", err), p.Records.Close(),
@@ -509,15 +507,18 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		return cmp.Or(o.Process.Cfg.Keys.Principals[principal].Concurrent, (all+1)/2)
 	}
 	facts.Origin = (&origins{state: p.own[0].path, registry: p.Registry}).of
+	p.facts = facts
 	cfg := session.Config{
 		Registry: p.Registry, Policy: p.Policy, Trees: p.trees, Records: records,
-		Runner: p.Detection.runner, Host: host.New(), Interpreter: p.Detection.interpreters.Find,
-		HostInterpreter: p.Detection.interpreters.FindOnHost,
-		Environments: &packages.Environments{Store: p.environments, Lock: p.lock,
-			Python: func(ctx context.Context) (*sandbox.Interpreter, error) {
-				return p.Detection.interpreters.Find(ctx, string(script.Python3))
-			}},
-		Facts: facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
+		Runner: p.Detection.runner, Host: host.New(),
+		Interpreter: func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+			return p.Detection.interpreters.Load().Find(ctx, name)
+		},
+		HostInterpreter: func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error) {
+			return p.Detection.interpreters.Load().FindOnHost(ctx, name, dirs)
+		},
+		Environments: &packages.Environments{Store: p.environments, Lock: p.lock, Python: p.Detection.python},
+		Facts:        facts, Workspace: p.Workspace, ClientWorkspace: p.fromClient,
 		Limits: o.Limits.Limits, Concurrent: o.Limits.Concurrent, ConcurrentOf: concurrent,
 		Env:       o.Process.Env,
 		Secret:    o.Process.Secret,
@@ -582,7 +583,7 @@ func entriesError(err error) error {
 // detection finds the sandbox backend while the server starts: the self-test of a backend runs a real
 // sandbox, and no client should wait for it.
 type detection struct {
-	interpreters *detect.Finder
+	interpreters atomic.Pointer[detect.Finder] // replaced when the configuration changes
 	want, path   string
 	uids         native.UIDs
 	writable     []detect.Writable
@@ -591,6 +592,23 @@ type detection struct {
 	backend      sandbox.Runner
 	reports      []detect.Report // of the candidates
 	err          error
+}
+
+// look has interpreters found by a finder.
+func (d *detection) look(finder *detect.Finder) { d.interpreters.Store(finder) }
+
+// python returns the interpreter that environments are made for, nil for none.
+func (d *detection) python(ctx context.Context) (*sandbox.Interpreter, error) {
+	return d.interpreters.Load().Find(ctx, string(script.Python3))
+}
+
+// finder returns what finds the interpreters of a plan, none of which may have a place of the server's own or
+// one that scripts can write.
+func (o *Options) finder(p *Plan, writable []detect.Writable) *detect.Finder {
+	finder := o.Process.Interpreters(p.ownPaths()...)
+	finder.UIDs = p.uids
+	finder.Writable(writable...)
+	return finder
 }
 
 // Start begins the detection and logs a warning if scripts cannot run. It is called at most once. If many

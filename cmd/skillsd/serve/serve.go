@@ -73,7 +73,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	defer endPage()
 	cfg := mcpserver.Config{
 		Version: o.Version, Registry: p.Registry, Sessions: sessions,
-		Policy: p.Policy, Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
+		Traces: observed.Traces, Metrics: observed.Meters, Logger: logger,
 		Preload: o.Skills, NoCatalog: o.NoCatalog, AlwaysSearch: o.Search == "always",
 		CatalogBudget: int(o.CatalogBudget),
 		Roots:         o.lookedFor(),
@@ -96,21 +96,30 @@ func (o *Options) Run(ctx context.Context) (err error) {
 			cfg.ClientDir = cmp.Or(cfg.ClientDir, cfg.WorkDir)
 		}
 	}
+	reloads := p.reloads(ctx, sessions, sessions.Logger(logger))
+	if reloads != nil {
+		cfg.Refresh = reloads.refresh
+	}
 	p.logStart(ctx, logger)
+	defer p.Detection.End()
 	switch {
 	case !p.Policy.Offers(mcpserver.ToolRun):
 	case p.Cluster != nil && p.Cluster.Pool != nil:
 		p.Detection.Without(errElsewhere(o.Cluster.Pool))
 	default:
 		p.Detection.Start(ctx, logger, true)
-		defer p.Detection.End()
 	}
 	collecting, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { p.Collect(collecting, sessions.GiveUp, logger) })
 	defer group.Wait()
 	defer stop()
-	return o.serve(ctx, mcpserver.New(cfg), p, sessions.Logger(logger))
+	server := mcpserver.New(cfg)
+	if reloads != nil {
+		reloads.publish = server.Publish
+		group.Go(func() { reloads.follow(collecting) })
+	}
+	return o.serve(ctx, server, p, sessions.Logger(logger))
 }
 
 // lookedFor says where skills are looked for, in words that clients may see.

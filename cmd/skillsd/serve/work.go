@@ -161,7 +161,7 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 		}
 		_, err := a.skill.Stage(ctx, p.trees)
 		if err == nil && a.Environment == "" {
-			_, err = p.Detection.interpreters.Find(ctx, string(a.file.Script.Runtime))
+			_, err = p.Detection.interpreters.Load().Find(ctx, string(a.file.Script.Runtime))
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -1,0 +1,218 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/cmd/skillsd/config"
+	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
+	"github.com/skillsd/skillsd/sandbox/environment"
+)
+
+// lookEvery is how often a server looks whether its configuration has changed, besides at each request.
+const lookEvery = time.Second
+
+// A configuration counts when it has not changed for a while.
+const (
+	settle     = 20 * time.Millisecond
+	maxSettles = 25
+)
+
+// reloader puts a configuration in force that was changed while the server runs. What it may change is what
+// is decided about a call; the rest needs a restart, which is logged.
+type reloader struct {
+	plan     *Plan
+	sessions *session.Sessions
+	publish  func()
+	serving  context.Context
+	logger   *slog.Logger
+
+	mu      sync.Mutex
+	changed func() bool
+	now     *Options // whose configuration is in force, or needs a restart
+	offered bool     // the sandbox was looked for
+}
+
+// reloads returns what puts changes of the configuration in force, nil if the process cannot read it again.
+func (p *Plan) reloads(ctx context.Context, sessions *session.Sessions, logger *slog.Logger) *reloader {
+	o := p.options
+	if o.Again == nil {
+		return nil
+	}
+	return &reloader{plan: p, sessions: sessions, logger: logger, serving: ctx, now: o,
+		changed: o.Process.RulesChanged(), offered: p.Policy.Offers(mcpserver.ToolRun), publish: func() {}}
+}
+
+// follow looks for changes until ctx ends: a client that calls nothing hears of them too.
+func (r *reloader) follow(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.refresh(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refresh puts the configuration in force if it has changed since the last call. A faulty one leaves the one
+// before in force.
+func (r *reloader) refresh(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.changed() {
+		return
+	}
+	// An editor may be in the middle of writing it.
+	for range maxSettles {
+		time.Sleep(settle)
+		if !r.changed() {
+			break
+		}
+	}
+	ctx = context.WithoutCancel(ctx) // the client that notices it may go
+	if err := r.reload(ctx); err != nil {
+		var hint string
+		if failed, ok := errors.AsType[*exit.Error](err); ok {
+			hint = failed.Hint
+		}
+		r.sessions.Unheeded(true)
+		r.logger.ErrorContext(ctx, "the configuration was changed and has a fault: the one before stays in "+
+			"force", tint.Err(err), slog.String("hint", hint))
+		return
+	}
+	r.sessions.Unheeded(false)
+}
+
+// reload checks the configuration as a start does, and puts it in force.
+func (r *reloader) reload(ctx context.Context) (err error) {
+	next, err := r.plan.options.Again()
+	if err != nil {
+		return err
+	}
+	p := next.Plan() // which completes the options
+	if p.Workspace.Dir != nil {
+		defer p.Workspace.Dir.Close()
+	}
+	if err := p.Err(); err != nil {
+		return err
+	}
+	live, restart := differences(r.now, next)
+	if r.plan.Cluster != nil {
+		live, restart = nil, slices.Concat(live, restart)
+	}
+	if len(live) > 0 {
+		if err := r.replace(ctx, p, live); err != nil {
+			return err
+		}
+		r.logger.InfoContext(ctx, "configuration changed", slog.String("keys", strings.Join(live, ", ")))
+	}
+	if len(restart) > 0 {
+		r.logger.WarnContext(ctx, "this change of the configuration needs a restart of the server",
+			slog.String("keys", strings.Join(restart, ", ")))
+	}
+	r.now = next
+	if len(live) > 0 {
+		r.publish()
+	}
+	return nil
+}
+
+// replace puts in force what a plan without problems says.
+func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
+	was, next, facts := r.plan, p.options, p.facts
+	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = was.facts.WorkspacePath, was.facts.KeepsShown,
+		was.facts.Enforces
+	facts.Path, facts.Origin = was.facts.Path, was.facts.Origin
+	if p.usesEnvironments() && was.environments == nil {
+		var err error
+		if was.environments, err = environment.Open(config.EnvironmentsDir(was.own[0].path)); err != nil {
+			return exit.Place("state directory", "--state", err)
+		}
+	}
+	if !slices.Equal(was.own, p.own) || slices.Contains(live, "interpreters") {
+		was.Detection.look(next.finder(p, was.Detection.writable))
+	}
+	rules := session.Rules{Policy: p.Policy, Secret: next.Process.Secret, Limits: next.Limits.Limits,
+		Facts: facts, ClientWorkspace: was.fromClient,
+		Environments: &packages.Environments{Store: was.environments, Lock: p.lock,
+			Python: was.Detection.python}}
+	if was.client != nil && p.client != nil {
+		p.client.continues(was.client)
+		rules.ClientWorkspace = p.client.open
+	}
+	if err := r.sessions.Replace(ctx, rules, strings.Join(live, ", ")); err != nil {
+		return entriesError(err)
+	}
+	was.own = p.own
+	if p.client != nil {
+		was.client = p.client
+	}
+	if p.Policy.Offers(mcpserver.ToolRun) && !r.offered {
+		r.offered = true
+		was.Detection.Start(r.serving, r.logger, true)
+	}
+	return nil
+}
+
+// live reports whether a change of an option counts while the server runs.
+func live(option *config.Option) bool {
+	switch option.Key {
+	case "principals", "policy.drift", "limits.concurrent", "sandbox.backend", "sandbox.uids",
+		"workspace.dir", "workspace.from_client", "workspace.owner":
+		return false
+	}
+	return option.Section == config.SectionPolicy || option.Section == config.SectionRuns
+}
+
+// aside reports whether an option is for other commands than the server.
+func aside(option *config.Option) bool {
+	return strings.HasPrefix(option.Key, "trust.") || option.Key == "index"
+}
+
+// differences returns the keys of the options that differ: of those that count while the server runs, and of
+// those that need a restart.
+func differences(was, is *Options) (running, restart []string) {
+	before, after := was.values(), is.values()
+	for i, option := range is.Table() {
+		if aside(&option) || reflect.DeepEqual(before[i], after[i]) {
+			continue
+		}
+		key := option.Key
+		if live(&option) {
+			running = append(running, key)
+			continue
+		}
+		restart = append(restart, key)
+	}
+	return running, restart
+}
+
+// values returns the values of all options, in the order of the table.
+func (o *Options) values() []any {
+	var all []any
+	given, inFile := o.Table(), o.Process.Cfg.Keys.Table()
+	for i := range given {
+		pair := [2]any{}
+		for j, value := range []any{given[i].Value, inFile[i].InFile} {
+			if v := reflect.ValueOf(value); v.IsValid() && !v.IsNil() {
+				pair[j] = v.Elem().Interface()
+			}
+		}
+		all = append(all, pair)
+	}
+	return all
+}

@@ -1,0 +1,186 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/lmittmann/tint"
+	"github.com/opencontainers/go-digest"
+
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/packages"
+	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
+	"github.com/skillsd/skillsd/sandbox"
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/policy"
+)
+
+// Rules is the part of a [Config] that can be replaced while the server runs.
+type Rules struct {
+	Policy          *policy.Policy
+	Secret          func(name string) (string, error)
+	ClientWorkspace func(dir ClientDir) (sandbox.Workspace, error)
+	Environments    *packages.Environments
+	Limits          sandbox.Limits
+	Facts           snapshot.Facts
+}
+
+func (c *Config) rules() Rules {
+	return Rules{c.Policy, c.Secret, c.ClientWorkspace, c.Environments, c.Limits, c.Facts}
+}
+
+// inForce is what one configuration decides by. A request has the same one from its beginning to its end, but
+// for a run that waited for a slot.
+type inForce struct {
+	Rules
+	number    int      // of the replacements before
+	changed   string   // what the last one replaced, in words
+	secrets   []string // names of the secrets of all entries so far
+	snapshots *snapshotCache
+
+	pins   map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
+	pinned map[string]digest.Digest // of allowlisted scripts at start, by SKILL:scripts/PATH
+}
+
+// inForce returns what is decided by now.
+func (s *Sessions) inForce() *inForce {
+	if replaced := s.replaced.Load(); replaced != nil {
+		return replaced
+	}
+	return &inForce{Rules: s.cfg.rules(), snapshots: &s.snapshots, pins: s.pins, pinned: s.pinned}
+}
+
+// Policy returns the policy that is in force now.
+func (s *Sessions) Policy() *policy.Policy { return s.inForce().Policy }
+
+// Replacements returns how often the rules were replaced.
+func (s *Sessions) Replacements() int { return s.inForce().number }
+
+// Replace puts other rules in force for the requests that begin from now on; changed says in words what
+// differs. What an allowlisted script was when the server started stays what its entry approves, unless the
+// entry is another one now. What the user approved for the rest of a session is forgotten with its entry. The
+// record of each session gets the new policy before whatever else it gets.
+//
+// Errors: the errors of [Sessions.CheckEntries]; nothing is replaced then.
+func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) error {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	if err := s.checkEntries(ctx, &rules); err != nil {
+		return err
+	}
+	was := s.inForce()
+	is := &inForce{Rules: rules, number: was.number + 1, changed: changed,
+		secrets: secretsOf(was), pins: map[string]digest.Digest{}, pinned: map[string]digest.Digest{},
+		snapshots: newSnapshotCache(rules.Facts)}
+	same := map[string]bool{} // entries that are what they were
+	for _, entry := range rules.Policy.Entries() {
+		name := entry.Skill + ":" + entry.Path
+		if !reflect.DeepEqual(find(was.Policy, entry), find(rules.Policy, entry)) {
+			continue
+		}
+		same[name] = true
+		if file, ok := was.pinned[name]; ok {
+			is.pinned[name] = file
+		}
+		if tree, ok := was.pins[entry.Skill]; ok && entry.Pin == "" {
+			is.pins[entry.Skill] = tree
+		}
+	}
+	s.pinAll(ctx, is, func(entry policy.Entry) bool { return true })
+	s.replaced.Store(is)
+	s.forgetApproved(func(key approval.Key) bool { return !same[key.Skill+":"+key.Path] })
+	return nil
+}
+
+// find returns the entries for the script of an entry.
+func find(p *policy.Policy, entry policy.Entry) []policy.Entry {
+	allowlist := p.Config().Allowlist
+	return allowlist.Find(entry.Skill, entry.Path)
+}
+
+// PinAdded pins what entries with a digest name and was not there before, after the catalogue has changed.
+func (s *Sessions) PinAdded(ctx context.Context) {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	is := *s.inForce()
+	is.pins, is.pinned = maps.Clone(is.pins), maps.Clone(is.pinned)
+	before := len(is.pins) + len(is.pinned)
+	s.pinAll(ctx, &is, func(entry policy.Entry) bool { return entry.Pin != "" })
+	if len(is.pins)+len(is.pinned) > before {
+		s.replaced.Store(&is)
+	}
+}
+
+// pinAll notes the trees that entries approve and that are not noted yet, and stores them. s.replacing is
+// held.
+func (s *Sessions) pinAll(ctx context.Context, is *inForce, of func(policy.Entry) bool) {
+	all := s.cfg.Registry.Snapshot()
+	for _, entry := range is.Policy.Entries() {
+		_, tree := is.pins[entry.Skill]
+		_, file := is.pinned[entry.Skill+":"+entry.Path]
+		sk := all.Skill(entry.Skill)
+		if sk == nil || tree && file || !of(entry) {
+			continue
+		}
+		if err := s.pin(ctx, is, sk, entry); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "allowlisted script cannot be prepared",
+				slog.String("skill", entry.Skill), slog.String("path", entry.Path), tint.Err(err))
+		}
+	}
+}
+
+// pin notes the tree an entry approves and stores it: these are the bytes that run later.
+func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry policy.Entry) error {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return err
+	}
+	name := entry.Skill + ":" + entry.Path
+	if file := index.Resource(entry.Path); file == nil {
+		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
+			slog.String("path", entry.Path))
+	} else if _, done := is.pinned[name]; !done {
+		is.pinned[name] = file.Digest
+	}
+	if _, done := is.pins[sk.Path]; !done {
+		is.pins[sk.Path] = index.TreeDigest
+		_, err = sk.Stage(ctx, s.cfg.Trees)
+	}
+	return err
+}
+
+// secretsOf returns the names of the secrets that entries have or had.
+func secretsOf(f *inForce) []string {
+	names := slices.Clone(f.secrets)
+	for _, entry := range f.Policy.Entries() {
+		names = append(names, entry.Secrets...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// forgetApproved forgets what the user approved for the rest of sessions.
+func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
+	s.mu.Lock()
+	open := []*Session{s.process}
+	for _, of := range []map[earlier.Key]*Session{s.keyed, s.resting} {
+		open = slices.AppendSeq(open, maps.Values(of))
+	}
+	s.mu.Unlock()
+	for _, ses := range open {
+		if ses == nil {
+			continue
+		}
+		ses.mu.Lock()
+		maps.DeleteFunc(ses.approved, func(key approval.Key, _ bool) bool { return over(key) })
+		ses.mu.Unlock()
+	}
+}
+
+// Unheeded says that the configuration was changed and that the one before stays in force, because the
+// change is faulty; it is said in each refusal until it is called with false.
+func (s *Sessions) Unheeded(faulty bool) { s.unheeded.Store(faulty) }
