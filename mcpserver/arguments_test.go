@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -159,7 +160,8 @@ func TestSchemas(t *testing.T) {
 		want *jsonschema.Schema
 	}{
 		{loadTool("", `a "name"`, true), inferred(jsonschema.For[LoadArgs](nil))}, {readTool(), inferred(jsonschema.For[ReadArgs](nil))},
-		{searchTool(), inferred(jsonschema.For[SearchArgs](nil))}, {runTool(true, true), inferred(jsonschema.For[RunArgs](nil))},
+		{searchTool(), inferred(jsonschema.For[SearchArgs](nil))},
+		{runTool(true, true, time.Minute, time.Minute), inferred(jsonschema.For[RunArgs](nil))},
 	} {
 		var got jsonschema.Schema
 		if err := json.Unmarshal(tt.tool.RawInputSchema, &got); err != nil {

@@ -182,7 +182,7 @@ func (s *Server) readFile(
 func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args RunArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
-	invalid = cmp.Or(invalid, checkRun(args))
+	invalid = cmp.Or(invalid, s.checkRun(args))
 	answered, err := answerOf(ctx, request)
 	if err != nil {
 		return answer{}, err
@@ -233,7 +233,12 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		return answer{}, err
 	}
 	text := renderRun(result)
-	if line := s.unseen(&call, args, result); line != "" {
+	line := s.unseen(&call, args, result)
+	if x := result.Output.Skillsd; x != nil && result.Outcome == "timeout" && !result.Opaque &&
+		args.TimeoutMs != nil && *args.TimeoutMs > x.Limits.TimeoutMS {
+		line += fmt.Sprintf("The entry of this script allows timeoutMs of %d at most.\n", x.Limits.TimeoutMS)
+	}
+	if line != "" {
 		first, rest, _ := strings.Cut(text, "\n")
 		text = first + "\n" + line + rest
 	}
@@ -252,10 +257,12 @@ func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (an
 }
 
 // checkRun returns what is wrong with the numbers and sizes of a run, or nil.
-func checkRun(args RunArgs) *session.Error {
+func (s *Server) checkRun(args RunArgs) *session.Error {
+	_, limit := s.cfg.Sessions.Timeouts()
+	most := limit.Milliseconds()
 	switch {
-	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > MaxTimeoutMs):
-		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, MaxTimeoutMs),
+	case args.TimeoutMs != nil && (*args.TimeoutMs < 1 || *args.TimeoutMs > most):
+		return invalidArguments(fmt.Sprintf(`argument "timeoutMs" must be between 1 and %d`, most),
 			"send a number in that range, or leave it out")
 	case args.Stdin != nil && len(*args.Stdin) > MaxStdinBytes:
 		return invalidArguments(`argument "stdin" is longer than 1 MiB`,

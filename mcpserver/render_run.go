@@ -94,13 +94,31 @@ func outBlocks(r *session.RunResult) (blocks []mcp.Content) {
 	return blocks
 }
 
-// missingWords say what a script lacked, by the code.
+// missingWords are what a script lacked, by the code, and who can change that. {name} is its name.
 var missingWords = map[string]string{
-	script.MissingDependency: "a module that the packages of this server do not have: ",
-	script.MissingLibrary:    "a shared library that the machine of this server does not have: ",
-	script.MissingProgram:    "a program that scripts do not find here: ",
-	script.MissingProxy:      "an interpreter that reaches the hosts of its entry: ",
+	script.MissingDependency: "the script needs a module that the packages of this server do not have: " +
+		"{name}" + byPackages,
+	script.MissingLibrary: "the script needs a shared library that the machine of this server does not " +
+		"have: {name}" + byPackages,
+	script.MissingProgram: "the script needs a program that scripts do not find here: {name}" + byPackages,
+	script.MissingProxy: "the script needs an interpreter that reaches the hosts of its entry: {name}" +
+		byPackages,
+	script.NoNetwork: "the script needs the network, and has none: {name}. Another call does not change " +
+		"that: the operator can provide packages (skillsd help packages) or grant hosts " +
+		"(skillsd help secrets)",
+	script.OwnModule: "the skill has the module at {name}, which is not where scripts import from: that " +
+		"is the directory of the script, and that of the skill. Another call does not change that: its " +
+		"author can move it",
+	script.OwnFile: "the script looked for a file of its skill in the directory in which it started: it " +
+		"is at {name}. Call again with that path as an argument if it takes one, else with cwd {cwd}",
+	script.ReadOnly: "the script wrote to {name}, which is read-only. Call again with a path below /out " +
+		"for what it writes: files there are returned",
+	script.LineEndings: "a program that the script starts has CRLF line endings, with which it does not " +
+		"run: {name}. Another call does not change that: its author can convert it " +
+		"(sed -i 's/\\r$//' FILE)",
 }
+
+const byPackages = ". Another call does not change that: the operator can provide it (skillsd help packages)"
 
 // RenderMissing returns a line about what a script that failed lacked, for a model and its user, or "".
 func RenderMissing(r *session.RunResult) string {
@@ -108,9 +126,12 @@ func RenderMissing(r *session.RunResult) string {
 	if x == nil || x.Missing == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: the script needs %s%s. Another call does not change that: the operator can "+
-		"provide it "+
-		"(skillsd help packages).\n", x.Missing.Code, missingWords[x.Missing.Code], x.Missing.Name)
+	text, name := missingWords[x.Missing.Code], oneLine(x.Missing.Name)
+	if name == "" {
+		text = strings.Replace(text, ": {name}", "", 1)
+	}
+	fill := strings.NewReplacer("{name}", name, "{cwd}", oneLine(x.Missing.CWD))
+	return x.Missing.Code + ": " + fill.Replace(text) + ".\n"
 }
 
 // RenderSkips returns a line about files in /out that were not taken, or "".

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -34,7 +36,6 @@ func ReadMethods() []string {
 const (
 	MaxReadBytes     = 256_000
 	DefaultReadBytes = 64_000
-	MaxTimeoutMs     = 600_000
 	MaxStdinBytes    = 1 << 20
 )
 
@@ -82,12 +83,11 @@ func alwaysLoad(tool *mcp.Tool) {
 // runTool describes run_skill_script as it is configured.
 func (s *Server) runTool() mcp.Tool {
 	files := s.cfg.Workspace != "" || s.cfg.AskWorkspace
-	for _, entry := range s.cfg.Sessions.Policy().Entries() {
-		if len(entry.Network) > 0 || entry.Target == policy.TargetHost {
-			return runTool(true, files)
-		}
-	}
-	return runTool(false, files)
+	network := slices.ContainsFunc(s.cfg.Sessions.Policy().Entries(), func(entry policy.Entry) bool {
+		return len(entry.Network) > 0 || entry.Target == policy.TargetHost
+	})
+	usual, most := s.cfg.Sessions.Timeouts()
+	return runTool(network, files, usual, most)
 }
 
 // loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
@@ -141,7 +141,7 @@ func searchTool() mcp.Tool {
 	return newTool(ToolSearch, "Search skills", description, schema, true, false, false)
 }
 
-func runTool(network, files bool) mcp.Tool {
+func runTool(network, files bool, usual, most time.Duration) mcp.Tool {
 	schema := schemaOf(
 		property{name: "skill", of: typeString,
 			description: "Path or unique name of the skill", required: true},
@@ -152,8 +152,8 @@ func runTool(network, files bool) mcp.Tool {
 		property{name: "cwd", of: typeString,
 			description: "Working directory below /workspace, /skill, /out or /tmp"},
 		property{name: "timeoutMs", of: typeInteger,
-			description: "Milliseconds until it is killed (default 60000)",
-			least:       new(1), most: MaxTimeoutMs},
+			description: fmt.Sprintf("Milliseconds until it is killed (default %d)", usual.Milliseconds()),
+			least:       new(1), most: int(most.Milliseconds())},
 		property{name: "stdin", of: typeString,
 			description: "Standard input, at most 1 MiB"},
 		property{name: "activation", of: typeString, description: handleText})

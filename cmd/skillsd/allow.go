@@ -150,7 +150,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			"the script has the digest %s, not the one given", facts.Digest)
 	}
 	if facts.Runtime == "" {
-		return exit.Errorf(exit.Failure, "allowing it would have no effect; "+serve.HintRuntime,
+		return exit.Errorf(exit.Failure,
+			"allowing it would have no effect; "+serve.HintRuntime(facts.Problem),
 			"%s cannot run: %s", serve.ScriptName(entry), report.Printable(facts.Problem))
 	}
 	entry.Pin = facts.Digest

@@ -120,7 +120,7 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	request := session.RunRequest{
 		Skill: args[0], Path: args[1], Args: args[2:], Cwd: o.Cwd, Timeout: o.Timeout,
 	}
-	const most = mcpserver.MaxTimeoutMs * time.Millisecond
+	const most = policy.MaxTimeout
 	if given := o.Flags.Changed("timeout"); given && (o.Timeout < time.Millisecond || o.Timeout > most) {
 		return exit.Usagef("see `skillsd run --help`", "--timeout: %s is not between 1ms and %s",
 			o.Timeout, config.Duration(most))
@@ -130,6 +130,10 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 	}
 	if err := o.Serve.Configure(o.all); err != nil {
 		return err
+	}
+	if limit := o.Serve.Limits.Timeout; limit > 0 && o.Timeout > limit {
+		return exit.Usagef("raise the limit with --limit timeout, or ask for less",
+			"--timeout: %s is more than the limit of a run, %s", o.Timeout, config.Duration(limit))
 	}
 	// The configuration may describe an HTTP server; here no client is served.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""

@@ -259,6 +259,27 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 	return found
 }
 
+// misread returns warnings about scripts of a skill, which may be nil, that are not run for how they are
+// written.
+func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) {
+	if sk == nil {
+		return nil
+	}
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil // the skill file has the verdict
+	}
+	for i := range index.Resources {
+		file := &index.Resources[i]
+		if file.Script != nil && file.Script.Fix() != "" {
+			problems = append(problems, report.Problem{Rule: "script-misread", File: file.Path,
+				Severity: skills.Warning.String(), Message: "it is not run: " + file.Script.Problem,
+				Fix: file.Script.Fix()})
+		}
+	}
+	return problems
+}
+
 // check completes the verdict.
 func (v *verdict) check(ctx context.Context, lenient bool) {
 	v.Errors = []report.Problem{}
@@ -288,6 +309,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 		v.Errors = append(v.Errors, report.Problem{Rule: "V3", Fix: d.Fix(),
 			Message: fmt.Sprintf("%s cannot be read: %s", v.File, d.Detail)})
 	}
+	v.Errors = append(v.Errors, misread(ctx, v.skill)...)
 	isFault := func(p report.Problem) bool { return p.Severity != skills.Warning.String() }
 	v.Valid = !slices.ContainsFunc(v.Errors, isFault)
 }

@@ -222,6 +222,9 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		c.Env[0] = "PATH=" + c.packages.Path
 		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
+	if len(allow) == 0 {
+		c.Env = append(c.Env, script.Offline()...)
+	}
 	if len(allow) > 0 {
 		c.proxy = egress.New(egress.Config{Allow: allow})
 		c.Network = sandbox.Network{Proxy: c.proxy}
@@ -237,6 +240,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	if c.Name = path.Base(r.script.skill.Path); info.Runtime.Interpreter().CacheDir == "" {
 		at = c.TreeDir() + "/" + r.script.path
 	}
+	c.Env = append(c.Env, script.Environ(c.TreeDir())...)
 	if err := c.commandLine(r, info, at); err != nil {
 		return err
 	}
@@ -278,6 +282,7 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
 	c.Env[0], c.added = "PATH="+HostPath(r.grant.Entry), append(c.added, "PYTHONDONTWRITEBYTECODE=1")
+	c.Env = append(c.Env, script.Environ(dir)...)
 	if r.grant.CDP == "" {
 		return nil
 	}
@@ -326,7 +331,7 @@ func (s *Session) limits(
 	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
 ) sandbox.Limits {
 	limits := configured
-	most := cmp.Or(limits.Timeout, policy.MaxTimeout)
+	most := mostOf(configured)
 	if entry.Timeout > 0 {
 		most = min(most, entry.Timeout)
 		timeout = cmp.Or(timeout, most)
@@ -337,6 +342,16 @@ func (s *Session) limits(
 	}
 	return limits
 }
+
+// Timeouts returns how long a script may take whose entry and call name no timeout, and the most that a call
+// may name.
+func (s *Sessions) Timeouts() (usual, most time.Duration) {
+	most = mostOf(s.inForce().Limits)
+	return min(defaultTimeout, most), most
+}
+
+// mostOf returns how long a script may take at most by the configured limits.
+func mostOf(l sandbox.Limits) time.Duration { return cmp.Or(l.Timeout, policy.MaxTimeout) }
 
 // clientNames reports whether the workspace of a call is the directory its client names.
 func (s *Session) clientNames(rules *inForce, call Call) bool {

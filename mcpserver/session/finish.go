@@ -21,7 +21,6 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/script"
 )
 
 // finish keeps the output, releases or withholds it as decided before the run, and records what
@@ -59,15 +58,7 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	x := r.extension(result, answer, recounted)
 	released, refusals := s.withhold(r, result, answer, x)
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
-		said := answer.Stderr.Head + answer.Stderr.Tail
-		code, name := script.FindMissing(said)
-		by := r.cmd.Interpreter
-		if code == "" && by != nil && x.Network != "none" && x.Network != "host" {
-			code, name = script.FindNoProxy(said, r.script.file.Script.Runtime, by.Version)
-		}
-		if code != "" {
-			x.Missing = &cfharness.Missing{Code: code, Name: name}
-		}
+		x.Missing = s.missing(r, x, answer.Stderr.Head+answer.Stderr.Tail)
 	}
 	stdout, stderr := answer.Stdout, answer.Stderr
 	if streams.CutBoth(&answer.Stdout, &answer.Stderr); r.call.Records == nil {

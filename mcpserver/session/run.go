@@ -375,7 +375,11 @@ func (f *scriptFile) unsupported() error {
 	if info.Runtime != "" {
 		return nil
 	}
-	return fault.RuntimeUnsupported.Because(nil, "{path}", f.path, "{problem}", info.Problem)
+	failure := fault.RuntimeUnsupported.Because(nil, "{path}", f.path, "{problem}", info.Problem)
+	if fix := info.Fix(); fix != "" {
+		failure.Remedy = "its author can " + fix
+	}
+	return failure
 }
 
 // slot waits for the slot of a run, which its release gives back.

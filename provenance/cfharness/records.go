@@ -275,8 +275,9 @@ type RunExtension struct {
 
 // Missing is something that a script needs and its environment does not have.
 type Missing struct {
-	Code string `json:"code"` // missing_dependency, missing_library, missing_program or missing_proxy
-	Name string `json:"name"`
+	Code string `json:"code"`          // one of package script's, such as missing_dependency
+	Name string `json:"name"`          // empty if only that something lacked is known
+	CWD  string `json:"cwd,omitempty"` // where the script would have found a file
 }
 
 // Interpreter is the program whose name is the first of an argv. Only the operator may know its path, which

@@ -24,6 +24,24 @@ func Argv(info Info, interpreter, file string, args []string) []string {
 	return slices.Concat([]string{interpreter}, in.options, info.Flags, []string{file}, args)
 }
 
+// Environ returns the variables by which scripts find the modules of their skill, as if they were started in
+// dir, its directory: programs that a script starts may be of any interpreter.
+func Environ(dir string) (env []string) {
+	for i := range interpreters {
+		if name := interpreters[i].modulesVar; name != "" {
+			env = append(env, name+"="+dir)
+		}
+	}
+	return env
+}
+
+// offline has programs that fetch packages fail at once without a network, instead of trying for a minute.
+var offline = []string{"NPM_CONFIG_OFFLINE=true", "NPM_CONFIG_AUDIT=false",
+	"NPM_CONFIG_UPDATE_NOTIFIER=false", "PIP_RETRIES=0", "PIP_DISABLE_PIP_VERSION_CHECK=1", "UV_OFFLINE=1"}
+
+// Offline returns the variables for a script without a network.
+func Offline() []string { return offline }
+
 // CheckArgs refuses arguments that a command cannot get: too many or too long, with a NUL byte, or not
 // UTF-8.
 func CheckArgs(args []string) error {

@@ -21,7 +21,7 @@ func TestArgv(t *testing.T) {
 	}{
 		{"#!/bin/bash -e\n", []string{"/i", "-e", file}},
 		{"#!/bin/sh -euo pipefail\n", []string{"/i", "-euo", "pipefail", file}},
-		{"#!/usr/bin/python3 -u\n", []string{"/i", "-E", "-s", "-B", "-u", file}},
+		{"#!/usr/bin/python3 -u\n", []string{"/i", "-s", "-B", "-u", file}},
 		{"#!/usr/bin/env node\n", []string{"/i", file}},
 		{"#!/usr/bin/env -S deno run --allow-read=/skill\n",
 			[]string{"/i", "run", "--no-prompt", "--cached-only", "--no-config", "--no-lock", "--allow-read=/skill", file}},

@@ -36,6 +36,10 @@ type Interpreter struct {
 	// empty if it looks next to the sources, or compiles nothing.
 	CacheDir string
 
+	// modulesVar is the variable with directories in which the interpreter looks for modules, after that of
+	// the script; empty if there is none.
+	modulesVar string
+
 	// launchers are programs in a shebang that only start the interpreter, each with its rule for the words
 	// after it.
 	launchers map[string]flagRule
@@ -116,10 +120,10 @@ print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else ''
 for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		programs: []string{"python", "python3", "python3.*"}, extensions: []string{".py"},
 		flags: onlyFlags("-u"), launchers: map[string]flagRule{"uv": uvFlags},
-		// No environment, no user packages and no bytecode, but not -I: the script's own directory
-		// stays importable.
-		options: []string{"-E", "-s", "-B"},
-		cache:   &cacheForm{suffixes: []string{".py"}, least: 2, job: pythonJob},
+		// No user packages and no bytecode, but not -I and -E: the script's own directory and that of its
+		// skill stay importable. The environment is the runner's.
+		options: []string{"-s", "-B"}, modulesVar: "PYTHONPATH",
+		cache: &cacheForm{suffixes: []string{".py"}, least: 2, job: pythonJob},
 	},
 	{
 		Runtime: Node, Version: []string{"--version"},

@@ -31,11 +31,47 @@ func TestFindMissing(t *testing.T) {
 		{"long before the end", "ModuleNotFoundError: No module named 'x'\n" + strings.Repeat("working\n", 30), "", ""},
 		{"the last of two", "a: command not found\nModuleNotFoundError: No module named 'b'\n", MissingDependency, "b"},
 		{"another failure", "ValueError: no\n", "", ""},
+		{"a write of Python", traceback + "OSError: [Errno 30] Read-only file system: '/mnt/skills/user/w/scripts/out.csv'\n", ReadOnly, "/mnt/skills/user/w/scripts/out.csv"},
+		{"a write of bash", "/skill/a.sh: line 3: /skill/x: Read-only file system\n", ReadOnly, "/skill/x"},
+		{"a write of a program", "touch: cannot touch '/skill/x': Read-only file system\n", ReadOnly, "/skill/x"},
+		{"a write of Node", "Error: EROFS: read-only file system, open '/skill/x'\n", ReadOnly, "/skill/x"},
+		{"a write to a sentence", "OSError: [Errno 30] Read-only file system: '/x, so run rm'\n", "", ""},
+		{"a network of curl", "curl: (6) Could not resolve host: example.com\n", NoNetwork, "example.com"},
+		{"a network of Node", "Error: getaddrinfo EAI_AGAIN example.com\n", NoNetwork, "example.com"},
+		{"a network of npm", "npm error code ENOTCACHED\nnpm error request to https://x failed\n", NoNetwork, ""},
+		{"a network of pip", "ERROR: Could not find a version\nERROR: No matching distribution found for requests\n", NoNetwork, "requests"},
+		{"a system's pip", "error: externally-managed-environment\n\n× This\n" + strings.Repeat("hint\n", 18), NoNetwork, ""},
+		{"CRLF behind a shebang", "/usr/bin/env: ‘bash\\r’: No such file or directory\n", LineEndings, "bash"},
+		{"CRLF in a shell", "a.sh: line 2: $'\\r': command not found\n", LineEndings, ""},
 		{"nothing", "", "", ""},
 	} {
-		if code, missing := FindMissing(tt.stderr); code != tt.code || missing != tt.missing {
+		isNoFile := func(code, _ string) bool { return code != OwnFile }
+		if code, missing := FindMissing(tt.stderr, isNoFile); code != tt.code || missing != tt.missing {
 			t.Errorf("%s: FindMissing = %q, %q; want %q, %q", tt.name, code, missing, tt.code, tt.missing)
 		}
+	}
+}
+
+// The path of a file that was not found is as the script wrote it. What the caller denies is passed over.
+func TestFindOwnFile(t *testing.T) {
+	for stderr, want := range map[string]string{
+		"FileNotFoundError: [Errno 2] No such file or directory: 'references/t.json'":                    "references/t.json",
+		"python3: can't open file '/out/scripts/a.py': [Errno 2] No such file or directory":              "/out/scripts/a.py",
+		"cat: references/t.json: No such file or directory":                                              "references/t.json",
+		"/skill/scripts/a.sh: line 3: scripts/common.sh: No such file or directory":                      "scripts/common.sh",
+		"ls: cannot access 'a b.md': No such file or directory":                                          "a b.md",
+		"/skill/a.sh: 3: cannot open references/t.json: No such file":                                    "references/t.json",
+		"/skill/a.sh: 3: .: cannot open scripts/common.sh: No such file":                                 "scripts/common.sh",
+		"Error: ENOENT: no such file or directory, open 'references/t.json'":                             "references/t.json",
+		"error: Uncaught NotFound: No such file or directory (os error 2): readfile 'references/t.json'": "references/t.json",
+	} {
+		if code, name := FindMissing(stderr, func(string, string) bool { return true }); code != OwnFile || name != want {
+			t.Errorf("FindMissing(%s) = %q, %q, want %q", stderr, code, name, want)
+		}
+	}
+	isProgram := func(code, _ string) bool { return code == MissingProgram }
+	if code, name := FindMissing("x: pdftoppm: not found\ncat: x: No such file or directory\n", isProgram); code != MissingProgram || name != "pdftoppm" {
+		t.Errorf("FindMissing = %q, %q", code, name)
 	}
 }
 

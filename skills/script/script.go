@@ -31,6 +31,52 @@ type Info struct {
 // Inspect finds the runtime of the script at name, a slash-separated path: the shebang decides, and without
 // one the file's extension. head holds the first MaxHead bytes, or the whole file if it is shorter.
 func Inspect(name string, head []byte, executable bool) Info {
+	info := inspect(name, head, executable)
+	if in := info.Runtime.Interpreter(); in != nil && in.Shell {
+		if info.Problem = misread(head); info.Problem != "" {
+			info.Runtime, info.Flags = "", nil
+		}
+	}
+	return info
+}
+
+// Why a shell would read a text otherwise than its author meant, and perhaps go on without what it did not
+// understand, such as set -e.
+const (
+	marked = "it begins with a byte order mark, which a shell takes for a part of its first command"
+	crlf   = "it has CRLF line endings, which a shell takes for parts of its commands"
+)
+
+// misread returns why a shell would misread a text, or "".
+func misread(head []byte) string {
+	head = head[:min(len(head), MaxHead)]
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	ends, lines := bytes.Count(head, []byte("\r\n")), bytes.Count(head, []byte("\n"))
+	switch {
+	case bytes.HasPrefix(head, []byte(mark)):
+		return marked
+	case bytes.HasSuffix(first, []byte("\r")) || 2*ends > lines:
+		return crlf
+	}
+	return ""
+}
+
+// Fix returns what the author of a script does that is not run for how it is written, "" for another one.
+func (i Info) Fix() string {
+	switch i.Problem {
+	case marked:
+		return `remove the mark: sed -i '1s/^\xEF\xBB\xBF//' FILE`
+	case crlf:
+		return `convert it: sed -i 's/\r$//' FILE`
+	}
+	return ""
+}
+
+// mark is the byte order mark of UTF-8.
+const mark = "\xef\xbb\xbf"
+
+// inspect is Inspect without a look at how the text is written.
+func inspect(name string, head []byte, executable bool) Info {
 	line, complete := shebang(head)
 	info := Info{Executable: executable, Shebang: line}
 	if !complete {
@@ -109,7 +155,7 @@ func (i Info) ReferenceRuntime() string {
 // shebang returns the first line after "#!", and whether all of it is in head.
 func shebang(head []byte) (text string, complete bool) {
 	head = head[:min(len(head), MaxHead)]
-	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("#!"))
+	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(head, []byte(mark)), []byte("#!"))
 	if !ok {
 		return "", true
 	}

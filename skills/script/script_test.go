@@ -70,10 +70,16 @@ func TestInspectShebang(t *testing.T) {
 	checkInspect(t, []inspectCase{
 		{"shebang before extension", "a.sh", "#!/usr/bin/env python3\n", script.Python3, nil, ""},
 		{"deno in a .js file", "a.js", "#!/usr/bin/env -S deno run\n", script.Deno, nil, ""},
-		{"carriage return", "a", "#!/bin/bash\r\nx", script.Bash, nil, ""},
+		{"carriage return", "a", "#!/usr/bin/env python3\r\nx", script.Python3, nil, ""},
+		{"carriage return in a shell", "a", "#!/bin/bash\r\nx", "", nil, "CRLF line endings"},
+		{"carriage returns without a shebang", "a.sh", "set -e\r\necho hi\r\n", "", nil, "CRLF line endings"},
+		{"carriage returns in most lines", "a.sh", "#!/bin/sh\nset -e\r\necho hi\r\n", "", nil, "CRLF line endings"},
+		{"a line with a carriage return", "a.sh", "#!/bin/sh\nprintf 'a\r\n'\necho hi\n", script.Sh, nil, ""},
 		{"no newline", "a", "#!/bin/sh", script.Sh, nil, ""},
 		{"space after the mark", "a", "#! /bin/sh -e \n", script.Sh, []string{"-e"}, ""},
-		{"byte-order mark", "a", "\xef\xbb\xbf#!/bin/bash\n", script.Bash, nil, ""},
+		{"byte-order mark", "a", "\xef\xbb\xbf#!/usr/bin/env node\n", script.Node, nil, ""},
+		{"byte-order mark in a shell", "a", "\xef\xbb\xbf#!/bin/bash\n", "", nil, "byte order mark"},
+		{"byte-order mark without a shebang", "a.sh", "\xef\xbb\xbfset -e\n", "", nil, "byte order mark"},
 		{"dash", "a", "#!/bin/dash\n", script.Sh, nil, ""},
 		{"env", "a", "#!/usr/bin/env bash\n", script.Bash, nil, ""},
 		{"env without -S", "a", "#!/usr/bin/env bash -eu\n", script.Bash, []string{"-eu"}, ""},
@@ -152,7 +158,7 @@ func TestInspectOddBytes(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	got := script.Inspect("scripts/x.sh", []byte("#! /usr/bin/env -S bash -e\r\necho"), true)
+	got := script.Inspect("scripts/x.sh", []byte("#! /usr/bin/env -S bash -e \necho"), true)
 	want := script.Info{Executable: true, Shebang: "/usr/bin/env -S bash -e", Runtime: script.Bash, Flags: []string{"-e"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Inspect (-want +got):\n%s", diff)

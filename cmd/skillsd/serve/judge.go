@@ -17,8 +17,11 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// HintRuntime mends a script without a runtime.
-const HintRuntime = "begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3"
+// HintRuntime returns what makes a script run that cannot for a problem.
+func HintRuntime(problem string) string {
+	return cmp.Or(script.Info{Problem: problem}.Fix(),
+		"begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3")
+}
 
 // AllowRow is an entry of the allowlist as allow --list prints it.
 type AllowRow struct {
@@ -109,7 +112,8 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	row.Changed = entry.Changed(r.Digest, index.TreeDigest)
 	switch {
 	case row.Runtime == "":
-		row.State, row.Detail, row.Hint, row.Changed = "unsupported", r.Script.Problem, HintRuntime, ""
+		row.State, row.Detail, row.Hint, row.Changed = "unsupported", r.Script.Problem,
+			HintRuntime(r.Script.Problem), ""
 	case row.Changed != policy.Unchanged:
 		row.State, row.Hint = stateChanged, "read that and `skillsd allow "+name+"`"
 		row.Detail = string(row.Changed) + " changed since it was allowed"

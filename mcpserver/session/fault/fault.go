@@ -163,7 +163,7 @@ var (
 
 	RuntimeUnsupported = Fault{CodeUnsupportedRuntime,
 		"unsupported skill script runtime for {path}: {problem}",
-		"bash, sh, python3, node and deno scripts run, with the shebang flags the documentation lists"}
+		"do without it, or ask the user: skillsd help packages lists which shebangs run"}
 	RuntimeNotOnStdin = Fault{CodeUnsupportedRuntime,
 		"the script cannot be run on standard input: {problem}",
 		"the operator can leave execution out of the script's entry"}
