@@ -126,9 +126,11 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 				"none of them "+
 				"to a run without a terminal")
 	}
-	flags.BoolVar(&opts.Write, "write", false, "set up the client")
-	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
-	cmd.MarkFlagsMutuallyExclusive("write", "remove")
+	if !client.Pasted {
+		flags.BoolVar(&opts.Write, "write", false, "set up the client")
+		flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
+		cmd.MarkFlagsMutuallyExclusive("write", "remove")
+	}
 	return cmd
 }
 
@@ -165,6 +167,7 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		if err := o.permit(ctx, setup); err != nil {
 			return err
 		}
+		o.advise()
 		if o.Files {
 			fmt.Fprintf(o.app.err, "scripts see the directory in which %s works, and it sees what "+
 				"they print;\ntheir changes are staged, and checked before they are applied\n",
@@ -185,7 +188,33 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	return setup.Print()
+	if err := setup.Print(); err != nil {
+		return err
+	}
+	o.advise()
+	return nil
+}
+
+// advise prints what a user of the client would else find out by a refusal.
+func (o *setupOptions) advise() {
+	title := o.client.Title
+	if o.client.Untried {
+		fmt.Fprintf(o.app.err, "note: the entry follows the documentation of %s; "+
+			"skillsd was not tried with it\n", title)
+	}
+	if o.client.Note != "" {
+		fmt.Fprintln(o.app.err, "note: "+o.client.Note)
+	}
+	const way = "a script runs there only if its entry\nasks nothing: skillsd allow SKILL:SCRIPT --ask never"
+	switch o.client.Asks {
+	case clients.No:
+		fmt.Fprintf(o.app.err, "note: skillsd cannot ask you through %s; %s\n", title, way)
+	case clients.Yes:
+		if o.client.Batch != "" {
+			fmt.Fprintf(o.app.err, "note: skillsd cannot ask you through %s; %s\n", o.client.Batch, way)
+		}
+	case clients.Unknown:
+	}
 }
 
 // permit lets Claude Code call the tools without asking, if the user wants that.
@@ -221,6 +250,10 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	if o.URL != "" && o.Files {
 		return nil, exit.Usagef("give --workspace where that server is started",
 			"--workspace has no effect on a server at a URL")
+	}
+	if o.URL != "" && o.client.StdioOnly {
+		return nil, exit.Usagef("leave --http out, and "+o.client.Title+" starts a server of its own",
+			"%s takes no server at a URL from its file", o.client.Title)
 	}
 	if o.URL != "" {
 		return e, o.remote(e, args)

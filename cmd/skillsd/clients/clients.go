@@ -46,14 +46,19 @@ var isVariable = regexp.MustCompile(`^Bearer \$?\{[^}]*\}$`).MatchString
 // leadsToUs reports whether an entry in a client's file is one that may be changed or removed: it starts
 // skillsd, or it has the URL of e.
 func (e *Entry) leadsToUs(there map[string]any) bool {
-	if url, _ := there["url"].(string); url != "" {
-		return url == e.URL
+	for _, key := range urlKeys {
+		if url, _ := there[key].(string); url != "" {
+			return url == e.URL
+		}
 	}
 	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
 	isSkillsd := command == e.Command || strings.TrimSuffix(base, ".exe") == "skillsd"
 	return isSkillsd && slices.Contains(args, "serve")
 }
+
+// urlKeys are the keys that clients have for a URL.
+var urlKeys = []string{"url", "httpUrl", "serverUrl"}
 
 // commandOf returns the command of an entry in a client's file, and its arguments, which may follow it in one
 // list.
@@ -77,8 +82,9 @@ func commandOf(there map[string]any) (command string, args []string) {
 type Client struct {
 	Name  string // one word, for command lines
 	Title string
-	// Project, Approve, TokenEnv and Trust report whether the client has a file per project, can run scripts
-	// without asking, takes a token from a variable, and offers a server's tools to a run without a terminal
+	// Project, Approve, TokenEnv and Trust report whether the client has a file per project, can run
+	// scripts without asking, takes a token from a variable, and offers a server's tools to a run without a
+	// terminal
 	// only if its entry says that the server is trusted.
 	Project, Approve, TokenEnv, Trust bool
 	// InProject reports whether the client starts its servers in the directory in which it works.
@@ -86,13 +92,32 @@ type Client struct {
 	// Expands are the beginnings of what the client replaces in a command, such as ${NAME} by a variable.
 	Expands []string
 
-	program  string // its command; empty: its file is changed
-	servers  string // the key of its file that holds all servers
-	http     string // its word for the type of a server at a URL; empty: the file is TOML
-	stdio    string // its word for the type of a server that it starts; empty: it has none
-	oneList  bool   // its command is a list with the arguments
-	comments bool   // its JSON file may have comments
-	variable string // how its file names a variable, %s for the name
+	// Asks reports whether the server can ask the user through the client, in a terminal or a window.
+	Asks Answer
+	// Batch is its command for a run without a terminal, through which the server cannot ask; may be
+	// empty.
+	Batch string
+	// StdioOnly reports whether its file takes no server at a URL.
+	StdioOnly bool
+	// Pasted reports whether its entry is only printed.
+	Pasted bool
+	// Untried reports whether the entry is as the client's documentation has it, and no test starts the
+	// client.
+	Untried bool
+	// Note is what its users should read when they set it up; may be empty.
+	Note string
+
+	program  string             // its command; empty: its file is changed
+	servers  string             // the key of its file that holds all servers
+	toml     bool               // its file is TOML, else JSON
+	http     string             // its word for the type of a server at a URL; empty: it has none
+	url      string             // the key of the URL; empty: url
+	more     map[string]any     // settings that its entries also have
+	form     func(e *Entry) any // what to paste in YAML; nil: its file is JSON or TOML
+	stdio    string             // its word for the type of a server that it starts; empty: it has none
+	oneList  bool               // its command is a list with the arguments
+	comments bool               // its JSON file may have comments
+	variable string             // how its file names a variable, %s for the name
 	path     func(env environment, project string) (string, error)
 	add      func(e *Entry, project bool) []string // a command line to show, also without program; may be nil
 	remove   func(e *Entry, project bool) []string
@@ -101,12 +126,23 @@ type Client struct {
 	skills []string
 }
 
+// Answer is whether a client can ask its user for the server.
+type Answer int
+
+// The answers. The zero value is a client that was not tried.
+const (
+	Unknown Answer = iota
+	Yes
+	No
+)
+
 // environment looks up a variable.
 type environment = func(string) (string, bool)
 
 // All returns every client.
 func All() []*Client {
-	return []*Client{claude(), codex(), gemini(), opencode(), cursor(), vscode(), inspector()}
+	return []*Client{claude(), codex(), gemini(), opencode(), copilot(), qwen(), cursor(), vscode(),
+		inspector(), antigravity(), claudeDesktop(), cline(), goose(), kiro(), zed()}
 }
 
 // Any returns a client of whose file nothing is known but the customary form of an entry.
@@ -161,7 +197,8 @@ func claude() *Client {
 		return "user"
 	}
 	return &Client{
-		Name: "claude", Title: "Claude Code", InProject: true, Project: true, TokenEnv: true,
+		Name: "claude", Title: "Claude Code", Asks: Yes, Batch: "claude -p",
+		InProject: true, Project: true, TokenEnv: true,
 		Expands: []string{"${"},
 		program: "claude", servers: "mcpServers", http: "http", stdio: "stdio", variable: "${%s}",
 		skills: []string{".claude/skills", "~/.claude/skills", "$CLAUDE_CONFIG_DIR/skills"},
@@ -200,8 +237,9 @@ func claude() *Client {
 
 func codex() *Client {
 	return &Client{
-		Name: "codex", Title: "Codex", InProject: true, Approve: true, TokenEnv: true, program: "codex",
-		servers: "mcp_servers",
+		Name: "codex", Title: "Codex", Asks: Yes, Batch: "codex exec",
+		InProject: true, Approve: true, TokenEnv: true,
+		program: "codex", servers: "mcp_servers", toml: true,
 		skills: []string{".agents/skills", ".codex/skills", "~/.agents/skills", "$CODEX_HOME/skills",
 			"~/.codex/skills"},
 		path: func(env environment, _ string) (string, error) {
@@ -226,8 +264,10 @@ func codex() *Client {
 // gemini offers no tool of a server that is not trusted to a run without a terminal (gemini -p).
 func gemini() *Client {
 	return &Client{
-		Name: "gemini", Title: "Gemini CLI", InProject: true, TokenEnv: true, Trust: true,
+		Name: "gemini", Title: "Gemini CLI", Asks: No, InProject: true, TokenEnv: true, Trust: true,
 		Expands: []string{"$"},
+		Note: "Gemini CLI ended for individual accounts on 2026-06-18; " +
+			"see also: skillsd setup antigravity",
 		servers: "mcpServers", http: "http", comments: true, variable: "${%s}",
 		skills: []string{".agents/skills", ".gemini/skills", "~/.agents/skills", "~/.gemini/skills",
 			"$GEMINI_CLI_HOME/.gemini/skills"},
@@ -240,7 +280,7 @@ func gemini() *Client {
 
 func opencode() *Client {
 	return &Client{
-		Name: "opencode", Title: "OpenCode", InProject: true, TokenEnv: true,
+		Name: "opencode", Title: "OpenCode", Asks: No, InProject: true, TokenEnv: true,
 		Expands: []string{"{env:", "{file:"},
 		servers: "mcp", http: "remote", stdio: "local", oneList: true, comments: true, variable: "{env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".opencode/skill", ".opencode/skills",
@@ -261,7 +301,7 @@ func opencode() *Client {
 
 func cursor() *Client {
 	return &Client{
-		Name: "cursor", Title: "Cursor", TokenEnv: true, Expands: []string{"${"},
+		Name: "cursor", Title: "Cursor", Asks: Yes, TokenEnv: true, Expands: []string{"${"},
 		servers: "mcpServers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".codex/skills", ".cursor/skills",
 			"~/.agents/skills", "~/.claude/skills", "~/.codex/skills", "~/.cursor/skills"},
@@ -274,18 +314,12 @@ func cursor() *Client {
 
 func vscode() *Client {
 	return &Client{
-		Name: "vscode", Title: "VS Code", TokenEnv: true, Expands: []string{"${"},
+		Name: "vscode", Title: "VS Code", Asks: Yes, TokenEnv: true, Expands: []string{"${"},
 		servers: "servers", http: "http", stdio: "stdio", comments: true, variable: "${env:%s}",
 		skills: []string{".agents/skills", ".claude/skills", ".github/skills",
 			"~/.agents/skills", "~/.claude/skills", "~/.copilot/skills"},
 		path: func(env environment, _ string) (string, error) {
-			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
-			switch runtime.GOOS {
-			case "darwin":
-				dir, err = home(env, "", "Library", "Application Support")
-			case "windows":
-				dir, err = home(env, "APPDATA", "AppData", "Roaming")
-			}
+			dir, err := appData(env)
 			return filepath.Join(dir, "Code", "User", "mcp.json"), err
 		},
 	}
@@ -294,7 +328,7 @@ func vscode() *Client {
 // inspector has no command that changes its catalog; the one shown uses the server without an entry.
 func inspector() *Client {
 	return &Client{
-		Name: "inspector", Title: "MCP Inspector", servers: "mcpServers", http: "streamable-http",
+		Name: "inspector", Title: "MCP Inspector", Asks: Yes, servers: "mcpServers", http: "streamable-http",
 		stdio:    "stdio",
 		variable: "${%s}",
 		path: func(env environment, _ string) (string, error) {
@@ -312,6 +346,127 @@ func inspector() *Client {
 			return append(words, "--server-url", e.URL, "--method", "tools/list")
 		},
 	}
+}
+
+// copilot is the command line client of GitHub Copilot. It offers its model no tool that its entry does not
+// name.
+func copilot() *Client {
+	return &Client{
+		Name: "copilot", Title: "Copilot CLI", Asks: Yes, Batch: "copilot -p",
+		InProject: true, Expands: []string{"${"},
+		servers: "mcpServers", http: "http", stdio: "local", more: map[string]any{"tools": []any{"*"}},
+		skills: []string{".github/skills", ".agents/skills", ".claude/skills", "~/.copilot/skills",
+			"~/.agents/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "COPILOT_HOME", ".copilot")
+			return filepath.Join(dir, "mcp-config.json"), err
+		},
+	}
+}
+
+// qwen hides tools behind a search, and cuts their descriptions at 150 characters, unless its entry has
+// alwaysLoadTools.
+func qwen() *Client {
+	return &Client{
+		Name: "qwen", Title: "Qwen Code", Asks: No, InProject: true, TokenEnv: true, Trust: true,
+		Expands: []string{"$"}, servers: "mcpServers", url: "httpUrl", comments: true, variable: "${%s}",
+		more:   map[string]any{"alwaysLoadTools": true},
+		skills: []string{".qwen/skills", "~/.qwen/skills"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "", ".qwen")
+			return filepath.Join(dir, "settings.json"), err
+		},
+	}
+}
+
+// antigravity reads a file of the project, where its command agy is started.
+func antigravity() *Client {
+	return &Client{
+		Name: "antigravity", Title: "Antigravity", Untried: true, Pasted: true,
+		servers: "mcpServers", url: "serverUrl",
+		path: func(environment, string) (string, error) {
+			return filepath.Abs(filepath.Join(".agents", "mcp_config.json"))
+		},
+	}
+}
+
+func claudeDesktop() *Client {
+	return &Client{
+		Name: "claude-desktop", Title: "Claude Desktop", Untried: true, StdioOnly: true,
+		servers: "mcpServers",
+		path: func(env environment, _ string) (string, error) {
+			dir, err := appData(env)
+			return filepath.Join(dir, "Claude", "claude_desktop_config.json"), err
+		},
+	}
+}
+
+// cline is an extension of VS Code, which keeps its file.
+func cline() *Client {
+	return &Client{
+		Name: "cline", Title: "Cline", Untried: true, servers: "mcpServers", http: "streamableHttp",
+		stdio: "stdio",
+		path: func(env environment, _ string) (string, error) {
+			dir, err := appData(env)
+			return filepath.Join(dir, "Code", "User", "globalStorage", "saoudrizwan.claude-dev", "settings",
+				"cline_mcp_settings.json"), err
+		},
+	}
+}
+
+// goose has its servers among its extensions, in YAML.
+func goose() *Client {
+	return &Client{
+		Name: "goose", Title: "Goose", Untried: true, Pasted: true,
+		form: func(e *Entry) any {
+			extension := map[string]any{"name": e.Name, "enabled": true, "timeout": 300}
+			if e.URL == "" {
+				extension["type"], extension["cmd"], extension["args"] = "stdio", e.Command, e.Args
+			} else {
+				extension["type"], extension["uri"] = "streamable_http", e.URL
+			}
+			return map[string]any{"extensions": map[string]any{e.Name: extension}}
+		},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
+			return filepath.Join(dir, "goose", "config.yaml"), err
+		},
+	}
+}
+
+func kiro() *Client {
+	return &Client{
+		Name: "kiro", Title: "Kiro", Untried: true, servers: "mcpServers", Expands: []string{"${"},
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "", ".kiro")
+			return filepath.Join(dir, "settings", "mcp.json"), err
+		},
+	}
+}
+
+func zed() *Client {
+	return &Client{
+		Name: "zed", Title: "Zed", Untried: true, servers: "context_servers", comments: true,
+		path: func(env environment, _ string) (string, error) {
+			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
+			if runtime.GOOS == "windows" {
+				dir, err = home(env, "APPDATA", "AppData", "Roaming")
+				return filepath.Join(dir, "Zed", "settings.json"), err
+			}
+			return filepath.Join(dir, "zed", "settings.json"), err
+		},
+	}
+}
+
+// appData returns the directory in which desktop programs keep their user's files.
+func appData(env environment) (string, error) {
+	switch runtime.GOOS {
+	case "darwin":
+		return home(env, "", "Library", "Application Support")
+	case "windows":
+		return home(env, "APPDATA", "AppData", "Roaming")
+	}
+	return home(env, "XDG_CONFIG_HOME", ".config")
 }
 
 // home returns the directory that a variable names, else one below the home directory.

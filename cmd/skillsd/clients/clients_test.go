@@ -539,3 +539,65 @@ func TestPermitTools(t *testing.T) {
 		}
 	}
 }
+
+// Each client gets its entry in its own form, and loses it again, or it is printed alone.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][2]string{
+		"copilot":        {`{"mcpServers":{"skills":{"type":"local","command":"/opt/skillsd","args":["serve"],"tools":["*"]}}}`, `{"mcpServers":{"skills":{"type":"http","url":"https://example.com/mcp","tools":["*"]}}}`},
+		"qwen":           {`{"mcpServers":{"skills":{"command":"/opt/skillsd","args":["serve"],"alwaysLoadTools":true}}}`, `{"mcpServers":{"skills":{"alwaysLoadTools":true,"httpUrl":"https://example.com/mcp"}}}`},
+		"claude-desktop": {`{"mcpServers":{"skills":{"command":"/opt/skillsd","args":["serve"]}}}`, ""},
+		"cline":          {`{"mcpServers":{"skills":{"type":"stdio","command":"/opt/skillsd","args":["serve"]}}}`, `{"mcpServers":{"skills":{"type":"streamableHttp","url":"https://example.com/mcp"}}}`},
+		"kiro":           {`{"mcpServers":{"skills":{"command":"/opt/skillsd","args":["serve"]}}}`, `{"mcpServers":{"skills":{"url":"https://example.com/mcp"}}}`},
+		"zed":            {`{"context_servers":{"skills":{"command":"/opt/skillsd","args":["serve"]}}}`, `{"context_servers":{"skills":{"url":"https://example.com/mcp"}}}`},
+		"antigravity":    {`{"mcpServers":{"skills":{"command":"/opt/skillsd","args":["serve"]}}}`, `{"mcpServers":{"skills":{"serverUrl":"https://example.com/mcp"}}}`},
+		"goose":          {"extensions:\n    skills:\n        args:\n            - serve\n        cmd: /opt/skillsd\n", "extensions:\n    skills:\n        enabled: true\n        name: skills\n        timeout: 300\n        type: streamable_http\n        uri: https://example.com/mcp\n"},
+	} {
+		client := Named(name)
+		for i, e := range []*Entry{stdio, bare} {
+			if want[i] == "" {
+				continue
+			}
+			home := t.TempDir()
+			setup, out := newSetup(client, e, home)
+			if client.Pasted {
+				err := setup.Print()
+				block := out.String()
+				if name != "goose" {
+					block = string(compacted(t, []byte(block)))
+				}
+				if err != nil || !strings.HasPrefix(block, want[i]) {
+					t.Errorf("%s: %v, printed %s", name, err, block)
+				}
+				continue
+			}
+			err := setup.Write(t.Context())
+			path, _ := client.path(setup.Env, "")
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if got := string(compacted(t, []byte(read(t, path)))); got != want[i] {
+				t.Errorf("%s: %s, want %s", name, got, want[i])
+			}
+			if again, _ := newSetup(client, e, home); again.Write(t.Context()) != nil || string(compacted(t, []byte(read(t, path)))) != want[i] {
+				t.Errorf("%s: a second write changed %s", name, read(t, path))
+			}
+			if e == stdio && len(client.Commands(setup.Env)) != 1 {
+				t.Errorf("%s: the entry is not found again", name)
+			}
+			if err := setup.Remove(t.Context()); err != nil || strings.Contains(read(t, path), "skills\"") {
+				t.Errorf("%s: %v, %s", name, err, read(t, path))
+			}
+		}
+	}
+}
+
+func compacted(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return b.Bytes()
+}

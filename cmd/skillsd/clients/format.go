@@ -12,6 +12,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/tailscale/hujson"
+	"gopkg.in/yaml.v3"
 )
 
 // settings are what a client's file says about an entry, besides the approval of scripts.
@@ -23,13 +24,48 @@ type settings struct {
 	Headers  map[string]string `json:"headers,omitempty" toml:"-"`
 	Trust    bool              `json:"trust,omitempty" toml:"-"`
 	TokenEnv string            `json:"bearer_token_env_var,omitempty" toml:"bearer_token_env_var,omitempty"`
+
+	more map[string]any // of JSON files
+}
+
+// MarshalJSON returns the settings with those that only this client has.
+func (s *settings) MarshalJSON() ([]byte, error) {
+	type plain settings
+	text, err := jsonOf((*plain)(s))
+	if err != nil || len(s.more) == 0 {
+		return text, err
+	}
+	more, err := jsonOf(s.more)
+	if err != nil || string(text) == "{}" {
+		return more, err
+	}
+	return slices.Concat(text[:len(text)-1], []byte(","), more[1:]), nil
+}
+
+// jsonOf returns a value in JSON for people, who should see the & of a URL as it is.
+func jsonOf(value any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSpace(b.Bytes()), err
 }
 
 // ownKeys are the settings of an entry that setup writes.
-var ownKeys = []string{"type", "command", "args", "url", "headers", "bearer_token_env_var"}
+var ownKeys = slices.Concat([]string{"type", "command", "args", "headers", "bearer_token_env_var"}, urlKeys)
 
 func (c *Client) settings(e *Entry) *settings {
-	s := &settings{Args: e.Args, URL: e.URL, Trust: e.Trust && c.Trust}
+	s := &settings{Args: e.Args, URL: e.URL, Trust: e.Trust && c.Trust, more: c.more}
+	if c.url != "" {
+		s.URL = ""
+		if e.URL != "" {
+			s.more = maps.Clone(c.more)
+			if s.more == nil {
+				s.more = map[string]any{}
+			}
+			s.more[c.url] = e.URL
+		}
+	}
 	switch {
 	case e.URL == "" && c.oneList:
 		s.Type, s.Command, s.Args = c.stdio, e.CommandLine(), nil
@@ -40,7 +76,7 @@ func (c *Client) settings(e *Entry) *settings {
 	}
 	switch {
 	case e.TokenEnv == "":
-	case c.http == "":
+	case c.toml:
 		s.TokenEnv = e.TokenEnv
 	default:
 		s.Headers = map[string]string{"Authorization": c.bearer(e)}
@@ -63,7 +99,7 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
 	}
-	if c.http == "" {
+	if c.toml {
 		err := toml.Unmarshal(text, &file)
 		if cause, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, column := cause.Position()
@@ -167,7 +203,11 @@ func others(there map[string]any) (keys []string) {
 // block returns the text to paste for an entry.
 func (c *Client) block(e *Entry) ([]byte, error) {
 	var b bytes.Buffer
-	if c.http != "" {
+	if c.form != nil {
+		err := yaml.NewEncoder(&b).Encode(c.form(e))
+		return b.Bytes(), err
+	}
+	if !c.toml {
 		encoder := json.NewEncoder(&b)
 		// The block is for people, who should see the & of a URL as it is.
 		encoder.SetEscapeHTML(false)

@@ -68,7 +68,11 @@ func (s *Setup) Print() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.Err, "for %s, or let --write set it up:\n", path)
+	if s.Client.Pasted {
+		fmt.Fprintf(s.Err, "for %s:\n", path)
+	} else {
+		fmt.Fprintf(s.Err, "for %s, or let --write set it up:\n", path)
+	}
 	if err := s.printBlock(); err != nil {
 		return err
 	}
@@ -110,7 +114,7 @@ func (s *Setup) Write(ctx context.Context) error {
 	approved := func() bool { return isApproved(f.entry) == s.Entry.Approve }
 	direct := func() bool {
 		text, err := putDirect(f.text, &s.Entry)
-		return s.Client.http != "" || err == nil && bytes.Equal(text, f.text)
+		return !s.Client.toml || err == nil && bytes.Equal(text, f.text)
 	}
 	if added() && approved() && direct() {
 		fmt.Fprintf(s.Err, "%s is up to date\n", f.path)
@@ -149,7 +153,7 @@ func (s *Setup) Write(ctx context.Context) error {
 // add makes the client's file name the server.
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 	// In place an entry keeps the settings that the user added to it; a client's command would drop them.
-	if s.Client.http != "" && (f.entry != nil || s.Client.program == "") {
+	if !s.Client.toml && (f.entry != nil || s.Client.program == "") {
 		text, err := s.Client.put(f.text, &s.Entry, s.Client.merge(f.entry, want))
 		if err != nil {
 			return s.paste(f, err)
@@ -172,7 +176,7 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	lines := map[string][]string{}
 	path, err := c.path(env, "")
-	if err != nil {
+	if err != nil || c.form != nil {
 		return nil
 	}
 	text, err := fsys.ReadFile(path, maxFile, func(fs.FileInfo) error { return nil })
@@ -186,7 +190,7 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	servers, _ := file[c.servers].(map[string]any)
 	for name, value := range servers {
 		there, _ := value.(map[string]any)
-		if command, args := commandOf(there); there["url"] == nil && (&Entry{}).leadsToUs(there) {
+		if command, args := commandOf(there); command != "" && (&Entry{}).leadsToUs(there) {
 			lines[name] = append([]string{command}, args...)
 		}
 	}
@@ -260,7 +264,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 	defer unlock()
 	if f.entry == nil {
 		fmt.Fprintf(s.Err, "%s has no server %q\n", f.path, s.Entry.Name)
-		if s.Client.http == "" {
+		if s.Client.toml {
 			return s.takeDirect(f)
 		}
 		return nil
@@ -286,7 +290,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	// As in Write, only the file says whether the entry is gone.
 	if err := s.read(f); err != nil || f.entry == nil {
-		if err == nil && s.Client.http == "" {
+		if err == nil && s.Client.toml {
 			err = s.takeDirect(f)
 		}
 		return err

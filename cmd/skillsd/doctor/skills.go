@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/environments"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -179,7 +180,12 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			}
 		}
 		c := ok("allowlist", name+" may run "+state.Means())
-		if problem == "" && verdicts.Asks(ctx, snapshot, entry) {
+		asks := problem == "" && verdicts.Asks(ctx, snapshot, entry)
+		switch client := clients.Named(o.Serve.Roots.Client); {
+		case asks && client != nil && client.Asks == clients.No:
+			problem = client.Title + " cannot ask the user"
+			hint = "let it run without asking: skillsd allow " + serve.ShellName(entry) + " --ask never"
+		case asks:
 			c.Fact += ", where the client can ask the user"
 		}
 		switch loose := serve.Looseness(entry); {
