@@ -62,6 +62,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Handle:        firstText(meta[metaActivation]),
 		Parent:        firstText(meta[metaParent]),
 		Room:          room,
+		Borrow:        wire.Borrow,
 	}
 	call.Conversation = conversationOf(meta)
 	call.Forwarded = wire.IsForwarded(ctx)

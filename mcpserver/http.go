@@ -61,6 +61,7 @@ type HTTPOptions struct {
 	MaxStrangers int
 	// MaxConnections is how many connections may be open; 0 means 65,536.
 	MaxConnections int
+	Memory         int64 // bytes that the process may take; 0 means any
 }
 
 // Check reports a host or origin of the wrong form.
@@ -75,6 +76,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 	opts := wire.HTTPOptions{
 		Path:         o.Path,
 		SameHost:     o.Auth == nil,
+		Memory:       o.Memory,
 		Hosts:        o.Hosts,
 		Origins:      o.Origins,
 		Rate:         rate.Limit(o.Rate),

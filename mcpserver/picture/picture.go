@@ -42,7 +42,8 @@ const (
 	MaxBytes = 1 << 20
 
 	maxFile   = 32 << 20        // bytes of a file that is looked at
-	maxPixels = 20_000_000      // of a picture that is decoded, which takes up to 12 bytes for each
+	maxPixels = 20_000_000      // of a picture that is decoded
+	pixelCost = 12              // bytes that one of them takes at most
 	maxSide   = 1 << 16         // pixels; scaling takes memory for each besides
 	patience  = 5 * time.Second // for one file
 	strip     = 100             // rows that are scaled together
@@ -75,24 +76,21 @@ var formats = []format{
 // turn is held while a picture is decoded.
 var turn = make(chan struct{}, 1)
 
+// Borrow waits for room for n bytes of memory, and reports whether there was; giveBack gives them back.
+type Borrow func(ctx context.Context, n int) (giveBack func(), ok bool)
+
 // Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
-// some seconds and 350 MB of memory, and returns nil when ctx ends.
-func Of(ctx context.Context, file []byte) *Picture {
+// some seconds, and 350 MB of memory that it asks borrow for unless that is nil. It returns nil when ctx ends.
+func Of(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return of(ctx, file)
+	return of(ctx, file, borrow)
 }
 
 // of is Of for as long as ctx lasts.
-func of(ctx context.Context, file []byte) (shown *Picture) {
+func of(ctx context.Context, file []byte, borrow Borrow) (shown *Picture) {
 	f := formatOf(file)
 	if f == nil || len(file) > maxFile {
-		return nil
-	}
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-ctx.Done():
 		return nil
 	}
 	defer func() {
@@ -103,6 +101,19 @@ func of(ctx context.Context, file []byte) (shown *Picture) {
 	config, err := f.config(&patient{ctx, bytes.NewReader(file)})
 	if err != nil || !decodable(config.Width, config.Height) || f.mimeType == "image/webp" &&
 		!framesFit(file) {
+		return nil
+	}
+	if borrow != nil {
+		giveBack, ok := borrow(ctx, pixelCost*config.Width*config.Height+len(file))
+		if !ok {
+			return nil
+		}
+		defer giveBack()
+	}
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
 		return nil
 	}
 	decoded, err := f.decode(&patient{ctx, bytes.NewReader(file)})

@@ -49,7 +49,7 @@ func TestMemory(t *testing.T) {
 	file := pngOf(image.NewGray(image.Rect(0, 0, 5000, 4000)))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	shown := of(t.Context(), file) // a busy machine takes longer than Of waits
+	shown := of(t.Context(), file, nil) // a busy machine takes longer than Of waits
 	runtime.ReadMemStats(&after)
 	if shown == nil || !shown.Scaled {
 		t.Fatal("not shown")
@@ -94,7 +94,7 @@ func TestOf(t *testing.T) {
 		{"a frame larger than its canvas", extended(16_000), "", 0, 0, false},
 		{"too large a file", append(bytes.Clone(small), make([]byte, maxFile)...), "", 0, 0, false},
 	} {
-		shown := of(t.Context(), test.file)
+		shown := of(t.Context(), test.file, nil)
 		if shown == nil {
 			if test.mimeType != "" {
 				t.Errorf("%s: not shown", test.name)
@@ -108,7 +108,7 @@ func TestOf(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if Of(ended, small) != nil {
+	if Of(ended, small, nil) != nil {
 		t.Error("a picture for a call that has ended")
 	}
 }
@@ -122,7 +122,7 @@ func TestPatience(t *testing.T) {
 		strings.Repeat(scan, 20_000) + "\xff\xd9"
 	soon, stop := context.WithTimeout(t.Context(), time.Second/10)
 	defer stop()
-	if Of(soon, []byte(passes)) != nil {
+	if Of(soon, []byte(passes), nil) != nil {
 		t.Error("20,000 passes over 16 million pixels are over in a moment")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,8 +163,25 @@ func FuzzOf(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if shown := Of(t.Context(), file); shown != nil {
+		if shown := Of(t.Context(), file, nil); shown != nil {
 			check(t, file, shown)
 		}
 	})
+}
+
+// Nothing is decoded without room for its pixels, which is given back.
+func TestBorrow(t *testing.T) {
+	file, asked, back := pngOf(image.NewGray(image.Rect(0, 0, 100, 50))), 0, 0
+	for _, has := range []bool{true, false} {
+		shown := Of(t.Context(), file, func(_ context.Context, n int) (func(), bool) {
+			asked = n
+			return func() { back++ }, has
+		})
+		if (shown != nil) != has || asked != 100*50*pixelCost+len(file) {
+			t.Errorf("room %v: shown %v, asked for %d bytes", has, shown != nil, asked)
+		}
+	}
+	if back != 1 {
+		t.Errorf("given back %d times, want once", back)
+	}
 }

@@ -103,7 +103,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	whole := r.file.Data
 	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
 	if !r.file.Text && in.MaxBytes > 0 {
-		r.file.Picture = picture.Of(ctx, whole)
+		r.file.Picture = picture.Of(ctx, whole, in.Call.Borrow)
 	}
 	if !r.file.Text && !in.Call.Remote {
 		r.file.HostPath = snapshot.HostPath(sk, path)

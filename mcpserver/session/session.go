@@ -39,6 +39,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
@@ -246,6 +247,8 @@ type Call struct {
 	YieldSlot func() bool
 	// Room, if not nil, waits until there is memory for a file of so many bytes; its error is an *Error.
 	Room func(ctx context.Context, size int64) error
+	// Borrow, if not nil, is what pictures are decoded in.
+	Borrow picture.Borrow
 }
 
 // ClientDir is a directory that a client, not the model, names. The zero value names none.

@@ -69,12 +69,23 @@ func Decoded(ctx context.Context) {
 
 // Hold waits until there is memory for a file of n bytes, which the request of ctx has until its answer is
 // written, and reports whether there was within 10 seconds. Over HTTP there is room for 192 MiB in all, and
-// for 80 MiB of one principal or of a client on stdio; an answer takes five times the memory of its file.
-// Outside of a request it does nothing.
+// for 80 MiB of one principal or of a client on stdio, or for less; an answer takes five times the memory of
+// its file. Outside of a request it does nothing.
 func Hold(ctx context.Context, n int) bool {
 	Decoded(ctx)
 	s := callSessionOf(ctx)
-	return s == nil || s.hold == nil || s.hold(ctx, n)
+	return s == nil || s.ledger == nil || s.ledger.hold(ctx, fileCost*n)
+}
+
+// Borrow waits until there is room for n bytes of memory, out of what Hold takes from, and reports whether
+// there was. It returns what gives them back. Outside of a request it does nothing.
+func Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
+	Decoded(ctx)
+	s := callSessionOf(ctx)
+	if s == nil || s.ledger == nil {
+		return func() {}, true
+	}
+	return s.ledger.borrow(ctx, n)
 }
 
 // RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil

@@ -74,6 +74,7 @@ type HTTPOptions struct {
 	// one that was idle longest, or waits until one ends. Streams take half of them at most.
 	MaxConnections int
 	SessionIdle    time.Duration // how long an unused protocol session is kept; 0 means 1 h
+	Memory         int64         // bytes that the process may take; 0 means any
 	Rate           rate.Limit    // requests a second of each principal; 0 sets no limit
 	Burst          int           // requests at once
 	KeepAlive      time.Duration // how often a silent stream carries a comment; 0 means 15 s
@@ -115,7 +116,7 @@ type HTTP struct {
 	rates      *rates
 	bodies     *quota // requests being read
 	decoding   *quota // bytes of messages being read and decoded
-	holding    *quota // bytes of files that answers have
+	memory     *quota // bytes that files, pictures and answers take
 	waiting    *quota // bytes of requests that are decoded, or yielded their slot
 	calls      *quota
 	streams    *quota
@@ -174,7 +175,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		rates:      &rates{limit: opts.Rate, burst: max(opts.Burst, 1), each: make(map[string]*rate.Limiter)},
 		bodies:     newQuota(opts.MaxInFlight, share),
 		decoding:   newDecoding(int(opts.MaxBody)),
-		holding:    newHolding(),
+		memory:     newMemory(opts.Memory),
 		waiting:    newQuota(maxWaiting, 2),
 		calls:      newQuota(opts.MaxInFlight, share),
 		streams:    newQuota(opts.MaxStreams, share),

@@ -120,9 +120,8 @@ func (ex *exchange) request() {
 		return true
 	})
 	defer func() { h.waiting.leave(ex.principal, waiting) }()
-	hold, answered := h.holding.hold(ex.principal)
-	ex.session.hold = hold
-	defer answered()
+	ex.session.ledger = &ledger{memory: h.memory, principal: ex.principal}
+	defer ex.session.ledger.close()
 	if calls := ex.owner.calls; calls != nil {
 		switch ok, failure := calls.add(ex.call); {
 		case failure != nil:
@@ -198,8 +197,13 @@ func (ex *exchange) run(opening bool) {
 	if failure != nil && ex.modern {
 		status = statusOf(failure.Code)
 	}
+	line := d.encode(ctx, ex.msg, result, failure)
+	if len(line) > shortAnswer && !ex.session.ledger.answer(ctx, len(line)) {
+		line = d.encode(ctx, ex.msg, nil, &Error{Code: CodeBusy,
+			Message: "the request was carried out, and there is no room for its answer: others were not read"})
+	}
 	answered := false
-	ex.out.writeIf(d.encode(ctx, ex.msg, result, failure), func() bool {
+	ex.out.writeIf(line, func() bool {
 		answered = ex.r.Context().Err() == nil
 		if ex.owner.calls != nil {
 			answered = ex.owner.calls.settle(ex.call)
@@ -211,6 +215,9 @@ func (ex *exchange) run(opening bool) {
 		ex.empty()
 	}
 }
+
+// shortAnswer is the most bytes of an answer that are not counted.
+const shortAnswer = 64 << 10
 
 // respond returns the answer to the request; nothing if nobody waits for it.
 func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {

@@ -81,23 +81,73 @@ func newDecoding(longest int) *quota {
 	return &quota{most: 4 * longest, mostEach: longest + longest/4, each: make(map[string]int)}
 }
 
-// newHolding returns the quota of the bytes of files that answers have: of each principal a file of the
-// longest kind, 64 MiB, and some short ones, so that two who read long ones leave room for others.
-func newHolding() *quota {
-	return &quota{most: 192 << 20, mostEach: 80 << 20, each: make(map[string]int)}
+// What the process takes besides what is counted in memory, and the least that is counted.
+const (
+	otherMemory = 128 << 20
+	leastMemory = 64 << 20
+)
+
+// fileCost is how many bytes of memory a byte of a file takes that an answer has: the file, its base64 or its
+// JSON, and the message.
+const fileCost = 5
+
+// newMemory returns the quota of the bytes of memory that files, pictures that are decoded, and answers take
+// until they are written: of each principal what a file of the longest kind, 64 MiB, and some short ones
+// take, so that two who read long ones leave room for others; in a process that may take most bytes, which is
+// 0 for any, accordingly less.
+func newMemory(most int64) *quota {
+	all := int64(192 << 20 * fileCost)
+	if most > 0 {
+		all = min(all, max(most-otherMemory, leastMemory))
+	}
+	return &quota{most: int(all), mostEach: int(all / 12 * 5), each: make(map[string]int)}
 }
 
-// hold returns what waits for room for a request of principal, and what gives all of it back.
-func (q *quota) hold(principal string) (take func(ctx context.Context, n int) bool, leave func()) {
-	held := 0
-	take = func(ctx context.Context, n int) bool {
-		ok := q.wait(ctx, principal, n, holdingPatience)
-		if ok {
-			held += n
-		}
-		return ok
+// A ledger is what one request has of the memory.
+type ledger struct {
+	memory    *quota
+	principal string
+
+	mu   sync.Mutex
+	held int
+}
+
+// hold waits for n bytes that the request has until its answer is written. More than one principal may have
+// waits until nobody has any.
+func (l *ledger) hold(ctx context.Context, n int) bool {
+	n = min(n, l.memory.most)
+	ok := l.memory.wait(ctx, l.principal, n, holdingPatience)
+	if ok {
+		l.mu.Lock()
+		l.held += n
+		l.mu.Unlock()
 	}
-	return take, func() { q.leave(principal, held) }
+	return ok
+}
+
+// borrow waits for n bytes until giveBack is called.
+func (l *ledger) borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
+	n = min(n, l.memory.most)
+	if !l.memory.wait(ctx, l.principal, n, holdingPatience) {
+		return func() {}, false
+	}
+	return sync.OnceFunc(func() { l.memory.leave(l.principal, n) }), true
+}
+
+// answer has the request hold as much as an answer of n bytes takes, if that is more than it holds.
+func (l *ledger) answer(ctx context.Context, n int) bool {
+	l.mu.Lock()
+	more := n - l.held
+	l.mu.Unlock()
+	return more <= 0 || l.hold(ctx, more)
+}
+
+// close gives back all that is held.
+func (l *ledger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.memory.leave(l.principal, l.held)
+	l.held = 0
 }
 
 // newQuota has most to give, of which one principal may take 1/share.
@@ -114,7 +164,8 @@ func (q *quota) take(principal string, n int) bool {
 
 // grant is take. q.mu is held.
 func (q *quota) grant(principal string, n int) bool {
-	if q.all+n > q.most || q.each[principal]+n > q.mostEach {
+	isAlone := q.all == 0 && n <= q.most // it may take more than its share
+	if !isAlone && (q.all+n > q.most || q.each[principal]+n > q.mostEach) {
 		return false
 	}
 	q.all += n

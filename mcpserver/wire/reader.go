@@ -147,9 +147,8 @@ func (c *conn) serve(call *call) {
 	}
 	call.session.decoded = sync.OnceValue(func() bool { c.decoding.leave("", size); return true })
 	defer call.session.decoded()
-	hold, answered := c.holding.hold("")
-	call.session.hold = hold
-	defer answered()
+	call.session.ledger = &ledger{memory: c.memory}
+	defer call.session.ledger.close()
 	c.run(call)
 }
 

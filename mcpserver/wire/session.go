@@ -57,8 +57,8 @@ type callSession struct {
 	yield func() bool // gives back the slot among the calls that run; nil if the call has none
 	// decoded gives back what the message takes while it is decoded; nil if nothing is counted
 	decoded func() bool
-	// hold waits for room for bytes that are kept until the answer is written; nil if they are not counted
-	hold func(ctx context.Context, n int) bool
+	// ledger is what it has of the memory; nil if that is not counted
+	ledger *ledger
 
 	declared *known // by the message itself, if it is modern; set before its method is called
 }

@@ -105,7 +105,7 @@ type conn struct {
 	calls      *callTable
 	slots      chan struct{}
 	decoding   *quota        // bytes of messages being decoded
-	holding    *quota        // bytes of files that answers have
+	memory     *quota        // bytes that files and pictures take
 	turn       chan struct{} // makes an idle worker the reader
 	ended      chan error    // of the last reader
 	barrier    chan struct{} // the last initialize request; used by the worker that reads
@@ -120,7 +120,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		calls:      newCallTable(waitingPerSlot*maxInFlight, maxListens, 8*maxLine),
 		slots:      make(chan struct{}, maxInFlight),
 		decoding:   newDecoding(maxLine),
-		holding:    newHolding(),
+		memory:     newMemory(0),
 		turn:       make(chan struct{}),
 		ended:      make(chan error, 1),
 		audience:   newAudience(),

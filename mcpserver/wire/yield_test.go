@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -219,14 +221,71 @@ func TestHTTPHold(t *testing.T) {
 			t.Error("there is no room for the first file of a principal")
 		}
 	}
-	if p.h.holding.taken("a") != 50<<20 || p.h.holding.taken("b") != 50<<20 {
-		t.Errorf("a has %d bytes, b %d", p.h.holding.taken("a"), p.h.holding.taken("b"))
+	if p.h.memory.taken("a") != 50<<20*fileCost || p.h.memory.taken("b") != 50<<20*fileCost {
+		t.Errorf("a has %d bytes, b %d", p.h.memory.taken("a"), p.h.memory.taken("b"))
 	}
 	close(end)
 	if !await(t, begun) {
 		t.Error("there is no room after an answer")
 	}
 	eventually(t, "all room is given back", func() bool {
-		return p.h.holding.taken("a") == 0 && p.h.holding.taken("b") == 0
+		return p.h.memory.taken("a") == 0 && p.h.memory.taken("b") == 0
 	})
+}
+
+// One ledger has the files, pictures and answers of a principal; in a small process there is less room, and what
+// is more than anybody's share waits until it is alone.
+func TestMemory(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing waits
+	whole, small := newMemory(0), newMemory(384<<20)
+	if whole.most != 960<<20 || whole.mostEach != 400<<20 || small.most != 256<<20 || newMemory(1).most != leastMemory {
+		t.Errorf("room of %d and %d bytes, of a small process %d", whole.most, whole.mostEach, small.most)
+	}
+	a, b := &ledger{memory: small, principal: "a"}, &ledger{memory: small, principal: "b"}
+	giveBack, ok := a.borrow(ctx, 200<<20)
+	if !ok || b.hold(ctx, 100<<20) || !b.hold(ctx, 50<<20) || a.hold(ctx, 1) {
+		t.Error("a picture that needs more than one principal's share leaves no room for more of theirs, and some for others")
+	}
+	giveBack()
+	giveBack()
+	if !a.hold(ctx, 80<<20) || !a.answer(ctx, 70<<20) || !a.answer(ctx, 100<<20) || a.answer(ctx, 150<<20) || a.held != 100<<20 {
+		t.Errorf("an answer takes as much as is not held yet: %d", a.held)
+	}
+	a.close()
+	b.close()
+	if small.all != 0 || len(small.each) != 0 {
+		t.Errorf("left: %d, %v", small.all, small.each)
+	}
+	if ok := b.hold(ctx, 1<<30); !ok || b.held != small.most {
+		t.Errorf("what is larger than all room is let in alone: %v, %d", ok, b.held)
+	}
+}
+
+// An answer that nobody reads takes room of its principal, and the next one waits for it.
+func TestHTTPAnswerRoom(t *testing.T) {
+	p, _ := newHTTPPeer(t, func(o *HTTPOptions) { o.Memory = 1 })
+	p.server.AddTool(mcp.NewTool("long"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultText(strings.Repeat("x", leastMemory/2)), nil
+	})
+	request := modernCall("1", "long", "")
+	head := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + fmt.Sprint(len(request)) + "\r\n"
+	for i, pairs := 0, modernHeaders("tools/call", "long"); i < len(pairs); i += 2 {
+		head += pairs[i] + ": " + pairs[i+1] + "\r\n"
+	}
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, head+"\r\n"+request); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an answer that is not read takes room", func() bool { return p.h.memory.taken("") > leastMemory/2 })
+	conn.Close()
+	eventually(t, "all room is given back", func() bool { return p.h.memory.taken("") == 0 })
+	response := p.do(t.Context(), "POST", "/mcp", request, modernHeaders("tools/call", "long")...)
+	defer response.Body.Close()
+	if got, err := io.ReadAll(response.Body); err != nil || len(got) < leastMemory/2 {
+		t.Errorf("then an answer of %d bytes, %v", len(got), err)
+	}
 }

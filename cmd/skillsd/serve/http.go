@@ -26,6 +26,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
+	"github.com/skillsd/skillsd/cmd/skillsd/garbage"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver"
@@ -176,7 +177,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 		// the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
-		OnlyHandles: h.Activation == "handle"}
+		OnlyHandles: h.Activation == "handle", Memory: garbage.Within(0)}
 	// The server also answers to the hosts of its public URL and of its address, and to pages of the former.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())
