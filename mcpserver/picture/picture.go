@@ -80,7 +80,8 @@ var turn = make(chan struct{}, 1)
 type Borrow func(ctx context.Context, n int) (giveBack func(), ok bool)
 
 // Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
-// some seconds, and 350 MB of memory that it asks borrow for unless that is nil. It returns nil when ctx ends.
+// some seconds, and 350 MB of memory that it asks borrow for unless that is nil. It returns nil when ctx
+// ends.
 func Of(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -200,7 +200,7 @@ func (ex *exchange) run(opening bool) {
 	line := d.encode(ctx, ex.msg, result, failure)
 	if len(line) > shortAnswer && !ex.session.ledger.answer(ctx, len(line)) {
 		line = d.encode(ctx, ex.msg, nil, &Error{Code: CodeBusy,
-			Message: "the request was carried out, and there is no room for its answer: others were not read"})
+			Message: "the request was carried out, and there is no room for its answer: read the others"})
 	}
 	answered := false
 	ex.out.writeIf(line, func() bool {
