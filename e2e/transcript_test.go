@@ -95,6 +95,8 @@ var normal = []struct {
 	{regexp.MustCompile(`"activation": "\w+"`), `"activation": "HANDLE"`},
 	{regexp.MustCompile(`(----- (?:end )?skill \S+) \d{9} -----`), "$1 BOUNDARY -----"},
 	{regexp.MustCompile(`in \d+ ms`), "in N ms"},
+	{regexp.MustCompile(`skillsd approve [A-Z2-7]{4}-[A-Z2-7]{4}`), "skillsd approve CODE"},
+	{regexp.MustCompile(`(approvalCode\\*":\s*\\*")[A-Z2-7]{4}-[A-Z2-7]{4}`), "${1}CODE"},
 	{regexp.MustCompile(`"durationMs": \d+`), `"durationMs": 0`},
 	{regexp.MustCompile(`"version": "[^"]+"`), `"version": "VERSION"`},
 }

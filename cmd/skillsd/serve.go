@@ -150,9 +150,9 @@ func newPageCmd(a *app) *cobra.Command {
 		Use:   "page",
 		Short: "Show sessions, refusals and what may run in a browser",
 		Long: "Show in a browser on this machine what agents did, what was refused and why, who was asked, " +
-			"what may run, and whether the records verify; until Ctrl-C. It reads the records and changes " +
-			"nothing; no server needs to run. The link that is printed opens it once, in one browser. " +
-			"Every screen is also JSON, as its link says.",
+			"what may run, and whether the records verify; until Ctrl-C. A call that waits for your word " +
+			"can be approved there; nothing else is changed. No server needs to run. The link that is " +
+			"printed opens it once, in one browser. Every screen is also JSON, as its link says.",
 		Args: cobra.NoArgs,
 		RunE: runE(func(ctx context.Context, _ []string) error {
 			// It shows what was withheld from models.
@@ -164,13 +164,19 @@ func newPageCmd(a *app) *cobra.Command {
 				return err
 			}
 			defer records.Close()
+			words, closed, err := a.words(ctx)
+			if err != nil {
+				return err
+			}
+			defer closed()
 			state, _ := a.StateDir() // without one, stored trees cannot be found
 			listener, err := page.Listen(ctx, listen)
 			if err != nil {
 				return err
 			}
 			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
-				AskLife: session.AskLife, Printed: a.printed, Updates: updates,
+				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Words: words,
+				User: userName(),
 				Show: func(link string) { a.printf("%s\n", link) }}, listener)
 		}),
 	}
@@ -203,7 +209,7 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 			}
 		}
 		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
-			State: source.State, AskLife: session.AskLife,
+			State: source.State, AskLife: session.AskLife, Words: source.Words, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {
 					words = append(words, "--http=", "--unix=", "--metrics=")

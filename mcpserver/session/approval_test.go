@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -287,5 +288,108 @@ func TestCancelledIsNotDeclined(t *testing.T) {
 		if code(err) != string(policy.CodeApprovalRequired) {
 			t.Errorf("a cancelled call: %v", err)
 		}
+	}
+}
+
+// cells are what several servers have in common.
+type cells struct {
+	mu sync.Mutex
+	of map[string][]byte
+}
+
+func (c *cells) Change(_ context.Context, key string, _ time.Duration, change func([]byte) []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if next := change(c.of[key]); next != nil {
+		c.of[key] = next
+	}
+	return nil
+}
+
+// A call that its client did not ask about waits for the user's word elsewhere, which holds for exactly this
+// call, once, also in another session of the same user.
+func TestApprovedElsewhere(t *testing.T) {
+	common := &cells{of: map[string][]byte{}}
+	elsewhere := approval.NewElsewhere(common)
+	first, second := newBench(t, benchOptions{}), newBench(t, benchOptions{})
+	for _, b := range []*bench{first, second} {
+		b.cfg.Elsewhere = elsewhere
+		b.load("demo")
+	}
+	run := func(b *bench, in RunRequest) (string, error) {
+		t.Helper()
+		ses, call := b.call("run_skill_script")
+		in.Call, in.Skill, in.Path = call, "demo", "scripts/ok.sh"
+		_, err := ses.RunScript(t.Context(), in)
+		if denied, ok := errors.AsType[*Denied](err); ok {
+			return denied.Object.ApprovalCode, err
+		}
+		return "", err
+	}
+	asked := RunRequest{Args: []string{"a"}, Cwd: "/out", Stdin: []byte("in")}
+	code, err := run(first, asked)
+	if code == "" || !strings.Contains(err.(*Denied).Object.Remedy, "`skillsd approve "+code+"`") {
+		t.Fatalf("no code: %v", err)
+	}
+	if again, err := run(first, asked); again != code {
+		t.Errorf("the same call has another code: %v", err)
+	}
+	waits, err := elsewhere.Find(t.Context(), code, time.Now())
+	if err != nil || waits.Script == "" || waits.Tree == "" || waits.Session != first.Current().ID() {
+		t.Fatalf("%+v, %v", waits, err)
+	}
+	for _, want := range []string{"Run scripts/ok.sh of the skill demo", "no project, no network", `directory: "/out"`, `arguments: "a"`, `stdin: "in"`} {
+		if !strings.Contains(waits.Text, want) {
+			t.Errorf("the user does not read %q: %s", want, waits.Text)
+		}
+	}
+	if err := elsewhere.Approve(t.Context(), code, "alice at a terminal", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for name, other := range map[string]RunRequest{
+		"other arguments": {Args: []string{"b"}, Cwd: "/out", Stdin: []byte("in")},
+		"more arguments":  {Args: []string{"a", ""}, Cwd: "/out", Stdin: []byte("in")},
+		"other input":     {Args: []string{"a"}, Cwd: "/out", Stdin: []byte("IN")},
+		"no input":        {Args: []string{"a"}, Cwd: "/out"},
+		"elsewhere":       {Args: []string{"a"}, Cwd: "/tmp", Stdin: []byte("in")},
+		"for longer":      {Args: []string{"a"}, Cwd: "/out", Stdin: []byte("in"), Timeout: time.Minute},
+	} {
+		if got, err := run(second, other); got == "" || got == code {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Other bytes of any file of the skill are another call.
+	a := second.Current().activated("demo")
+	index := a.index
+	changed := *index
+	changed.TreeDigest = "sha256:" + "0123456789012345678901234567890123456789012345678901234567890123"
+	a.index = &changed
+	if _, err := run(second, asked); err == nil {
+		t.Error("an approval holds for other bytes")
+	}
+	a.index = index
+	if _, err := run(second, asked); err != nil {
+		t.Fatalf("approved: %v", err)
+	}
+	if text := second.artifact("events.jsonl"); !strings.Contains(text, `"detail":"accept by alice at a terminal"`) ||
+		!strings.Contains(text, `"evidence":"approval"`) {
+		t.Errorf("recorded %s", text)
+	}
+	if again, err := run(second, asked); again == "" || again == code {
+		t.Errorf("used twice: %v", err)
+	}
+	// A refusal that no word of a user overrides has no code, and neither has one by the user.
+	b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseNone}})
+	b.cfg.Elsewhere = elsewhere
+	b.load("demo")
+	q, _, _ := b.askRun([]string{"a"}, nil)
+	_, _, err = b.askRun([]string{"a"}, &Answer{State: q.State, Action: "decline", Chosen: true})
+	if denied, ok := errors.AsType[*Denied](err); !ok || denied.Object.ApprovalCode != "" {
+		t.Errorf("declined: %v", err)
+	}
+	q, _, _ = b.askRun([]string{"a"}, nil)
+	_, _, err = b.askRun([]string{"a"}, &Answer{State: q.State, Action: "cancel"})
+	if denied, ok := errors.AsType[*Denied](err); !ok || denied.Object.ApprovalCode == "" {
+		t.Errorf("closed: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmittmann/tint"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
@@ -148,14 +149,14 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case failure == approval.ErrForged && answer.State != "":
 		return r.denial(stateForged, f.skill.Path, f.path)
 	case failure == approval.ErrNoChoice:
-		return r.unasked(formUnfilled, needs)
+		return s.unasked(ctx, r, f, formUnfilled, needs)
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
 	case silent:
-		return r.unasked(clientAnswered, needs)
+		return s.unasked(ctx, r, f, clientAnswered, needs)
 	case !accepted && answer.Action != "decline":
 		// A window that was closed, and a call that was cancelled, are no refusal by the user.
-		return r.unasked(userSilent, needs)
+		return s.unasked(ctx, r, f, userSilent, needs)
 	case !accepted:
 		err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
 		if err != nil {
@@ -174,15 +175,82 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	return nil
 }
 
-// unasked returns the denial of a run for which nobody could be asked; detail may have the words of a row.
-func (r *request) unasked(row refusal, needs *policy.ApprovalRequired) *policy.Denial {
+// unasked returns the denial of a run that the user was not asked about, or did not answer; detail may have
+// the words of a row. The user can approve the call elsewhere, if it can wait.
+func (s *Session) unasked(
+	ctx context.Context, r *run, f *scriptFile, row refusal, needs *policy.ApprovalRequired,
+) *policy.Denial {
 	denial := *needs.Denial
+	denial.ApprovalCode = s.offer(ctx, r, f, needs)
+	where := &waitsHere
+	if r.call.Remote {
+		where = &waitsThere
+	}
+	if denial.ApprovalCode != "" {
+		waits := r.denial(*where, denial.Skill, denial.Path, "{code}", denial.ApprovalCode)
+		denial.Remedy, denial.Operator = waits.Remedy, waits.Operator+"; or "+denial.Operator
+	}
 	d := r.denial(row, denial.Skill, denial.Path, "{remedy}", denial.Remedy)
 	denial.Remedy = d.Remedy
 	if row.detail != "" {
 		denial.Detail, denial.Plain, denial.Code, denial.RuleID = d.Detail, d.Plain, d.Code, d.RuleID
 	}
 	return &denial
+}
+
+// waitsAs returns what an approval of a call elsewhere holds for: all that a question is bound to but the
+// session, and what the run could use. A client without a terminal has another session the next time.
+func (s *Session) waitsAs(r *run, f *scriptFile, needs *policy.ApprovalRequired) digest.Digest {
+	workspace := r.call.Workspace.Path
+	if !s.clientNames(r.rules, r.call) && s.cfg.Workspace.Dir != nil {
+		workspace = s.cfg.Workspace.Dir.Name()
+	}
+	return digest.FromBytes(encode([]any{r.call.Principal.Name, r.call.Method, f.skill.Path, f.path,
+		f.file.Digest, f.index.TreeDigest, r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin),
+		r.in.Stdin != nil, r.in.Timeout, workspace, s.cfg.Workspace.Mode, needs.Entry, needs.Target,
+		needs.Tier, r.mode}))
+}
+
+// offer notes that a call waits for the user's word, and returns the code that finds it; empty if it cannot
+// wait.
+func (s *Session) offer(
+	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired,
+) (code string) {
+	if s.cfg.Elsewhere == nil || ctx.Err() != nil {
+		return ""
+	}
+	form, err := s.form(r, f, needs, false)
+	if err == nil {
+		code, err = s.cfg.Elsewhere.Offer(ctx, s.waitsAs(r, f, needs), approval.Waiting{
+			Principal: r.call.Principal.Name, Session: s.id, Client: s.client, Script: f.file.Digest,
+			Tree: f.index.TreeDigest, Text: form.Message}, s.cfg.Now())
+	}
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "a call cannot wait for an approval", tint.Err(err))
+		return ""
+	}
+	return code
+}
+
+// givenElsewhere reports whether a user approved the call at another place than their client, and records it.
+//
+// Errors: *Error.
+func (s *Session) givenElsewhere(
+	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired,
+) (bool, error) {
+	if s.cfg.Elsewhere == nil || r.in.Answer != nil {
+		return false, nil
+	}
+	by, err := s.cfg.Elsewhere.Take(ctx, s.waitsAs(r, f, needs), s.cfg.Now())
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "it is not known whether a call was approved", tint.Err(err))
+	}
+	if by == "" {
+		return false, nil
+	}
+	return true, s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
+		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),
+		Detail: cfharness.ApprovalBy + policy.Clip(by), Row: r.row()})
 }
 
 // tired reports whether a call must not ask the user about a script any more.
@@ -196,6 +264,13 @@ func (s *Session) tired(ctx context.Context, call Call, f *scriptFile) bool {
 func (s *Session) question(
 	r *run, f *scriptFile, needs *policy.ApprovalRequired,
 ) (approval.Form, error) {
+	return s.form(r, f, needs, r.in.Fields)
+}
+
+// form is question, with or without fields.
+func (s *Session) form(
+	r *run, f *scriptFile, needs *policy.ApprovalRequired, fields bool,
+) (approval.Form, error) {
 	reach, err := s.reach(r, needs)
 	if err != nil {
 		return approval.Form{}, err
@@ -206,7 +281,7 @@ func (s *Session) question(
 	if r.in.Stdin != nil {
 		facts.Stdin = r.secrets.Bytes(r.in.Stdin)
 	}
-	return facts.Form(r.in.Fields), nil
+	return facts.Form(fields), nil
 }
 
 // whyAsked returns why a user is asked, in words for them that hold whoever made the call.

@@ -66,6 +66,15 @@ var (
 	stateForged = refusal{code: policy.CodeApprovalDeclined, rule: RuleStateForged,
 		detail: "requestState is not of a question that this server asked, or it was restarted since",
 		remedy: "call the tool again without requestState, so that the user is asked anew"}
+	waitsHere = refusal{code: policy.CodeApprovalRequired,
+		remedy: "ask the user to type `skillsd approve {code}` in a terminal of their own within ten " +
+			"minutes; then make this call again, unchanged",
+		operator: "approve this call with `skillsd approve {code}` in a terminal within ten minutes, and " +
+			"make it again"}
+	waitsThere = refusal{code: policy.CodeApprovalRequired,
+		remedy: "ask the user to approve the call {code} on the page of this server, or its operator to " +
+			"type `skillsd approve {code}` there, within ten minutes; then make this call again, unchanged",
+		operator: waitsHere.operator}
 	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
 		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,

@@ -129,6 +129,7 @@ func (s *Session) object(denial *policy.Denial) *cfharness.ObservationDenied {
 		Type: cfharness.TypeObservationDenied, Reason: string(denial.Reason),
 		Detail: secrets.Text(denial.Detail), Code: string(denial.Code), Skill: secrets.Text(denial.Skill),
 		Path: secrets.Text(denial.Path), Remedy: secrets.Text(denial.Remedy), RuleID: denial.RuleID,
+		ApprovalCode: denial.ApprovalCode,
 	}
 }
 

@@ -328,7 +328,9 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	if err := r.recorded(); err != nil {
 		return authorization{}, err
 	}
+	given, err := s.givenElsewhere(ctx, r, f, needs)
 	switch {
+	case given || err != nil:
 	case s.tired(ctx, r.call, f):
 		err = r.denial(declinedOften, f.skill.Path, f.path)
 	case r.in.Answer != nil:
@@ -336,7 +338,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	case r.in.CanAsk:
 		err = s.ask(ctx, r, f, needs)
 	default:
-		err = r.unasked(clientCannotAsk, needs)
+		err = s.unasked(ctx, r, f, clientCannotAsk, needs)
 	}
 	if err != nil {
 		return authorization{}, err

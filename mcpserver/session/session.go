@@ -86,6 +86,10 @@ type Config struct {
 	Peers    *peers.Peers
 	Approver *approval.Approver
 
+	// Elsewhere keeps refused calls that a user can approve at another place than their client. Optional:
+	// without it there is none.
+	Elsewhere *approval.Elsewhere
+
 	Pool jobs.Pool // optional: runs scripts in the place of Runner
 	// Principals of the configuration narrow the jobs of other servers. Optional.
 	Principals map[string]policy.Principal

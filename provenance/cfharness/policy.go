@@ -143,6 +143,9 @@ type ObservationDenied struct {
 	RuleID  string        `json:"ruleId"`
 	EventID string        `json:"eventId,omitempty"`
 
+	// ApprovalCode finds the call for a user, who can approve it with `skillsd approve CODE`.
+	ApprovalCode string `json:"approvalCode,omitempty"`
+
 	// Of a stream that was withheld: its length, and a digest that commits to it. See [StreamSummary.Salt].
 	ByteLength *int64        `json:"byteLength,omitempty"`
 	Digest     digest.Digest `json:"digest,omitempty"`
@@ -164,6 +167,9 @@ const TypeScriptRequest = "skillsd.script-request"
 const (
 	ApprovalAccepted   = "accept"
 	ApprovalRemembered = ApprovalAccepted + " for the rest of the session"
+
+	// ApprovalBy comes before who allowed the call elsewhere than in the client, and where.
+	ApprovalBy = ApprovalAccepted + " by "
 
 	// ApprovalNotAsked comes before the action of a client that answered in less time than a person needs.
 	ApprovalNotAsked = "by the client itself: "

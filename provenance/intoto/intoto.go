@@ -170,7 +170,7 @@ type Approvals struct {
 // Add adds an event of the session. All events are added in order.
 func (a *Approvals) Add(e *provenance.Event) {
 	if e.Kind != provenance.KindApprovalAnswered || e.Detail != cfharness.ApprovalAccepted &&
-		e.Detail != cfharness.ApprovalRemembered {
+		e.Detail != cfharness.ApprovalRemembered && !strings.HasPrefix(e.Detail, cfharness.ApprovalBy) {
 		return
 	}
 	if a.calls == nil {

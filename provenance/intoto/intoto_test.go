@@ -96,6 +96,7 @@ func TestApprovalsOfRuns(t *testing.T) {
 	for _, e := range []*provenance.Event{
 		answered(3, "s:t:1", "a.sh", cfharness.ApprovalAccepted), answered(5, "s:t:2", "a.sh", "decline"), answered(6, "s:t:3", "a.sh", "not accepted: it came too late"),
 		answered(7, "s:t:4", "b.sh", cfharness.ApprovalRemembered),
+		answered(8, "s:t:9", "c.sh", cfharness.ApprovalBy+"alice at a terminal"),
 	} {
 		all.Add(e)
 	}
@@ -105,6 +106,7 @@ func TestApprovalsOfRuns(t *testing.T) {
 	}{
 		{ran("s:t:1", "a.sh", "approval", tree), &intoto.Approval{Seq: 3}},
 		{ran("s:t:2", "a.sh", "approval", tree), nil},
+		{ran("s:t:9", "c.sh", "approval", tree), &intoto.Approval{Seq: 8}},
 		{ran("s:t:3", "a.sh", "approval", tree), nil},
 		{ran("s:t:4", "b.sh", "approval", tree), &intoto.Approval{Seq: 7, Remembered: true}},
 		{ran("s:t:5", "b.sh", "approval", tree), &intoto.Approval{Seq: 7, Remembered: true}},

@@ -137,6 +137,7 @@ func policyRefinements() []refinement {
 		exact[cfharness.ToolInputSummary](set("type", fixed(cfharness.TypeToolInputSummary))),
 		exact[cfharness.ObservationDenied](set(
 			"type", fixed(cfharness.TypeObservationDenied), "code", pattern(codePattern),
+			"approvalCode", pattern("^[A-Z2-7]{4}-[A-Z2-7]{4}$"),
 			"reason", words("not-authorized", "not-observable", "needs-opaque-pass-through",
 				"needs-sanitizing-worker"))),
 		exact[cfharness.PolicyEvent](set("type", fixed(cfharness.TypePolicyEvent),

@@ -270,6 +270,8 @@ type Denial struct {
 	// operator's own commands. A client is not shown it, since a model with a shell would follow it.
 	Operator string
 	RuleID   string
+	// ApprovalCode finds the call for a user, who can approve it elsewhere than in their client; empty: none.
+	ApprovalCode string
 }
 
 // NewDenial returns a denial with the reason of its code and the code as its rule.

@@ -49,6 +49,7 @@ type viewer struct {
 	expires time.Time // zero for never
 
 	cookie [sha256.Size]byte
+	form   string // comes back with a form that changes something, which another site cannot know
 }
 
 // Name returns who looks, empty for whoever opened the link.
@@ -184,6 +185,9 @@ func (a *access) enter(w http.ResponseWriter, v viewer) error {
 		return err
 	}
 	v.cookie = sha256.Sum256([]byte(value))
+	if v.form, err = secret(); err != nil {
+		return err
+	}
 	a.setCookie(w, a.cookie, value, 0, http.SameSiteStrictMode)
 	a.mu.Lock()
 	defer a.mu.Unlock()

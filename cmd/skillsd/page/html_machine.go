@@ -42,7 +42,7 @@ func (d *Refusals) node(v *view) g.Node {
 func (d *Approvals) node(v *view) g.Node {
 	open := timelineOf("open", d.Open, Call.node)
 	if len(d.Open) == 0 {
-		open = tag("p.empty", "No question waits. A user answers in their client, never here.")
+		open = tag("p.empty", "No question waits in a client.")
 	}
 	settled := nodes(timelineOf("settled", d.Settled, Call.node), pager(d.Paging))
 	if len(d.Settled) == 0 {
@@ -50,6 +50,14 @@ func (d *Approvals) node(v *view) g.Node {
 			command("skillsd help asking"), " says when they are."))
 	}
 	return nodes(tag("h1", "Approvals"), daysForm(v, d.Days, d.Partial), v.live("",
+		iff(len(d.Waiting) > 0, tag("h2", attr("id", "waiting"), "Refused, because a client did not ask")),
+		each(d.Waiting, func(_ int, w Waiting) g.Node {
+			return tag("div.note", tag("p.mute", code(w.Code), " of ", bdi(w.Principal), ", until ",
+				when(w.Expires), ", in ", link(at(w.Session, ""), tag("code", short(w.Session))), ":"),
+				pre(w.Text), tag("form", attr("method", "post"), attr("action", "/approvals/"+w.Code),
+					tag("input", attr("type", "hidden"), attr("name", "form"), attr("value", v.Viewer.form)),
+					tag("button", "Let this call run once")))
+		}),
 		tag("h2", attr("id", "open"), "Waiting for an answer"),
 		each(d.Questions, func(_ int, q Question) g.Node {
 			return tag("div.note", tag("p.mute", bdi(q.Principal), " sees this since ", when(q.Asked),

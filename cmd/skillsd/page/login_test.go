@@ -251,7 +251,8 @@ func TestPrincipals(t *testing.T) {
 		"GET /sessions/{id}/replay.jsonl": false, "GET /sessions/{id}/events/{seq}": true,
 		"GET /sessions/{id}/events/{seq}/line.json": true, "GET /sessions/{id}/outputs/{name}": true,
 		"GET /refusals": true, "GET /refusals.json": true, "GET /approvals": true, "GET /approvals.json": true,
-		"GET /allowed": false, "GET /allowed.json": false, "GET /skills": false, "GET /skills.json": false,
+		"POST /approvals/{code}": true,
+		"GET /allowed":           false, "GET /allowed.json": false, "GET /skills": false, "GET /skills.json": false,
 		"GET /skill": false, "GET /skill.json": false, "GET /health": true, "GET /health.json": true, "GET /live": false,
 	}
 	queries := []string{"", "?principal=obb", "?principal=", "?skill=obb", "?client=obb", "?state=ended", "?denied=1",

@@ -1,6 +1,6 @@
 // Package page is the operator's page: what agents did, what was refused, and what may run, as HTML and as
-// JSON, over the records of a provenance.Reader. It changes nothing, and takes all text in a record
-// for hostile.
+// JSON, over the records of a provenance.Reader. It changes nothing but that a viewer can approve a
+// call that waits for their word, and takes all text in a record for hostile.
 package page
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -42,6 +43,11 @@ type Options struct {
 
 	Updates bool          // ask the sources of installed skills what an update would bring
 	AskLife time.Duration // for which a user may answer a question
+
+	// Words has the calls that wait for a user's word; nil for none. User is who opened the link, as the
+	// system names them.
+	Words *approval.Elsewhere
+	User  string
 
 	OIDC *serve.Login // nil for a link
 	Log  *slog.Logger // of logins that failed; nil discards
@@ -119,6 +125,7 @@ func (p *Page) Handler() http.Handler {
 	handle("GET /sessions/{id}/outputs/{name}", p.raw(p.output))
 	both("/refusals", "refusals", p.refusals)
 	both("/approvals", "approvals", p.approvals)
+	handle("POST /approvals/{code}", p.approve)
 	both("/allowed", "allowed", operators(p.allowed))
 	both("/skills", "skills", operators(p.skills))
 	both("/skill", "skill", operators(p.skill))
@@ -260,6 +267,8 @@ func (p *Page) fault(r *http.Request, err error) (status int, text string) {
 	switch {
 	case ok:
 		return http.StatusNotFound, string(gone)
+	case errors.Is(err, approval.ErrNoCall):
+		return http.StatusNotFound, approval.ErrNoCall.Error()
 	case errors.Is(err, errOperators):
 		return http.StatusForbidden, err.Error()
 	case errors.Is(err, provenance.ErrNotFound), errors.Is(err, provenance.ErrInvalid):

@@ -368,7 +368,7 @@ func TestForeignRequests(t *testing.T) {
 		_, path, _ := strings.Cut(pattern, " ")
 		path = strings.NewReplacer("{$}", "", "{", "", "}", "").Replace(path)
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
-			if method == "POST" && (path == "/login" || path == "/logout") {
+			if method == "POST" && (path == "/login" || path == "/logout" || path == "/approvals/code") {
 				continue
 			}
 			if answer, _ := s.ask(method, path, nil, nil); answer.StatusCode != http.StatusMethodNotAllowed {

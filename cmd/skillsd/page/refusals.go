@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/provenance"
 )
 
@@ -53,6 +54,8 @@ type Refusals struct {
 type Approvals struct {
 	Days int    `json:"days"`
 	Open []Call `json:"open"` // calls whose user may answer, of sessions that are open
+	// Waiting are refused calls that the viewer can approve here, or with `skillsd approve`.
+	Waiting []Waiting `json:"waiting,omitempty"`
 	// Questions are what those users see; with serve --page.
 	Questions []Question `json:"questions,omitempty"`
 	Settled   []Call     `json:"answered"` // newest first
@@ -143,17 +146,25 @@ func (p *Page) refusals(r *http.Request) (any, error) {
 }
 
 func (p *Page) approvals(r *http.Request) (any, error) {
-	open := map[string]bool{}
+	open, codes := map[string]bool{}, []string{}
 	list, days, partial, err := p.calls(r,
 		func(s *provenance.Session) bool { return s.State != provenance.StateDamaged },
 		func(s *provenance.Session, b *Block) bool {
 			open[s.ID] = s.State == provenance.StateOpen
+			recent := p.Now().Sub(b.Start()) < approval.WordLife
+			if b.approvalCode != "" && recent && !slices.Contains(codes, b.approvalCode) {
+				codes = append(codes, b.approvalCode)
+			}
 			return b.asked()
 		})
 	if err != nil {
 		return nil, err
 	}
-	out := &Approvals{Days: days, Open: []Call{}, Settled: []Call{}, Partial: partial}
+	waiting, err := p.waiting(r, codes)
+	if err != nil {
+		return nil, err
+	}
+	out := &Approvals{Days: days, Open: []Call{}, Settled: []Call{}, Partial: partial, Waiting: waiting}
 	list = slices.DeleteFunc(list, func(c Call) bool {
 		waits := open[c.Session] && c.open(p.Now(), p.AskLife)
 		if waits && len(out.Open) < maxRows {

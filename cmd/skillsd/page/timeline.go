@@ -47,6 +47,8 @@ type Block struct {
 
 	In string `json:"-"` // the session
 
+	approvalCode string // that finds a refused call which a user can approve
+
 	want   string // the tree that a question was about
 	joined bool   // its events are in another block
 }
@@ -330,6 +332,7 @@ func (b *Block) refused(e *provenance.Event) {
 	if json.Unmarshal(e.Row, &row) == nil && row.ObservationDenied != nil {
 		b.Remedy, b.Code, b.Detail = row.ObservationDenied.Remedy, row.ObservationDenied.Code,
 			row.ObservationDenied.Detail
+		b.approvalCode = row.ObservationDenied.ApprovalCode
 	}
 	d := decisionOf(e)
 	if b.Detail == "" {

@@ -40,6 +40,7 @@ type PageSource struct {
 	Live    func(context.Context) (Live, error)
 	Members func(context.Context) (*cluster.Members, error) // nil without a cluster
 	Login   *Login                                          // nil for a link
+	Words   *approval.Elsewhere                             // calls that wait for a user's word
 	Log     *slog.Logger
 }
 
@@ -63,7 +64,8 @@ func (o *Options) openPage(
 	if listener == nil {
 		return func() {}, err
 	}
-	source := PageSource{Login: login, Log: logger, Records: p.Records, State: p.own[0].path,
+	source := PageSource{Words: p.words(), Login: login, Log: logger, Records: p.Records,
+		State: p.own[0].path,
 		Place: p.own[1].path,
 		Live: func(ctx context.Context) (Live, error) {
 			uses, err := p.Records.Uses(ctx)

@@ -23,6 +23,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
@@ -490,6 +491,14 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	return err
 }
 
+// words returns the calls that wait for a user's word.
+func (p *Plan) words() *approval.Elsewhere {
+	if p.Cluster != nil {
+		return p.Cluster.Elsewhere
+	}
+	return Words(p.own[0].path)
+}
+
 // Sessions returns the sessions of the process, which record into records.
 //
 // Errors: *exit.Error for an entry of the allowlist that cannot work.
@@ -526,6 +535,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Version: o.Version, Logger: logger,
 		Principals: o.Process.Cfg.Keys.PolicyPrincipals(nil),
 	}
+	cfg.Elsewhere = p.words()
 	if p.Cluster != nil {
 		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
 	}

@@ -192,6 +192,27 @@ func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (pr
 	return &reader{records, conn}, nil
 }
 
+// OpenWords returns the calls that wait for a user's word in a cluster, until close is called.
+//
+// Errors: *exit.Error.
+func OpenWords(
+	ctx context.Context, o *config.Cluster, logger *slog.Logger,
+) (words *approval.Elsewhere, closed func(), err error) {
+	if err := checkServers(o); err != nil {
+		return nil, nil, err
+	}
+	conn, err := connect(o, "skillsd approve", logger)
+	if err != nil {
+		return nil, nil, err
+	}
+	cells, err := jetstream.OpenCells(ctx, conn, options(o))
+	if err != nil {
+		conn.Close()
+		return nil, nil, unusable(err)
+	}
+	return approval.NewElsewhere(cells), conn.Close, nil
+}
+
 // Failure says what to do if the error of records is that their cluster does not answer. Other errors stay as
 // they are.
 func Failure(err error) error {
@@ -228,7 +249,9 @@ type Cluster struct {
 	Records  *Records
 	Peers    *peers.Peers
 	Approver *approval.Approver
-	Pool     jobs.Pool // nil if scripts run here
+	// Elsewhere has the calls that wait for a user's word.
+	Elsewhere *approval.Elsewhere
+	Pool      jobs.Pool // nil if scripts run here
 
 	logger     *slog.Logger
 	key        []byte
@@ -295,6 +318,7 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		return c, err
 	}
 	c.Approver = approval.NewShared(secret, approval.NewLedger(c.cells))
+	c.Elsewhere = approval.NewElsewhere(c.cells)
 	if c.Pool, err = newPool(c.conn, o, c.key); err != nil {
 		return c, err
 	}

@@ -1,0 +1,69 @@
+package page
+
+import (
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
+)
+
+// Waiting is a call that was refused because its client did not ask the user.
+type Waiting struct {
+	Code      string    `json:"code"`
+	Principal string    `json:"principal"`
+	Session   string    `json:"session"`
+	Expires   time.Time `json:"expires"`
+	Text      string    `json:"text"` // what it is, as a question has it
+}
+
+// waiting returns the calls of codes that the viewer may approve now.
+func (p *Page) waiting(r *http.Request, codes []string) (list []Waiting, err error) {
+	if p.Words == nil {
+		return nil, nil
+	}
+	for _, code := range codes {
+		call, err := p.Words.Find(r.Context(), code, p.Now())
+		if errors.Is(err, approval.ErrNoCall) || err == nil && !viewerOf(r.Context()).sees(call.Principal) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		list = append(list, Waiting{Code: call.Code, Principal: call.Principal, Session: call.Session,
+			Expires: call.Expires.UTC(), Text: call.Text})
+	}
+	return list, nil
+}
+
+// approve lets a call that waits run once, in the name of the viewer. The guard of all requests has refused
+// those of other sites; the word in the form is of this viewer's own page besides.
+func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
+	v := viewerOf(r.Context())
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+	if v.form == "" || subtle.ConstantTimeCompare([]byte(r.PostFormValue("form")), []byte(v.form)) != 1 {
+		http.Error(w, "this form is not of your page: open the page of approvals again", http.StatusForbidden)
+		return
+	}
+	if p.Words == nil {
+		http.Error(w, "no calls wait here", http.StatusNotFound)
+		return
+	}
+	call, err := p.Words.Find(r.Context(), r.PathValue("code"), p.Now())
+	if err == nil && !v.sees(call.Principal) {
+		err = approval.ErrNoCall
+	}
+	if err == nil {
+		by := v.Name()
+		if by == "" {
+			by = p.User
+		}
+		err = p.Words.Approve(r.Context(), call.Code, by+" on the page", p.Now())
+	}
+	if err != nil {
+		status, text := p.fault(r, err)
+		http.Error(w, text, status)
+		return
+	}
+	http.Redirect(w, r, "/approvals", http.StatusSeeOther)
+}

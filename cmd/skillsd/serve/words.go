@@ -1,0 +1,123 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+const (
+	maxCell  = 64 << 10 // bytes of one cell
+	maxCells = 2_000    // cells of one directory
+	cellLock = "lock"
+)
+
+// Words returns the calls that wait for a user's word, of all processes with a state directory.
+//
+// The files are as good a word as the configuration: only programs that run as this user write them, as they
+// write that, and a script in a sandbox sees neither.
+func Words(state string) *approval.Elsewhere {
+	return approval.NewElsewhere(cellFiles(filepath.Join(state, "approvals")))
+}
+
+// cellFiles are cells in files of a directory that is their user's alone.
+type cellFiles string
+
+// Change implements approval.Cells.
+func (c cellFiles) Change(
+	ctx context.Context, key string, life time.Duration, change func(value []byte) []byte,
+) (err error) {
+	if err := os.MkdirAll(string(c), 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(string(c))
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no directory", c)
+	}
+	if err := fsys.Exposed(info); err != nil {
+		return fmt.Errorf("%s: %w", c, err)
+	}
+	root, err := os.OpenRoot(string(c))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	lock := flock.New(filepath.Join(string(c), cellLock),
+		flock.SetFlag(os.O_CREATE|os.O_RDWR|fsys.NoFollow|fsys.NonBlock), flock.SetPermissions(0o600))
+	const again = 20 * time.Millisecond
+	if _, err := lock.TryLockContext(ctx, again); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	sum := sha256.Sum256([]byte(key))
+	name := hex.EncodeToString(sum[:])
+	was, err := c.value(root, name, life)
+	if err != nil {
+		return err
+	}
+	next := change(was)
+	if next == nil {
+		return nil
+	}
+	if err := c.prune(root, life); err != nil {
+		return err
+	}
+	return fsys.WriteUnsyncedIn(root, name, next, 0o600)
+}
+
+// value returns the value of a cell, nil for none.
+func (c cellFiles) value(root *os.Root, name string, life time.Duration) ([]byte, error) {
+	file, info, err := fsys.OpenIn(root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if err := fsys.Exposed(info); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if time.Since(info.ModTime()) > life {
+		return nil, nil
+	}
+	return fsys.ReadAll(file, maxCell)
+}
+
+// prune removes the cells whose time is over.
+func (c cellFiles) prune(root *os.Root, life time.Duration) error {
+	list, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, entry := range list {
+		info, err := entry.Info()
+		if err != nil || entry.Name() == cellLock || strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
+			continue
+		}
+		if time.Since(info.ModTime()) <= life {
+			left++
+			continue
+		}
+		_ = root.Remove(entry.Name())
+	}
+	if left >= maxCells {
+		return errors.New("too many calls wait for a user")
+	}
+	return nil
+}
