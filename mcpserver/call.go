@@ -92,7 +92,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		if call.Named == s.cfg.ClientSession {
 			call.Named, call.ClientSession = "", cmp.Or(call.Named, call.ClientSession)
 		}
-		call.Workspace = s.workspaceOf(meta)
+		call.Workspace = s.workspaceOf(ctx, method, meta)
 	}
 	// A principal that could name its own prompt slot or mode could approve its own calls.
 	if principal.Evidence {

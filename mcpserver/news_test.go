@@ -1,10 +1,13 @@
 package mcpserver
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
@@ -67,7 +70,71 @@ func TestNews(t *testing.T) {
 func snapshotOf(pairs ...string) *skills.Snapshot {
 	var files []skills.Outline
 	for i := 0; i < len(pairs); i += 2 {
-		files = append(files, skills.Outline{Path: pairs[i], Digest: digest.FromString(pairs[i+1])})
+		files = append(files, skills.Outline{Path: pairs[i], Digest: digest.FromString(pairs[i+1]), Description: "Is of the number " + pairs[i+1] + strings.Repeat(" and more", 20)})
 	}
 	return skills.Outlined([]skills.Root{{}}, files, nil)
+}
+
+// Until the first scan is done, a client is shown and searches what an earlier process found, or, if that is not
+// known, has all tools; its next result has what the scan found. No file is read of what was found earlier.
+func TestEarlierCatalogue(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		cfg := Config{}
+		if known {
+			cfg.Last = func() *skills.Snapshot { return snapshotOf(manyPairs(400)...) }
+		}
+		s := unloadedServer(t, map[string]string{"a/SKILL.md": "---\nname: a\ndescription: Is a.\n---\nText.\n"}, nil, cfg)
+		s.waits = s.waits.Add(-scanPatience)
+		list := func() map[string]string {
+			r := &request{}
+			r.scope = scope{principal: localPrincipal}
+			result, err := s.listTools(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			described := map[string]string{}
+			for _, tool := range result.(*mcp.ListToolsResult).Tools {
+				described[tool.Name] = tool.Description
+			}
+			return described
+		}
+		tools := list()
+		if strings.Contains(tools[ToolLoad], "skill-7") != known || tools[ToolSearch] == "" || tools[ToolRead] == "" {
+			t.Errorf("known %v: before the scan the tools are %q", known, tools)
+		}
+		search := func(ctx context.Context) string {
+			request := mcp.CallToolRequest{}
+			request.Params.Name, request.Params.RawArguments = ToolSearch, []byte(`{"query":"number"}`)
+			result, err := s.tools[ToolSearch](ctx, request)
+			if err != nil {
+				return err.Error()
+			}
+			var b strings.Builder
+			for _, content := range result.Content {
+				b.WriteString(content.(mcp.TextContent).Text + "\n")
+			}
+			return b.String()
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if text := search(ended); strings.Contains(text, "skill-") != known {
+			t.Errorf("known %v: a search before the scan finds %q", known, text)
+		}
+		if err := s.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if text := search(t.Context()); !strings.Contains(text, `added "a"`) || strings.Contains(text, "removed") != known || strings.Count(text, "[Skills changed") != 1 {
+			t.Errorf("known %v: after the scan the next result is %q", known, text)
+		}
+		if text := search(t.Context()); strings.Contains(text, "[Skills changed") {
+			t.Errorf("known %v: once more: %q", known, text)
+		}
+	}
+}
+
+func manyPairs(n int) (pairs []string) {
+	for i := range n {
+		pairs = append(pairs, fmt.Sprintf("skill-%d", i), "number")
+	}
+	return pairs
 }

@@ -33,8 +33,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 		return answer{}, err
 	}
 	c := s.visible(scope{call.Principal, call.Profile}).catalogue()
-	if !c.searchable && (s.cfg.NoCatalog || !s.early.Load()) {
-		// A tool that is not listed does not exist; it may have been before the skills were counted.
+	if s.cfg.NoCatalog {
+		// The tool does not exist. Else it may have been listed, before the skills were counted.
 		return answer{}, unknownTool(ToolSearch)
 	}
 	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {

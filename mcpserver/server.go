@@ -72,6 +72,9 @@ type Config struct {
 	// ClientSession and ClientDir are the id of the session and the working directory of the client that
 	// started the process. Optional; they count on stdio only.
 	ClientSession, ClientDir string
+	// StartDir is the directory in which the client started the process, for a client that names none with
+	// AskWorkspace. Optional; it counts on stdio only.
+	StartDir string
 	// WorkDir is the directory of the process, if the client that started it is on this machine. A result
 	// says of an argument that it names a file there which the script does not see. Optional; it counts on
 	// stdio only.
@@ -100,7 +103,8 @@ type Server struct {
 	wire    *wire.Dispatcher
 	tools   map[string]tasks.Handler // by name
 	ready   chan struct{}            // closed once the first scan is published
-	last    func() *skills.Snapshot  // Config.Last, called once at most
+	roots   clientRoots
+	last    func() *skills.Snapshot // Config.Last, called once at most
 	news    news
 	seen    visibleCache
 	early   atomic.Bool // a list was answered before the first scan was done

@@ -68,7 +68,7 @@ func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 	}
 	for i := range tools {
 		// Without it a skill takes two more requests. Search is of use where the catalogue is cut.
-		if tools[i].Name != ToolSearch || c.cut {
+		if tools[i].Name != ToolSearch || c == nil || c.cut {
 			alwaysLoad(&tools[i])
 		}
 	}

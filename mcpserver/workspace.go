@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -9,6 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/wire"
@@ -19,17 +24,74 @@ import (
 const metaSandboxState = "codex/sandbox-state-meta"
 
 // workspaceOf returns the directory that the client of a stdio process says it works in: the one that the
-// call names, or else the one of the process. Whether anything may see it is not decided here.
-func (s *Server) workspaceOf(meta map[string]any) session.ClientDir {
+// call names, or else the one that its environment names, or else its first root, or else the one in which it
+// started the process. Whether anything may see it is not decided here.
+func (s *Server) workspaceOf(ctx context.Context, method string, meta map[string]any) session.ClientDir {
 	state, ok := meta[metaSandboxState]
-	if !ok {
+	switch {
+	case ok:
+	case s.cfg.ClientDir != "" || !s.cfg.AskWorkspace:
 		return session.ClientDir{Path: s.cfg.ClientDir}
+	default:
+		return session.ClientDir{Path: cmp.Or(s.roots.first(ctx, method == ToolRun), s.cfg.StartDir)}
 	}
 	raw, err := json.Marshal(state)
 	if err != nil {
 		return session.ClientDir{}
 	}
 	return sandboxState(raw)
+}
+
+// rootsPatience is how long a call waits for the roots of a client that declares them.
+const rootsPatience = 2 * time.Second
+
+// clientRoots knows the first root of the client of a stdio process.
+type clientRoots struct {
+	mu    sync.Mutex
+	known bool
+	dir   string // empty without roots
+}
+
+// first returns the client's first root, as a path; empty if it has none. A client is asked once, and again
+// if anew is set, since it may work elsewhere by now. One that does not answer is not asked again.
+func (r *clientRoots) first(ctx context.Context, anew bool) string {
+	if wire.ClientOf(ctx).Capabilities.Roots == nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known && (!anew || r.dir == "") {
+		return r.dir
+	}
+	ctx, cancel := context.WithTimeout(ctx, rootsPatience)
+	defer cancel()
+	var list mcp.ListRootsResult
+	if err := wire.Ask(ctx, mcp.MethodListRoots, nil, &list); err != nil {
+		r.known = true
+		return r.dir
+	}
+	r.known, r.dir = true, ""
+	for _, root := range list.Roots {
+		if dir := fileOf(root.URI); filepath.IsAbs(dir) {
+			r.dir = dir
+			break
+		}
+	}
+	return r.dir
+}
+
+// fileOf returns the path that a file URI of this machine means, or the text if it is none.
+func fileOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || !strings.EqualFold(u.Scheme, "file") || u.Host != "" && u.Host != "localhost" ||
+		u.Path == "" {
+		return text
+	}
+	path := filepath.FromSlash(u.Path)
+	if volume := path[1:]; filepath.VolumeName(volume) != "" {
+		return volume
+	}
+	return path
 }
 
 // sandboxState returns the working directory in Codex's description of its sandbox, and whether the sandbox
@@ -63,14 +125,7 @@ func sandboxState(raw []byte) session.ClientDir {
 	if err != nil || json.Unmarshal(raw, &state) != nil {
 		return session.ClientDir{}
 	}
-	dir := session.ClientDir{Path: state.Dir, ReadOnly: true}
-	if u, err := url.Parse(state.Dir); err == nil && strings.EqualFold(u.Scheme, "file") &&
-		(u.Host == "" || u.Host == "localhost") && u.Path != "" {
-		dir.Path = filepath.FromSlash(u.Path)
-		if volume := dir.Path[1:]; filepath.VolumeName(volume) != "" {
-			dir.Path = volume
-		}
-	}
+	dir := session.ClientDir{Path: fileOf(state.Dir), ReadOnly: true}
 	if profile := state.Profile; profile != nil {
 		longest := 0
 		for _, entry := range profile.Files.Entries {

@@ -114,12 +114,10 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 				"asks before a "+
 				"script runs, and shows what with")
 	}
-	if client.InProject {
-		flags.BoolVar(&opts.Files, "workspace", false,
-			"let scripts see the directory in which the client works, at /workspace; what they "+
-				"change there is "+
-				"checked before it is applied, and what they print may say what is in it")
-	}
+	flags.BoolVar(&opts.Files, "workspace", false,
+		"let scripts see the directory in which the client works, at /workspace; what they "+
+			"change there is "+
+			"checked before it is applied, and what they print may say what is in it")
 	if client.Trust {
 		flags.BoolVar(&opts.Trust, "trust", true,
 			"let the client call the server's tools without asking; without it the client offers "+
@@ -351,6 +349,11 @@ func (o *setupOptions) serveArgs(args []string) ([]string, error) {
 			if flagGiven(args, name) {
 				return nil, exit.Usagef("give one of them", "--workspace writes --%s itself", name)
 			}
+		}
+		if !o.client.InProject {
+			o.app.notef("skillsd: note: %s is not known to start its servers in the project: scripts "+
+				"see its first root, else the directory in which it starts the server, unless that is a "+
+				"home", o.client.Title)
 		}
 		args = append([]string{"--workspace-from-client", "--workspace=:staged", "--release=observed"},
 			args...)

@@ -194,7 +194,7 @@ type request struct {
 func (s *Session) newRequest(call Call, class policy.Class) *request {
 	is := s.inForce()
 	r := &request{call: call, class: class, rules: is, mode: s.raise(is, call.Mode),
-		slot: is.snapshots.binding,
+		slot:    is.snapshots.binding,
 		summary: cfharness.ToolInputSummary{Type: cfharness.TypeToolInputSummary, ToolID: call.Method}}
 	if call.Slot != nil {
 		r.slot = call.Slot.Raw

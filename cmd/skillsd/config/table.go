@@ -366,7 +366,9 @@ func (o *Options) runTable() []Option {
 			Help: "`DIR` that scripts see at /workspace: DIR[:ro|staged|rw], default ro"},
 		{Key: "workspace.from_client", Flag: "workspace-from-client", Value: &o.FromClient,
 			Help: "stdio: let scripts see the directory the client works in at /workspace instead, in the " +
-				"mode of --workspace, which may be a mode alone (:staged); ro without it"},
+				"mode of --workspace, which may be a mode alone (:staged); ro without it. It is the one " +
+				"that the client names, else the one in which it started the server, unless that is a " +
+				"home"},
 		{Key: "workspace.owner", Flag: "workspace-owner", Value: &o.Owner,
 			Help: "`USER`, a name or a number, whose rights scripts of a server of root have in the " +
 				"workspace, and who owns there what they make; default nobody"},

@@ -9,14 +9,15 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/garbage"
@@ -38,6 +39,11 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, !bool(report.NewPaint(o.Process.Env, o.Err)))
 	if err != nil {
 		return err
+	}
+	if !o.HTTP.Enabled() {
+		var release func()
+		ctx, release = withParent(ctx, logger)
+		defer release()
 	}
 	p := o.Plan()
 	defer func() { err = errors.Join(err, p.Close(ctx, logger)) }()
@@ -92,8 +98,13 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		if cfg.WorkDir, err = os.Getwd(); err != nil {
 			cfg.WorkDir = "" // it was removed; then no argument names a file in it
 		}
-		if client := clients.Named(o.Roots.Client); client != nil && client.InProject {
-			cfg.ClientDir = cmp.Or(cfg.ClientDir, cfg.WorkDir)
+		if !o.isHome(cfg.WorkDir) {
+			cfg.StartDir = cfg.WorkDir
+		}
+		if o.FromClient && cmp.Or(cfg.ClientDir, cfg.StartDir) == "" {
+			logger.WarnContext(ctx, "--workspace-from-client has no effect for a client that names no "+
+				"directory: the server was started in a home directory or in /",
+				slog.String("dir", cfg.WorkDir))
 		}
 	}
 	reloads := p.reloads(ctx, sessions, sessions.Logger(logger))
@@ -135,6 +146,24 @@ func (o *Options) lookedFor() string {
 	}
 	return "skills, .agents/skills, .claude/skills and .github/skills of the directory in which the server " +
 		"was started, in .agents/skills and .claude/skills of the home directory, and in " + installed
+}
+
+// isHome reports whether a directory is a home, holds homes, or is none: then no client works on the whole of
+// it.
+func (o *Options) isHome(dir string) bool {
+	if dir == "" || filepath.Dir(dir) == dir {
+		return true
+	}
+	homes := []string{}
+	if home, ok := o.Process.Env("HOME"); ok {
+		homes = append(homes, home)
+	}
+	if account, err := user.Current(); err == nil {
+		homes = append(homes, account.HomeDir)
+	}
+	return slices.ContainsFunc(homes, func(home string) bool {
+		return filepath.IsAbs(home) && config.Inside(home, dir)
+	})
 }
 
 // watches reports whether the server follows changes on disk.

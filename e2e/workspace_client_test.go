@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The workspace of a client that names no directory with its calls is its first root, else the directory in
+// which it started the server; a home is not, and the log has that.
+func TestWorkspaceOfAnyClient(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"demo/SKILL.md":       "---\nname: demo\ndescription: A skill for tests.\n---\nDo it.\n",
+		"demo/scripts/cat.sh": "#!/bin/sh\ncat here.txt\n",
+	})
+	home := tree(t, map[string]string{"here.txt": "in the home", "project/here.txt": "in the project", "other/here.txt": "in the root"})
+	for _, tt := range []struct{ name, dir, root, want string }{
+		{"neither", filepath.Join(home, "project"), "", "in the project"},
+		{"a root", filepath.Join(home, "project"), filepath.Join(home, "other"), "in the root"},
+		{"a root, started in the home", home, filepath.Join(home, "other"), "in the root"},
+		{"a root that is no file", filepath.Join(home, "project"), "https://example.com/x", "in the project"},
+		{"the home", home, "", ""},
+		{"above the home", filepath.Dir(home), "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(binary, "serve", "--log-format", "json", "--state", t.TempDir(), "--skills-root", root, "--allow-tool", "run_skill_script",
+				"--allow-skill-script", "demo:scripts/cat.sh", "--prompt-slot-role", "direct-command", "--workspace-from-client", "--release", "observed")
+			cmd.Dir, cmd.Env = tt.dir, append(os.Environ(), "HOME="+home, "CLAUDE_PROJECT_DIR=")
+			p := start(t, cmd)
+			capabilities := "{}"
+			if tt.root != "" {
+				capabilities = `{"roots":{}}`
+			}
+			p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"any","version":"1"}}}`)
+			p.receive()
+			p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			answer := func(id int, params string) (result toolResult) {
+				p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, id, params))
+				for {
+					var m struct {
+						ID     json.RawMessage
+						Method string
+						Result json.RawMessage
+					}
+					if err := json.Unmarshal([]byte(p.receive()), &m); err != nil {
+						t.Fatal(err)
+					}
+					if m.Method == "roots/list" {
+						uri := tt.root
+						if filepath.IsAbs(uri) {
+							uri = "file://" + uri
+						}
+						p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"roots":[{"uri":%q}]}}`, m.ID, uri))
+					} else if string(m.ID) == fmt.Sprint(id) {
+						if err := json.Unmarshal(m.Result, &result); err != nil {
+							t.Fatal(err)
+						}
+						return result
+					}
+				}
+			}
+			answer(2, `{"name":"load_skill","arguments":{"name":"demo"}}`)
+			text := answer(3, `{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/cat.sh"}}`).text()
+			warned := strings.Contains(p.stderr.String(), "--workspace-from-client has no effect")
+			if tt.want != "" && !strings.Contains(text, tt.want) || tt.want == "" && strings.Contains(text, "in the ") || warned != (tt.dir == home || tt.dir == filepath.Dir(home)) {
+				t.Errorf("the run says %q, want %q; the log warned: %v", text, tt.want, warned)
+			}
+		})
+	}
+}
