@@ -317,9 +317,17 @@ func remedyOf(denied *session.Denied) string {
 	case policy.CodeApprovalDeclined:
 		return "" // the operator has just answered
 	case policy.CodeApprovalRequired, policy.CodeDirectCommandRequired:
-		return remedy + "; on a terminal this command asks, without --stdin"
+		if remedy == serve.HintUnreleased {
+			return remedy + "; on a terminal this command asks, without --stdin"
+		}
+		hint := "on a terminal this command asks, without --stdin; to let it run without being asked: " +
+			report.ShellLine("skillsd", "allow", "--ask", "never", d.Skill+":"+d.Path)
+		if policy.Code(d.Code) == policy.CodeDirectCommandRequired {
+			hint += "; or give --prompt-slot-role direct-command, by which you want this run"
+		}
+		return hint
 	case policy.CodeToolNotAllowed:
-		return remedy + ", and allow a script; or, in the configuration: " +
+		return "allow the script, and with it the tool that runs scripts: " +
 			report.ShellLine("skillsd", "allow", "--offer-tool", d.Skill+":"+d.Path)
 	}
 	return remedy

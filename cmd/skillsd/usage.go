@@ -91,17 +91,23 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 			continue
 		}
 		if cmd.HasAvailableSubCommands() {
-			var names []string
-			for _, sub := range cmd.Commands() {
-				names = append(names, sub.Name())
-			}
-			return exit.Usagef(meant(args[n], path+" ", names)+"see `"+path+" --help`",
-				"%s has no command %q", path, args[n])
+			return noCommand(cmd, args[n])
 		}
 		return exit.Usagef(hint, "%s: %q is one argument too many", path, args[n])
 	}
 	_, wanted, _ := strings.Cut(cmd.Use, " ")
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
+}
+
+// noCommand returns the error for a word that is no command below cmd.
+func noCommand(cmd *cobra.Command, word string) error {
+	path := cmd.CommandPath()
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	return exit.Usagef(meant(word, path+" ", names)+"see `"+path+" --help`",
+		"%s has no command %q", path, word)
 }
 
 // flagError suggests the nearest flag for an unknown one, or names the commands that have it.
@@ -111,6 +117,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	name, path := unknown.GetSpecifiedName(), cmd.CommandPath()
+	if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() {
+		return noCommand(cmd, words[0]) // the flag may be one of the command that was meant
+	}
 	var own, others []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
 	for _, other := range cmd.Root().Commands() {
@@ -119,7 +128,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 	}
 	hint := meant(name, "--", own)
-	if hint == "" && len(others) > 0 {
+	const serve = "`skillsd serve`"
+	switch {
+	case !cmd.HasParent() && slices.Contains(others, serve):
+		hint = "did you mean `skillsd serve --" + name + "`?; "
+	case hint == "" && len(others) > 0:
 		hint = "it is a flag of " + strings.Join(others, ", ") + "; "
 	}
 	return exit.Usagef(hint+"see `"+path+" --help`", "%s has no flag --%s", path, name)
@@ -129,7 +142,8 @@ func flagError(cmd *cobra.Command, err error) error {
 func meant(word, prefix string, words []string) string {
 	nearest := config.Nearest(word, words)
 	// A beginning is further from a long word than a typing error may be.
-	if at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, word) }); at >= 0 {
+	related := func(w string) bool { return strings.HasPrefix(w, word) || strings.HasPrefix(word, w+"-") }
+	if at := slices.IndexFunc(words, related); at >= 0 {
 		nearest = words[at]
 	}
 	if nearest == "" {

@@ -98,7 +98,9 @@ const RuleStateForged = "request_state_forged"
 // denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
 	fill := strings.NewReplacer(words...)
-	d := policy.NewDenial(why.code, r.call.Method+": "+fill.Replace(why.detail), fill.Replace(why.remedy))
+	method := r.call.Method + ": " // the reason of a runtime may begin with it
+	detail := method + strings.TrimPrefix(fill.Replace(why.detail), method)
+	d := policy.NewDenial(why.code, detail, fill.Replace(why.remedy))
 	d.Plain = fill.Replace(why.detail)
 	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
 	if why.rule != "" {

@@ -50,7 +50,7 @@ func mediated(stdout, exit string) []byte {
 		case "part":
 			return `"policy":"observed","truncated":true,"segments":[{"text":"some ","label":{}},{"text":"of it","label":{}}]`
 		}
-		return `"policy":"` + policy + `","reason":"tainted"`
+		return `"policy":"` + policy + `","reason":"run_skill_script: tainted"`
 	}
 	return fmt.Appendf(nil, `{"version":1,"stdout":{"channel":"stdout","label":{"confidentiality":["x"]},%s},"stderr":{"channel":"stderr","policy":"observed","label":{},"segments":[]},`+
 		`"exitCode":{"policy":%q,"label":{},"value":0},"diagnostics":[{"level":"info","code":"c","message":"m"}]}`, word(stdout), exit)

@@ -46,10 +46,8 @@ var isVariable = regexp.MustCompile(`^Bearer \$?\{[^}]*\}$`).MatchString
 // leadsToUs reports whether an entry in a client's file is one that may be changed or removed: it starts
 // skillsd, or it has the URL of e.
 func (e *Entry) leadsToUs(there map[string]any) bool {
-	for _, key := range urlKeys {
-		if url, _ := there[key].(string); url != "" {
-			return url == e.URL
-		}
+	if url := urlOf(there); url != "" {
+		return url == e.URL
 	}
 	command, args := commandOf(there)
 	base := command[strings.LastIndexAny(command, `/\`)+1:]
@@ -59,6 +57,16 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 
 // urlKeys are the keys that clients have for a URL.
 var urlKeys = []string{"url", "httpUrl", "serverUrl"}
+
+// urlOf returns the URL of an entry in a client's file, empty without one.
+func urlOf(there map[string]any) string {
+	for _, key := range urlKeys {
+		if url, _ := there[key].(string); url != "" {
+			return url
+		}
+	}
+	return ""
+}
 
 // commandOf returns the command of an entry in a client's file, and its arguments, which may follow it in one
 // list.

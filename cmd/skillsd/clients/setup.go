@@ -361,9 +361,12 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	}
 	err = s.read(f)
 	if err == nil && f.entry != nil && !s.Entry.leadsToUs(f.entry) {
-		err = exit.Errorf(exit.Failure,
-			"choose another --name; to change or remove an entry with a URL give its --http",
+		err = exit.Errorf(exit.Failure, "choose another --name",
 			"%s: %s %w; nothing was changed", f.path, s.key(), errForeign)
+		if url := urlOf(f.entry); url != "" && s.Entry.URL != url {
+			err = exit.Errorf(exit.Failure, "if skillsd serves it, give --http with this URL too",
+				"%s: %s leads to %q; nothing was changed", f.path, s.key(), url)
+		}
 	}
 	if err != nil {
 		unlock()

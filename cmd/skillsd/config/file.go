@@ -177,6 +177,9 @@ func readConfig(path string) ([]byte, error) {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
 		err = cause.Err // which names the file once more
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		hint = "let the user who starts skillsd read it, as by chmod u+r"
+	}
 	return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err),
 		Hint: cmp.Or(hint, "give --config a regular file of at most 1MiB that can be read")}
 }

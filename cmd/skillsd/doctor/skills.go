@@ -16,6 +16,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/mcpserver/session"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/detect"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
@@ -265,8 +266,13 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	case !slices.Contains(detect.Names(), o.Serve.Sandbox):
 		// The checks of serve already report the unknown word.
 	case err != nil:
-		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(),
-			"follow the hint of one of the backends; no script runs without one"))
+		hint := "follow the hint of one of the backends; no script runs without one"
+		unavailable, ok := errors.AsType[*sandbox.UnavailableError](err)
+		warned := func(c Check) bool { return c.Verdict == Warn }
+		if ok && !slices.ContainsFunc(checks, warned) { // no backend above has a hint for this
+			hint = unavailable.Remedy
+		}
+		checks = append(checks, fail("sandbox", "scripts cannot run: "+err.Error(), hint))
 	default:
 		fact := "scripts run in " + runner.Name()
 		if os.Geteuid() == 0 {
