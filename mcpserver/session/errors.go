@@ -44,9 +44,10 @@ var (
 		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
 		remedy: treeDiffers.remedy, operator: treeDiffers.operator}
 	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
-		detail:   "the skill's files differ from those that were loaded and allowed{file}",
-		remedy:   "ask the user to review the change and to restart the server; then load the skill again",
-		operator: "the operator can review the change and restart the server; then load the skill again"}
+		detail: "the skill's files differ from those that were loaded and allowed{file}",
+		remedy: "ask the user to review the change and to allow the script again; then load the skill " +
+			"again",
+		operator: "the operator can review the change and allow the script again; then load the skill again"}
 	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail:   "the skill {name} was removed",
 		remedy:   "do without it, or ask the user to put it back as it was",

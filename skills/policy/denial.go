@@ -100,8 +100,7 @@ var codes = map[Code]struct {
 	CodeScriptSnapshotMismatch: {NotObservable, "it is not what the operator allowed",
 		"ask the user to review what changed in the skill and to allow it again; load the skill " +
 			"again after that",
-		"the operator can review the change, allow the script again if its entry has a digest, " +
-			"and restart the server; then load the skill again"},
+		"the operator can review the change and allow the script again; then load the skill again"},
 	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
 		"ask the user whether the output of this script may be shown to you; nothing ran",
 		"the operator can release it with --release observed, or --release opaque to run it " +
@@ -194,26 +193,28 @@ var (
 		detail: "{tool}: the skill has no such script: {script}",
 		remedy: "{instead}"}
 	absentAtStart = refusal{code: CodeScriptSnapshotMismatch,
-		detail:   "{tool}: the skill was not there when the server started, so its entry allows nothing",
-		remedy:   "ask the user to review the skill and to restart the server",
-		operator: "the operator can review the skill and restart the server"}
+		detail: "{tool}: the skill was not there when the server started, so its entry allows nothing",
+		remedy: "ask the user to review the skill and to allow the script",
+		operator: "the operator can review the skill and allow the script with `skillsd allow {shell " +
+			"script}`"}
 	pinnedTreeChanged = refusal{code: CodeScriptSnapshotMismatch,
 		detail: "{tool}: the skill changed since the operator allowed the script: other files of it are " +
 			"not what they were",
-		operator: "the operator can review the skill, allow the script again with `skillsd allow {shell " +
-			"script}`, and restart the server"}
+		operator: "the operator can review the skill and allow the script again with `skillsd allow {shell " +
+			"script}`"}
 	pinnedScriptChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail: "{tool}: the script's digest is not the one the operator allowed",
-		operator: "the operator can read the script, allow it again with `skillsd allow {shell script}`, " +
-			"and restart the server"}
+		detail:   "{tool}: the script's digest is not the one the operator allowed",
+		operator: "the operator can read the script and allow it again with `skillsd allow {shell script}`"}
 	treeChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail:   "{tool}: the skill's files differ from those that were there when the server started",
-		remedy:   remedyRestart,
-		operator: "the operator can review the change and restart the server"}
+		detail: "{tool}: the skill's files differ from those that were there when the server started",
+		remedy: remedyAgain,
+		operator: "the operator can review the change and allow the script again with `skillsd allow " +
+			"{shell script}`"}
 	scriptChanged = refusal{code: CodeScriptSnapshotMismatch,
-		detail:   "{tool}: the script differs from the one that was there when the server started",
-		remedy:   remedyRestart,
-		operator: "the operator can review the change and restart the server"}
+		detail: "{tool}: the script differs from the one that was there when the server started",
+		remedy: remedyAgain,
+		operator: "the operator can review the change and allow the script again with `skillsd allow " +
+			"{shell script}`"}
 	toolsConflict = refusal{code: CodeAllowedToolsConflict,
 		detail: "{tool}: the skill's own allowed-tools does not cover this script"}
 	tierClosed = refusal{code: CodeTierDenied,
@@ -254,7 +255,7 @@ var (
 			"not released"}
 )
 
-const remedyRestart = "ask the user to review the change and to restart the server"
+const remedyAgain = "ask the user to review the change and to allow the script again"
 
 // Denial is a refusal. Its texts are public: they hold no host path, no secret and no value of the
 // caller longer than a name.
