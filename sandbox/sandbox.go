@@ -335,6 +335,20 @@ type Interpreter struct {
 	Venv  *Venv // nil if it is not of a virtual environment
 }
 
+// With returns in with what other needs mounted, so that commands of in can start it.
+func (in *Interpreter) With(other *Interpreter) *Interpreter {
+	both := *in
+	both.Mounts, both.Links = slices.Clone(in.Mounts), map[string]string{}
+	for _, dir := range other.Mounts {
+		if !slices.Contains(both.Mounts, dir) {
+			both.Mounts = append(both.Mounts, dir)
+		}
+	}
+	maps.Copy(both.Links, in.Links)
+	maps.Copy(both.Links, other.Links)
+	return &both
+}
+
 // A Venv is a virtual environment of Python (PEP 405), whose packages scripts find.
 type Venv struct {
 	Dir       string // absolute, links resolved

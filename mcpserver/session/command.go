@@ -222,6 +222,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		c.Env[0] = "PATH=" + c.packages.Path
 		info.Flags = slices.Concat(c.packages.Flags, info.Flags)
 	}
+	s.startable(ctx, c)
 	if len(allow) == 0 {
 		c.Env = append(c.Env, script.Offline()...)
 	}
@@ -254,6 +255,27 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		c.Cwd = sandbox.OutDir
 	}
 	return nil
+}
+
+// startable has a script find the interpreters that scripts are run with, if they are not those of every
+// sandbox: programs that it starts by name are then the same.
+func (s *Session) startable(ctx context.Context, c *command) {
+	if s.cfg.ApartInterpreter == nil || c.Root != nil {
+		return
+	}
+	dirs := ""
+	for _, name := range []script.Runtime{script.Python3, script.Node} {
+		in, err := s.cfg.ApartInterpreter(context.WithoutCancel(ctx), string(name))
+		if err != nil || in == nil || slices.ContainsFunc(in.Mounts, func(dir string) bool {
+			_, err := os.Stat(dir) // it may be gone since it was found
+			return err != nil
+		}) {
+			continue
+		}
+		c.Interpreter = c.Interpreter.With(in)
+		dirs += path.Dir(in.Path) + ":"
+	}
+	c.Env[0] = strings.Replace(c.Env[0], systemPath, dirs+systemPath, 1)
 }
 
 // onHost completes the command of a script that runs on the host, from the stored tree and with the paths

@@ -74,6 +74,10 @@ type Config struct {
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
+	// ApartInterpreter is Interpreter for programs that scripts start by name: it returns nil for those that
+	// every sandbox has. Optional.
+	ApartInterpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
+
 	// Host runs the scripts whose target is the host, without isolation. Optional: nil refuses them.
 	// HostInterpreter is Interpreter for them: it looks in the directories of the entry first. Optional.
 	Host            sandbox.Runner

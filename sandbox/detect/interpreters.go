@@ -39,6 +39,7 @@ type Finder struct {
 	writable []Writable
 	named    map[string]string  // paths, by name
 	known    map[string]*answer // by name
+	apart    map[string]*answer // of FindApart, by name
 
 	mu     sync.Mutex
 	onHost map[string]*answer // by name and directories
@@ -61,10 +62,11 @@ func Interpreters(path string) *Finder {
 		private: private{homes: sync.OnceValue(func() []string { return resolved(homes()) })},
 		named:   map[string]string{},
 		known:   map[string]*answer{},
+		apart:   map[string]*answer{},
 		onHost:  map[string]*answer{},
 	}
 	for _, in := range script.Interpreters() {
-		f.known[string(in.Runtime)] = &answer{}
+		f.known[string(in.Runtime)], f.apart[string(in.Runtime)] = &answer{}, &answer{}
 	}
 	return f
 }
@@ -104,6 +106,44 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 			return f.resolve(ctx, name, path)
 		})
 	})
+}
+
+// FindApart is Find for programs that commands start by name: it returns nil for an interpreter that every
+// sandbox has, or that its directory does not have under its name. It does not start or read what is below
+// /usr.
+func (f *Finder) FindApart(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+	a := f.apart[name]
+	if a == nil {
+		return nil, nil
+	}
+	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
+		if f.named[name] == "" && f.isUsual(name) {
+			return nil, nil
+		}
+		in, err := f.Find(ctx, name)
+		if err != nil || in == nil || len(in.Mounts)+len(in.Links) == 0 ||
+			!isExecutable(filepath.Join(filepath.Dir(in.Path), name)) {
+			return nil, err
+		}
+		return in, nil
+	})
+}
+
+// isUsual reports whether the first program of a name is below /usr, or there is none.
+func (f *Finder) isUsual(name string) bool {
+	for _, d := range f.dirs {
+		path := filepath.Join(d, name)
+		if !isExecutable(path) {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return false
+		}
+		shim, err := isScript(real)
+		return err == nil && !shim && belowUsr(real) && venvOf(name, path) == ""
+	}
+	return true
 }
 
 // FindOnHost returns the interpreter called name of a script on the host that looks for programs in dirs: the

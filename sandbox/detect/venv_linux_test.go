@@ -76,6 +76,12 @@ func TestVirtualEnvironment(t *testing.T) {
 			if diff := cmp.Diff(want, in.Venv); diff != "" || in.Path != root+"/bin/python" {
 				t.Errorf("%s, found (-want +got):\n%s", in.Path, diff)
 			}
+			if apart, err := f.FindApart(t.Context(), "python3"); apart != in || err != nil {
+				t.Errorf("FindApart = %+v, %v", apart, err)
+			}
+			if usual, err := Interpreters("/usr/bin").FindApart(t.Context(), "python3"); usual != nil || err != nil {
+				t.Errorf("FindApart in /usr = %+v, %v", usual, err)
+			}
 			tree, err := os.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)

@@ -523,6 +523,9 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Interpreter: func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
 			return p.Detection.interpreters.Load().Find(ctx, name)
 		},
+		ApartInterpreter: func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
+			return p.Detection.interpreters.Load().FindApart(ctx, name)
+		},
 		HostInterpreter: func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error) {
 			return p.Detection.interpreters.Load().FindOnHost(ctx, name, dirs)
 		},

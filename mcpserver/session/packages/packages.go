@@ -5,7 +5,6 @@ package packages
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -241,20 +240,9 @@ func (e *Environments) Give(
 // within returns the interpreter of a script in a virtual environment of python, which the script finds by
 // PATH if it is of another runtime.
 func within(in, python *sandbox.Interpreter) *sandbox.Interpreter {
-	inside := *in
-	inside.Mounts, inside.Links = slices.Clone(in.Mounts), map[string]string{}
-	for _, dir := range python.Mounts {
-		if !slices.Contains(inside.Mounts, dir) {
-			inside.Mounts = append(inside.Mounts, dir)
-		}
-	}
-	for _, links := range []map[string]string{in.Links, python.Links} {
-		for at, dir := range links {
-			inside.Links[at] = dir
-		}
-	}
+	inside := in.With(python)
 	if in.Name == string(script.Python3) {
 		inside.Path = environment.Interpreter
 	}
-	return &inside
+	return inside
 }
