@@ -78,8 +78,8 @@ func (e *Error) Error() string {
 //
 // Errors: *Error.
 func Parse(data []byte) (*Document, error) {
-	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
-		return nil, &Error{Kind: Encoding, Reason: "the file is not UTF-8 text"}
+	if line, reason := notText(data); reason != "" {
+		return nil, &Error{Kind: Encoding, Line: line, Reason: reason}
 	}
 	p := split(data)
 	doc := &Document{Body: data[p.body:], BodyOffset: int64(p.body)}
@@ -119,6 +119,27 @@ func Parse(data []byte) (*Document, error) {
 	}
 	doc.StrictName = strictName(data, p.block, &notes)
 	return doc, nil
+}
+
+// notText returns why a file is not UTF-8 text, with the line if it is about one byte; "" if it is.
+func notText(data []byte) (line int, reason string) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return 1, "the file is UTF-16 text, not UTF-8"
+	}
+	at, what := bytes.IndexByte(data, 0), "a NUL byte"
+	if !utf8.Valid(data) {
+		at = 0
+		c, size := utf8.DecodeRune(data)
+		for c != utf8.RuneError || size > 1 {
+			at += size
+			c, size = utf8.DecodeRune(data[at:])
+		}
+		what = fmt.Sprintf("the byte 0x%02X", data[at])
+	}
+	if at < 0 {
+		return 0, ""
+	}
+	return 1 + bytes.Count(data[:at], []byte("\n")), "the file is not UTF-8 text: " + what
 }
 
 // BodyOffset returns where the instructions of a SKILL.md begin, in bytes.
@@ -169,16 +190,29 @@ type parts struct {
 	faultLine int
 }
 
-// split finds the frontmatter: a line --- at the start, after at most a byte order mark, and the
-// next line ---. Trailing blanks and CRLF are tolerated. If text follows the second ---, the body
-// starts with it. Without a second, the first line that no frontmatter has ends the block. Lines ---
-// around text without any key are rules, and part of the body.
+// split finds the frontmatter: a line --- at the start, after at most a byte order mark or what is passed
+// over above it, and the next line ---. Trailing blanks and CRLF are tolerated. If text follows the second
+// ---, the body starts with it. Without a second, the first line that no frontmatter has ends the block.
+// Lines --- around text without any key are rules, and part of the body.
 func split(data []byte) parts {
 	start := 0
 	if bytes.HasPrefix(data, bom) {
 		start = len(bom)
 	}
 	first, rest, _ := bytes.Cut(data[start:], []byte("\n"))
+	if above := aside(data[start:]); above > 0 {
+		below := split(data[start+above:])
+		if !below.fenced || below.open {
+			return parts{body: start}
+		}
+		lines := bytes.Count(data[start:start+above], []byte("\n"))
+		below.body += start + above
+		below.line, below.faultLine = below.line+lines, below.faultLine+lines
+		if below.fault == "" {
+			below.fault, below.faultLine = "there is text above the frontmatter, which is left out", 1
+		}
+		return below
+	}
 	if !isFence(first) {
 		return parts{body: start}
 	}
@@ -214,6 +248,30 @@ func split(data []byte) parts {
 	whole.faultLine = 2 + bytes.Count(whole.block, []byte("\n"))
 	whole.fault = "the frontmatter has no closing line ---; it ends above this line"
 	return whole
+}
+
+// maxAside is how much text above a frontmatter is passed over.
+const maxAside = 4 << 10
+
+// aside returns the size of the blank lines, comments and headings above a line ---; 0 if there are none, or
+// if there is other text.
+func aside(data []byte) (size int) {
+	comment := false
+	for line := range bytes.Lines(data[:min(len(data), maxAside)]) {
+		text := bytes.TrimSpace(line)
+		switch {
+		case !comment && isFence(bytes.TrimSuffix(line, []byte("\n"))):
+			return size
+		case !comment && bytes.HasPrefix(text, []byte("<!--")):
+			comment = !bytes.Contains(text, []byte("-->"))
+		case comment:
+			comment = !bytes.HasSuffix(text, []byte("-->"))
+		case len(text) > 0 && text[0] != '#':
+			return 0
+		}
+		size += len(line)
+	}
+	return 0
 }
 
 // isProse reports whether a block is text in which nothing can be a key, and which does not begin as

@@ -130,6 +130,11 @@ func TestFrontmatterRepairs(t *testing.T) {
 		{"as it is", "---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", nil},
 		{"CRLF", "---\r\nname: a\r\ndescription: d\r\n---\r\nB\r\n", "d", "B\r\n", nil},
 		{"byte order mark", "\xef\xbb\xbf---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", nil},
+		{"blank lines above", "\n \n---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", []int{1}},
+		{"a comment above", "<!-- licence\nof it -->\n---\nname: a\ndescription: d\n---\nB\n", "d", "B\n", []int{1}},
+		{"a comment and a repair", "# x\n---\nname: a\ndescription: Use when: x\n---\nB\n", "Use when: x", "B\n", []int{1, 4}},
+		{"a rule below a heading", "# x\n\n---\nsome text\n---\nB\n", "some text", "# x\n\n---\nsome text\n---\nB\n", []int{1, 1}},
+		{"text above", "Hello\n---\nname: a\n---\nB\n", "Hello", "Hello\n---\nname: a\n---\nB\n", []int{1, 1}},
 		{"blanks behind the fences", "--- \nname: a\ndescription: d\n---\t\nB\n", "d", "B\n", nil},
 		{"no newline at the end", "---\nname: a\ndescription: d\n---", "d", "", nil},
 		{"colon", "---\nname: a\ndescription: Use when: x\n---\nB\n", "Use when: x", "B\n", []int{3}},
@@ -349,5 +354,23 @@ func TestRepairsAreNamed(t *testing.T) {
 	_, err = frontmatter.Parse([]byte("---\ndescription: use when: this\nallowed-tools: *\n---\nBody.\n"))
 	if err == nil || !strings.Contains(err.Error(), "line 3: the value of allowed-tools begins with *") {
 		t.Errorf("error %v, want the line and the character", err)
+	}
+}
+
+// What is no text is named with its line, so that its author finds it.
+func TestNotText(t *testing.T) {
+	for data, want := range map[string]string{
+		"\xff\xfe-\x00-\x00":                         "line 1: the file is UTF-16 text, not UTF-8",
+		"---\nname: a\ndescription: \xb0\xa1\n---\n": "line 3: the file is not UTF-8 text: the byte 0xB0",
+		"---\nname: a\n---\nx\n\xe2\x82":             "line 5: the file is not UTF-8 text: the byte 0xE2",
+		"a\x00b":                                     "line 1: the file is not UTF-8 text: a NUL byte",
+	} {
+		if _, err := frontmatter.Parse([]byte(data)); err == nil || err.Error() != want {
+			t.Errorf("Parse(%q) = %v, want %s", data, err, want)
+		}
+	}
+	got := frontmatter.Validate("a", "SKILL.md", []byte("---\nname: \xff\n---\n"))
+	if len(got) != 1 || got[0].Line != 2 || got[0].Message != "The file is not UTF-8 text: the byte 0xFF" {
+		t.Errorf("Validate = %+v", got)
 	}
 }

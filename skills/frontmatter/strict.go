@@ -63,7 +63,8 @@ func MissingFile() []Violation {
 // feeds for line breaks of every kind.
 func strictBlock(data []byte) (string, *Violation) {
 	if !utf8.Valid(data) {
-		return "", &Violation{Rule: RuleEncoding, Message: "The file is not UTF-8 text",
+		line, reason := notText(data)
+		return "", &Violation{Rule: RuleEncoding, Line: line, Message: "T" + reason[1:],
 			Fix: "save it as UTF-8"}
 	}
 	inner, fenced := bytes.CutPrefix(data, []byte("---"))
