@@ -69,6 +69,7 @@ func TestPython(t *testing.T) {
 		"package":   {files: map[string]string{"": "from p import q\n", "scripts/p/__init__.py": "", "scripts/p/q.py": "from . import r\n", "scripts/p/r.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
 		"namespace": {files: map[string]string{"": "import p.q\n", "scripts/p/q.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
 		"elsewhere": {files: map[string]string{"": "import sys\nsys.path.insert(0, '..')\nimport far\n", "lib/far.py": "import zq_a\n"}, want: []string{"zq_a hard"}},
+		"above":     {files: map[string]string{"": "import top\nfrom scripts.lib import y\n", "top.py": "import zq_a\n", "scripts/lib.py": "import zq_b\n"}, want: []string{"zq_a hard", "zq_b hard"}},
 		"not found": {files: map[string]string{"": "import far\n", "lib/far.py": ""}, want: []string{"far hard"}},
 		"not run":   {files: map[string]string{"": "print('[[]]')\nraise SystemExit(9)\n"}},
 		"no Python": {files: map[string]string{"": "import zq_a\n(\n"}},

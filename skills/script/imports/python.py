@@ -217,15 +217,16 @@ class Look:
         top = names[0]
         if top in sys.builtin_module_names:
             return True
-        if self.own(self.home, top):
-            self.chain(self.home, names, children, kind)
-            return True
+        for base in (self.home, ""):  # where a run looks before it looks elsewhere
+            if self.own(base, top):
+                self.chain(base, names, children, kind)
+                return True
         try:
             spec = importlib.util.find_spec(top)
         except (ImportError, ValueError, AttributeError):
             return True
         if spec is None:
-            for base in [self.home] + (sorted(self.dirs) if self.moved else []):
+            for base in [self.home, ""] + (sorted(self.dirs) if self.moved else []):
                 if self.own(base, top) or join(base, top) in self.dirs:
                     self.chain(base, names, children, kind)
                     return True
