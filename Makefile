@@ -17,7 +17,8 @@ RACE = $(shell go build -race runtime/cgo >/dev/null 2>&1 && echo -race)
 
 # The clients themselves, for Linux on amd64, to list what setup wrote and to see what they hand to a model.
 CLIENTS     = bin/clients
-CLIENTS_NPM = @anthropic-ai/claude-code@2.1.329 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33
+CLIENTS_NPM = @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 \
+	@github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4
 
 # Traces of gRPC, which nothing here shows, are pages of html/template: with them the linker keeps every
 # exported method, and the binary is a sixth larger.

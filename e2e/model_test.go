@@ -211,8 +211,8 @@ func pick(c modelCall, offers []offer) (offer, bool) {
 		return offer{name: c.tool}, true
 	}
 	i := slices.IndexFunc(offers, func(o offer) bool {
-		return o.name == c.tool ||
-			strings.HasSuffix(o.name, "_"+c.tool)
+		return o.name == c.tool || strings.HasSuffix(o.name, "_"+c.tool) ||
+			strings.HasSuffix(o.name, "-"+c.tool)
 	})
 	if i < 0 {
 		return offer{}, false

@@ -138,6 +138,46 @@ default_tools_approval_mode = "approve"
 		},
 		args: []string{"run", "--format", "json", "go"},
 	},
+	"copilot": {
+		program: ".bin/copilot",
+		env: func(home, model string) []string {
+			return []string{"COPILOT_HOME=" + home + "/.copilot", "COPILOT_PROVIDER_TYPE=openai",
+				"COPILOT_PROVIDER_BASE_URL=" + model + "/v1", "COPILOT_PROVIDER_API_KEY=stub",
+				"COPILOT_MODEL=stub", "COPILOT_AUTO_UPDATE=false"}
+		},
+		configure: func(_, _ string, server clientEntry, _ string) map[string]string {
+			entry := map[string]any{"type": "http", "url": server.url, "headers": server.headers(),
+				"tools": []string{"*"}}
+			if server.url == "" {
+				entry = map[string]any{"type": "local", "command": server.command[0],
+					"args": server.command[1:], "tools": []string{"*"}}
+			}
+			return map[string]string{".copilot/mcp-config.json": jsonText(
+				map[string]any{"mcpServers": map[string]any{"skills": entry}})}
+		},
+		args: []string{"-p", "go", "--allow-all-tools", "--no-color"},
+	},
+	"qwen": {
+		program: ".bin/qwen",
+		env: func(_, model string) []string {
+			return []string{"OPENAI_API_KEY=stub", "OPENAI_BASE_URL=" + model + "/v1", "OPENAI_MODEL=stub",
+				"QWEN_TELEMETRY_ENABLED=false"}
+		},
+		configure: func(_, _ string, server clientEntry, _ string) map[string]string {
+			entry := map[string]any{"httpUrl": server.url, "headers": server.headers(), "trust": true,
+				"alwaysLoadTools": true}
+			if server.url == "" {
+				entry = map[string]any{"command": server.command[0], "args": server.command[1:],
+					"trust": true, "alwaysLoadTools": true}
+			}
+			return map[string]string{".qwen/settings.json": jsonText(
+				map[string]any{"mcpServers": map[string]any{"skills": entry},
+					"security": map[string]any{"auth": map[string]any{"selectedType": "openai"}},
+					"general":  map[string]any{"disableAutoUpdate": true, "enableAutoUpdate": false},
+					"privacy":  map[string]any{"usageStatisticsEnabled": false}})}
+		},
+		args: []string{"-p", "go", "-o", "json", "--approval-mode", "yolo"},
+	},
 }
 
 func (e clientEntry) headers() map[string]string {
