@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -403,6 +404,37 @@ func TestClusterApprovals(t *testing.T) {
 		if result, state := f.run(f.at(i, "alice-token"), "three", ""); state != "" || result.code() != "approval_declined" {
 			t.Errorf("asked a fourth time at %d: %s", i, result.text())
 		}
+	}
+}
+
+// What one server refused because its client did not ask is approved in a terminal, and runs at another, once.
+func TestClusterApprovedElsewhere(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("terminals are made on Linux")
+	}
+	f := startFronts(t, 2)
+	f.handle = f.load(f.caller)
+	_, state := f.run(f.at(0, "alice-token"), "one", "")
+	refused, _ := f.run(f.at(0, "alice-token"), "one", reply(state, "cancel"))
+	var object struct{ ApprovalCode, Remedy string }
+	if err := json.Unmarshal(refused.object(), &object); err != nil || object.ApprovalCode == "" ||
+		!strings.Contains(object.Remedy, "approve the call "+object.ApprovalCode+" on the page of this server") {
+		t.Fatalf("no code: %v, %s", err, refused.text())
+	}
+	cmd := exec.Command(binary, append([]string{"approve", object.ApprovalCode}, f.flags...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CLAUDECODE") || strings.HasPrefix(v, "AI_AGENT") })
+	text, err := onTerminal(cmd, 80, typing{Answer: "y\n"})
+	if err != nil || !strings.Contains(string(text), "skillsd: approved: it runs when the call is made again") {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if result, state := f.run(f.at(1, "alice-token"), "two", ""); state == "" {
+		t.Errorf("another call was not asked about: %s", result.text())
+	}
+	result, _ := f.run(f.at(1, "alice-token"), "one", "")
+	needRun(t, "one", result)
+	if result, state := f.run(f.at(0, "alice-token"), "one", ""); state == "" {
+		t.Errorf("approved twice: %s", result.text())
 	}
 }
 
