@@ -80,16 +80,15 @@ var (
 		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,
 		detail: "nobody was asked: the client answered by itself, sooner than a person can",
-		remedy: "a client without a terminal, such as claude -p or codex exec, and one that may not " +
-			"ask, answers for its user; {remedy}"}
+		remedy: "claude -p, codex exec and clients that may not ask do so; {remedy}"}
 	formUnfilled = refusal{code: policy.CodeApprovalRequired,
 		detail: "the form came back without one of its decisions, so that nobody decided",
-		remedy: "call the tool again and let the user choose a decision; {remedy}"}
+		remedy: "call the tool again and let the user choose a decision, or {remedy}"}
 	userDeclined = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user declined", remedy: "ask the user before you call the tool again"}
 	userSilent = refusal{code: policy.CodeApprovalRequired,
 		detail: "the question to the user was closed without an answer",
-		remedy: "ask the user before you call the tool again; {remedy}"}
+		remedy: "{remedy}"}
 )
 
 // RuleStateForged is the rule of a denial of a call whose state no question of this server had: such a call
