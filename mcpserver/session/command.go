@@ -344,11 +344,11 @@ func hostCwd(cwd string, c *command) (string, error) {
 	return cwd, nil
 }
 
-// defaultTimeout applies if neither the call nor its entry names a timeout.
+// defaultTimeout applies if neither the call nor its entry nor the configuration names a timeout.
 const defaultTimeout = time.Minute
 
 // limits returns the configured limits, lowered by what the entry and the call say. Without a timeout, a call
-// has the entry's, or a minute.
+// has the entry's, or the configured one, or a minute.
 func (s *Session) limits(
 	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
 ) sandbox.Limits {
@@ -358,7 +358,7 @@ func (s *Session) limits(
 		most = min(most, entry.Timeout)
 		timeout = cmp.Or(timeout, most)
 	}
-	limits.Timeout = min(cmp.Or(timeout, defaultTimeout), most)
+	limits.Timeout = min(cmp.Or(timeout, configured.Timeout, defaultTimeout), most)
 	if entry.Memory > 0 {
 		limits.Memory = min(entry.Memory, configured.WithDefaults().Memory)
 	}
@@ -368,8 +368,8 @@ func (s *Session) limits(
 // Timeouts returns how long a script may take whose entry and call name no timeout, and the most that a call
 // may name.
 func (s *Sessions) Timeouts() (usual, most time.Duration) {
-	most = mostOf(s.inForce().Limits)
-	return min(defaultTimeout, most), most
+	configured := s.inForce().Limits
+	return cmp.Or(configured.Timeout, defaultTimeout), mostOf(configured)
 }
 
 // mostOf returns how long a script may take at most by the configured limits.

@@ -35,7 +35,7 @@ type RunRequest struct {
 	Path    string // relative to the skill, below scripts/
 	Args    []string
 	Cwd     string
-	Timeout time.Duration // 0: the entry's, else a minute
+	Timeout time.Duration // 0: the entry's, else the configured one, else a minute
 	Stdin   []byte        // nil is none
 
 	// Invalid says what is wrong with the arguments, of which the others are those that could be read: the

@@ -198,6 +198,8 @@ func TestEntryNarrows(t *testing.T) {
 		{0, 0, time.Hour, policy.MaxTimeout},
 		{30 * time.Second, 0, 0, 30 * time.Second},
 		{30 * time.Second, time.Minute, time.Minute, 30 * time.Second},
+		{2 * time.Minute, 0, 0, 2 * time.Minute},
+		{2 * time.Minute, 0, time.Second, time.Second},
 		{0, 2 * time.Minute, 0, 2 * time.Minute},
 		{0, 2 * time.Minute, 3 * time.Minute, 2 * time.Minute},
 		{0, 2 * time.Minute, time.Second, time.Second},
@@ -205,6 +207,9 @@ func TestEntryNarrows(t *testing.T) {
 		s.cfg.Limits.Timeout = tt.server
 		if got := s.limits(s.cfg.Limits, tt.call, policy.Entry{Timeout: tt.entry}).Timeout; got != tt.want {
 			t.Errorf("timeout(server %v, entry %v, call %v) = %v, want %v", tt.server, tt.entry, tt.call, got, tt.want)
+		}
+		if usual, most := s.Timeouts(); tt.entry+tt.call == 0 && usual != tt.want || most < tt.want {
+			t.Errorf("Timeouts with %v = %v, %v", tt.server, usual, most)
 		}
 	}
 	if got := s.limits(s.cfg.Limits, 0, policy.Entry{Memory: 1 << 40}).Memory; got != sandbox.DefaultLimits().Memory {
