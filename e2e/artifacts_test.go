@@ -68,7 +68,7 @@ func (c *caller) artifact(uri, handle string) (content string, code int) {
 	return a.resource(c.t)
 }
 
-var outURI = regexp.MustCompile(`\nout: report\.bin, \d+ bytes, (skillsd://[^,]+)[,\n]`)
+var outURI = regexp.MustCompile(`\nout: report\.bin, \d+ bytes, (skillsd://[^,\n]+)[,\n]`)
 
 // The URIs that a run prints can be read, and so can the record of the session, as it stands on disk.
 func TestArtifactsStdio(t *testing.T) {
@@ -87,6 +87,13 @@ func TestArtifactsStdio(t *testing.T) {
 	found := outURI.FindStringSubmatch(ran.text())
 	if found == nil {
 		t.Fatalf("run = %s", ran.text())
+	}
+	if strings.Contains(ran.text(), state) {
+		t.Errorf("the text has a path of this machine: %s", ran.text())
+	}
+	asked := p.callWith(4, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/leave.sh"}, `{"skillsd/host-paths":true}`)
+	if !strings.Contains(asked.text(), state) {
+		t.Errorf("asked for paths: %s", asked.text())
 	}
 	if content, code := p.artifact(6, found[1]); content != "a\x00b" || code != 0 {
 		t.Errorf("%s = %q, %d", found[1], content, code)

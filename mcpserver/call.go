@@ -26,6 +26,7 @@ const (
 	metaProfile    = "skillsd/profile"
 	metaParent     = "skillsd/parent-session"
 	metaLease      = "skillsd/browser-lease"
+	metaHostPaths  = "skillsd/host-paths"
 )
 
 // metaAllowedTools is the key of the _meta of a load that has the skill's own allowed-tools, for hosts that
@@ -64,6 +65,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Room:          room,
 		Borrow:        wire.Borrow,
 	}
+	call.HostPaths = !remote && meta[metaHostPaths] == true
 	call.Conversation = conversationOf(meta)
 	call.Forwarded = wire.IsForwarded(ctx)
 	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)

@@ -56,6 +56,8 @@ func RequestMeta() []MetaKey {
 			"claudecode/toolUseId, callId or the id of the request", wrongIgnored, schemaText},
 		{metaRecords, false, "whether the result has what the call left in the record, in " +
 			`_meta["skillsd/records"]`, wrongIgnored, `{"type":"boolean"}`},
+		{metaHostPaths, false, "whether the text of a result has where on this machine a binary file of a " +
+			"skill or of /out is; on stdio only", wrongIgnored, `{"type":"boolean"}`},
 		{metaPromptSlot, true,
 			"who spoke the words behind the call: a PromptSlotBound object. Its role " +
 				"direct-command is evidence of the user's will; the call's own slot decides alone. " +

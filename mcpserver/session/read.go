@@ -105,7 +105,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	if !r.file.Text && in.MaxBytes > 0 {
 		r.file.Picture = picture.Of(ctx, whole, in.Call.Borrow)
 	}
-	if !r.file.Text && !in.Call.Remote {
+	if !r.file.Text && in.Call.HostPaths {
 		r.file.HostPath = snapshot.HostPath(sk, path)
 	}
 	return s.show(ctx, r, whole)

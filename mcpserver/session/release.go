@@ -140,7 +140,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			answer.OutShown = append(answer.OutShown, shown)
 			continue
 		}
-		if path := s.inForce().Facts.Path; path != nil && !r.call.Remote {
+		if path := s.inForce().Facts.Path; path != nil && r.call.HostPaths {
 			shown.HostPath = path(s.id, strings.TrimPrefix(out.URI, artifact.Base))
 		}
 		var kept []byte

@@ -255,6 +255,9 @@ type Call struct {
 	YieldSlot func() bool
 	// Room, if not nil, waits until there is memory for a file of so many bytes; its error is an *Error.
 	Room func(ctx context.Context, size int64) error
+	// HostPaths says that a client on this machine asks for the paths of files here, which a model is not
+	// shown otherwise.
+	HostPaths bool
 	// Borrow, if not nil, is what pictures are decoded in.
 	Borrow picture.Borrow
 }
