@@ -29,7 +29,7 @@ func TestInvalidArgumentsLeaveRows(t *testing.T) {
 		{run, `{"skill":"demo","path":"../x"}`, "script_path_invalid", "stay within", "demo", "../x"},
 		{run, `{"path":"scripts/ok.sh","skill":7}`, "invalid_arguments", `"skill" must be a string`, "",
 			"scripts/ok.sh"},
-		{run, `{"extra":1,"skill":"none","path":"scripts/ok.sh"}`, "skill_not_found", "skill not found", "none",
+		{run, `{"extra":1,"skill":"none","path":"scripts/ok.sh"}`, "skill_not_found", "none", "none",
 			"scripts/ok.sh"},
 		{run, `{"skill":"demo","path":"scripts/ok.sh","args":"no"}`, "script_path_invalid",
 			"run_skill_script args must be an array of strings", "demo", "scripts/ok.sh"},
