@@ -80,7 +80,7 @@ func TestClientsPictures(t *testing.T) {
 				{{tool: "run_skill_script", args: map[string]any{"skill": "demo", "path": "scripts/draw.sh"}}},
 			},
 		})
-		for i, want := range [][]string{{"assets/chart.png (asset, binary"}, {"picture of 30 x 20 pixels"}, {"sum,42", "a picture of 30 x 20 pixels", "out: data.bin, 3 bytes, skillsd://", "drawn"}} {
+		for i, want := range [][]string{{"assets/chart.png (binary)"}, {"picture of 30 x 20 pixels"}, {"sum,42", "a picture of 30 x 20 pixels", "out: data.bin, 3 bytes, skillsd://", "drawn"}} {
 			for _, want := range want {
 				if got := o.result(t, i, 0).text; !strings.Contains(got, want) {
 					t.Errorf("turn %d: the result lacks %q:\n%s", i, want, got)

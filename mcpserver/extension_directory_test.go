@@ -9,7 +9,6 @@ import (
 	"image/png"
 	"maps"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -126,7 +125,7 @@ func TestPictures(t *testing.T) {
 		for _, test := range []struct{ path, block, text string }{
 			{"small.png", "image", "[small.png: picture of 30 x 20 pixels, image/png"}, {"large.png", "image", "[large.png: picture of 3000 x 20 pixels, shown smaller"},
 			{"broken.png", "resource_link", "[broken.png: binary file, image/png, 40 bytes; skill://a/broken.png"}, {"logo.svg", "", "<svg/>"},
-			{"data.bin", "resource_link", "[data.bin: binary file, application/octet-stream, 2 bytes; skill://a/data.bin; " + filepath.Join(p.root, "a/data.bin") + "]"},
+			{"data.bin", "resource_link", "[data.bin: binary file, application/octet-stream, 2 bytes; skill://a/data.bin]"},
 		} {
 			got := p.tool(era, ToolRead, object{"skill": "a", "path": test.path})
 			if got.IsError || !strings.HasPrefix(got.text(), test.text) || len(got.Content) != 1+min(len(test.block), 1) {
