@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -14,6 +16,10 @@ import (
 // nohup does not.
 func TestLauncherDies(t *testing.T) {
 	t.Parallel()
+	// Below nohup the tests ignore SIGHUP themselves, and so would what they start.
+	hangup := make(chan os.Signal, 1)
+	ossignal.Notify(hangup, syscall.SIGHUP)
+	t.Cleanup(func() { ossignal.Stop(hangup) })
 	for _, tt := range []struct {
 		name, command string
 		ends          bool

@@ -37,7 +37,7 @@ func TestShownOutput(t *testing.T) {
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
 	needSandbox(t, p)
-	got := p.call(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/draw.sh", "args": []string{"3"}})
+	got := p.callWith(3, "run_skill_script", map[string]any{"skill": "demo", "path": "scripts/draw.sh", "args": []string{"3"}}, `{"skillsd/host-paths":true}`)
 	want := regexp.MustCompile(`^exit 3 in \d+ ms \(backend \w+\)\nout: chart\.png, \d+ bytes, skillsd://session/\S+, (/\S+), a picture of 30 x 20 pixels\n` +
 		`out: data\.bin, 3 bytes, (skillsd://session/\S+), /\S+\nout: sums\.csv, 7 bytes, skillsd://session/\S+, /\S+:\nsum,42\nstdout:\ndrawn\n$`)
 	match := want.FindStringSubmatch(got.text())

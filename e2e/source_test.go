@@ -83,7 +83,7 @@ func TestArchive(t *testing.T) {
 	p := serve(t, allowRun(path, "ok.sh")...)
 	p.initialize()
 	loaded := p.call(2, "load_skill", map[string]any{"name": "demo"})
-	for _, want := range []string{"Skill: demo\n", "Tier: builtin\n", "# Demo", "- scripts/ok.sh (script, text", "- inner/SKILL.md"} {
+	for _, want := range []string{"----- skill demo ", "# Demo", "- scripts/ok.sh (runnable)\n", "- inner/SKILL.md"} {
 		if !strings.Contains(loaded.text(), want) {
 			t.Errorf("load_skill lacks %q:\n%s", want, loaded.text())
 		}

@@ -206,8 +206,12 @@ func (s *Session) recordInBackground() {
 				err = s.write(ctx, &provenance.Event{Kind: provenance.KindRegistrySnapshot,
 					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
 			}
+			level := slog.LevelWarn
+			if s.patient.Err() != nil { // it ended before this was done, which is no fault
+				level = slog.LevelDebug
+			}
 			if err != nil {
-				s.cfg.Logger.WarnContext(ctx, "snapshot not recorded", slog.String("file", name),
+				s.cfg.Logger.Log(ctx, level, "snapshot not recorded", slog.String("file", name),
 					slog.String("session", s.id), tint.Err(err))
 			}
 		})
