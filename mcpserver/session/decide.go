@@ -60,10 +60,10 @@ func (a *Answer) byItself(age time.Duration) bool {
 	return !a.Chosen && age < least
 }
 
-// asked returns what a question about a run is bound to.
-func (s *Session) asked(r *run, f *scriptFile) approval.State {
-	call := encode([]any{r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin), r.in.Stdin != nil, r.in.Timeout,
-		r.call.Workspace.Path})
+// asked returns what a question about a run is bound to: also to what the run could use, which a change of
+// the configuration may widen while the question waits.
+func (s *Session) asked(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.State {
+	call := []byte(s.waitsAs(r, f, needs))
 	return approval.State{Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
 		Call: s.approver.Digest(call), ID: r.id, Principal: r.call.Principal.Name, Session: s.id}
 }
@@ -76,7 +76,7 @@ func (f *scriptFile) approval() approval.Key {
 // ask records that the user is asked about a run and returns the question.
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
-	state := s.asked(r, f)
+	state := s.asked(r, f, needs)
 	form, err := s.question(r, f, needs)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 // approves the run.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	age, failure := s.approver.Open(ctx, answer.State, s.asked(r, f), s.cfg.Now())
+	age, failure := s.approver.Open(ctx, answer.State, s.asked(r, f, needs), s.cfg.Now())
 	if errors.Is(failure, approval.ErrUnknown) {
 		return fault.OfRecord(failure)
 	}
@@ -409,7 +409,7 @@ func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest)
 		return nil
 	}
 	_, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if asks && f.file != nil && in.CanAsk && !s.tired(ctx, in.Call, f) {
+	if asks && f.file != nil && (s.cfg.Elsewhere != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
 		return nil
 	}
 	return policy.DenialOf(err)

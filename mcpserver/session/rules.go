@@ -77,6 +77,7 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 		secrets: secretsOf(was), pins: map[string]digest.Digest{}, pinned: map[string]digest.Digest{},
 		snapshots: newSnapshotCache(rules.Facts)}
 	same := map[string]bool{} // entries that are what they were
+	alike := likewise(was.Policy, rules.Policy)
 	for _, entry := range rules.Policy.Entries() {
 		name := entry.Skill + ":" + entry.Path
 		if !reflect.DeepEqual(find(was.Policy, entry), find(rules.Policy, entry)) {
@@ -90,10 +91,20 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 			is.pins[entry.Skill] = tree
 		}
 	}
-	s.pinAll(ctx, is, func(entry policy.Entry) bool { return true })
+	// An entry without a digest approves what was there when it was read, not what came since.
+	s.pinAll(ctx, is, func(entry policy.Entry) bool {
+		return entry.Pin != "" || !same[entry.Skill+":"+entry.Path]
+	})
 	s.replaced.Store(is)
-	s.forgetApproved(func(key approval.Key) bool { return !same[key.Skill+":"+key.Path] })
+	s.forgetApproved(func(key approval.Key) bool { return !alike || !same[key.Skill+":"+key.Path] })
 	return nil
+}
+
+// likewise reports whether two policies differ in nothing but their entries.
+func likewise(a, b *policy.Policy) bool {
+	was, is := a.Config(), b.Config()
+	was.Allowlist, is.Allowlist = policy.Allowlist{}, policy.Allowlist{}
+	return reflect.DeepEqual(was, is)
 }
 
 // find returns the entries for the script of an entry.

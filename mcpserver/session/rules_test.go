@@ -1,10 +1,12 @@
 package session
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -66,9 +68,110 @@ func TestReplace(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" {
 		t.Errorf("after a change of the script: %v", err)
 	}
+	remember()
+	replace(func(cfg *policy.Config) { cfg.Role = policy.Context })
+	if remembers() {
+		t.Error("an approval outlives the rest of the policy")
+	}
 	b.Unheeded(true)
 	_, err := b.run("demo", "scripts/ok.sh")
 	if denied, ok := err.(*Denied); !ok || !strings.Contains(denied.Object.Remedy, "has a fault") {
 		t.Errorf("with a faulty configuration: %v", err)
+	}
+}
+
+// replaced puts rules in force that have one entry for scripts/ok.sh of demo.
+func (b *bench) replaced(entry policy.Entry) {
+	b.t.Helper()
+	entry.Skill, entry.Path = "demo", "scripts/ok.sh"
+	allowlist, err := policy.NewAllowlist([]policy.Entry{entry})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
+	cfg.Allowlist = allowlist
+	rules.Policy = policy.New(cfg)
+	rules.Secret = func(string) (string, error) { return theSecret, nil }
+	if err := b.Replace(b.t.Context(), rules, "allow"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// wider are entries that let a script use more than the user was asked about.
+var wider = map[string]policy.Entry{
+	"on the host": {Target: policy.TargetHost},
+	"network":     {Network: []string{"a.example"}},
+	"secret":      {Secrets: []string{"TOKEN"}},
+	"variable":    {Env: []string{"TOKEN"}},
+}
+
+// An approval does not cover what the configuration grants only since the question.
+func TestReplaceWhileAsked(t *testing.T) {
+	for name, entry := range wider {
+		b := newBench(t, benchOptions{policy: policy.Config{HostTarget: true, Release: policy.ReleaseObserved}})
+		b.load("demo")
+		q, _, err := b.askRun([]string{"a"}, nil)
+		if q == nil {
+			t.Fatalf("not asked: %v", err)
+		}
+		b.replaced(entry)
+		_, result, err := b.askRun([]string{"a"}, &Answer{State: q.State, Action: "accept", Chosen: true})
+		if result != nil || err == nil {
+			t.Errorf("%s: an approval of less lets it run: %v", name, err)
+		}
+		if cmd := b.runner.cmd.Load(); cmd != nil {
+			t.Errorf("%s: it ran: %+v", name, cmd)
+		}
+	}
+}
+
+// Nor does one that was given before the run waited for its slot.
+func TestReplaceWhileWaiting(t *testing.T) {
+	for name, entry := range wider {
+		b := newQueueBench(t)
+		cfg := b.cfg.Policy.Config()
+		cfg.Role, cfg.HostTarget, cfg.Release = policy.Context, true, policy.ReleaseObserved
+		b.cfg.Policy = policy.New(cfg)
+		q, _, err := b.askRun([]string{"a"}, nil)
+		if q == nil {
+			t.Fatalf("not asked: %v", err)
+		}
+		ses, call := b.call("run_skill_script")
+		call.Progress = func(message string) {
+			if strings.HasPrefix(message, "waiting") {
+				b.replaced(entry)
+				close(b.runner.end)
+			}
+		}
+		result, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh",
+			Args: []string{"a"}, Timeout: time.Minute, CanAsk: true,
+			Answer: &Answer{State: q.State, Action: "accept", Chosen: true}})
+		if result != nil || err == nil {
+			t.Errorf("%s: an approval of less lets it run: %+v, %v", name, result, err)
+		}
+	}
+}
+
+// An entry without a digest approves nothing that came after it was read, whatever else is replaced.
+func TestReplacePinsNothingLate(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct, allow: []string{"demo:scripts/ok.sh", "late:scripts/a.sh"}})
+	for name, text := range map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/a.sh": "#!/bin/sh\n"} {
+		path := filepath.Join(b.root, "late", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
+	cfg.Release = policy.ReleaseObserved
+	rules.Policy = policy.New(cfg)
+	if err := b.Replace(t.Context(), rules, "release"); err != nil {
+		t.Fatal(err)
+	}
+	b.load("late")
+	if result, err := b.run("late", "scripts/a.sh"); result != nil || err == nil {
+		t.Errorf("bytes that were not there run: %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/mcpserver/session/jobs"
@@ -118,6 +120,8 @@ type scriptFile struct {
 type authorization struct {
 	policy.Grant
 	approved approval.Key
+	// asked is what the run could use when it was approved, see waitsAs.
+	asked digest.Digest
 }
 
 // RunScript runs one script if everything allows it, by the checks below in their order.
@@ -306,13 +310,15 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 // approval that the run already has counts for the files that it was given for.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
 	facts := s.runFacts(r.request, &r.in, f)
-	if f.index != nil && r.grant.approved == f.approval() {
-		facts.Approved = policy.ApprovalOfCall
-	}
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if !asks {
-		return authorization{grant, r.grant.approved}, s.othersMayRun(&r.in, f, err)
+		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
+	}
+	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.waitsAs(r, f, needs) {
+		facts.Approved = policy.ApprovalOfCall
+		grant, err = s.decide(r.request, f.skill, facts)
+		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
 	}
 	// An approval would not let a file run that is not there, or that no interpreter takes.
 	if err := s.check(&r.in, f); err != nil {
@@ -346,7 +352,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	// The grant depends on the approval: the policy is asked again with it.
 	facts.Approved = policy.ApprovalOfCall
 	grant, err = s.decide(r.request, f.skill, facts)
-	return authorization{grant, f.approval()}, err
+	return authorization{grant, f.approval(), s.waitsAs(r, f, needs)}, err
 }
 
 // facts returns the facts of an indexed script, as it was when the session loaded its skill.
