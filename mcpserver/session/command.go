@@ -241,12 +241,18 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	if c.Name = path.Base(r.script.skill.Path); info.Runtime.Interpreter().CacheDir == "" {
 		at = c.TreeDir() + "/" + r.script.path
 	}
-	c.Env = append(c.Env, script.Environ(c.TreeDir())...)
+	if entry := r.grant.Entry; holdsTree(entry) {
+		c.Env = append(c.Env, script.Environ(c.TreeDir())...)
+	}
 	if err := c.commandLine(r, info, at); err != nil {
 		return err
 	}
 	s.mountCache(ctx, r, c)
 	c.Cwd, c.argv = r.in.Cwd, c.Argv
+	at, below := strings.CutPrefix(path.Clean(c.Cwd), sandbox.WorkspaceDir)
+	if below && (at == "" || at[0] == '/') && rank(c.Workspace.Mode) == 0 {
+		return fault.CwdWithoutWorkspace.Because(nil)
+	}
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	}
@@ -255,6 +261,13 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		c.Cwd = sandbox.OutDir
 	}
 	return nil
+}
+
+// holdsTree reports whether an entry approves all files of the skill: an interpreter imports some by itself
+// (sitecustomize.py), and one next to an approved script could take the place of a module.
+func holdsTree(entry policy.Entry) bool {
+	whole := entry.Tree != "" || entry.Pin == "" && !entry.PinScript
+	return whole && entry.Execution != policy.ExecutionStdin
 }
 
 // startable has a script find the interpreters that scripts are run with, if they are not those of every
@@ -304,7 +317,6 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
 	c.Env[0], c.added = "PATH="+HostPath(r.grant.Entry), append(c.added, "PYTHONDONTWRITEBYTECODE=1")
-	c.Env = append(c.Env, script.Environ(dir)...)
 	if r.grant.CDP == "" {
 		return nil
 	}

@@ -96,7 +96,7 @@ func TestHostCommand(t *testing.T) {
 	for name, want := range map[string]string{
 		"PATH": "/opt/n/bin:/opt/more:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CF_HARNESS_RUN_ID": b.Current().ID(), "SKILL_NAME": "agent-browser",
 		"SKILL_DIR": dir, "SKILL_SCRIPT": filepath.Join(dir, "scripts/go.sh"), "CF_HARNESS_SKILL_SCRIPT_EXECUTION_TARGET": "host",
-		"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": dir, "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
+		"PYTHONDONTWRITEBYTECODE": "1", "GIVEN": "value of GIVEN", "AGENT_BROWSER_CDP": "<lease endpoint>", "HOME": home,
 	} {
 		if env[name] != want {
 			t.Errorf("%s=%s, want %s", name, env[name], want)
