@@ -130,36 +130,53 @@ func (p *Process) ConfigPlace() (string, error) {
 
 // ConfigChanged returns a function that reports whether the configuration file is another than at its last
 // call.
-func (p *Process) ConfigChanged() func() bool { return changed(p.ConfigPlace) }
-
-// RulesChanged returns a function that reports whether the configuration file, or the lock of environments
-// next to it, is another than at its last call.
-func (p *Process) RulesChanged() func() bool {
-	file, lock := changed(p.ConfigPlace), changed(p.LockPlace)
-	return func() bool {
-		other := file()
-		return lock() || other
-	}
+func (p *Process) ConfigChanged() func() bool {
+	file := changed(p.ConfigPlace)
+	return func() bool { return file() != Unchanged }
 }
 
-// changed returns a function that reports whether the file at a place is another than at its last call.
-func changed(place func() (string, error)) func() bool {
-	look := func() string {
+// Change is how a file differs from what it was.
+type Change int
+
+// The changes, the later one of two files the greater.
+const (
+	Unchanged Change = iota
+	Replaced         // by another file, which was written before
+	Written          // in place, and a part of it may be missing yet
+)
+
+// RulesChanged returns a function that returns how the configuration file, or the lock of environments next
+// to it, has changed since its last call.
+func (p *Process) RulesChanged() func() Change {
+	file, lock := changed(p.ConfigPlace), changed(p.LockPlace)
+	return func() Change { return max(file(), lock()) }
+}
+
+// changed returns a function that returns how the file at a place has changed since its last call.
+func changed(place func() (string, error)) func() Change {
+	look := func() (os.FileInfo, string) {
 		path, err := place()
 		if err != nil || path == "" {
-			return ""
+			return nil, ""
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return ""
+			return nil, ""
 		}
-		return fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
+		return info, fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
 	}
-	last := look()
-	return func() bool {
-		before := last
-		last = look()
-		return last != before
+	was, last := look()
+	return func() Change {
+		file, before := was, last
+		was, last = look()
+		switch {
+		case last == before:
+			return Unchanged
+		case file != nil && was != nil && !os.SameFile(file, was) &&
+			fsys.ChangeTime(was) > was.ModTime().UnixNano(): // by its renaming
+			return Replaced
+		}
+		return Written
 	}
 }
 

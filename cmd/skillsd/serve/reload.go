@@ -23,10 +23,12 @@ import (
 // lookEvery is how often a server looks whether its configuration has changed, besides at each request.
 const lookEvery = time.Second
 
-// A configuration counts when it has not changed for a while.
+// A configuration is read when it has not changed for a while. The first half of a file that is written in
+// place may be valid, and allow what the whole file does not.
 const (
-	settle     = 20 * time.Millisecond
-	maxSettles = 25
+	settle        = 20 * time.Millisecond
+	settleWritten = time.Second
+	maxSettle     = 5 * time.Second
 )
 
 // reloader puts a configuration in force that was changed while the server runs. What it may change is what
@@ -39,7 +41,8 @@ type reloader struct {
 	logger   *slog.Logger
 
 	mu      sync.Mutex
-	changed func() bool
+	changed func() config.Change
+	pending bool     // it was still being written
 	now     *Options // whose configuration is in force, or needs a restart
 	offered bool     // the sandbox was looked for
 }
@@ -73,15 +76,12 @@ func (r *reloader) follow(ctx context.Context) {
 func (r *reloader) refresh(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.changed() {
+	change := r.changed()
+	if change == config.Unchanged && !r.pending {
 		return
 	}
-	// An editor may be in the middle of writing it.
-	for range maxSettles {
-		time.Sleep(settle)
-		if !r.changed() {
-			break
-		}
+	if r.pending = !r.settled(change); r.pending {
+		return
 	}
 	ctx = context.WithoutCancel(ctx) // the client that notices it may go
 	if err := r.reload(ctx); err != nil {
@@ -95,6 +95,21 @@ func (r *reloader) refresh(ctx context.Context) {
 		return
 	}
 	r.sessions.Unheeded(false)
+}
+
+// settled waits until the file no longer changes, and reports whether it does not.
+func (r *reloader) settled(change config.Change) bool {
+	for begin := time.Now(); time.Since(begin) < maxSettle; {
+		if change == config.Replaced {
+			time.Sleep(settle)
+		} else {
+			time.Sleep(settleWritten)
+		}
+		if change = r.changed(); change == config.Unchanged {
+			return true
+		}
+	}
+	return false
 }
 
 // reload checks the configuration as a start does, and puts it in force.
