@@ -169,6 +169,26 @@ func TestServePage(t *testing.T) {
 	}
 }
 
+// The page of a server that a model may have started in its shell approves no calls.
+func TestServePageOfAgent(t *testing.T) {
+	for _, agent := range []string{"", "1"} {
+		s := serveIn(t, []string{"env", "CLAUDECODE=" + agent}, "--page", "127.0.0.1:0", "--skills-root", "builtin="+tree(t, demoSkill()),
+			"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh")
+		viewer, client := openPage(s), s.open("")
+		client.tool("load_skill", map[string]any{"name": "demo"})
+		result := client.tool("run_skill_script", map[string]any{"skill": "demo", "path": "scripts/ok.sh"})
+		var refused struct{ ApprovalCode string }
+		if err := json.Unmarshal(result.object(), &refused); err != nil || refused.ApprovalCode == "" {
+			t.Fatalf("no call waits: %s", result.text())
+		}
+		var approvals struct{ Waiting []struct{ Code string } }
+		viewer.read("/approvals.json", &approvals)
+		if waits := len(approvals.Waiting) == 1 && approvals.Waiting[0].Code == refused.ApprovalCode; waits != (agent == "") {
+			t.Errorf("CLAUDECODE=%s: the page has %+v, and %s waits", agent, approvals.Waiting, refused.ApprovalCode)
+		}
+	}
+}
+
 // TestServePageLogin wants a user of the server's issuer shown what was done with tokens of the same subject, and
 // each kind of token accepted where it belongs alone.
 func TestServePageLogin(t *testing.T) {

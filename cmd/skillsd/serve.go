@@ -208,8 +208,12 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				given = append(given, "--"+option.Flag+"="+value)
 			}
 		}
+		words := source.Words
+		if a.agentShell() != "" { // its model could log in, and approve its own calls
+			words = nil
+		}
 		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
-			State: source.State, AskLife: session.AskLife, Words: source.Words, User: userName(),
+			State: source.State, AskLife: session.AskLife, Words: words, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {
 					words = append(words, "--http=", "--unix=", "--metrics=")
