@@ -59,7 +59,9 @@ func (c cellFiles) Change(
 	defer root.Close()
 	lock := flock.New(filepath.Join(string(c), cellLock),
 		flock.SetFlag(os.O_CREATE|os.O_RDWR|fsys.NoFollow|fsys.NonBlock), flock.SetPermissions(0o600))
-	const again = 20 * time.Millisecond
+	const again, most = 20 * time.Millisecond, 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, most) // a lock that is held must not keep runs waiting
+	defer cancel()
 	if _, err := lock.TryLockContext(ctx, again); err != nil {
 		return err
 	}
@@ -74,8 +76,10 @@ func (c cellFiles) Change(
 	if next == nil {
 		return nil
 	}
-	if err := c.prune(root, life); err != nil {
-		return err
+	if was == nil {
+		if err := c.prune(root, life); err != nil {
+			return err
+		}
 	}
 	return fsys.WriteUnsyncedIn(root, name, next, 0o600)
 }

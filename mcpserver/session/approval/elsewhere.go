@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -37,10 +39,35 @@ func (w *Waiting) open(now time.Time) bool { return w.Code != "" && now.Before(w
 // Elsewhere keeps the calls that wait for a user's word at another place than their client: a terminal or a
 // page. A code finds one call, and an approval lets exactly this call run, once. It is safe for concurrent
 // use by all processes that have its cells in common.
-type Elsewhere struct{ cells Cells }
+type Elsewhere struct {
+	cells Cells
+
+	mu      sync.Mutex
+	offered map[string][]time.Time // when calls began to wait here, by principal
+}
 
 // NewElsewhere returns an Elsewhere of cells.
-func NewElsewhere(cells Cells) *Elsewhere { return &Elsewhere{cells} }
+func NewElsewhere(cells Cells) *Elsewhere {
+	return &Elsewhere{cells: cells, offered: map[string][]time.Time{}}
+}
+
+// maxOffered bounds the calls of one principal that begin to wait within WordLife: the cells have room for a
+// thousand calls of all.
+const maxOffered = 50
+
+// mayOffer reports whether another call of a principal may wait, and notes it.
+func (e *Elsewhere) mayOffer(principal string, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	recent := slices.DeleteFunc(e.offered[principal],
+		func(at time.Time) bool { return now.Sub(at) >= WordLife })
+	may := len(recent) < maxOffered
+	if may {
+		recent = append(recent, now)
+	}
+	e.offered[principal] = recent
+	return may
+}
 
 // change changes the call with a digest, whose zero value is none.
 //
@@ -72,6 +99,18 @@ func (e *Elsewhere) change(ctx context.Context, call string, change func(*Waitin
 func (e *Elsewhere) Offer(
 	ctx context.Context, call digest.Digest, w Waiting, now time.Time,
 ) (code string, err error) {
+	err = e.change(ctx, string(call), func(known *Waiting) {
+		if known.open(now) && known.By == "" {
+			code, w.Code, w.Expires = known.Code, known.Code, now.Add(WordLife)
+			*known = w
+		}
+	})
+	if err != nil || code != "" {
+		return code, err
+	}
+	if !e.mayOffer(w.Principal, now) {
+		return "", fmt.Errorf("%w: too many calls of this principal wait", ErrUnknown)
+	}
 	made := rand.Text()[:8] // letters, and digits that look like none of them
 	made = made[:4] + "-" + made[4:]
 	// A code that finds nothing yet does no harm.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,5 +142,34 @@ func TestElsewhereDamaged(t *testing.T) {
 	}
 	if _, err := e.Offer(t.Context(), call, Waiting{}, now); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Offer: %v", err)
+	}
+}
+
+// A client that makes one call after another takes no room from the calls of other users, and the calls that it
+// made keep their codes.
+func TestElsewhereFlood(t *testing.T) {
+	e := elsewhere()
+	offer := func(principal, call string, at time.Time) (string, error) {
+		return e.Offer(t.Context(), digest.FromString(call), Waiting{Principal: principal}, at)
+	}
+	codes := map[string]bool{}
+	for i := range maxOffered {
+		code, err := offer("mallory", strconv.Itoa(i), now)
+		if err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		codes[code] = true
+	}
+	if code, err := offer("mallory", "another", now); !errors.Is(err, ErrUnknown) {
+		t.Errorf("call %d has the code %q, %v", maxOffered+1, code, err)
+	}
+	if code, err := offer("mallory", "0", now); err != nil || !codes[code] {
+		t.Errorf("a known call: %q, %v", code, err)
+	}
+	if _, err := offer("alice", "hers", now); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	if _, err := offer("mallory", "another", now.Add(WordLife)); err != nil {
+		t.Errorf("later: %v", err)
 	}
 }
