@@ -39,7 +39,7 @@ var toolChecks = map[string]func(*toolBench){
 	"T12": (*toolBench).unsupportedRuntimes,
 	"T13": (*toolBench).shebangs,
 	"T15": (*toolBench).timeouts,
-	"T18": func(b *toolBench) { b.refused(b.run(nil), "invalid") },
+	"T18": (*toolBench).unknownFields,
 	"T19": (*toolBench).noNamespaces,
 	"T20": (*toolBench).backendMissing,
 	"T22": (*toolBench).interpreterMissing,
@@ -53,7 +53,7 @@ var toolChecks = map[string]func(*toolBench){
 	"T34": (*toolBench).specialFiles,
 	"T35": (*toolBench).ceiling,
 	"T37": (*toolBench).resultShape,
-	"T39": func(b *toolBench) { b.refused(b.run(nil), "invalid") },
+	"T39": (*toolBench).unknownFields,
 	"T40": (*toolBench).frontmatterGrants,
 }
 
