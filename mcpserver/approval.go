@@ -28,7 +28,10 @@ func asksWithFields(ctx context.Context) bool { return wire.ClientOf(ctx).Info.N
 
 // canAsk reports whether the client says that it can put a form before its user. One that does not
 // is never asked, and its call is refused.
-func canAsk(ctx context.Context) bool { return wire.ClientOf(ctx).Capabilities.Elicitation != nil }
+func canAsk(ctx context.Context) bool {
+	asks := wire.ClientOf(ctx).Capabilities.Elicitation
+	return asks != nil && (asks.Form != nil || asks.URL == nil)
+}
 
 // elicitation is the form of a question. To accept it is the approval, unless the decision says no.
 func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams {

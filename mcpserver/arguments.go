@@ -49,7 +49,7 @@ type SearchArgs struct {
 type RunArgs struct {
 	Skill      string   `json:"skill" means:"name,skill_name,skillName"`
 	Path       string   `json:"path" means:"file,file_path,filePath,resource,script,script_path,scriptPath"`
-	Args       []string `json:"args,omitempty"`
+	Args       []string `json:"args,omitempty" means:"arguments,argv"`
 	Cwd        string   `json:"cwd,omitempty"`
 	TimeoutMs  *int64   `json:"timeoutMs,omitempty" means:"timeout_ms"`
 	Stdin      *string  `json:"stdin,omitempty"`

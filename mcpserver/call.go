@@ -66,7 +66,10 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		Borrow:        wire.Borrow,
 	}
 	call.HostPaths = !remote && meta[metaHostPaths] == true
-	call.Conversation = conversationOf(meta)
+	// A client that was not offered force could not get the text again.
+	if call.Named != "" || clientOf(ctx).names {
+		call.Conversation = conversationOf(meta)
+	}
 	call.Forwarded = wire.IsForwarded(ctx)
 	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)
 	for _, key := range []string{metaSession, metaParent} {

@@ -173,7 +173,11 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 	m := marks{of: map[string]string{}}
 	reasons := map[string][]string{}
 	for _, file := range files {
-		if file.Script == nil || file.Script.Runtime == "" {
+		switch {
+		case file.Script == nil, file.Script.Runtime == "" && file.Script.Shebang == "":
+			continue
+		case file.Script.Runtime == "": // a script, not a file that lies among scripts
+			m.of[file.Path] = "does not run: " + file.Script.Problem
 			continue
 		}
 		reason := whyNot(file.Path)

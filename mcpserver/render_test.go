@@ -299,7 +299,7 @@ func TestToolsFromTheStart(t *testing.T) {
 	for _, test := range []struct {
 		meta  object
 		force bool
-	}{{nil, false}, {object{metaSession: "a"}, true}, {object{"threadId": "a"}, true}, {object{"sessionId": "a"}, true}} {
+	}{{nil, false}, {object{metaSession: "a"}, true}, {object{"threadId": "a"}, false}} {
 		var list struct {
 			Tools []struct {
 				Name        string
@@ -327,7 +327,7 @@ func TestLoadAgain(t *testing.T) {
 	load := func(conversation string, force bool) string {
 		params := object{"name": ToolLoad, "arguments": object{"name": "pdf", "force": force}}
 		if conversation != "" {
-			params["_meta"] = object{"threadId": conversation}
+			params["_meta"] = object{metaSession: conversation}
 		}
 		var result shownResult
 		p.must(legacy, "tools/call", params, &result)

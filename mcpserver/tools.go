@@ -42,7 +42,7 @@ const (
 // listTools is tools/list. load_skill holds the catalogue.
 func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 	to := clientOf(ctx)
-	to.names = to.names || conversationOf(r.Meta) != ""
+	to.names = to.names || firstText(r.Meta[metaSession]) != ""
 	s.noteListed(ctx, r) // before: what comes meanwhile is news at worst
 	if v := s.listed(r.scope); v != nil {
 		return &mcp.ListToolsResult{Tools: v.tools(to)}, nil

@@ -203,7 +203,8 @@ func (o *setupOptions) advise() {
 	if o.client.Note != "" {
 		fmt.Fprintln(o.app.err, "note: "+o.client.Note)
 	}
-	const way = "a script runs there only if its entry\nasks nothing: skillsd allow SKILL:SCRIPT --ask never"
+	const way = "to let a script run without being\nasked: skillsd allow SKILL:SCRIPT --ask never; " +
+		"for one call: skillsd approve CODE"
 	switch o.client.Asks {
 	case clients.No:
 		fmt.Fprintf(o.app.err, "note: skillsd cannot ask you through %s; %s\n", title, way)

@@ -22,6 +22,7 @@ const remedyWithheld = "the user can read it in the record of this session, by t
 type refusal struct {
 	code           policy.Code
 	detail, remedy string // with words in braces
+	plain          string // the detail in words for a user, where it has the reference's own
 	operator       string // likewise, with flags and commands, which a client is not shown; empty: the remedy
 	rule           string // empty: the code
 }
@@ -41,6 +42,7 @@ var (
 	fileNotReadable = refusal{code: policy.CodePermissionDenied,
 		detail: "the server may not read this file", remedy: "the operator can make the file readable for it"}
 	scriptDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
+		plain:  "the script differs from the one that was loaded",
 		detail: "Skill script differs from the run-start registry snapshot; refusing to execute active code.",
 		remedy: treeDiffers.remedy, operator: treeDiffers.operator}
 	treeDiffers = refusal{code: policy.CodeScriptSnapshotMismatch,
@@ -73,8 +75,9 @@ var (
 		operator: "approve this call with `skillsd approve {code}` in a terminal within ten minutes, and " +
 			"make it again"}
 	waitsThere = refusal{code: policy.CodeApprovalRequired,
-		remedy: "ask the user to approve the call {code} on the page of this server, or its operator to " +
-			"type `skillsd approve {code}` there, within ten minutes; then make this call again, unchanged",
+		remedy: "ask the user to have the call {code} approved within ten minutes, by `skillsd approve " +
+			"{code}` where the server runs, or on its page if it has one; then make this call again, " +
+			"unchanged",
 		operator: waitsHere.operator}
 	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
 		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
@@ -101,7 +104,7 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 	method := r.call.Method + ": " // the reason of a runtime may begin with it
 	detail := method + strings.TrimPrefix(fill.Replace(why.detail), method)
 	d := policy.NewDenial(why.code, detail, fill.Replace(why.remedy))
-	d.Plain = fill.Replace(why.detail)
+	d.Plain = fill.Replace(cmp.Or(why.plain, why.detail))
 	d.Skill, d.Path, d.Operator = skill, path, cmp.Or(fill.Replace(why.operator), d.Remedy)
 	if why.rule != "" {
 		d.RuleID = why.rule

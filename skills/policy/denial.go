@@ -56,8 +56,9 @@ var codes = map[Code]struct {
 	remedy   string // with the words of refuse in braces
 	operator string // likewise; empty: the remedy says it
 }{
-	CodeToolNotAllowed: {NotAuthorized, "not allowlisted",
-		"ask the user whether this server should offer it",
+	CodeToolNotAllowed: {NotAuthorized, "this server does not offer run_skill_script",
+		"ask the user whether this server should offer it; `skillsd doctor`, in a terminal of their own, " +
+			"has how",
 		"the operator can offer it with --allow-tool {tool}, or allow_tools in the configuration"},
 	CodeDirectCommandRequired: {NotAuthorized, "nothing shows that the user wants it",
 		remedyUnasked,
@@ -102,7 +103,8 @@ var codes = map[Code]struct {
 			"again after that",
 		"the operator can review the change and allow the script again; then load the skill again"},
 	CodeOutputNotReleased: {NotObservable, "its output is not released by the operator",
-		"ask the user whether the output of this script may be shown to you; nothing ran",
+		"nothing ran; ask the user whether its output may be shown to you: `skillsd doctor`, in a terminal " +
+			"of their own, has how",
 		"the operator can release it with --release observed, or --release opaque to run it " +
 			"without showing " +
 			"its output; or with release in its entry, or policy.release, in the configuration"},

@@ -138,8 +138,8 @@ func (e *Entry) check() error {
 		}
 	}
 	if e.Ask == AskNever && e.Pin == "" {
-		return errors.New("ask never goes with the digest of the script: `skillsd allow --ask never` " +
-			"writes it")
+		return errors.New("an entry that never asks needs the digest of the script: " +
+			"`skillsd allow --ask never SKILL:SCRIPT` writes both")
 	}
 	if err := e.checkSearchPath(); err != nil {
 		return err

@@ -75,7 +75,7 @@ func TestNewAllowlist(t *testing.T) {
 		{"many variables", func(e *Entry) { e.Env = make([]string, maxNames+1) }, "more than 64 names"},
 		{"workspace", func(e *Entry) { e.Workspace = "wr" }, "workspace \"wr\" is none of"},
 		{"ask", func(e *Entry) { e.Ask = "maybe" }, "ask \"maybe\" is none of"},
-		{"ask never", func(e *Entry) { e.Pin, e.Tree, e.Ask = "", "", AskNever }, "ask never goes with the digest"},
+		{"ask never", func(e *Entry) { e.Pin, e.Tree, e.Ask = "", "", AskNever }, "needs the digest"},
 		{"ask never, pinned", func(e *Entry) { e.Pin, e.Ask = file, AskNever }, ""},
 		{"target", func(e *Entry) { e.Target = "docker" }, "target \"docker\" is none of"},
 		{"release", func(e *Entry) { e.Release = "all" }, "release \"all\" is none of"},

@@ -342,8 +342,8 @@ func TestAsk(t *testing.T) {
 		"script: a:scripts/x.sh, approve: tier":                       {policy.AskTier, ""},
 		"script: a:scripts/x.sh, ask: always, approve: always":        {policy.AskAlways, ""},
 		"script: a:scripts/x.sh, ask: always, approve: tier":          {"", "ask says always and approve says tier: keep ask"},
-		"script: a:scripts/x.sh, ask: never":                          {"", "`skillsd allow --ask never` writes it"},
-		"script: a:scripts/x.sh, approve: never":                      {"", "ask never goes with the digest of the script"},
+		"script: a:scripts/x.sh, ask: never":                          {"", "`skillsd allow --ask never SKILL:SCRIPT` writes both"},
+		"script: a:scripts/x.sh, approve: never":                      {"", "needs the digest of the script"},
 		"script: a:scripts/x.sh, ask: tier":                           {"", "is not one of always, session, never"},
 		"script: a:scripts/x.sh, ask: session, pin: script, tree: ''": {"", "is empty"},
 	} {

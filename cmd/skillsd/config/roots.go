@@ -81,8 +81,8 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 	if len(o.Specs) > 0 || o.NoDefaults {
 		return roots, nil
 	}
-	if o.Client != "" && !slices.Contains(clients.WithSkills(), o.Client) {
-		return nil, exit.Usagef("use "+strings.Join(clients.WithSkills(), ", "),
+	if o.Client != "" && clients.Named(o.Client) == nil {
+		return nil, exit.Usagef("`skillsd help clients` lists the names",
 			"--client: unknown client %q", Clip(o.Client))
 	}
 	var own []string

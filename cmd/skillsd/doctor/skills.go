@@ -182,16 +182,18 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		}
 		c := ok("allowlist", name+" may run "+state.Means())
 		asks := problem == "" && verdicts.Asks(ctx, snapshot, entry)
-		switch client := clients.Named(o.Serve.Roots.Client); {
-		case asks && client != nil && client.Asks == clients.No:
-			problem = client.Title + " cannot ask the user"
-			hint = "let it run without asking: skillsd allow " + serve.ShellName(entry) + " --ask never"
-		case asks:
+		client := clients.Named(o.Serve.Roots.Client)
+		elsewhere := asks && client != nil && client.Asks == clients.No
+		if asks && !elsewhere {
 			c.Fact += ", where the client can ask the user"
 		}
 		switch loose := serve.Looseness(entry); {
 		case problem != "":
 			c = warn("allowlist", name+" cannot run: "+problem, hint)
+		case elsewhere:
+			c = warn("allowlist", name+" runs only after an approval elsewhere: "+client.Title+
+				" cannot ask the user", "let it run without asking: skillsd allow "+serve.ShellName(entry)+
+				" --ask never; for one call: skillsd approve CODE")
 		case loose != "" && o.Process.Cfg.OriginOf("allow-skill-script").Kind == config.FromFile:
 			c.Fact += "; " + loose
 			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)

@@ -173,7 +173,7 @@ var (
 	CwdDenied           = Fault{CodeCwdDenied, "cwd {cwd}: {reason}", "{remedy}"}
 	CwdWithoutWorkspace = Fault{CodeCwdDenied,
 		"no workspace is granted to this script, so it has no other directory than its own",
-		"leave cwd out, or the operator can grant a workspace"}
+		"leave cwd out, or ask the user for a server with a workspace"}
 	WorkspaceDenied = Fault{CodeCwdDenied, "the workspace that the client names cannot be mounted: {cause}",
 		"work in another directory, or ask the user for a server that does not take the client's"}
 	EnvDenied = Fault{CodeEnvDenied, "the script lacks what its entry is to hand it: {what}",
