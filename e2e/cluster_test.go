@@ -419,7 +419,7 @@ func TestClusterApprovedElsewhere(t *testing.T) {
 	refused, _ := f.run(f.at(0, "alice-token"), "one", reply(state, "cancel"))
 	var object struct{ ApprovalCode, Remedy string }
 	if err := json.Unmarshal(refused.object(), &object); err != nil || object.ApprovalCode == "" ||
-		!strings.Contains(object.Remedy, "approve the call "+object.ApprovalCode+" on the page of this server") {
+		!strings.Contains(object.Remedy, "have the call "+object.ApprovalCode+" approved within ten minutes") {
 		t.Fatalf("no code: %v, %s", err, refused.text())
 	}
 	cmd := exec.Command(binary, append([]string{"approve", object.ApprovalCode}, f.flags...)...)

@@ -88,7 +88,7 @@ func (b *bench) replaced(entry policy.Entry) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
+	cfg, rules := b.Policy().Config(), b.cfg.rules()
 	cfg.Allowlist = allowlist
 	rules.Policy = policy.New(cfg)
 	rules.Secret = func(string) (string, error) { return theSecret, nil }
@@ -129,9 +129,12 @@ func TestReplaceWhileAsked(t *testing.T) {
 func TestReplaceWhileWaiting(t *testing.T) {
 	for name, entry := range wider {
 		b := newQueueBench(t)
-		cfg := b.cfg.Policy.Config()
+		cfg, rules := b.cfg.Policy.Config(), b.cfg.rules()
 		cfg.Role, cfg.HostTarget, cfg.Release = policy.Context, true, policy.ReleaseObserved
-		b.cfg.Policy = policy.New(cfg)
+		rules.Policy = policy.New(cfg)
+		if err := b.Replace(t.Context(), rules, "policy"); err != nil {
+			t.Fatal(err)
+		}
 		q, _, err := b.askRun([]string{"a"}, nil)
 		if q == nil {
 			t.Fatalf("not asked: %v", err)
