@@ -21,6 +21,7 @@ func main() {
 type scene struct {
 	name, title string
 	commands    []string
+	answers     string // to the questions of all commands, typed when they are asked
 }
 
 // scenes are one story, in this order and in one home directory.
@@ -28,16 +29,16 @@ var scenes = []scene{
 	{"install", "Installing a skill and looking at what would be served", []string{
 		"skillsd install testdata/skills --subdir text-stats --tier user",
 		"skillsd list",
-	}},
+	}, ""},
 	{"allow", "Allowing one script after reading it", []string{
-		"skillsd allow --yes --offer-tool text-stats:scripts/stats.sh",
-	}},
+		"skillsd allow --offer-tool text-stats:scripts/stats.sh",
+	}, "y\n\n"},
 	{"doctor", "Asking what works on this machine", []string{
 		"skillsd doctor",
-	}},
+	}, ""},
 	{"session", "Reading and verifying what was run", []string{
 		"skillsd session list",
 		"skillsd session show latest",
 		"skillsd session verify latest",
-	}},
+	}, ""},
 }

@@ -107,7 +107,7 @@ func show(dir string) error {
 				shown.WriteString("\r\n")
 			}
 			fmt.Fprintf(&shown, "\x1b[1m$ %s\x1b[0m\r\n", command)
-			if err := onTerminal(&shown, command); err != nil {
+			if err := onTerminal(&shown, command, s.answers); err != nil {
 				return fmt.Errorf("%s: %w: %s", command, err, shown.Bytes())
 			}
 		}
@@ -191,8 +191,25 @@ func environment() []string {
 		"LANG=C.UTF-8"}
 }
 
-// onTerminal runs a command on a terminal of its own and copies what it shows.
-func onTerminal(w io.Writer, command string) error {
+// answering types the next line of the answers when what was shown ends in a prompt.
+type answering struct {
+	w, keyboard io.Writer
+	answers     string
+}
+
+func (a *answering) Write(text []byte) (int, error) {
+	n, err := a.w.Write(text)
+	line, rest, more := strings.Cut(a.answers, "\n")
+	if err != nil || !more || !bytes.HasSuffix(text, []byte("] ")) {
+		return n, err
+	}
+	a.answers = rest
+	_, err = io.WriteString(a.keyboard, line+"\n")
+	return n, err
+}
+
+// onTerminal runs a command on a terminal of its own, answers its questions, and copies what it shows.
+func onTerminal(w io.Writer, command, answers string) error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return fmt.Errorf("open a terminal: %w", err)
@@ -222,7 +239,8 @@ func onTerminal(w io.Writer, command string) error {
 		return err
 	}
 	// Reading a terminal that nobody has open any more ends in EIO.
-	if _, err := io.Copy(w, master); err != nil && !errors.Is(err, unix.EIO) {
+	shown := &answering{w, master, answers}
+	if _, err := io.Copy(shown, master); err != nil && !errors.Is(err, unix.EIO) {
 		return err
 	}
 	return cmd.Wait()
