@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -107,8 +108,10 @@ func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answe
 	ctx, cancel := context.WithDeadline(ctx, q.Until)
 	defer cancel()
 	var result mcp.ElicitationResult
-	if wire.Ask(ctx, mcp.MethodElicitationCreate, elicitation(ctx, q), &result) != nil {
-		return canceled(q.State)
+	if err := wire.Ask(ctx, mcp.MethodElicitationCreate, elicitation(ctx, q), &result); err != nil {
+		answer := canceled(q.State)
+		answer.Failed = errors.Is(err, wire.ErrFailed) || errors.Is(err, wire.ErrNotAsked)
+		return answer
 	}
 	return formAnswer(q.State, &result, asksWithFields(ctx))
 }

@@ -217,6 +217,13 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		run.Stdin = []byte(*args.Stdin)
 	}
 	result, err := ses.RunScript(ctx, run)
+	// A client with tasks need not call again: its task waits until the user approves the call elsewhere.
+	if code := approvalCode(err); code != "" && !run.CanAsk && tasks.Of(ctx) != nil {
+		call.Progress("waits until the user approves it: skillsd approve " + code)
+		if s.cfg.Sessions.AwaitApproval(ctx, code); ctx.Err() == nil {
+			result, err = ses.RunScript(ctx, run)
+		}
+	}
 	// A client of an older revision is asked while its call waits. 2026-07-28 gets the question as the result
 	// and calls again with the answer.
 	question, asks := errors.AsType[*session.Question](err)
@@ -248,6 +255,15 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	}
 	return answer{text: text, output: result.Output, blocks: outBlocks(result),
 		failed: result.Outcome != "exited" && !result.Opaque}, nil
+}
+
+// approvalCode returns the code by which a user can approve a refused run elsewhere, empty if none can.
+func approvalCode(err error) string {
+	denied, ok := errors.AsType[*session.Denied](err)
+	if !ok {
+		return ""
+	}
+	return denied.Object.ApprovalCode
 }
 
 // refuseRun is run_skill_script of a server that does not offer it: a model may have read of it in a skill,

@@ -25,6 +25,9 @@ import (
 // AskLife is how long a user has to answer.
 const AskLife = 5 * time.Minute
 
+// lookForWord is how often it is looked whether a call that waits was approved elsewhere.
+const lookForWord = time.Second
+
 // Question is what a user must be asked before a script may run. It is an error of
 // [Session.RunScript], which is called again with the answer.
 type Question struct {
@@ -48,6 +51,8 @@ type Answer struct {
 	Chosen bool
 	// Unclear says that the form was accepted with no decision, or with one that it does not offer.
 	Unclear bool
+	// Failed says that the client could not ask, although it declares that it can.
+	Failed bool
 }
 
 // byItself reports whether a client gave the answer of an age without its user. A form that came back as it
@@ -120,7 +125,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	if err != nil {
 		return err
 	}
-	silent := failure == nil && ctx.Err() == nil && answer.byItself(age)
+	silent := failure == nil && ctx.Err() == nil && (answer.Failed || answer.byItself(age))
 	switch {
 	case failure != nil || silent:
 	case answer.Unclear:
@@ -152,6 +157,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return s.unasked(ctx, r, f, formUnfilled, needs)
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
+	case answer.Failed:
+		return s.unasked(ctx, r, f, clientFailed, needs)
 	case silent:
 		return s.unasked(ctx, r, f, clientAnswered, needs)
 	case !accepted && answer.Action != "decline":
@@ -230,6 +237,27 @@ func (s *Session) offer(
 		return ""
 	}
 	return code
+}
+
+// AwaitApproval returns when the call with a code is approved elsewhere or can no longer be, or ctx ends.
+func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
+	if s.cfg.Elsewhere == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, approval.WordLife)
+	defer cancel()
+	ticker := time.NewTicker(lookForWord)
+	defer ticker.Stop()
+	for {
+		if _, err := s.cfg.Elsewhere.Find(ctx, code, s.cfg.Now()); errors.Is(err, approval.ErrNoCall) {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // givenElsewhere reports whether a user approved the call at another place than their client, and records it.

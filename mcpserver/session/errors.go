@@ -51,7 +51,7 @@ var (
 			"again",
 		operator: "the operator can review the change and allow the script again; then load the skill again"}
 	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
-		detail:   "the skill {name} was removed",
+		detail:   "the skill {name} was removed or disabled",
 		remedy:   "do without it, or ask the user to put it back as it was",
 		operator: "the operator can put the skill back as it was"}
 	outputOpaque = refusal{code: policy.CodeOutputOpaque,
@@ -62,7 +62,8 @@ var (
 		remedy: "wait for the answer to the calls before"}
 	declinedOften = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the user has declined this script several times",
-		remedy: "ask the user in the conversation; an hour later they can be asked again"}
+		remedy: "ask the user in the conversation; they can be asked again in an hour. If they changed " +
+			"their mind: {remedy}"}
 	answerInvalid = refusal{code: policy.CodeApprovalDeclined,
 		detail: "the answer to the approval does not count: {cause}",
 		remedy: "call the tool again and let the user answer"}
@@ -81,6 +82,8 @@ var (
 		operator: waitsHere.operator}
 	clientCannotAsk = refusal{code: policy.CodeApprovalRequired,
 		remedy: "nobody was asked, because this client cannot ask its user; {remedy}"}
+	clientFailed = refusal{code: policy.CodeApprovalRequired,
+		detail: "nobody was asked: the client answered the question with an error", remedy: "{remedy}"}
 	clientAnswered = refusal{code: policy.CodeApprovalRequired,
 		detail: "nobody was asked: the client answered by itself, sooner than a person can",
 		remedy: "claude -p, codex exec and clients that may not ask do so; {remedy}"}

@@ -338,7 +338,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	switch {
 	case given || err != nil:
 	case s.tired(ctx, r.call, f):
-		err = r.denial(declinedOften, f.skill.Path, f.path)
+		err = s.unasked(ctx, r, f, declinedOften, needs)
 	case r.in.Answer != nil:
 		err = s.answered(ctx, r, f, needs)
 	case r.in.CanAsk:

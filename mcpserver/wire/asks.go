@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -21,7 +20,7 @@ type asks struct {
 
 // ask sends a request on out and decodes the result of its answer.
 //
-// Errors: an error that the client answered with, a result of another form, the cause of ctx.
+// Errors: ErrFailed, a result of another form, the cause of ctx.
 func (a *asks) ask(
 	ctx context.Context, out *lineWriter, method mcp.MCPMethod, params, result any,
 ) error {
@@ -51,8 +50,7 @@ func (a *asks) ask(
 			var failure Error
 			err = json.Unmarshal(m.failure, &failure)
 			// The text alone: an *Error in the chain would be sent back to the client.
-			return fmt.Errorf("ask %s: %w", method,
-				cmp.Or(err, errors.New("client answered "+failure.Error())))
+			return fmt.Errorf("ask %s: %w: %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
 		if err = Unambiguous(m.result, "action", "content"); err == nil {
 			err = json.Unmarshal(m.result, result)

@@ -154,11 +154,14 @@ func ClientOf(ctx context.Context) Client {
 // ErrNotAsked is the error of asking a client that did not declare that it can answer.
 var ErrNotAsked = errors.New("the client does not answer such requests")
 
+// ErrFailed is the error of a request that the client answered with an error.
+var ErrFailed = errors.New("the client answered with an error")
+
 // Ask sends a request to the client of ctx and decodes its result: elicitation/create, roots/list or
 // sampling/createMessage, which a client of the older revisions answers during the call if it declared so.
 // 2026-07-28 has results that ask instead.
 //
-// Errors: ErrNotAsked; an error that the client answered with; a result of another form; the cause of ctx.
+// Errors: ErrNotAsked; ErrFailed; a result of another form; the cause of ctx.
 func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
 	s := callSessionOf(ctx)
 	if s == nil || s.isModern() {

@@ -119,7 +119,7 @@ var (
 		"use one of these paths"}
 	SkillNotFound = Fault{CodeSkillNotFound, "skill not found in registry: {name}",
 		"use the exact name of a configured skill"}
-	SkillRemoved   = Fault{CodeSkillNotFound, "skill {name} was removed", "do without it"}
+	SkillRemoved   = Fault{CodeSkillNotFound, "skill {name} was removed or disabled", "do without it"}
 	SkillNotServed = Fault{CodeSkillNotFound, "skill {name} is not served: {reason}", ""}
 
 	ResourcePathInvalid = Fault{CodeResourcePathInvalid, "resource {cause}",
