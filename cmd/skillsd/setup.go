@@ -124,11 +124,10 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 				"none of them "+
 				"to a run without a terminal")
 	}
-	if !client.Pasted {
-		flags.BoolVar(&opts.Write, "write", false, "set up the client")
-		flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
-		cmd.MarkFlagsMutuallyExclusive("write", "remove")
-	}
+	flags.BoolVar(&opts.Write, "write", false, "set up the client")
+	flags.BoolVar(&opts.Remove, "remove", false, "remove the entry from the client")
+	cmd.MarkFlagsMutuallyExclusive("write", "remove")
+	flags.Lookup("write").Hidden, flags.Lookup("remove").Hidden = client.Pasted, client.Pasted
 	return cmd
 }
 
@@ -158,6 +157,9 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 		Lock: config.LockEdit,
 	}
 	switch {
+	case o.client.Pasted && (o.Write || o.Remove):
+		return exit.Usagef("run it without --write or --remove: it prints the entry, and the file to edit",
+			"skillsd does not change the file of %s", o.client.Title)
 	case o.Write:
 		if err := setup.Write(ctx); err != nil {
 			return err

@@ -235,3 +235,33 @@ func failedRead(err error) cfharness.ReadOutput {
 	output, _ := failure.Output.(cfharness.ReadOutput)
 	return output
 }
+
+// A file that was added to a skill after it was loaded is read, as it is on disk.
+func TestReadAdded(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct})
+	b.load("demo")
+	ses, call := b.call("read_skill_resource")
+	read := func(path string) (string, error) {
+		t.Helper()
+		result, err := ses.ReadResource(t.Context(), ReadRequest{Call: call, Skill: "demo", Path: path, MaxBytes: 100})
+		if err != nil {
+			return "", err
+		}
+		return string(result.Data), nil
+	}
+	if _, err := read("references/late.md"); code(err) != "resource_not_indexed" {
+		t.Errorf("before it is there: %v", err)
+	}
+	if err := os.MkdirAll(filepath.Join(b.root, "demo/references"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.root, "demo/references/late.md"), []byte("late\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := read("references/late.md"); err != nil || text != "late\n" {
+		t.Errorf("added = %q, %v", text, err)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" {
+		t.Errorf("a script beside a file that was added: %v", err)
+	}
+}

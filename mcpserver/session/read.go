@@ -243,6 +243,11 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 			return s.fetch(ctx, r, fresh, path)
 		}
 	}
+	if errors.Is(err, skills.ErrNotIndexed) && !hidden { // it may have been added since
+		if fresh, index, err := s.current(ctx, sk); err == nil && fresh != sk && index.Resource(path) != nil {
+			return s.fetch(ctx, r, fresh, path)
+		}
+	}
 	switch {
 	case errors.Is(err, skills.ErrOutsideRoot):
 		return nil, r.denial(fileOutsideRoot, sk.Path, path)

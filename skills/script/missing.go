@@ -65,7 +65,7 @@ var missingForms = []struct {
 		`[:\s'"‘]{1,3}([\w.-]{1,100})`), ""},
 	{NoNetwork, pattern.New(`\bcode (?:ENOTCACHED|EAI_AGAIN|ENOTFOUND|ENETUNREACH)$`), ""},
 	{NoNetwork, pattern.New(`\bNo matching distribution found for (\w[\w.-]{0,79})`), ""},
-	{NoNetwork, pattern.New(`^error: externally-managed-environment$`), ""},
+	{NoNetwork, pattern.New(`^error: externally-managed-environment$|^hint: See PEP 668 `), ""},
 	{NoNetwork, pattern.New(`(?i)temporary failure in name resolution|name or service not known|` +
 		`network is unreachable|\bconnect ENETUNREACH|the network was disabled|dns error`), ""},
 }

@@ -41,6 +41,8 @@ func TestFindMissing(t *testing.T) {
 		{"a network of npm", "npm error code ENOTCACHED\nnpm error request to https://x failed\n", NoNetwork, ""},
 		{"a network of pip", "ERROR: Could not find a version\nERROR: No matching distribution found for requests\n", NoNetwork, "requests"},
 		{"a system's pip", "error: externally-managed-environment\n\n× This\n" + strings.Repeat("hint\n", 18), NoNetwork, ""},
+		{"a system's pip, started by Python", "error: externally-managed-environment\n\nnote: If you believe\nhint: See PEP 668 for the detailed specification.\n" +
+			strings.Repeat("  File \"x.py\", line 1\n", 22), NoNetwork, ""},
 		{"CRLF behind a shebang", "/usr/bin/env: ‘bash\\r’: No such file or directory\n", LineEndings, "bash"},
 		{"CRLF in a shell", "a.sh: line 2: $'\\r': command not found\n", LineEndings, ""},
 		{"nothing", "", "", ""},

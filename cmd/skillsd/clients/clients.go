@@ -361,7 +361,7 @@ func inspector() *Client {
 func copilot() *Client {
 	return &Client{
 		Name: "copilot", Title: "Copilot CLI", Asks: Yes, Batch: "copilot -p",
-		InProject: true, Expands: []string{"${"},
+		InProject: true, TokenEnv: true, Expands: []string{"${"}, variable: "${%s}",
 		servers: "mcpServers", http: "http", stdio: "local", more: map[string]any{"tools": []any{"*"}},
 		skills: []string{".github/skills", ".agents/skills", ".claude/skills", "~/.copilot/skills",
 			"~/.agents/skills"},
@@ -445,6 +445,7 @@ func goose() *Client {
 func kiro() *Client {
 	return &Client{
 		Name: "kiro", Title: "Kiro", Untried: true, servers: "mcpServers", Expands: []string{"${"},
+		TokenEnv: true, variable: "${%s}",
 		path: func(env environment, _ string) (string, error) {
 			dir, err := home(env, "", ".kiro")
 			return filepath.Join(dir, "settings", "mcp.json"), err
