@@ -315,7 +315,12 @@ func (c *crossed) raw(t *testing.T, era string, recorded bool) {
 		got := send(one.method, headerName(one.method, params), "{"+strings.Join(parts, ",")+"}")
 		out := answered{Result: got.Result}
 		var made taskView
-		if one.task && json.Unmarshal(got.Result, &made) == nil && made.ResultType == "task" {
+		isTask := json.Unmarshal(got.Result, &made) == nil && made.ResultType == "task"
+		switch {
+		case isTask && strings.HasPrefix(made.StatusMessage, "waits until the user approves it: skillsd approve "):
+			send("tasks/cancel", made.TaskID, fmt.Sprintf(`{"taskId":%q,"_meta":{%s}}`, made.TaskID, tasking))
+			out.waits = true
+		case isTask && one.task:
 			out.Result, out.task = c.ended(t, send, made.TaskID), true
 		}
 		if got.Error != nil {
@@ -519,6 +524,9 @@ func (c *crossed) compare(t *testing.T, all schemas, era, client string, one cro
 	raw := client == "raw" || client == "recorded"
 	recorded := client == "recorded"
 	want := one.answerIn(c.block, !raw, recorded)
+	if c.tasks && client == "raw" && era == eras[1] && one.unasked != "" {
+		want = "waits" // as a task, for an approval elsewhere
+	}
 	text, err := json.Marshal(got)
 	if answer != want {
 		t.Errorf("%s: answered %s, want %s: %s %v", one.name, answer, want, text, err)

@@ -51,6 +51,7 @@ func blocks() []block {
 			more: "environments: {office: {python: [alpha]}, unmade: {python: [beta]}}\n" +
 				"index: {python: 'INDEX/simple'}\n"},
 		{name: "observe", policy: "mode: observe", asksNone: true, entry: takesSecret, more: withSecret},
+		{name: "disabled", policy: "mode: disabled", asksNone: true, entry: takesSecret, more: withSecret},
 		{name: "third-party", tier: "third-party", asksAll: true},
 		{name: "search", more: "catalog: {search: always}\n"},
 		{name: "HTTP", http: true, entry: takesSecret, more: withSecret},
@@ -388,6 +389,7 @@ type answered struct {
 	} `json:"error"`
 	Thrown string `json:"thrown"` // the error of a client that cannot read the answer
 	task   bool   // the result is that of a task
+	waits  bool   // the result is a task that waits for an approval elsewhere
 }
 
 // checkReply holds an answer to the published schemas and returns it in the words of the table.
@@ -395,6 +397,9 @@ func (s schemas) checkReply(t *testing.T, c crossing, r answered) string {
 	t.Helper()
 	if r.Thrown != "" {
 		return "thrown " + r.Thrown
+	}
+	if r.waits {
+		return "waits"
 	}
 	if r.Error != nil {
 		var data struct {

@@ -217,8 +217,9 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		run.Stdin = []byte(*args.Stdin)
 	}
 	result, err := ses.RunScript(ctx, run)
-	// A client with tasks need not call again: its task waits until the user approves the call elsewhere.
-	if code := approvalCode(err); code != "" && !run.CanAsk && tasks.Of(ctx) != nil {
+	// A client with tasks need not call again: its task waits until the user approves the call elsewhere. A
+	// harness that asks for records gets the refusal at once, as from its own tools.
+	if code := approvalCode(err); code != "" && !run.CanAsk && call.Records == nil && tasks.Of(ctx) != nil {
 		call.Progress("waits until the user approves it: skillsd approve " + code)
 		if s.cfg.Sessions.AwaitApproval(ctx, code); ctx.Err() == nil {
 			result, err = ses.RunScript(ctx, run)
