@@ -52,6 +52,7 @@ func blocks() []block {
 				"index: {python: 'INDEX/simple'}\n"},
 		{name: "observe", policy: "mode: observe", asksNone: true, entry: takesSecret, more: withSecret},
 		{name: "disabled", policy: "mode: disabled", asksNone: true, entry: takesSecret, more: withSecret},
+		{name: "strict", policy: "mode: enforce-strict", entry: takesSecret, more: withSecret},
 		{name: "third-party", tier: "third-party", asksAll: true},
 		{name: "search", more: "catalog: {search: always}\n"},
 		{name: "HTTP", http: true, entry: takesSecret, more: withSecret},
@@ -126,6 +127,7 @@ var notReleased = map[string]string{
 	"workspace staged": "denied output_not_released", "opaque": "denied output_not_released",
 	"network": "denied output_not_released", "HTTP": "denied output_not_released",
 	"tasks": "denied output_not_released", "cluster": "denied output_not_released",
+	"strict": "denied output_not_released",
 }
 
 // noSkill and noResource are the answers where a profile leaves a skill out: the methods answer as if there
