@@ -173,10 +173,11 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		denial.Operator = needs.Denial.Operator
 		return denial
 	case answer.Remember:
+		remembered := s.approvalFor(r.request, r.call, f)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if r.rules.number == s.Replacements() { // else its entry may be gone
-			s.approved[f.approval()] = true
+			s.approved[remembered] = true
 		}
 	}
 	return nil
@@ -184,11 +185,17 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 
 // unasked returns the denial of a run that the user was not asked about, or did not answer; detail may have
 // the words of a row. The user can approve the call elsewhere, if it can wait.
+//
+// Errors: *policy.Denial; *Error for a project that cannot be mounted.
 func (s *Session) unasked(
 	ctx context.Context, r *run, f *scriptFile, row refusal, needs *policy.ApprovalRequired,
-) *policy.Denial {
+) error {
+	form, err := s.form(r, f, needs, false)
+	if err != nil {
+		return err
+	}
 	denial := *needs.Denial
-	denial.ApprovalCode = s.offer(ctx, r, f, needs)
+	denial.ApprovalCode = s.offer(ctx, r, f, needs, form)
 	where := &waitsHere
 	if r.call.Remote {
 		where = &waitsThere
@@ -208,30 +215,49 @@ func (s *Session) unasked(
 // waitsAs returns what an approval of a call elsewhere holds for: all that a question is bound to but the
 // session, and what the run could use. A client without a terminal has another session the next time.
 func (s *Session) waitsAs(r *run, f *scriptFile, needs *policy.ApprovalRequired) digest.Digest {
-	workspace := r.call.Workspace.Path
-	if !s.clientNames(r.rules, r.call) && s.cfg.Workspace.Dir != nil {
-		workspace = s.cfg.Workspace.Dir.Name()
-	}
 	return digest.FromBytes(encode([]any{r.call.Principal.Name, r.call.Method, f.skill.Path, f.path,
 		f.file.Digest, f.index.TreeDigest, r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin),
-		r.in.Stdin != nil, r.in.Timeout, workspace, s.cfg.Workspace.Mode, needs.Entry, needs.Target,
+		r.in.Stdin != nil, r.in.Timeout, s.mounted(r.rules, r.call), needs.Entry, needs.Target,
 		needs.Tier, r.mode}))
+}
+
+// mounted returns the directory that the runs of a call can see, free of links, and whether they can change
+// it: an approval holds for no other directory, and for no wider access.
+func (s *Session) mounted(rules *inForce, call Call) string {
+	workspace := s.cfg.Workspace
+	if s.clientNames(rules, call) {
+		opened, err := rules.ClientWorkspace(call.Workspace)
+		if err != nil {
+			return call.Workspace.Path + ": " + err.Error()
+		}
+		defer opened.Dir.Close()
+		workspace = opened
+	}
+	if workspace.Dir == nil {
+		return ""
+	}
+	return string(workspace.Mode) + " " + workspace.Dir.Name()
+}
+
+// approvalFor returns what an approval of the script for the rest of the session holds for, in the directory
+// of a call.
+func (s *Session) approvalFor(r *request, call Call, f *scriptFile) approval.Key {
+	key := f.approval()
+	key.Project = s.mounted(r.rules, call)
+	return key
 }
 
 // offer notes that a call waits for the user's word, and returns the code that finds it; empty if it cannot
 // wait.
 func (s *Session) offer(
-	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired,
-) (code string) {
+	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired, form approval.Form,
+) string {
 	if s.cfg.Elsewhere == nil || ctx.Err() != nil {
 		return ""
 	}
-	form, err := s.form(r, f, needs, false)
-	if err == nil {
-		code, err = s.cfg.Elsewhere.Offer(ctx, s.waitsAs(r, f, needs), approval.Waiting{
-			Principal: r.call.Principal.Name, Session: s.id, Client: s.client, Script: f.file.Digest,
-			Tree: f.index.TreeDigest, Text: form.Message}, s.cfg.Now())
-	}
+	code, err := s.cfg.Elsewhere.Offer(ctx, s.waitsAs(r, f, needs), approval.Waiting{
+		Principal: r.call.Principal.Name, Session: s.id, Client: s.client, Script: f.file.Digest,
+		Tree: f.index.TreeDigest, Text: form.Message}, s.cfg.Now())
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "a call cannot wait for an approval", tint.Err(err))
 		return ""
@@ -275,6 +301,9 @@ func (s *Session) givenElsewhere(
 	}
 	if by == "" {
 		return false, nil
+	}
+	if err := s.approver.Willing(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now()); err != nil {
+		return false, fault.OfRecord(err)
 	}
 	return true, s.append(ctx, &provenance.Event{Kind: provenance.KindApprovalAnswered, Call: r.id,
 		Skill: f.skill.Path, Path: f.path, Want: f.index.TreeDigest.String(),

@@ -55,6 +55,9 @@ const (
 type Key struct {
 	Skill, Path string
 	Tree        digest.Digest
+	// Project is the directory that its runs see, and whether they can change it. What was declined is
+	// declined for every project.
+	Project string `json:"-"`
 }
 
 // State is what a question is bound to.
@@ -81,7 +84,9 @@ func (k Key) script(principal string) Script {
 	return sha256.Sum256(raw)
 }
 
-func (s *State) script() Script { return Key{s.Skill, s.Path, s.Tree}.script(s.Principal) }
+func (s *State) script() Script {
+	return Key{Skill: s.Skill, Path: s.Path, Tree: s.Tree}.script(s.Principal)
+}
 
 // Approver makes and checks the tokens of questions. It is safe for concurrent use.
 type Approver struct {
@@ -279,6 +284,13 @@ func (a *Approver) Refused(ctx context.Context, principal string, key Key, now t
 	return unknown(a.ledger.Change(ctx, key.script(principal), now, func(of *Asked) {
 		of.Declined, of.Last = of.Declined+1, now
 	}))
+}
+
+// Willing notes that the user of a principal approved a script: what they declined before is over.
+//
+// Errors: ErrUnknown.
+func (a *Approver) Willing(ctx context.Context, principal string, key Key, now time.Time) error {
+	return unknown(a.ledger.Change(ctx, key.script(principal), now, func(of *Asked) { of.Declined = 0 }))
 }
 
 // Tired reports whether the user of a principal has declined a script too often to be asked now. If that is

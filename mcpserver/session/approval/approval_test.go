@@ -165,7 +165,7 @@ func testShared(t *testing.T, ofA, ofB Ledger) {
 	for i := range MaxPending {
 		ask(t, both[i%2], state())
 	}
-	s, key := state(), Key{"s", "p", "sha256:1"}
+	s, key := state(), Key{Skill: "s", Path: "p", Tree: "sha256:1"}
 	for _, of := range both {
 		if asked, err := of.Begin(t.Context(), &s, Form{}, now.Add(time.Minute), now); asked || err != nil {
 			t.Errorf("Begin of one too many = %v, %v", asked, err)
@@ -257,7 +257,7 @@ func TestBegin(t *testing.T) {
 }
 
 func TestTired(t *testing.T) {
-	a, key := New(), Key{"s", "p", "sha256:1"}
+	a, key := New(), Key{Skill: "s", Path: "p", Tree: "sha256:1"}
 	for range MaxDeclined {
 		if a.Tired(t.Context(), "alice", key, now) {
 			t.Error("tired too early")
@@ -267,7 +267,7 @@ func TestTired(t *testing.T) {
 		}
 	}
 	if !a.Tired(t.Context(), "alice", key, now) || a.Tired(t.Context(), "bob", key, now) ||
-		a.Tired(t.Context(), "alice", Key{"s", "p", "sha256:2"}, now) {
+		a.Tired(t.Context(), "alice", Key{Skill: "s", Path: "p", Tree: "sha256:2"}, now) {
 		t.Error("not counted by principal and script")
 	}
 	if a.Tired(t.Context(), "alice", key, now.Add(Pause+1)) {

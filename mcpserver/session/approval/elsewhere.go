@@ -105,8 +105,11 @@ func (e *Elsewhere) Offer(
 			*known = w
 		}
 	})
+	if err == nil && code != "" { // it is to be found as long as the call waits
+		err = e.cells.Change(ctx, "code "+code, 2*WordLife, func([]byte) []byte { return []byte(call) })
+	}
 	if err != nil || code != "" {
-		return code, err
+		return code, unknown(err)
 	}
 	if !e.mayOffer(w.Principal, now) {
 		return "", fmt.Errorf("%w: too many calls of this principal wait", ErrUnknown)
