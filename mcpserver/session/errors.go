@@ -50,6 +50,9 @@ var (
 		remedy: "ask the user to review the change and to allow the script again; then load the skill " +
 			"again",
 		operator: "the operator can review the change and allow the script again; then load the skill again"}
+	loadedOld = refusal{code: policy.CodeScriptSnapshotMismatch,
+		detail: "the skill changed since it was loaded, and the script is allowed as it is now",
+		remedy: "call load_skill again, then run the script again"}
 	skillRemoved = refusal{code: policy.CodeScriptSnapshotMismatch,
 		detail:   "the skill {name} was removed or disabled",
 		remedy:   "do without it, or ask the user to put it back as it was",

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -176,5 +179,103 @@ func TestReplacePinsNothingLate(t *testing.T) {
 	b.load("late")
 	if result, err := b.run("late", "scripts/a.sh"); result != nil || err == nil {
 		t.Errorf("bytes that were not there run: %v", err)
+	}
+}
+
+// Nor if another entry of its skill, which has a digest, is why the skill is known by then.
+func TestPinAddedApprovesNoOthers(t *testing.T) {
+	b := newBench(t, benchOptions{policy: direct, allow: []string{"late:scripts/b.sh",
+		"late:scripts/a.sh@sha256:" + strings.Repeat("0", 64)}})
+	for name, text := range map[string]string{"SKILL.md": "---\nname: late\ndescription: Late.\n---\n", "scripts/b.sh": "#!/bin/sh\n"} {
+		path := filepath.Join(b.root, "late", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.PinAdded(t.Context())
+	b.load("late")
+	if result, err := b.run("late", "scripts/b.sh"); result != nil || code(err) != "script_snapshot_mismatch" {
+		t.Errorf("bytes that were not there run: %v", err)
+	}
+}
+
+// A session that loaded a skill before a change that was allowed since need only load it again.
+func TestAllowedSince(t *testing.T) {
+	b := newBench(t, benchOptions{policy: policy.Config{Role: policy.DirectCommand, Release: policy.ReleaseObserved}})
+	script := filepath.Join(b.root, "demo/scripts/ok.sh")
+	b.replaced(policy.Entry{Pin: digest.FromString("#!/bin/sh\necho ok\n"), PinScript: true})
+	b.load("demo")
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Fatal(err)
+	}
+	const other = "#!/bin/sh\necho other\n"
+	if err := os.WriteFile(script, []byte(other), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || strings.Contains(remedyOf(err), "call load_skill again, then") {
+		t.Errorf("before the change is allowed: %v: %s", err, remedyOf(err))
+	}
+	b.replaced(policy.Entry{Pin: digest.FromString(other), PinScript: true})
+	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" || remedyOf(err) != "call load_skill again, then run the script again" {
+		t.Errorf("after the change was allowed: %v: %s", err, remedyOf(err))
+	}
+	b.load("demo")
+	if _, err := b.run("demo", "scripts/ok.sh"); err != nil {
+		t.Errorf("loaded again: %v", err)
+	}
+}
+
+func remedyOf(err error) string {
+	if denied, ok := errors.AsType[*Denied](err); ok {
+		return denied.Object.Remedy
+	}
+	return ""
+}
+
+// An approval holds for the directory that the question named and for the access that it named.
+func TestApprovalOfProject(t *testing.T) {
+	dirs := map[string]string{"harmless": t.TempDir(), "precious": t.TempDir()}
+	mode := sandbox.WorkspaceRO
+	b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseObserved}})
+	at := "harmless"
+	b.cfg.ClientWorkspace = func(ClientDir) (sandbox.Workspace, error) {
+		dir, err := os.Open(dirs[at])
+		return sandbox.Workspace{Mode: mode, Dir: dir}, err
+	}
+	b.load("demo")
+	ses, call := b.call("run_skill_script")
+	call.Workspace = ClientDir{Path: "/project"}
+	run := func(answer *Answer) (*Question, error) {
+		_, err := ses.RunScript(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh", Timeout: time.Minute, CanAsk: true, Answer: answer})
+		q, _ := errors.AsType[*Question](err)
+		return q, err
+	}
+	for name, change := range map[string]func(){
+		"other access": func() { mode = sandbox.WorkspaceRW }, "another directory": func() { at = "precious" },
+	} {
+		mode, at = sandbox.WorkspaceRO, "harmless"
+		q, err := run(nil)
+		if q == nil {
+			t.Fatalf("not asked: %v", err)
+		}
+		change()
+		if _, err := run(&Answer{State: q.State, Action: "accept", Chosen: true}); code(err) != "approval_declined" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mode, at = sandbox.WorkspaceRO, "harmless"
+	q, _ := run(nil)
+	if _, err := run(&Answer{State: q.State, Action: "accept", Chosen: true, Remember: true}); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := run(nil); q != nil || err != nil {
+		t.Errorf("asked again: %v", err)
+	}
+	mode = sandbox.WorkspaceRW
+	if q, err := run(nil); q == nil {
+		t.Errorf("what was remembered for reading lets it write: %v", err)
 	}
 }

@@ -293,18 +293,32 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 		return facts
 	}
 	facts.Activated, facts.TreeDigest = true, f.index.TreeDigest
-	if f.file != nil {
+	entries := r.rules.Policy.Config().Allowlist.Find(f.skill.Path, f.path)
+	switch {
+	case f.file != nil && facts.StartFile == "" && !slices.ContainsFunc(entries, hasPin):
+		// The tree was noted for another entry of the skill, later than this one was read.
+		facts.FileDigest, facts.StartTree = f.file.Digest, ""
+	case f.file != nil:
 		facts.FileDigest = f.file.Digest
-	} else {
+	default:
 		facts.Instead = s.insteadRun(in, f)
 	}
 	s.mu.Lock()
+	remembers := len(s.approved) > 0
+	s.mu.Unlock()
+	if !remembers {
+		return facts
+	}
+	key := s.approvalFor(r, in.Call, f)
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.approved[f.approval()] {
+	if s.approved[key] {
 		facts.Approved = policy.ApprovalRemembered
 	}
 	return facts
 }
+
+func hasPin(entry policy.Entry) bool { return entry.Pin != "" }
 
 // authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
 // approval that the run already has counts for the files that it was given for.
@@ -313,6 +327,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if !asks {
+		err = s.allowedSince(ctx, r, f, err)
 		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
 	}
 	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.waitsAs(r, f, needs) {
@@ -353,6 +368,29 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	facts.Approved = policy.ApprovalOfCall
 	grant, err = s.decide(r.request, f.skill, facts)
 	return authorization{grant, f.approval(), s.waitsAs(r, f, needs)}, err
+}
+
+// allowedSince returns why a run is refused that may be refused only because the session loaded its skill
+// before a change that was allowed since: the user need not be asked again then.
+func (s *Session) allowedSince(ctx context.Context, r *run, f *scriptFile, err error) error {
+	denial, ok := errors.AsType[*policy.Denial](err)
+	if !ok || denial.Code != policy.CodeScriptSnapshotMismatch {
+		return err
+	}
+	sk := s.visible(r.call).Skill(f.skill.Path)
+	if sk == nil {
+		return err
+	}
+	sk, index, failure := s.current(ctx, sk)
+	if failure != nil || index.TreeDigest == f.index.TreeDigest {
+		return err
+	}
+	now := &scriptFile{skill: sk, path: f.path, index: index, file: index.Resource(f.path)}
+	_, failure = s.decide(r.request, sk, s.runFacts(r.request, &r.in, now))
+	if _, asks := errors.AsType[*policy.ApprovalRequired](failure); failure != nil && !asks {
+		return err
+	}
+	return r.denial(loadedOld, f.skill.Path, f.path)
 }
 
 // facts returns the facts of an indexed script, as it was when the session loaded its skill.
