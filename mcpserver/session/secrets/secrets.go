@@ -84,11 +84,15 @@ func (s Source) secret(name string) (string, error) {
 	return value, err
 }
 
-// Known remembers the values that the secrets of entries had last. The zero value knows none; it is safe for
-// concurrent use.
+// maxEarlier is how many values that secrets had before are still found.
+const maxEarlier = 64
+
+// Known remembers the values that the secrets of entries have and had. The zero value knows none; it is safe
+// for concurrent use.
 type Known struct {
 	mu       sync.Mutex
 	values   map[string]string // those that the redactor can find
+	earlier  map[string]string // those that others took the place of; a script may have kept one
 	redactor *redact.Redactor
 }
 
@@ -119,8 +123,16 @@ func (k *Known) Redactor(source Source, entries []policy.Entry) *redact.Redactor
 		}
 	}
 	if !maps.Equal(k.values, values) {
+		for name, value := range k.values {
+			if now, ok := values[name]; ok && now != value && len(k.earlier) < maxEarlier {
+				if k.earlier == nil {
+					k.earlier = map[string]string{}
+				}
+				k.earlier[fmt.Sprintf("%s (earlier %d)", name, len(k.earlier)+1)] = value
+			}
+		}
 		k.values = values
-		k.redactor, _ = redact.New(values) // refuses sizes only
+		k.redactor, _ = redact.New(k.all()) // refuses sizes only
 	}
 	return k.redactor
 }
@@ -129,12 +141,21 @@ func (k *Known) Redactor(source Source, entries []policy.Entry) *redact.Redactor
 //
 // Errors: redact.ErrSize.
 func (k *Known) With(more map[string]string) (*redact.Redactor, error) {
-	all := map[string]string{}
 	k.mu.Lock()
-	maps.Copy(all, k.values)
+	all := k.all()
 	k.mu.Unlock()
 	maps.Copy(all, more)
 	return redact.New(all)
+}
+
+// all returns the present values and the earlier ones. k.mu is held.
+func (k *Known) all() map[string]string {
+	all := maps.Clone(k.values)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, k.earlier)
+	return all
 }
 
 // Event takes the secrets out of everything in an event that a call chose. Digests and the id of the session

@@ -20,7 +20,8 @@ func TestSecretThatIsGone(t *testing.T) {
 		want    string
 	}{
 		{"", failure, secret}, {secret, nil, "[secret TOKEN]"}, {"", failure, "[secret TOKEN]"},
-		{"another-secret", nil, secret}, {"", failure, secret},
+		{"another-secret", nil, "[secret TOKEN (earlier 1)]"}, {"", failure, "[secret TOKEN (earlier 1)]"},
+		{"a-third-secret", nil, "[secret TOKEN (earlier 1)]"},
 	} {
 		source := Source{Secret: func(string) (string, error) { return step.value, step.failure }}
 		if got := known.Redactor(source, entries).Text(secret); got != step.want {
