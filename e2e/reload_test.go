@@ -294,6 +294,25 @@ func TestNews(t *testing.T) {
 	}
 }
 
+// A skill that came to require what is not here is refused with that cause, also where it was loaded before.
+func TestLoadOfWhatBecameUnavailable(t *testing.T) {
+	t.Parallel()
+	root := tree(t, demoSkill())
+	p := serve(t, "--skills-root", root)
+	p.initialize()
+	p.call(2, "load_skill", map[string]any{"name": "demo"})
+	text := strings.Replace(demoSkill()["demo/SKILL.md"], "---\n", "---\nrequires: {bins: [no-such-program]}\n", 1)
+	if err := os.WriteFile(filepath.Join(root, "demo", "SKILL.md"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if result := p.call(3, "load_skill", map[string]any{"name": "demo"}); !result.IsError || !strings.Contains(result.text(), "requires the command") {
+		t.Errorf("load = %s", result.text())
+	}
+	if err := p.leave(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+}
+
 // A client that connects before there is any skill has all tools, and is served what the user installs, or puts
 // into a directory that is made for it.
 func TestFirstSkill(t *testing.T) {

@@ -77,7 +77,12 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	}
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
-		return nil, s.notLoaded(ctx, r, sk.Path, grant, readError(err, sk, sk.File))
+		failure := readError(err, sk, sk.File)
+		// It may have been read again, and require what is not here.
+		if _, missing := s.visible(in.Call).Lookup(sk.Path); missing != nil && !sk.Gone() {
+			failure = s.lookupError(in.Call, missing)
+		}
+		return nil, s.notLoaded(ctx, r, sk.Path, grant, failure)
 	}
 	fresh, index := loaded.Skill, loaded.Index
 	if fresh != sk { // an edit may have hidden it

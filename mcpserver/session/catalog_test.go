@@ -264,4 +264,16 @@ func TestReadAdded(t *testing.T) {
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" {
 		t.Errorf("a script beside a file that was added: %v", err)
 	}
+	// A nested skill may hide itself, which no scan has seen.
+	for name, text := range map[string]string{"SKILL.md": "---\nname: sub\ndescription: Sub.\ndisable-model-invocation: true\n---\nHidden.\n", "secret.md": "hidden\n"} {
+		path := filepath.Join(b.root, "demo/sub", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"sub/SKILL.md", "sub/secret.md"} {
+		if text, err := read(path); err == nil {
+			t.Errorf("%s of a nested skill = %q", path, text)
+		}
+	}
 }

@@ -62,6 +62,7 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	path, err := script.CleanPath(r.in.Path)
 	f := s.loaded(sk, path)
 	if err == nil && (f.index == nil || f.file != nil) {
+		s.found(sk)
 		return f, nil
 	}
 	if f.index == nil {
@@ -81,6 +82,13 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 		return nil, failure
 	}
 	return f, nil
+}
+
+// found ends the count of guesses of a skill's paths.
+func (s *Session) found(sk *skills.Skill) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.misses, sk.Path)
 }
 
 // missed counts a path that a skill does not have, and returns how many there were.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -244,7 +246,9 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		}
 	}
 	if errors.Is(err, skills.ErrNotIndexed) && !hidden { // it may have been added since
-		if fresh, index, err := s.current(ctx, sk); err == nil && fresh != sk && index.Resource(path) != nil {
+		fresh, index, err := s.current(ctx, sk)
+		added := err == nil && fresh != sk && index.Resource(path) != nil
+		if added && !s.nestsUnscanned(r.call, index, fresh, path) {
 			return s.fetch(ctx, r, fresh, path)
 		}
 	}
@@ -264,6 +268,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		}
 		return nil, failure
 	}
+	s.found(sk)
 	out := &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
@@ -275,6 +280,19 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		out.MIMEType, out.kind = resource.MIMEType, resource.Kind
 	}
 	return out, nil
+}
+
+// nestsUnscanned reports whether a file lies in a nested skill that no scan has seen, which may hide itself.
+func (s *Session) nestsUnscanned(call Call, index *skills.Index, sk *skills.Skill, file string) bool {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		nested := slices.ContainsFunc(index.Resources, func(other skills.Resource) bool {
+			return strings.EqualFold(other.Path, dir+"/SKILL.md")
+		})
+		if nested && s.visible(call).Skill(sk.Path+"/"+dir) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // slice cuts the data to what is shown from an offset, at a line or a character.
