@@ -1,12 +1,37 @@
 package config
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 )
+
+// What changes after the configuration was read is a change, also before anybody looked for one.
+func TestRulesChangedSinceLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	for _, text := range []string{"allow: [a:scripts/x.sh]\n", "allow: []\n"} {
+		if err := os.WriteFile(path, []byte("allow: [a:scripts/x.sh]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := &Process{File: path, Env: func(string) (string, bool) { return "", false }}
+		if err := p.Load(io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := Written
+		if text == "allow: [a:scripts/x.sh]\n" {
+			want = Unchanged
+		}
+		if got := p.RulesChanged()(); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+}
 
 // A file that was written before it came to its place is told from one that is written there.
 func TestChanged(t *testing.T) {
@@ -38,6 +63,11 @@ func TestChanged(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		renamed = Written
 	}
+	touch := func() {
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	how := changed(place)
 	for _, step := range []struct {
 		name   string
@@ -51,7 +81,9 @@ func TestChanged(t *testing.T) {
 		{"renamed", rename, renamed},
 		{"removed", remove, Written},
 		{"made again", func() { write(path, "first") }, Written},
-		{"removed and made", func() { remove(); write(path+".other", ""); write(path, "first") }, Written},
+		{"removed and made", func() { remove(); write(path+".other", ""); write(path, "second") }, Written},
+		{"touched", touch, Unchanged},
+		{"opened to others", func() { os.Chmod(path, 0o644) }, Written},
 	} {
 		step.change()
 		if got := how(); got != step.want {

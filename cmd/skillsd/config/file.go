@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -36,6 +38,7 @@ type Configuration struct {
 //
 // Errors: *exit.Error.
 func (p *Process) Load(stderr io.Writer) error {
+	p.rulesChanged = p.lookAtRules() // before it is read: a later change must not be missed
 	file, explicit, err := p.configPath()
 	if err != nil {
 		return err
@@ -146,8 +149,15 @@ const (
 )
 
 // RulesChanged returns a function that returns how the configuration file, or the lock of environments next
-// to it, has changed since its last call.
+// to it, has changed since its last call; at first, since the configuration was loaded.
 func (p *Process) RulesChanged() func() Change {
+	if p.rulesChanged == nil {
+		return p.lookAtRules()
+	}
+	return p.rulesChanged
+}
+
+func (p *Process) lookAtRules() func() Change {
 	file, lock := changed(p.ConfigPlace), changed(p.LockPlace)
 	return func() Change { return max(file(), lock()) }
 }
@@ -165,12 +175,25 @@ func changed(place func() (string, error)) func() Change {
 		}
 		return info, fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
 	}
+	// A file that is merely touched, however often, does not keep its change from being read.
+	content := func(info os.FileInfo) string {
+		path, err := place()
+		if err != nil || info == nil {
+			return ""
+		}
+		text, err := readConfig(path)
+		return fmt.Sprint(info.Mode(), err, digest.FromBytes(text))
+	}
 	was, last := look()
+	read := content(was)
 	return func() Change {
-		file, before := was, last
-		was, last = look()
+		file, before, text := was, last, read
+		if was, last = look(); last == before {
+			return Unchanged
+		}
+		read = content(was)
 		switch {
-		case last == before:
+		case read == text && (was == nil) == (file == nil):
 			return Unchanged
 		case file != nil && was != nil && !os.SameFile(file, was) &&
 			fsys.ChangeTime(was) > was.ModTime().UnixNano(): // by its renaming

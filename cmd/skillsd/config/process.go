@@ -36,7 +36,8 @@ type Process struct {
 
 	Cfg Configuration // set by Load
 
-	scans []scanned
+	scans        []scanned
+	rulesChanged func() Change // made by Load
 }
 
 // StateDir returns --state or its default.
