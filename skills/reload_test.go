@@ -118,6 +118,39 @@ func readGeneration(t *testing.T, registry *skills.Registry, n, reader int) stri
 	return generation
 }
 
+// A skill that was moved to a root of the same trust is served from there; a less trusted one takes no place of
+// a root that cannot be read.
+func TestMovedToAnotherRoot(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	dir := func(name string) string { return filepath.Join(base, name) }
+	roots := []skills.Root{{Dir: dir("one"), Tier: skills.TierUser}, {Dir: dir("two"), Tier: skills.TierUser, Awaited: true},
+		{Dir: dir("strange"), Tier: skills.TierThirdParty}}
+	writeFile(t, filepath.Join(dir("one"), "a", "SKILL.md"), "---\nname: a\ndescription: ours\n---\n")
+	writeFile(t, filepath.Join(dir("one"), "b", "SKILL.md"), "---\nname: b\ndescription: ours\n---\n")
+	writeFile(t, filepath.Join(dir("strange"), "b", "SKILL.md"), "---\nname: b\ndescription: strange\n---\n")
+	registry := skills.NewRegistry(roots, nil)
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir("one"), dir("two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir("two"), "b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.Rescan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := registry.Snapshot()
+	if a := s.Skill("a"); a == nil || a.Root.Dir != dir("two") {
+		t.Errorf("a is of %+v", a)
+	}
+	if b := s.Skill("b"); b == nil || b.Root.Dir != dir("one") {
+		t.Errorf("b is of %+v", b)
+	}
+}
+
 // A root that goes keeps its skills, what is behind its links included; when it is back all is as a
 // scan from nothing finds it.
 func TestRootGoneAndBack(t *testing.T) {

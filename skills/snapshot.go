@@ -26,6 +26,7 @@ type Snapshot struct {
 
 	scanned  []*Skill     // all that were found, in the order of roots; nil before the first scan
 	scan     []Diagnostic // the ones of the scan
+	unread   []string     // directories of roots that cannot be read
 	dirs     []string     // that were walked
 	listings [][]listing  // of directories, for a cache
 	opts     *ScanOptions // with defaults
@@ -80,6 +81,11 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 		byPath:      make(map[string]*Skill, len(found)),
 		byName:      make(map[string][]*Skill, len(found)),
 		statuses:    map[*Skill]Status{},
+	}
+	for _, d := range scan {
+		if d.Code == CodeUnreadableRoot {
+			s.unread = append(s.unread, d.Path)
+		}
 	}
 	for _, sk := range s.distinct(found) {
 		if opts.unusable(sk) {
@@ -221,8 +227,13 @@ func (s *Snapshot) distinct(found []*Skill) []*Skill {
 	return slices.DeleteFunc(slices.Clone(found), other)
 }
 
-// beats reports whether the later of two skills wins: only by a more trusted tier.
+// beats reports whether the later of two skills wins: only by a more trusted tier, or if the root of the
+// earlier one cannot be read, as where its skills were moved elsewhere.
 func (s *Snapshot) beats(later, earlier *Skill) bool {
+	unread := func(sk *Skill) bool { return slices.Contains(s.unread, sk.Root.Dir) }
+	if unread(earlier) && !unread(later) {
+		return later.Root.Tier <= earlier.Root.Tier
+	}
 	return !s.opts.AllowShadow && later.Root.Tier < earlier.Root.Tier
 }
 
