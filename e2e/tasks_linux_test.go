@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,8 +14,12 @@ import (
 func TestTaskWaitsForApproval(t *testing.T) {
 	t.Parallel()
 	state, next := t.TempDir(), 0
-	p := start(t, exec.Command(binary, "serve", "--state", state, "--skills-root", "builtin="+tree(t, taskSkill()),
-		"--allow-tool", "run_skill_script", "--allow-skill-script", "demo:scripts/ok.sh"))
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("allow: [demo:scripts/ok.sh]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, exec.Command(binary, "serve", "--state", state, "--config", config, "--skills-root", "builtin="+tree(t, taskSkill()),
+		"--allow-tool", "run_skill_script"))
 	send := tasker(func(method, _, params string) answer {
 		next++
 		return p.request(next, method, params)
@@ -42,12 +48,14 @@ func TestTaskWaitsForApproval(t *testing.T) {
 		t.Errorf("completed: %+v", done)
 	}
 
+	// A task of a server that no longer offers scripts is still there.
 	made, _ = send.tool(t, "run_skill_script", args, meta)
+	if err := os.WriteFile(config, []byte("allow: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.untilLogged("configuration changed")
 	send.on(t, "tasks/cancel", made.TaskID, "")
 	send.until(t, made.TaskID, has("cancelled"))
-	if _, plain := send.tool(t, "run_skill_script", args, modernMeta); !strings.Contains(plain.text(), "skillsd approve ") {
-		t.Errorf("a client without tasks: %s", plain.text())
-	}
 	if err := p.leave(); err != nil {
 		t.Error(err)
 	}

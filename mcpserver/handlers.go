@@ -220,7 +220,11 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	// A client with tasks need not call again: its task waits until the user approves the call elsewhere. A
 	// harness that asks for records gets the refusal at once, as from its own tools.
 	if code := approvalCode(err); code != "" && !run.CanAsk && call.Records == nil && tasks.Of(ctx) != nil {
-		call.Progress("waits until the user approves it: skillsd approve " + code)
+		where := ""
+		if call.Remote {
+			where = ", where the server runs, or on its page"
+		}
+		call.Progress("waits until the user approves it: skillsd approve " + code + where)
 		if s.cfg.Sessions.AwaitApproval(ctx, code); ctx.Err() == nil {
 			result, err = ses.RunScript(ctx, run)
 		}

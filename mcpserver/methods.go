@@ -61,7 +61,8 @@ func (s *Server) methods() wire.Methods {
 	methods[string(mcp.MethodToolsCall)] = s.call
 	for name, handle := range s.tasks.Methods() {
 		methods[name] = func(ctx context.Context, r *wire.Request) (any, error) {
-			if s.refresh(ctx); !s.cfg.Sessions.Policy().Offers(ToolRun) {
+			s.refresh(ctx)
+			if !s.cfg.Sessions.Policy().Offers(ToolRun) && s.tasks.Empty() {
 				return nil, wire.NotFound(name)
 			}
 			return handle(ctx, r)

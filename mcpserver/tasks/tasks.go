@@ -411,6 +411,13 @@ func (s *Store) public(ctx context.Context, err error) json.RawMessage {
 	return raw
 }
 
+// Empty reports whether there is no task, neither one that runs nor one that has ended within its life.
+func (s *Store) Empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tasks) == 0
+}
+
 // terminal reports whether the task has ended.
 func (t *Task) terminal() bool {
 	return t.status == completed || t.status == failed || t.status == cancelled
