@@ -19,7 +19,7 @@ import (
 var agentVariables = []string{
 	"AI_AGENT", "CLAUDECODE", "CODEX_CI", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID",
 	"GEMINI_CLI", "OPENCODE", "CURSOR_AGENT", "COPILOT_CLI", "CLINE_ACTIVE", "GOOSE_TERMINAL",
-	"AUGMENT_AGENT",
+	"AUGMENT_AGENT", "QWEN_CODE", "ANTIGRAVITY_AGENT",
 }
 
 // agentShell returns the variable that shows that an agent runs this command, empty if none does. It keeps an

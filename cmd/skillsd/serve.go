@@ -41,8 +41,16 @@ func newServeCmd(a *app) *cobra.Command {
 			"Every flag can also be given in the environment and in a file: see `skillsd config\n" +
 			"--help`.",
 		Args: cobra.NoArgs,
-		RunE: runE(func(ctx context.Context, _ []string) error { return opts.Run(ctx) }),
 	}
+	cmd.RunE = runE(func(ctx context.Context, _ []string) error {
+		given := cmd.Flags().Changed("records") || a.isSet("records") || a.configByUser() != nil
+		if a.agentShell() != "" && given { // `session gc` is refused there too
+			opts.Records.GC.Age, opts.Records.GC.Total = 0, 0
+			a.notef("skillsd: warning: no records are deleted: in an agent's shell --records and "+
+				"--config do not decide that (%s is set)", a.agentShell())
+		}
+		return opts.Run(ctx)
+	})
 	opts.Register(cmd.Flags())
 	a.serving = opts
 	opts.Again = a.serveAgain
