@@ -233,7 +233,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	} else {
 		o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
 	}
-	o.app.notef("skillsd: note: written to %s\nskillsd: note: servers that run take it at once",
+	o.app.notef("skillsd: note: written to %s\n"+
+		"skillsd: note: servers with this configuration take it at once",
 		facts.Config)
 	if ask := cmp.Or(entry.Ask, known.Ask); ask == policy.AskNever {
 		o.app.notef("skillsd: note: nobody is asked before it runs, in any client")
@@ -371,7 +372,7 @@ func newDisallowCmd(a *app) *cobra.Command {
 				return err
 			}
 			a.printf("disallowed %s\n", name)
-			a.notef("skillsd: note: written to %s; servers that run take it at once", file)
+			a.notef("skillsd: note: written to %s; servers with this configuration take it at once", file)
 			return nil
 		}),
 	}

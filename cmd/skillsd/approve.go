@@ -80,7 +80,8 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	a.notef("skillsd: approved: it runs when the call is made again, unchanged, within ten minutes")
+	a.notef("skillsd: approved: it runs when the call is made again, unchanged, within ten minutes, " +
+		"or at once if it waits")
 	return nil
 }
 

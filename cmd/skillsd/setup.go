@@ -205,8 +205,11 @@ func (o *setupOptions) advise() {
 	if o.client.Note != "" {
 		fmt.Fprintln(o.app.err, "note: "+o.client.Note)
 	}
-	const way = "to let a script run without being\nasked: skillsd allow SKILL:SCRIPT --ask never; " +
+	way := "to let a script run without being\nasked: skillsd allow SKILL:SCRIPT --ask never; " +
 		"for one call: skillsd approve CODE"
+	if o.URL != "" {
+		way = "its operator can let\nscripts run without asking, or approve single calls"
+	}
 	switch o.client.Asks {
 	case clients.No:
 		fmt.Fprintf(o.app.err, "note: skillsd cannot ask you through %s; %s\n", title, way)

@@ -163,14 +163,14 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	if len(dirs) == 0 {
 		roots, err := o.Roots.Resolve(&o.app.Process)
 		if err == nil && len(roots) == 0 {
-			err = config.ErrNoRoots()
+			err = o.Roots.NoRoots(&o.app.Process)
 		}
 		for i := range roots {
 			roots[i].Origin = roots[i].Dir
 		}
 		return roots, err
 	}
-	if len(o.Roots.Specs) > 0 {
+	if o.app.Cfg.OriginOf("skills-root").Kind == config.FromFlag {
 		return nil, exit.Usagef("give one or the other",
 			"--skills-root does not go with directories to check")
 	}

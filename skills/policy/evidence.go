@@ -113,7 +113,10 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 	if mode == EnforceExplicit {
 		why = explicitNeedsCommand
 	}
-	if r.Class != Read {
+	switch r.Class {
+	case Read:
+		why.remedy = "ask the user to have the server take their requests for commands of theirs"
+	default:
 		why.operator = "the operator can " + operatorNever + ", or " + operatorCommand
 	}
 	return r.refuse(why, "{mode}", mode.String())

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
 )
@@ -45,7 +44,7 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 		return nil, err
 	}
 	if len(roots) == 0 {
-		return nil, ErrNoRoots()
+		return nil, o.Roots.NoRoots(p)
 	}
 	return Scan(ctx, p, roots, options)
 }
@@ -62,12 +61,4 @@ func Scan(ctx context.Context, p *Process, roots []skills.Root,
 		p.scans = append(p.scans, scanned{options.Cache, snapshot})
 	}
 	return snapshot, err
-}
-
-// HintRoots is the hint of an error because of missing roots.
-const HintRoots = "install a skill: skillsd install SOURCE; or give --skills-root DIR"
-
-// ErrNoRoots returns the error of a command that has no skills to read.
-func ErrNoRoots() error {
-	return exit.Usagef(HintRoots, "no skills root given and none of the conventional ones exists")
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -85,8 +86,15 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 		return nil, exit.Usagef("`skillsd help clients` lists the names",
 			"--client: unknown client %q", Clip(o.Client))
 	}
+	isOwn, err := o.clientOwn(p)
+	return slices.DeleteFunc(o.conventional(p), isOwn), err
+}
+
+// clientOwn returns a function that reports whether the client of --client loads the skills of a root itself.
+func (o *RootOptions) clientOwn(p *Process) (func(skills.Root) bool, error) {
 	var own []string
-	if client := clients.Named(o.Client); client != nil {
+	client := clients.Named(o.Client)
+	if client != nil {
 		cwd, err := os.Getwd()
 		if err != nil {
 			return nil, err
@@ -95,9 +103,25 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 			own = append(own, Resolved(dir))
 		}
 	}
-	return slices.DeleteFunc(o.conventional(p), func(root skills.Root) bool {
-		return slices.Contains(own, Resolved(root.Dir))
-	}), nil
+	return func(root skills.Root) bool { return slices.Contains(own, Resolved(root.Dir)) }, nil
+}
+
+// NoRoots returns the error of a command that has no skills to read.
+func (o *RootOptions) NoRoots(p *Process) *exit.Error {
+	if isOwn, err := o.clientOwn(p); err == nil && len(o.Specs) == 0 && !o.NoDefaults {
+		for _, root := range o.conventional(p) {
+			if isOwn(root) && !root.Awaited {
+				return &exit.Error{Code: exit.Usage, Err: fmt.Errorf(
+					"%s loads the skills in %s itself, and no others are there",
+					clients.Named(o.Client).Title, root.Dir),
+					Hint: "install a skill: skillsd install SOURCE; or serve them twice: --skills-root " +
+						root.Dir}
+			}
+		}
+	}
+	return &exit.Error{Code: exit.Usage,
+		Err:  errors.New("no skills root given and none of the conventional ones exists"),
+		Hint: "install a skill: skillsd install SOURCE; or give --skills-root DIR"}
 }
 
 // IsDir reports whether path is a directory, or a link to one.

@@ -35,7 +35,7 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		return nil, nil, usage
 	}
 	if err != nil {
-		return nil, []Check{fail("roots", err.Error(), config.HintRoots)}, nil
+		return nil, []Check{fail("roots", err.Error(), "give --skills-root DIR")}, nil
 	}
 	snapshot, err := config.Scan(ctx, o.Process, roots, options)
 	if err := ctx.Err(); err != nil {
@@ -45,7 +45,9 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 		return nil, []Check{fail("roots", err.Error(), "mend or leave out the root")}, nil
 	}
 	if len(roots) == 0 {
-		return snapshot, []Check{warn("roots", config.ErrNoRoots().Error(), config.HintRoots)}, nil
+		none := o.Serve.Roots.NoRoots(o.Process)
+		return snapshot, append([]Check{warn("roots", none.Error(), none.Hint)},
+			o.checkAllowed(ctx, snapshot, verdicts)...), nil
 	}
 	rows, err := report.NewSkillRows(ctx, snapshot, verdicts.Allow, o.Err)
 	if err != nil {

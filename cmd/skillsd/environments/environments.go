@@ -290,7 +290,7 @@ func (c *Command) make(
 	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, what, report.Plural(locked.Files, "file"),
 		locked.Digest)
 	c.Notef("skillsd: note: written to %s, and to %s in its directory\n"+
-		"skillsd: note: servers that run take it at once", file, environment.LockName)
+		"skillsd: note: servers with this configuration take it at once", file, environment.LockName)
 	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
 		c.Notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
 			"environment: %s in its entry", name, name)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/garbage"
@@ -144,8 +145,12 @@ func (o *Options) lookedFor() string {
 	case len(o.Roots.Specs) > 0:
 		return "the directories that the operator names and in " + installed
 	}
-	return "skills, .agents/skills, .claude/skills and .github/skills of the directory in which the server " +
-		"was started, in .agents/skills and .claude/skills of the home directory, and in " + installed
+	conventional := "skills, .agents/skills, .claude/skills and .github/skills of the directory in which " +
+		"the server was started, in .agents/skills and .claude/skills of the home directory"
+	if client := clients.Named(o.Roots.Client); client != nil {
+		conventional += " (but for those that " + client.Title + " loads itself)"
+	}
+	return conventional + ", and in " + installed
 }
 
 // isHome reports whether a directory is a home, holds homes, or is none: then no client works on the whole of
@@ -180,7 +185,8 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	}
 	logger.InfoContext(ctx, "start", slog.String("transport", transport), slog.Int("roots", p.present()))
 	if p.present() == 0 {
-		logger.WarnContext(ctx, config.ErrNoRoots().Error(), slog.String("hint", config.HintRoots))
+		none := o.Roots.NoRoots(o.Process)
+		logger.WarnContext(ctx, none.Error(), slog.String("hint", none.Hint))
 	}
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
 		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both "+
