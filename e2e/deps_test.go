@@ -506,3 +506,32 @@ func sourceFiles(t *testing.T) []sourceFile {
 	}
 	return files
 }
+
+// ARCHITECTURE.md names every package, and no file or directory that is not there.
+func TestArchitecture(t *testing.T) {
+	text, err := os.ReadFile("../.github/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.FieldsFunc(string(text), func(r rune) bool {
+		return !(r == '_' || r == '-' || r == '.' || r == '/' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z')
+	})
+	named := map[string]bool{}
+	for _, word := range words {
+		word = strings.Trim(word, "./")
+		for part := range strings.SplitSeq(word, "/") {
+			named[part] = true
+		}
+		if !strings.HasSuffix(word, ".go") || !strings.Contains(word, "/") {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join("..", word)); err != nil {
+			t.Errorf("it names %s, which is not there", word)
+		}
+	}
+	for name := range importRules {
+		if !named[path.Base(name)] {
+			t.Errorf("it does not name the package %s", name)
+		}
+	}
+}

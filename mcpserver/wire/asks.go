@@ -50,7 +50,7 @@ func (a *asks) ask(
 			var failure Error
 			err = json.Unmarshal(m.failure, &failure)
 			// The text alone: an *Error in the chain would be sent back to the client.
-			return fmt.Errorf("ask %s: %w: %v", method, ErrFailed, cmp.Or(err, error(&failure)))
+			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
 		if err = Unambiguous(m.result, "action", "content"); err == nil {
 			err = json.Unmarshal(m.result, result)

@@ -155,7 +155,7 @@ func ClientOf(ctx context.Context) Client {
 var ErrNotAsked = errors.New("the client does not answer such requests")
 
 // ErrFailed is the error of a request that the client answered with an error.
-var ErrFailed = errors.New("the client answered with an error")
+var ErrFailed = errors.New("client answered")
 
 // Ask sends a request to the client of ctx and decodes its result: elicitation/create, roots/list or
 // sampling/createMessage, which a client of the older revisions answers during the call if it declared so.
