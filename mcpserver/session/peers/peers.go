@@ -230,6 +230,14 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 		return none, err
 	}
 	defer free()
+	// Another server may have taken it, and freed it, since it was looked for.
+	holder, err = p.holder(ctx, id)
+	if err != nil {
+		return none, err
+	}
+	if holder.Own || holder.Held {
+		return none, provenance.ErrLost
+	}
 	return h.Take(ctx, id)
 }
 

@@ -152,3 +152,39 @@ func TestLock(t *testing.T) {
 		t.Errorf("%d stay locked", len(p.locked))
 	}
 }
+
+// racing are cells in which another server takes the session, and is done with it, while this one reserves it.
+type racing struct {
+	*cluster
+	once sync.Once
+}
+
+func (r *racing) Change(ctx context.Context, key string, life time.Duration, change func([]byte) []byte) error {
+	if key == "take s" {
+		r.once.Do(func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.at["s"] = "B"
+		})
+	}
+	return r.cells.Change(ctx, key, life, change)
+}
+
+// A session that another server took since it was looked for is not taken from it.
+func TestTakenMeanwhile(t *testing.T) {
+	c := &cluster{cells: newCells(), at: map[string]string{"s": ""}}
+	p := c.server("A")
+	p.cells = &racing{cluster: c}
+	key := earlier.KeyOf("a", "", "", "k", "1")
+	if _, err := p.Name(t.Context(), key, "s", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Locate(t.Context(), p, []Key{{Key: key}}, Host[string]{
+		Here:   func(string) (string, bool) { return "", false },
+		Take:   func(context.Context, string) (string, error) { return "taken", nil },
+		Ending: func() bool { return false },
+	})
+	if at, ok := errors.AsType[*Elsewhere](err); found != "" || !ok || at.Address != "B" {
+		t.Errorf("Locate = %q, %v, want it at B", found, err)
+	}
+}
