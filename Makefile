@@ -27,7 +27,7 @@ RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
 .PHONY: install man screens clients cf-harness release release-check
-.PHONY: build demo cluster-demo chaos test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak conformance check lint vet vuln
+.PHONY: build demo cluster-demo chaos test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
 # millisecond.
@@ -112,13 +112,15 @@ SOAK = 1h
 soak:
 	go test -count=1 -v -timeout=0 -run='^TestSoak$$' ./e2e -soak=$(SOAK) -soak-rest=1s
 
-# Installs into SUITES first what is not there yet.
-conformance:
+# Installs into SUITES what conformance needs and is not there yet.
+suites:
 	@test "$$(cat $(SUITES)/installed 2>/dev/null)" = "$(SUITES_NPM) $(SUITES_DATE)" || { \
 	command -v npm >/dev/null || { echo "conformance: npm is missing"; exit 1; }; \
 	rm -rf $(SUITES) && mkdir -p $(SUITES) && \
 	npm install --loglevel=error --no-fund --no-audit --ignore-scripts --before=$(SUITES_DATE) --prefix $(SUITES) $(SUITES_NPM) && \
 	echo "$(SUITES_NPM) $(SUITES_DATE)" >$(SUITES)/installed; }
+
+conformance: suites
 	go test -v -count=1 -run='^TestSuite|OfficialClient|^TestReadmeCommands$$' ./e2e -suites="$(CURDIR)/$(SUITES)"
 
 # Installs into CLIENTS first what is not there yet; needs npm and a Node in PATH, and 1.2 GB.

@@ -21,6 +21,9 @@ import (
 func memoryGroup(t *testing.T, limit int64) string {
 	t.Helper()
 	for base, file := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
+		if _, err := os.Stat(filepath.Join(base, "cgroup.procs")); err != nil {
+			continue // no hierarchy of control groups, where a directory would be just that
+		}
 		dir := filepath.Join(base, fmt.Sprintf("skillsd-e2e-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
@@ -89,7 +92,7 @@ func TestMemoryGroup(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.Close() })
 		sending.Go(func() {
-			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conn.SetDeadline(time.Now().Add(10 * time.Second))
 			_, _ = io.WriteString(conn, text)
 			_, _ = io.CopyN(io.Discard, conn, 100) // and reads no more
 		})

@@ -36,7 +36,7 @@ func TestSuiteInspector(t *testing.T) {
 				{"prompts/list", `"csv-report"`},
 				{"prompts/get --prompt-name csv-report --prompt-args request=hello", `"messages"`},
 				{"tools/list --strict", `"load_skill"`},
-				{"tools/call --tool-name load_skill --tool-arg name=csv-report", "Skill: csv-report"},
+				{"tools/call --tool-name load_skill --tool-arg name=csv-report", "----- skill csv-report "},
 			} {
 				words := strings.Fields(tt.call)
 				t.Run(transport+"/"+era+"/"+words[0], func(t *testing.T) {
