@@ -94,7 +94,7 @@ func (b *bench) replaced(entry policy.Entry) {
 	cfg, rules := b.Policy().Config(), b.cfg.rules()
 	cfg.Allowlist = allowlist
 	rules.Policy = policy.New(cfg)
-	rules.Secret = func(string) (string, error) { return theSecret, nil }
+	rules.Secret = func(string) (string, error) { return "Zq7#Kw9!Xv5&Jh3?mN", nil }
 	if err := b.Replace(b.t.Context(), rules, "allow"); err != nil {
 		b.t.Fatal(err)
 	}
