@@ -217,17 +217,8 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		run.Stdin = []byte(*args.Stdin)
 	}
 	result, err := ses.RunScript(ctx, run)
-	// A client with tasks need not call again: its task waits until the user approves the call elsewhere. A
-	// harness that asks for records gets the refusal at once, as from its own tools.
-	if code := approvalCode(err); code != "" && !run.CanAsk && call.Records == nil && tasks.Of(ctx) != nil {
-		where := ""
-		if call.Remote {
-			where = ", where the server runs, or on its page"
-		}
-		call.Progress("waits until the user approves it: skillsd approve " + code + where)
-		if s.cfg.Sessions.AwaitApproval(ctx, code); ctx.Err() == nil {
-			result, err = ses.RunScript(ctx, run)
-		}
+	if s.awaited(ctx, run, err) {
+		result, err = ses.RunScript(ctx, run)
 	}
 	// A client of an older revision is asked while its call waits. 2026-07-28 gets the question as the result
 	// and calls again with the answer.
@@ -262,13 +253,24 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		failed: result.Outcome != "exited" && !result.Opaque}, nil
 }
 
-// approvalCode returns the code by which a user can approve a refused run elsewhere, empty if none can.
-func approvalCode(err error) string {
+// awaited waits until the user has approved a refused run elsewhere, or can no longer do so, and reports
+// whether it is to be tried again. Only a client with tasks need not call again: its task waits. A harness
+// that asks for records gets the refusal at once, as from its own tools.
+func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error) bool {
 	denied, ok := errors.AsType[*session.Denied](err)
-	if !ok {
-		return ""
+	if !ok || run.CanAsk || run.Call.Records != nil || tasks.Of(ctx) == nil {
+		return false
 	}
-	return denied.Object.ApprovalCode
+	code, where := denied.Object.ApprovalCode, ""
+	if code == "" {
+		return false
+	}
+	if run.Call.Remote {
+		where = ", where the server runs, or on its page"
+	}
+	run.Call.Progress("waits until the user approves it: skillsd approve " + code + where)
+	s.cfg.Sessions.AwaitApproval(ctx, code)
+	return ctx.Err() == nil
 }
 
 // refuseRun is run_skill_script of a server that does not offer it: a model may have read of it in a skill,

@@ -3,6 +3,7 @@ package skills
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -64,6 +65,20 @@ func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 		}
 	}
 	return by
+}
+
+// KnowsNested reports whether the snapshot has every skill nested in sk in which a file of an index lies.
+// Otherwise a later index has a nested skill that no scan has read, and HiddenBy does not report it.
+func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
+	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
+		nested := slices.ContainsFunc(index.Resources, func(r Resource) bool {
+			return strings.EqualFold(r.Path, dir+"/SKILL.md")
+		})
+		if nested && s.Skill(sk.Path+"/"+dir) == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Lookup finds a skill by its path or its name. A name means the only skill of that name in the most

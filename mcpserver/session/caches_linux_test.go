@@ -86,6 +86,7 @@ func (b *cacheBench) write(files map[string]string) {
 // restart pins the tree as it is now.
 func (b *cacheBench) restart() {
 	b.t.Helper()
+	clear(b.trees)
 	clear(b.pins)
 	if err := b.Start(context.Background(), nil); err != nil {
 		b.t.Fatal(err)

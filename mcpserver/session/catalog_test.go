@@ -261,6 +261,10 @@ func TestReadAdded(t *testing.T) {
 	if text, err := read("references/late.md"); err != nil || text != "late\n" {
 		t.Errorf("added = %q, %v", text, err)
 	}
+	byURI, err := ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: "skill://demo/references/late.md"})
+	if err != nil || string(byURI.Data) != "late\n" {
+		t.Errorf("added, by its URI: %+v, %v", byURI, err)
+	}
 	if _, err := b.run("demo", "scripts/ok.sh"); code(err) != "script_snapshot_mismatch" {
 		t.Errorf("a script beside a file that was added: %v", err)
 	}

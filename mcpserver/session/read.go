@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -248,7 +246,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	if errors.Is(err, skills.ErrNotIndexed) && !hidden { // it may have been added since
 		fresh, index, err := s.current(ctx, sk)
 		added := err == nil && fresh != sk && index.Resource(path) != nil
-		if added && !s.nestsUnscanned(r.call, index, fresh, path) {
+		if added && s.visible(r.call).KnowsNested(fresh, index, path) {
 			return s.fetch(ctx, r, fresh, path)
 		}
 	}
@@ -280,19 +278,6 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 		out.MIMEType, out.kind = resource.MIMEType, resource.Kind
 	}
 	return out, nil
-}
-
-// nestsUnscanned reports whether a file lies in a nested skill that no scan has seen, which may hide itself.
-func (s *Session) nestsUnscanned(call Call, index *skills.Index, sk *skills.Skill, file string) bool {
-	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
-		nested := slices.ContainsFunc(index.Resources, func(other skills.Resource) bool {
-			return strings.EqualFold(other.Path, dir+"/SKILL.md")
-		})
-		if nested && s.visible(call).Skill(sk.Path+"/"+dir) == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // slice cuts the data to what is shown from an offset, at a line or a character.

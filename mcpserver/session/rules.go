@@ -42,16 +42,20 @@ type inForce struct {
 	secrets   []string // names of the secrets of all entries so far
 	snapshots *snapshotCache
 
-	pins   map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
-	pinned map[string]digest.Digest // of allowlisted scripts at start, by SKILL:scripts/PATH
+	trees map[string]digest.Digest // of allowlisted skills when they were noted, by path
+	pins  map[string]pin           // by SKILL:scripts/PATH
 }
+
+// pin is what an entry of the allowlist found when it was noted, at the start or later: an entry without a
+// digest approves nothing else. file is empty if the script was not there.
+type pin struct{ tree, file digest.Digest }
 
 // inForce returns what is decided by now.
 func (s *Sessions) inForce() *inForce {
 	if replaced := s.replaced.Load(); replaced != nil {
 		return replaced
 	}
-	return &inForce{Rules: s.cfg.rules(), snapshots: &s.snapshots, pins: s.pins, pinned: s.pinned}
+	return &inForce{Rules: s.cfg.rules(), snapshots: &s.snapshots, trees: s.trees, pins: s.pins}
 }
 
 // Policy returns the policy that is in force now.
@@ -74,7 +78,7 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	}
 	was := s.inForce()
 	is := &inForce{Rules: rules, number: was.number + 1, changed: changed,
-		secrets: secretsOf(was), pins: map[string]digest.Digest{}, pinned: map[string]digest.Digest{},
+		secrets: secretsOf(was), trees: map[string]digest.Digest{}, pins: map[string]pin{},
 		snapshots: newSnapshotCache(rules.Facts)}
 	same := map[string]bool{} // entries that are what they were
 	alike := likewise(was.Policy, rules.Policy)
@@ -84,11 +88,11 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 			continue
 		}
 		same[name] = true
-		if file, ok := was.pinned[name]; ok {
-			is.pinned[name] = file
+		if noted, ok := was.pins[name]; ok {
+			is.pins[name] = noted
 		}
-		if tree, ok := was.pins[entry.Skill]; ok && entry.Pin == "" {
-			is.pins[entry.Skill] = tree
+		if tree, ok := was.trees[entry.Skill]; ok && entry.Pin == "" {
+			is.trees[entry.Skill] = tree
 		}
 	}
 	// An entry without a digest approves what was there when it was read, not what came since.
@@ -118,10 +122,10 @@ func (s *Sessions) PinAdded(ctx context.Context) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	is := *s.inForce()
-	is.pins, is.pinned = maps.Clone(is.pins), maps.Clone(is.pinned)
-	before := len(is.pins) + len(is.pinned)
+	trees, pins := is.trees, is.pins
+	is.trees, is.pins = maps.Clone(trees), maps.Clone(pins)
 	s.pinAll(ctx, &is, func(entry policy.Entry) bool { return entry.Pin != "" })
-	if len(is.pins)+len(is.pinned) > before {
+	if !maps.Equal(is.trees, trees) || !maps.Equal(is.pins, pins) {
 		s.replaced.Store(&is)
 	}
 }
@@ -131,10 +135,9 @@ func (s *Sessions) PinAdded(ctx context.Context) {
 func (s *Sessions) pinAll(ctx context.Context, is *inForce, of func(policy.Entry) bool) {
 	all := s.cfg.Registry.Snapshot()
 	for _, entry := range is.Policy.Entries() {
-		_, tree := is.pins[entry.Skill]
-		_, file := is.pinned[entry.Skill+":"+entry.Path]
+		_, noted := is.trees[entry.Skill]
 		sk := all.Skill(entry.Skill)
-		if sk == nil || tree && file || !of(entry) {
+		if sk == nil || noted && is.pins[entry.Skill+":"+entry.Path].file != "" || !of(entry) {
 			continue
 		}
 		if err := s.pin(ctx, is, sk, entry); err != nil {
@@ -151,14 +154,24 @@ func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry
 		return err
 	}
 	name := entry.Skill + ":" + entry.Path
-	if file := index.Resource(entry.Path); file == nil {
+	noted, known := is.pins[name]
+	if !known {
+		noted.tree = index.TreeDigest
+	}
+	file := index.Resource(entry.Path)
+	switch {
+	case file == nil:
 		s.cfg.Logger.WarnContext(ctx, "allowlisted script is not there", slog.String("skill", entry.Skill),
 			slog.String("path", entry.Path))
-	} else if _, done := is.pinned[name]; !done {
-		is.pinned[name] = file.Digest
+	case noted.file == "":
+		noted.file = file.Digest
 	}
-	if _, done := is.pins[sk.Path]; !done {
-		is.pins[sk.Path] = index.TreeDigest
+	is.pins[name] = noted
+	tree, known := is.trees[sk.Path]
+	if !known {
+		is.trees[sk.Path] = index.TreeDigest
+	}
+	if tree != index.TreeDigest {
 		_, err = sk.Stage(ctx, s.cfg.Trees)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -283,42 +284,35 @@ func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
 
 // runFacts returns the facts of a run for the policy.
 func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Request {
+	start := r.rules.pins[f.skill.Path+":"+f.path]
 	facts := policy.Request{
 		Path: f.path, Workspace: s.hasWorkspace(r.rules, in.Call), Args: in.Args, Lease: in.Call.Lease,
 		Now:     s.cfg.Now(),
-		Unnamed: in.Call.Unnamed(), StartTree: r.rules.pins[f.skill.Path],
-		StartFile: r.rules.pinned[f.skill.Path+":"+f.path],
+		Unnamed: in.Call.Unnamed(), StartTree: start.tree, StartFile: start.file,
 	}
 	if f.index == nil {
 		return facts
 	}
 	facts.Activated, facts.TreeDigest = true, f.index.TreeDigest
-	entries := r.rules.Policy.Config().Allowlist.Find(f.skill.Path, f.path)
-	switch {
-	case f.file != nil && facts.StartFile == "" && !slices.ContainsFunc(entries, hasPin):
-		// The tree was noted for another entry of the skill, later than this one was read.
-		facts.FileDigest, facts.StartTree = f.file.Digest, ""
-	case f.file != nil:
+	if f.file != nil {
 		facts.FileDigest = f.file.Digest
-	default:
+	} else {
 		facts.Instead = s.insteadRun(in, f)
 	}
-	s.mu.Lock()
-	remembers := len(s.approved) > 0
-	s.mu.Unlock()
-	if !remembers {
-		return facts
-	}
-	key := s.approvalFor(r, in.Call, f)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.approved[key] {
+	if s.remembers(r, in.Call, f) {
 		facts.Approved = policy.ApprovalRemembered
 	}
 	return facts
 }
 
-func hasPin(entry policy.Entry) bool { return entry.Pin != "" }
+// remembers reports whether the user approved the script for the rest of the session, in the directory of a
+// call.
+func (s *Session) remembers(r *request, call Call, f *scriptFile) bool {
+	s.mu.Lock()
+	approved := maps.Clone(s.approved)
+	s.mu.Unlock()
+	return len(approved) > 0 && approved[s.approvalFor(r, call, f)] // which opens the directory
+}
 
 // authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
 // approval that the run already has counts for the files that it was given for.

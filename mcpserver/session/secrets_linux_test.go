@@ -51,6 +51,7 @@ func granting(t *testing.T, entry policy.Entry, body string) *bench {
 		}
 		return theSecret, nil
 	}
+	clear(b.trees)
 	clear(b.pins)
 	if err := b.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)

@@ -136,8 +136,8 @@ type Sessions struct {
 	reading *slots.Queue // of artifacts held in memory, one at a time
 
 	// Set by Start, before the first call.
-	pins    map[string]digest.Digest // tree digest at start, by path of an allowlisted skill
-	pinned  map[string]digest.Digest // of allowlisted scripts at start, by SKILL:scripts/PATH
+	trees   map[string]digest.Digest // of the start, see inForce
+	pins    map[string]pin           // likewise
 	preload []*skills.Skill
 
 	snapshots snapshotCache // of the rules that the server started with
@@ -174,8 +174,8 @@ func New(cfg Config) *Sessions {
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: cmp.Or(cfg.Approver, approval.New()),
-		pins:   map[string]digest.Digest{},
-		pinned: map[string]digest.Digest{}, keyed: map[earlier.Key]*Session{},
+		trees: map[string]digest.Digest{},
+		pins:  map[string]pin{}, keyed: map[earlier.Key]*Session{},
 		resting: map[earlier.Key]*Session{}}
 	s.serving, s.over = context.WithCancel(context.Background())
 	patient, stop := context.WithCancel(context.Background())

@@ -278,7 +278,7 @@ func (s *Sessions) describe(ctx context.Context, is *inForce) *snapshotCache {
 			Registry: cfg.Registry, Policies: is.Policy, Facts: is.Facts, Limits: is.Limits,
 			Workspace:       cfg.Workspace,
 			ClientWorkspace: is.ClientWorkspace != nil, Runner: cfg.Runner, Interpreter: cfg.Interpreter,
-			Preload: s.preload, Pins: is.pins,
+			Preload: s.preload, Pins: is.trees,
 		}
 		c.policy = c.source.Policy(ctx)
 	})

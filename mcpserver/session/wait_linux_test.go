@@ -95,6 +95,7 @@ func TestWaitedRunIsCheckedAgain(t *testing.T) {
 		}, string(policy.CodeScriptSnapshotMismatch), provenance.KindPolicyDenied},
 		"loaded anew": {func(t *testing.T, b *turnBench, script string) {
 			b.write(map[string]string{"go.sh": "#!/bin/sh\necho another\n"})
+			clear(b.trees)
 			clear(b.pins)
 			if _, err := b.cfg.Registry.Rescan(t.Context()); err != nil {
 				t.Error(err)

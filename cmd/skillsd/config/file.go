@@ -162,41 +162,49 @@ func (p *Process) lookAtRules() func() Change {
 	return func() Change { return max(file(), lock()) }
 }
 
+// state is a file as it was looked at; the zero value is none.
+type state struct {
+	info    os.FileInfo
+	times   string // by which a change is noticed
+	content string // by which it is one: a file that is merely touched does not keep others waiting
+}
+
+// look returns the state of the file at a place, with the content of an earlier one that has its times.
+func look(place func() (string, error), earlier state) state {
+	path, err := place()
+	if err != nil || path == "" {
+		return state{}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return state{}
+	}
+	now := state{info: info, times: fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(),
+		fsys.ChangeTime(info))}
+	if now.times == earlier.times {
+		now.content = earlier.content
+		return now
+	}
+	text, err := readConfig(path)
+	if err != nil { // of which two can be alike
+		now.content = now.times
+		return now
+	}
+	now.content = fmt.Sprint(info.Mode(), digest.FromBytes(text))
+	return now
+}
+
 // changed returns a function that returns how the file at a place has changed since its last call.
 func changed(place func() (string, error)) func() Change {
-	look := func() (os.FileInfo, string) {
-		path, err := place()
-		if err != nil || path == "" {
-			return nil, ""
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, ""
-		}
-		return info, fmt.Sprint(info.ModTime().UnixNano(), info.Size(), info.Mode(), fsys.ChangeTime(info))
-	}
-	// A file that is merely touched, however often, does not keep its change from being read.
-	content := func(info os.FileInfo) string {
-		path, err := place()
-		if err != nil || info == nil {
-			return ""
-		}
-		text, err := readConfig(path)
-		return fmt.Sprint(info.Mode(), err, digest.FromBytes(text))
-	}
-	was, last := look()
-	read := content(was)
+	last := look(place, state{})
 	return func() Change {
-		file, before, text := was, last, read
-		if was, last = look(); last == before {
-			return Unchanged
-		}
-		read = content(was)
+		before := last
+		last = look(place, before)
 		switch {
-		case read == text && (was == nil) == (file == nil):
+		case last.content == before.content:
 			return Unchanged
-		case file != nil && was != nil && !os.SameFile(file, was) &&
-			fsys.ChangeTime(was) > was.ModTime().UnixNano(): // by its renaming
+		case before.info != nil && last.info != nil && !os.SameFile(before.info, last.info) &&
+			fsys.ChangeTime(last.info) > last.info.ModTime().UnixNano(): // by its renaming
 			return Replaced
 		}
 		return Written

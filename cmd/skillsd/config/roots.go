@@ -87,7 +87,10 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 			"--client: unknown client %q", Clip(o.Client))
 	}
 	isOwn, err := o.clientOwn(p)
-	return slices.DeleteFunc(o.conventional(p), isOwn), err
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(o.conventional(p), isOwn), nil
 }
 
 // clientOwn returns a function that reports whether the client of --client loads the skills of a root itself.

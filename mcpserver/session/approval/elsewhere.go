@@ -61,12 +61,11 @@ func (e *Elsewhere) mayOffer(principal string, now time.Time) bool {
 	defer e.mu.Unlock()
 	recent := slices.DeleteFunc(e.offered[principal],
 		func(at time.Time) bool { return now.Sub(at) >= WordLife })
-	may := len(recent) < maxOffered
-	if may {
-		recent = append(recent, now)
+	if len(recent) >= maxOffered {
+		return false
 	}
-	e.offered[principal] = recent
-	return may
+	e.offered[principal] = append(recent, now)
+	return true
 }
 
 // change changes the call with a digest, whose zero value is none.
