@@ -109,6 +109,7 @@ func TestApprovalLegacy(t *testing.T) {
 		{"no action", able, `"result":{"content":{"approved":true}}`, 1, undecided},
 		{"an error", able, `"error":{"code":-32603,"message":"no terminal"}`, 1, undecided},
 		{"cannot be asked", "", "", 0, "direct_command_required"},
+		{"can open a URL alone", `"elicitation":{"url":{}}`, "", 0, "direct_command_required"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := newAsker(t)
@@ -117,6 +118,9 @@ func TestApprovalLegacy(t *testing.T) {
 			a.needRun(result)
 			if got := result.code(); len(questions) != tt.asks || got != tt.code && (tt.name != "declined" || got != "approval_declined") {
 				t.Fatalf("asked %d times, answered %s", len(questions), result.text())
+			}
+			if named := strings.Contains(result.text(), "answered the question with an error"); named != (tt.name == "an error") {
+				t.Errorf("an error of the client is named: %v: %s", named, result.text())
 			}
 			if tt.code == "" && !strings.Contains(result.text(), "ran-ok one") {
 				t.Errorf("run = %s", result.text())

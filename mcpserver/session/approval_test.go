@@ -247,6 +247,24 @@ func TestUserIsNotWornDown(t *testing.T) {
 			t.Errorf("refusal %d: asked %v, %v", i, q != nil, err)
 		}
 	}
+	// A word elsewhere shows that the user changed their mind.
+	b.cfg.Elsewhere = approval.NewElsewhere(&cells{of: map[string][]byte{}})
+	_, err := decline(approval.Least)
+	denied, ok := errors.AsType[*Denied](err)
+	if !ok || denied.Object.ApprovalCode == "" {
+		t.Fatalf("no code after three refusals: %v", err)
+	}
+	if err := b.cfg.Elsewhere.Approve(t.Context(), denied.Object.ApprovalCode, "alice", now); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := decline(approval.Least); q != nil || err != nil {
+		t.Errorf("approved elsewhere: asked %v, %v", q != nil, err)
+	}
+	for i := range approval.MaxDeclined + 1 {
+		if q, err := decline(approval.Least); (q != nil) != (i < approval.MaxDeclined) {
+			t.Errorf("refusal %d after that: asked %v, %v", i, q != nil, err)
+		}
+	}
 	now = now.Add(approval.Pause + time.Second)
 	if q, err := decline(approval.Least); q == nil {
 		t.Errorf("an hour later: %v", err)

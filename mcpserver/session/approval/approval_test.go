@@ -273,6 +273,14 @@ func TestTired(t *testing.T) {
 	if a.Tired(t.Context(), "alice", key, now.Add(Pause+1)) {
 		t.Error("tired for good")
 	}
+	for range MaxDeclined {
+		if err := a.Refused(t.Context(), "carol", key, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Willing(t.Context(), "carol", key, now); err != nil || a.Tired(t.Context(), "carol", key, now) {
+		t.Errorf("tired after an approval: %v", err)
+	}
 }
 
 // No text that is not a token of the server opens.
