@@ -477,7 +477,8 @@ func (c *crossed) typescript(t *testing.T, modules, name, era string) {
 		}
 		steps = append(steps, step{one.method, json.RawMessage("{" + params + "}"), edit, one.with})
 	}
-	request := map[string]any{"modules": modules, "library": name, "era": era, "steps": steps}
+	request := map[string]any{"modules": modules, "library": name, "era": era, "steps": steps,
+		"aside": filepath.Join(t.TempDir(), "aside")}
 	if c.site != nil {
 		request["url"], request["token"] = c.site.url, name+"-token"
 	} else {

@@ -210,7 +210,8 @@ func crossings() []crossing {
 
 		script("run", "ok.sh", `,"args":["yes"]`, "ok").
 			having(map[string]string{"packages": `"environment":{`}),
-		script("run where it starts anyway", "ok.sh", `,"args":["yes"],"cwd":"."`, "ok"),
+		script("run where it starts anyway", "ok.sh", `,"args":["yes"],"cwd":"."`, "ok").having(map[string]string{
+			"none": `"cwd":"/out"`, "workspace ro": `"cwd":"/workspace"`, "HTTP": `"cwd":"/out"`}),
 		script("run that fails", "fail.sh", `,"args":["yes"]`, "ok"),
 		script("run with input", "cat.sh", `,"args":["yes"],"stdin":"text"`, "ok"),
 		script("run that leaves files", "leave.sh", `,"args":["yes"]`, "ok").having(map[string]string{

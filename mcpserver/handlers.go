@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -184,9 +183,6 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	var args RunArgs
 	invalid := decodeArguments(request.Params.RawArguments, &args, "skill")
 	invalid = cmp.Or(invalid, s.checkRun(args))
-	if path.Clean(args.Cwd) == "." { // where it starts without one
-		args.Cwd = ""
-	}
 	answered, err := answerOf(ctx, request)
 	if err != nil {
 		return answer{}, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,6 +135,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	defer s.runs.RUnlock()
 	if err := script.CheckArgs(in.Args); err != nil {
 		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
+	}
+	if path.Clean(in.Cwd) == "." { // where it starts without one
+		in.Cwd = ""
 	}
 	r, err := s.requested(ctx, in)
 	if err != nil {

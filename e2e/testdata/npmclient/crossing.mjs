@@ -1,13 +1,12 @@
 // Sends requests through an official TypeScript client and prints what the client returns or throws: a JSON array of
 // {result}, {error: {code, data}} or {thrown}. Its input is a JSON object: modules, the directory of npm's packages;
-// library, the name of the package; era, the revision; steps, the requests in their order; and url and token, or
-// command and args, of the server. HANDLE in a request is the handle of the last load.
-import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+// library, the name of the package; era, the revision; steps, the requests in their order; aside, a path to which a
+// file moves while another is in its place; and url and token, or command and args, of the server. HANDLE in a request is the handle of the last load.
+import { mkdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-const { modules, library, era, steps, url, token, command, args } = JSON.parse(readFileSync(0, 'utf8'));
+const { modules, library, era, steps, aside, url, token, command, args } = JSON.parse(readFileSync(0, 'utf8'));
 const require = createRequire(join(modules, 'crossing.mjs'));
 const options = { capabilities: { elicitation: {} } };
 
@@ -58,7 +57,6 @@ for (const { method, params, edit, with: other } of steps) {
     else delete params.arguments.activation;
   }
   if (params.uri) params.uri = params.uri.replace('?activation=HANDLE', handle ? `?activation=${handle}` : '');
-  const aside = join(mkdtempSync(join(tmpdir(), 'crossing-')), 'aside');
   if (edit) {
     renameSync(edit, aside);
     if (other === 'link') symlinkSync(aside, edit);
