@@ -48,7 +48,8 @@ func TestOneSandboxIsBegunAhead(t *testing.T) {
 				var waits []string
 				eventually(t, "another sandbox waits", func() bool {
 					// A run that comes while one is being made leaves it.
-					if waits = begunAhead(t, p); len(waits) != 1 || seen[waits[0]] {
+					waits = begunAhead(t, p)
+					if len(waits) != 1 || seen[waits[0]] {
 						run()
 						return false
 					}

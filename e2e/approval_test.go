@@ -158,7 +158,8 @@ func TestApprovalRemembered(t *testing.T) {
 	if len(questions) != 1 || result.IsError {
 		t.Fatalf("first run: asked %d times, %s", len(questions), result.text())
 	}
-	if result, questions = a.run(`["two"]`, ""); len(questions) != 0 || !strings.Contains(result.text(), "ran-ok two") {
+	result, questions = a.run(`["two"]`, "")
+	if len(questions) != 0 || !strings.Contains(result.text(), "ran-ok two") {
 		t.Errorf("second run: asked %d times, %s", len(questions), result.text())
 	}
 	a.send(`{"jsonrpc":"2.0","id":900,"method":"tools/call","params":{"name":"run_skill_script","arguments":{"skill":"demo","path":"scripts/fail.sh"}}}`)

@@ -105,7 +105,8 @@ func (x *busy) once(c *caller, handle, argument string) bool {
 		x.mu.Unlock()
 		return true
 	default:
-		if said = result.code(); said == "" {
+		said = result.code()
+		if said == "" {
 			said = result.text()
 		}
 	}

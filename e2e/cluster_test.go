@@ -187,7 +187,8 @@ func (f *fronts) choose() (*front, context.Context) {
 	defer f.mu.Unlock()
 	for {
 		chosen := f.all[f.next%len(f.all)]
-		if f.next++; chosen.gone.Err() == nil {
+		f.next++
+		if chosen.gone.Err() == nil {
 			return chosen, chosen.gone
 		}
 	}
@@ -598,7 +599,8 @@ func TestClusterArchive(t *testing.T) {
 	move(0, "imported "+id, "import", dir, id)
 	move(3, "a session of this id is there", "import", dir, id)
 	move(0, id+" is there", "import", dir, "--all")
-	if f.events(t); !bytes.Equal(record, f.session(t, "show", "--json")) {
+	f.events(t)
+	if !bytes.Equal(record, f.session(t, "show", "--json")) {
 		t.Error("the record is another one")
 	}
 }

@@ -44,7 +44,8 @@ func TestHTTPOneConversation(t *testing.T) {
 	if (&caller{site: s, token: "bob-token"}).runs(nil) {
 		t.Error("what one principal loaded counts for another")
 	}
-	if s.open("alice-token"); !alice.runs(nil) {
+	s.open("alice-token")
+	if !alice.runs(nil) {
 		t.Error("with one session what was loaded does not count")
 	}
 	named := s.open("alice-token")

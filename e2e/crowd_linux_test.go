@@ -261,7 +261,8 @@ func TestCrowdOverHTTP(t *testing.T) {
 	calls.Go(func() { bob.follow(ctx, crowdCall(1, "ok"), bobs) })
 	var heard []string
 	for n := range bobs {
-		if heard = append(heard, n.Params.Message); strings.HasPrefix(n.Params.Message, "waiting") {
+		heard = append(heard, n.Params.Message)
+		if strings.HasPrefix(n.Params.Message, "waiting") {
 			alice.send(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, running[0]))
 		}
 		if n.ID == 1 {

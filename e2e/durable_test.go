@@ -242,7 +242,8 @@ func TestRecordRemovedUnderServer(t *testing.T) {
 	// A file may come while the others go.
 	dir, tries := filepath.Join(state, "sessions", sessionIDs(t, state)[0]), 0
 	for err := os.RemoveAll(dir); err != nil; err = os.RemoveAll(dir) {
-		if tries++; tries == 1000 {
+		tries++
+		if tries == 1000 {
 			t.Fatal(err)
 		}
 	}

@@ -131,7 +131,8 @@ func listSkills(t *testing.T, session *mcp.ClientSession, version string) map[st
 			}
 			all[entry.URI] = entry
 		}
-		if cursor = page.NextCursor; cursor == "" {
+		cursor = page.NextCursor
+		if cursor == "" {
 			return all
 		}
 	}

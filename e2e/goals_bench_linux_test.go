@@ -646,7 +646,8 @@ func (g *goals) copies(from, to string) time.Duration {
 			return err
 		})
 	}
-	if err = errors.Join(err, group.Wait()); err == nil {
+	err = errors.Join(err, group.Wait())
+	if err == nil {
 		file, failed := os.Open(to)
 		err = durable(file, failed)
 	}

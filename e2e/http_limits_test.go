@@ -631,7 +631,8 @@ func mostRecords(t *testing.T, pid int) (most func() int) {
 			for _, e := range entries {
 				target, _ := os.Readlink(filepath.Join(dir, e.Name()))
 				_, record, ok := strings.Cut(target, "/sessions/ses_")
-				if record, _, _ = strings.Cut(record, "/"); ok && !records[record] {
+				record, _, _ = strings.Cut(record, "/")
+				if ok && !records[record] {
 					records[record] = true
 					if before[record] {
 						both++ // it was open between the looks, as one may end and another begin during each

@@ -121,7 +121,8 @@ func (s *site) open(token string) *caller {
 	}
 	defer response.Body.Close()
 	io.Copy(io.Discard, response.Body)
-	if c.session = response.Header.Get("Mcp-Session-Id"); c.session == "" {
+	c.session = response.Header.Get("Mcp-Session-Id")
+	if c.session == "" {
 		s.t.Errorf("initialize: %s without a session", response.Status)
 	}
 	return c

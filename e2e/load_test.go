@@ -167,7 +167,8 @@ func (s *site) settled() holdings {
 		case <-time.After(100 * time.Millisecond):
 		}
 		h := holdingsOf(s.t, s.cmd.Process.Pid)
-		if same++; h.handles != last.handles {
+		same++
+		if h.handles != last.handles {
 			same = 0
 		}
 		last = h
@@ -228,7 +229,8 @@ func (s *site) visit(ctx context.Context, l *loaded, i int, scripts bool) {
 		if op == "" {
 			continue
 		}
-		if l.count(op); err != nil {
+		l.count(op)
+		if err != nil {
 			l.failed.Add(1)
 			s.t.Errorf("client %d: %s: %v", i, op, err)
 		}

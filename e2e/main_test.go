@@ -42,7 +42,8 @@ func runMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	flag.Parse()
-	if binary = *built; binary == "" {
+	binary = *built
+	if binary == "" {
 		binary = filepath.Join(dir, "skillsd")
 		build := exec.Command("go", "build", tags, "-o", binary, "../cmd/skillsd")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are: it is process 1 on foreign root file systems

@@ -151,7 +151,8 @@ func TestFrontmatterOracle(t *testing.T) {
 				continue
 			}
 			if want := answers[i]; want.Error != "" || !reflect.DeepEqual(tokens(t, doc.Fields.JSON), tokens(t, []byte(want.JSON))) {
-				if differ++; differ <= 20 {
+				differ++
+				if differ <= 20 {
 					t.Errorf("%s:\n got %s\nwant %s %s\n%.500q", s.name, doc.Fields.JSON, want.JSON, want.Error, s.data)
 				}
 			}

@@ -159,11 +159,13 @@ func TestServePage(t *testing.T) {
 		}
 	}
 	var skills struct{ Skills []struct{ Path string } }
-	if viewer.read("/skills.json", &skills); len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
+	viewer.read("/skills.json", &skills)
+	if len(skills.Skills) != 1 || skills.Skills[0].Path != "demo" {
 		t.Errorf("skills are %+v, want those of the flags of the server", skills)
 	}
 	var skill struct{ Files []struct{ Path, Text string } }
-	if viewer.read("/skill.json?path=demo", &skill); len(skill.Files) < 2 || skill.Files[0].Path != "SKILL.md" ||
+	viewer.read("/skill.json?path=demo", &skill)
+	if len(skill.Files) < 2 || skill.Files[0].Path != "SKILL.md" ||
 		!strings.Contains(skill.Files[0].Text, "name: demo") {
 		t.Errorf("the files of a skill are %+v", skill.Files)
 	}

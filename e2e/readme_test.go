@@ -249,7 +249,8 @@ func (r *reader) console(f fence) (commands int) {
 			r.use()
 		}
 		got := strings.ReplaceAll(r.shell(f.at, r.here(command)), r.home, "/home/me")
-		if want = strings.TrimSpace(want); want != "" && strings.TrimSpace(got) != want {
+		want = strings.TrimSpace(want)
+		if want != "" && strings.TrimSpace(got) != want {
 			r.t.Errorf("%s: %s prints\n%s\nnot\n%s", f.at, command, got, want)
 		}
 	}

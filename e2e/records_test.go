@@ -47,7 +47,8 @@ var printedOnce = sync.OnceValues(func() (schemas, error) {
 		if err := json.Unmarshal(text, &s); err != nil || s.Schema != "https://json-schema.org/draft/2020-12/schema" {
 			return nil, fmt.Errorf("schema %s: %q, %v", name, s.Schema, err)
 		}
-		if all[name], err = s.Resolve(nil); err != nil {
+		all[name], err = s.Resolve(nil)
+		if err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
 	}

@@ -49,7 +49,8 @@ func TestRegistryIsShared(t *testing.T) {
 		}
 		if first == nil {
 			first = info
-			if text, err = os.ReadFile(file); err != nil {
+			text, err = os.ReadFile(file)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

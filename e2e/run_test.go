@@ -156,7 +156,8 @@ func TestWithheldOutput(t *testing.T) {
 	}
 	show = exec.Command(show.Path, show.Args[1:]...)
 	show.Env = append(os.Environ(), "CLAUDECODE=1")
-	if out, err = show.CombinedOutput(); err == nil || strings.Contains(string(out), "ran-ok") ||
+	out, err = show.CombinedOutput()
+	if err == nil || strings.Contains(string(out), "ran-ok") ||
 		!strings.Contains(string(out), "stdout was withheld from the model") {
 		t.Errorf("in an agent's shell session show --output %s = %q, %v", handle, out, err)
 	}

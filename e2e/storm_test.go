@@ -397,7 +397,8 @@ func (c *caller) walk(method string) (map[string]int, error) {
 		for _, entry := range slices.Concat(page.Skills, page.Resources) {
 			seen[entry.URI]++
 		}
-		if cursor = page.NextCursor; cursor == "" {
+		cursor = page.NextCursor
+		if cursor == "" {
 			return seen, nil
 		}
 	}

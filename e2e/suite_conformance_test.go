@@ -181,7 +181,8 @@ func again(t *testing.T, try func() []string) {
 	t.Helper()
 	var problems []string
 	for range 3 {
-		if problems = try(); len(problems) == 0 {
+		problems = try()
+		if len(problems) == 0 {
 			return
 		}
 	}

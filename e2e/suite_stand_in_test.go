@@ -125,7 +125,8 @@ func stand(t *testing.T, s *site, handle string) *proxy {
 					call = strings.Replace(fmt.Sprintf(call, handle), `,"activation":""`, "", 1)
 				}
 				json.Unmarshal([]byte(call), &params)
-				if key = real.key; key != "" {
+				key = real.key
+				if key != "" {
 					params["inputResponses"] = bytes.Replace(params["inputResponses"], []byte(`"`+key+`"`), []byte(`"approval"`), 1)
 				}
 				if len(params["inputResponses"]) == 0 {

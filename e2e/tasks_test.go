@@ -170,7 +170,8 @@ func TestTasks(t *testing.T) {
 
 			made, _ = send.tool(t, "run_skill_script", script("sleep.sh"), tasking)
 			send.on(t, "tasks/cancel", made.TaskID, "")
-			if done = send.until(t, made.TaskID, has("cancelled")); done.Result != nil || done.Error != nil {
+			done = send.until(t, made.TaskID, has("cancelled"))
+			if done.Result != nil || done.Error != nil {
 				t.Errorf("cancelled: %+v", done)
 			}
 			made, _ = send.tool(t, "run_skill_script", script("sleep.sh"), tasking)

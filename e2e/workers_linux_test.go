@@ -250,7 +250,8 @@ func TestWorkerRuns(t *testing.T) {
 			Workers []string
 		}
 	}
-	if openPage(p.all[0].site).read("/health.json", &health); health.Cluster.Pool != "p" || !slices.Equal(health.Cluster.Workers, []string{"w1"}) {
+	openPage(p.all[0].site).read("/health.json", &health)
+	if health.Cluster.Pool != "p" || !slices.Equal(health.Cluster.Workers, []string{"w1"}) {
 		t.Errorf("the page has %+v, want worker w1 of pool p", health)
 	}
 	if all := p.wantOutcomes("sandbox_unavailable", "done"); all[1].Skillsd.Worker != "w1" {

@@ -62,7 +62,8 @@ type RunArgs struct {
 // Required strings are not empty. After a mistake dst has the fields that could be read, for the record of
 // the call.
 func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.Error {
-	if raw = unquoted(raw); len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+	raw = unquoted(raw)
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
 	// Decoding would replace both silently, so policy could decide about another text than the script gets.
@@ -132,7 +133,8 @@ func decodeArgument(name string, value json.RawMessage, field reflect.Value) *se
 		of = of.Elem()
 	}
 	if of.Kind() != reflect.String {
-		if value = unquoted(value); len(value) == 0 {
+		value = unquoted(value)
+		if len(value) == 0 {
 			return nil
 		}
 	}

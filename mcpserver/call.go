@@ -80,7 +80,8 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		}
 	}
 	var err error
-	if call.Profile, err = s.profileOf(meta); err != nil {
+	call.Profile, err = s.profileOf(meta)
+	if err != nil {
 		return call, err
 	}
 	if remote {
@@ -145,13 +146,15 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 	var err error
 	call.RunID, call.OutputID = firstText(meta[metaRunID]), firstText(meta[metaOutputID])
 	if source, ok := meta[metaSource]; ok {
-		if call.Source, err = cfharness.ParseSource(firstText(source)); err != nil {
+		call.Source, err = cfharness.ParseSource(firstText(source))
+		if err != nil {
 			return invalidArguments(fmt.Sprintf("_meta[%q] is not a source of an activation", metaSource),
 				"use cli-preload, model-tool, user-explicit or subagent-inherit")
 		}
 	}
 	if slot := raw(metaPromptSlot); slot != nil {
-		if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
+		call.Slot, err = policy.ParsePromptSlot(slot)
+		if err != nil {
 			const remedy = "send a PromptSlotBound object in _meta, or none"
 			return &session.Error{
 				Code: fault.CodePromptSlotInvalid, Message: err.Error(), Remedy: remedy, Err: err,
@@ -159,36 +162,42 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		}
 	}
 	if manifest := raw(metaManifest); manifest != nil {
-		if call.Manifest, err = cfharness.ParseRunManifest(manifest); err != nil {
+		call.Manifest, err = cfharness.ParseRunManifest(manifest)
+		if err != nil {
 			return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
 		}
 		// The call's own slot comes first.
 		if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
-			if call.Slot, err = policy.ParsePromptSlot(slot); err != nil {
+			call.Slot, err = policy.ParsePromptSlot(slot)
+			if err != nil {
 				return invalidArguments("run manifest: "+err.Error(),
 					"send a PromptSlotBound object as its promptSlot, or none")
 			}
 		}
 		if mode := call.Manifest.Mode; mode != "" {
-			if call.Mode, err = policy.ParseMode(mode); err != nil {
+			call.Mode, err = policy.ParseMode(mode)
+			if err != nil {
 				return invalidArguments("run manifest: "+err.Error(),
 					"use disabled, observe, enforce-explicit or enforce-strict")
 			}
 		}
 	}
 	if labels := raw(metaInputLabels); labels != nil {
-		if call.InputLabels, err = cfharness.ParseInputLabels(labels); err != nil {
+		call.InputLabels, err = cfharness.ParseInputLabels(labels)
+		if err != nil {
 			return invalidArguments(err.Error(),
 				"send {version: 1, entries: [{path, label}]} in _meta, or none")
 		}
 	}
 	if lease := raw(metaLease); lease != nil {
-		if call.Lease, err = policy.ParseLease(lease); err != nil {
+		call.Lease, err = policy.ParseLease(lease)
+		if err != nil {
 			return invalidArguments(err.Error(), "send {leaseId, cdpUrl, expiresAt} in _meta, or none")
 		}
 	}
 	if mode, ok := meta[metaMode]; ok {
-		if call.Mode, err = policy.ParseMode(firstText(mode)); err != nil {
+		call.Mode, err = policy.ParseMode(firstText(mode))
+		if err != nil {
 			return invalidArguments(fmt.Sprintf("_meta[%q] is not an enforcement mode", metaMode),
 				"use disabled, observe, enforce-explicit or enforce-strict")
 		}

@@ -42,7 +42,8 @@ func (s *Server) permit(
 	if err != nil {
 		return nil, false, err
 	}
-	if hidden = sk != nil && ses.Hides(sk, path); hidden {
+	hidden = sk != nil && ses.Hides(sk, path)
+	if hidden {
 		sk, path = nil, ""
 	}
 	return ses, hidden, ses.Permit(ctx, session.PermitRequest{Call: call, Skill: sk, Path: path})
@@ -80,7 +81,8 @@ func appendBefore(line, rest []byte, begin string, parts [][]byte, end string) [
 		}
 		line = append(line, part...)
 	}
-	if line = append(line, end...); len(rest) > len("{}") {
+	line = append(line, end...)
+	if len(rest) > len("{}") {
 		line = append(line, ',')
 	}
 	return append(line, rest[1:]...)
@@ -117,7 +119,8 @@ func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
 		if made == nil || made.unlisted != "" {
 			continue
 		}
-		if size += len(made.json); size > maxPageBytes && len(result.Skills) > 0 {
+		size += len(made.json)
+		if size > maxPageBytes && len(result.Skills) > 0 {
 			next = batch[i-1].uri
 			break
 		}
@@ -136,7 +139,8 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 	var missing errgroup.Group
 	missing.SetLimit(runtime.GOMAXPROCS(0))
 	for i, b := range listed {
-		if entries[i] = b.made.Load(); entries[i] != nil {
+		entries[i] = b.made.Load()
+		if entries[i] != nil {
 			continue
 		}
 		missing.Go(func() error {
@@ -145,7 +149,8 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 				return nil
 			}
 			var err error
-			if entries[i], err = s.entry(ctx, b); err != nil && ctx.Err() == nil {
+			entries[i], err = s.entry(ctx, b)
+			if err != nil && ctx.Err() == nil {
 				path := slog.String("skill", b.skill.Path)
 				s.cfg.Logger.WarnContext(ctx, "skill not listed", path, tint.Err(err))
 			}

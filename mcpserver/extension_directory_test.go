@@ -168,7 +168,8 @@ func TestAllowedToolsOfALoad(t *testing.T) {
 		var prompt struct {
 			Meta map[string]json.RawMessage `json:"_meta"`
 		}
-		if p.must(legacy, methodGetPrompt, object{"name": name}, &prompt); string(prompt.Meta[metaAllowedTools]) != want {
+		p.must(legacy, methodGetPrompt, object{"name": name}, &prompt)
+		if string(prompt.Meta[metaAllowedTools]) != want {
 			t.Errorf("the prompt %s: _meta has %s, want %s", name, prompt.Meta, want)
 		}
 	}

@@ -71,7 +71,8 @@ func (f *Fault) Serve(ctx context.Context) {
 		if !whole {
 			select {
 			case chunk, open := <-chunks:
-				if rest = append(rest, chunk...); !open || len(rest) > maxFaultLine {
+				rest = append(rest, chunk...)
+				if !open || len(rest) > maxFaultLine {
 					return
 				}
 			case <-ticker.C:

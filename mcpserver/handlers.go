@@ -69,7 +69,8 @@ func (s *Server) tool(
 		result := made.asks
 		switch {
 		case err != nil:
-			if result, err = s.toolError(ctx, request.Params.Name, err); err != nil {
+			result, err = s.toolError(ctx, request.Params.Name, err)
+			if err != nil {
 				return nil, err
 			}
 		case result == nil:
@@ -78,7 +79,8 @@ func (s *Server) tool(
 			if made.tools != nil {
 				result.EnsureResultMeta().SetMetaField(metaAllowedTools, made.tools)
 			}
-			if result.IsError = made.failed; made.failed {
+			result.IsError = made.failed
+			if made.failed {
 				traceFailure(ctx, "tool_error")
 			}
 		}

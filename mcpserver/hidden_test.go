@@ -149,7 +149,8 @@ func TestHiddenSkill(t *testing.T) {
 				}
 				for _, value := range []string{"shy", "shy/", "inner", "pdf/inner/"} {
 					var found mcp.CompleteResult
-					if p.must(era, methodComplete, complete(value), &found); len(found.Completion.Values) > 0 {
+					p.must(era, methodComplete, complete(value), &found)
+					if len(found.Completion.Values) > 0 {
 						t.Errorf("completion of %q: %v", value, found.Completion.Values)
 					}
 				}

@@ -97,7 +97,8 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		opts.Spread = o.Cluster.spread
 		opts.Ready = func() bool { return s.isReady() && o.Cluster.Ready() }
 	}
-	if s.guesses.Store(!o.OnlyHandles && o.Cluster == nil); !o.OnlyHandles {
+	s.guesses.Store(!o.OnlyHandles && o.Cluster == nil)
+	if !o.OnlyHandles {
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
 	if o.Auth != nil {
@@ -152,7 +153,8 @@ func withPrincipal(ctx context.Context, p policy.Principal) context.Context {
 
 // principalOf returns who sent a request, and whether it came over HTTP.
 func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
-	if p, remote = ctx.Value(principalKey{}).(policy.Principal); remote {
+	p, remote = ctx.Value(principalKey{}).(policy.Principal)
+	if remote {
 		return p, true
 	}
 	return localPrincipal, false

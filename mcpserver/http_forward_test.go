@@ -97,7 +97,8 @@ func TestForwardedAgain(t *testing.T) {
 			if r.GetBody == nil {
 				t.Fatal("the body can be sent once")
 			}
-			if r.Body, err = r.GetBody(); err != nil {
+			r.Body, err = r.GetBody()
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

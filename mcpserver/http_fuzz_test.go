@@ -45,7 +45,8 @@ func newEdge(f *testing.F, token string) *edge {
 		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
 			f.Fatal(err)
 		}
-		if o.Auth, err = httpauth.New(httpauth.Config{TokenFile: file}); err != nil {
+		o.Auth, err = httpauth.New(httpauth.Config{TokenFile: file})
+		if err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -131,7 +132,8 @@ func (e *edge) send(t *testing.T, r edgeRequest) (*http.Response, []byte) {
 	var events []byte
 	for lines := bufio.NewReader(response.Body); ; {
 		line, err := lines.ReadBytes('\n')
-		if events = append(events, line...); err == io.EOF {
+		events = append(events, line...)
+		if err == io.EOF {
 			return response, events
 		}
 		if err != nil {
@@ -217,7 +219,8 @@ func (e *edge) check(t *testing.T, r edgeRequest) {
 			text = string(body)
 		case "text/event-stream":
 			var data bool
-			if text, data = strings.CutPrefix(text, "data:"); !data {
+			text, data = strings.CutPrefix(text, "data:")
+			if !data {
 				continue
 			}
 		default:

@@ -56,7 +56,8 @@ func TestRequestMetaIsWhatIsRead(t *testing.T) {
 	}
 	slices.Sort(read)
 	slices.Sort(table)
-	if read = slices.Compact(read); !slices.Equal(read, table) {
+	read = slices.Compact(read)
+	if !slices.Equal(read, table) {
 		t.Errorf("the code reads\n%q\nthe table has\n%q", read, table)
 	}
 }

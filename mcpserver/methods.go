@@ -129,7 +129,8 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	r.after = string(after)
 	s.refresh(ctx)
 	r.scope = s.scopeOf(ctx)
-	if r.scope.profile, err = s.profileOf(r.Meta); err != nil {
+	r.scope.profile, err = s.profileOf(r.Meta)
+	if err != nil {
 		return err
 	}
 	switch r.Method {

@@ -111,7 +111,8 @@ func (n *news) since(listener string) (all []change, cut bool) {
 	defer n.mu.Unlock()
 	next := n.catchUp()
 	from, known := n.heard[listener]
-	if n.note(listener, next); !known || from == next {
+	n.note(listener, next)
+	if !known || from == next {
 		return nil, false
 	}
 	at := map[string]int{}

@@ -59,7 +59,8 @@ func promptsOf(all []*skills.Skill) []prompt {
 		}
 		name := sk.Name()
 		if names[name] > 1 || paths[name] && name != sk.Path || strings.ContainsFunc(name, breaksCommand) {
-			if name = strings.ReplaceAll(sk.Path, "/", ":"); joined[name] > 1 {
+			name = strings.ReplaceAll(sk.Path, "/", ":")
+			if joined[name] > 1 {
 				name = sk.Path
 			}
 		}

@@ -64,11 +64,13 @@ func renderOut(r *session.RunResult) string {
 		case shown.Picture != nil:
 			line += fmt.Sprintf(", a picture of %d x %d pixels", shown.Picture.Width, shown.Picture.Height)
 		}
-		if used += len(line); used > maxOutLines {
+		used += len(line)
+		if used > maxOutLines {
 			b.WriteString("… more files in the session's outputs\n")
 			break
 		}
-		if b.WriteString(line); shown.Text != "" {
+		b.WriteString(line)
+		if shown.Text != "" {
 			b.WriteString(":\n" + strings.TrimSuffix(shown.Text, "\n"))
 		}
 		b.WriteByte('\n')

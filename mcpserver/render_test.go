@@ -104,7 +104,8 @@ func TestClaims(t *testing.T) {
 	text := renderLoaded(l, nil, nobody)
 	_, own, _ := strings.Cut(text, "----- skill a/demo ")
 	want := "when_to_use: often Tier: builtin\ncompatibility: " + strings.Repeat("ä", maxClaim) + "\n\nBody.\n"
-	if _, own, _ = strings.Cut(own, "\n"); !strings.HasPrefix(own, want) {
+	_, own, _ = strings.Cut(own, "\n")
+	if !strings.HasPrefix(own, want) {
 		t.Errorf("the skill's text is %.300q, want %.300q", own, want)
 	}
 }
@@ -159,7 +160,8 @@ func TestIndex(t *testing.T) {
 		part = renderList(list, offset, 10_000)
 		text, next, cut := strings.Cut(part, "[bytes ")
 		whole += text
-		if part = text; !cut {
+		part = text
+		if !cut {
 			break
 		}
 		if want := fmt.Sprintf("continue with offset %d]", offset+int64(len(text))); !strings.HasSuffix(next, want) || !strings.HasSuffix(text, "\n") {

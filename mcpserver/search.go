@@ -50,7 +50,8 @@ func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *cat
 		return nil
 	}
 	sc, err := s.scopeOf(ctx), error(nil)
-	if sc.profile, err = s.profileOf(meta); err != nil {
+	sc.profile, err = s.profileOf(meta)
+	if err != nil {
 		return nil
 	}
 	v := s.listed(sc)

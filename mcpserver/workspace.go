@@ -178,7 +178,8 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 		}
 		name, isWhole := arg, filepath.IsAbs(arg)
 		if isWhole {
-			if name, err = filepath.Rel(dir, arg); err != nil {
+			name, err = filepath.Rel(dir, arg)
+			if err != nil {
 				continue
 			}
 		}

@@ -103,7 +103,8 @@ func decode(line []byte) (*Event, error) {
 		return nil, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
 	var err error
-	if e.Time, err = ParseTime(w.Time); err != nil {
+	e.Time, err = ParseTime(w.Time)
+	if err != nil {
 		return nil, err
 	}
 	e.Seq = w.Seq

@@ -81,7 +81,8 @@ func (l *RegisterLine) Sign(before []byte, signer note.Signer) ([]byte, error) {
 		l.N, l.Prev = was.N+1, sumOf(before)
 	}
 	var err error
-	if l.Sig, err = l.signature(signer); err != nil {
+	l.Sig, err = l.signature(signer)
+	if err != nil {
 		return nil, fmt.Errorf("sign the register of sessions: %w", err)
 	}
 	raw, err := Encode(l)

@@ -30,7 +30,8 @@ func FuzzReadRegister(f *testing.F) {
 		if what != provenance.RegisterDeleted {
 			l.Events, l.Hash = uint64(i+1), provenance.FirstPrev
 		}
-		if line, err = l.Sign(line, signer); err != nil {
+		line, err = l.Sign(line, signer)
+		if err != nil {
 			f.Fatal(err)
 		}
 		whole = append(whole, line...)

@@ -62,7 +62,8 @@ func (s *Scanner) Follow(
 			yield(nil, fmt.Errorf("session %s: %s:%d: %w", q.Session, EventsFile, s.Line, err))
 			return
 		}
-		if seen(e); q.Matches(e) && !yield(e, nil) {
+		seen(e)
+		if q.Matches(e) && !yield(e, nil) {
 			return
 		}
 	}

@@ -55,7 +55,8 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, in
 		return Head{}, false, fmt.Errorf("%w: %s", ErrInvalid, what)
 	}
 	lines := strings.Split(n.Text, "\n")
-	if inRegister = len(lines) == 6 && lines[4] == registered; inRegister {
+	inRegister = len(lines) == 6 && lines[4] == registered
+	if inRegister {
 		lines = append(lines[:4], lines[5])
 	}
 	var seq uint64

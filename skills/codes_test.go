@@ -187,7 +187,8 @@ func plantArchive(t *testing.T, dir string, archive *txtar.Archive) {
 		case kind == "/":
 			err = os.MkdirAll(name, 0o755)
 		case kind == "size":
-			if err = os.WriteFile(name, nil, 0o644); err == nil {
+			err = os.WriteFile(name, nil, 0o644)
+			if err == nil {
 				size, _ := strconv.ParseInt(argument, 10, 64)
 				err = os.Truncate(name, size)
 			}
@@ -213,7 +214,8 @@ func unescape(t *testing.T, text string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text = rest; isRune {
+		text = rest
+		if isRune {
 			out.WriteRune(r)
 		} else {
 			out.WriteByte(byte(r))

@@ -52,7 +52,8 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if l.dirs++; l.dirs > l.opts.MaxFiles || len(l.open) > maxFileDepth {
+	l.dirs++
+	if l.dirs > l.opts.MaxFiles || len(l.open) > maxFileDepth {
 		l.more = true
 		return nil
 	}
@@ -102,7 +103,8 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 			}
 			return l.walk(ctx, name)
 		}
-		if c.err = cause(err); err == nil && !info.Mode().IsRegular() {
+		c.err = cause(err)
+		if err == nil && !info.Mode().IsRegular() {
 			c.err = ErrNotFile
 		}
 	case !mode.IsRegular():
@@ -203,10 +205,12 @@ func reserved(name string) bool {
 		return true
 	}
 	stem, _, _ := strings.Cut(name, ".")
-	if stem = strings.TrimRight(stem, " "); len(stem) != 3 && len(stem) != 4 {
+	stem = strings.TrimRight(stem, " ")
+	if len(stem) != 3 && len(stem) != 4 {
 		return false
 	}
-	switch stem = strings.ToUpper(stem); stem {
+	stem = strings.ToUpper(stem)
+	switch stem {
 	case "CON", "PRN", "AUX", "NUL":
 		return true
 	}

@@ -99,7 +99,8 @@ func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
 		if !relevant(string(name), mode) {
 			return true
 		}
-		if more = len(entries) == limit; !more {
+		more = len(entries) == limit
+		if !more {
 			entries = append(entries, entry{string(name), mode})
 		}
 		return !more
@@ -286,7 +287,8 @@ type lookOver struct {
 // over reports whether a directory and those below it agree with the index. above is its path with a slash
 // behind it, empty for the top.
 func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth int) bool {
-	if l.directories--; l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
+	l.directories--
+	if l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
 	}
 	// Before the listing, so that a change during it changes the mark.
@@ -302,14 +304,16 @@ func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth i
 		case Ignored(name):
 		case kind == unix.DT_DIR:
 			below, err := dir.sub(name)
-			if same = err == nil; same {
+			same = err == nil
+			if same {
 				same = l.over(ctx, below.(fdFolder), above+name+"/", depth+1)
 				below.close()
 			}
 		default:
 			at := l.index.at(above + name)
 			now, err := dir.mark(name) // refuses what is not a regular file
-			if same = at >= 0 && err == nil && l.index.marks[at].vouches(now); same {
+			same = at >= 0 && err == nil && l.index.marks[at].vouches(now)
+			if same {
 				l.seen[at] = true
 			}
 		}

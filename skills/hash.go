@@ -50,7 +50,8 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 			h.head = append(h.head, chunk[:min(n, 4096-len(h.head))]...)
 		}
 		sum.Write(chunk)
-		if h.size += int64(n); h.size > limit {
+		h.size += int64(n)
+		if h.size > limit {
 			return hashed{}, ErrTooLarge
 		}
 		for cut = min(utf8.UTFMax-1, len(whole)); cut > 0; cut-- {

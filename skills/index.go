@@ -191,7 +191,8 @@ func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 		if file.err != nil || err != nil || !info.Mode().IsRegular() || info.Size() > MaxFile {
 			continue // an index leaves it out
 		}
-		if count, total = count+1, total+info.Size(); count > maxPublishedFiles || total > maxPublishedBytes {
+		count, total = count+1, total+info.Size()
+		if count > maxPublishedFiles || total > maxPublishedBytes {
 			return true, nil
 		}
 	}

@@ -222,7 +222,8 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 		} else if sum == string(s.Digest) {
 			f.Digest, self = s.Digest, m == s.mark
 		}
-		if x.Files = append(x.Files, f); !resource {
+		x.Files = append(x.Files, f)
+		if !resource {
 			continue
 		}
 		budget -= f.Size
@@ -276,7 +277,8 @@ func (l *lazyFolder) open() (err error) {
 	case l.parent == nil:
 		l.folder, err = descend(l.visitor.top, l.rel)
 	default:
-		if err = l.parent.open(); err == nil {
+		err = l.parent.open()
+		if err == nil {
 			l.folder, err = l.parent.folder.sub(path.Base(l.rel))
 		}
 	}

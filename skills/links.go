@@ -36,7 +36,8 @@ func (s *scanner) followLinks(ctx context.Context) error {
 	for s.links = nil; len(waiting) > 0; s.links = nil {
 		l := waiting[0]
 		root := l.area.root
-		if followed[root]++; followed[root] <= s.opts.MaxDirs {
+		followed[root]++
+		if followed[root] <= s.opts.MaxDirs {
 			if err := s.followLink(ctx, &l); err != nil {
 				return err
 			}

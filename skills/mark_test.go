@@ -26,7 +26,8 @@ func TestMarkVouches(t *testing.T) {
 		"device": func(m *mark) { m.dev++ }, "known": func(m *mark) { m.known = false },
 	} {
 		now := base
-		if change(&now); settled.vouches(now) {
+		change(&now)
+		if settled.vouches(now) {
 			t.Errorf("another %s is vouched for", name)
 		}
 	}

@@ -24,9 +24,11 @@ func (s *Skill) Within(written string) (within []string) {
 	}
 	add := func(p string) {
 		clean := ""
-		if p = strings.Trim(p, "/"); p != "" && p != "." {
+		p = strings.Trim(p, "/")
+		if p != "" && p != "." {
 			var err error
-			if clean, err = CleanPath(p); err != nil {
+			clean, err = CleanPath(p)
+			if err != nil {
 				return
 			}
 		}

@@ -157,7 +157,8 @@ func ParseURI(uri string) (path string, err error) {
 	case strings.Contains(strings.ToLower(rest), "%2f"):
 		return refuse("must not have an encoded separator")
 	}
-	if path, err = url.PathUnescape(strings.TrimSuffix(rest, "/")); err != nil {
+	path, err = url.PathUnescape(strings.TrimSuffix(rest, "/"))
+	if err != nil {
 		return refuse("has an invalid escape")
 	}
 	switch {

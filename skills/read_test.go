@@ -27,7 +27,8 @@ func oneSkill(tb testing.TB, opts *skills.ScanOptions, tree map[string]string) (
 		writeTree(tb, dir, map[string]string{"SKILL.md": document("pdf", "d")})
 	}
 	snapshot := scan(tb, opts, skills.Root{Dir: root})
-	if sk = snapshot.Skill("pdf"); sk == nil {
+	sk = snapshot.Skill("pdf")
+	if sk == nil {
 		tb.Fatalf("no skill: %v", snapshot.Diagnostics)
 	}
 	return sk, dir
@@ -157,7 +158,8 @@ func quick(t *testing.T, do func()) {
 	for i := range took {
 		start := time.Now()
 		do()
-		if took[i] = time.Since(start); took[i] <= 5*time.Second {
+		took[i] = time.Since(start)
+		if took[i] <= 5*time.Second {
 			return
 		}
 	}
@@ -363,7 +365,8 @@ func TestRegistry(t *testing.T) {
 	if _, err := registry.Rescan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err = registry.RescanSkill(t.Context(), sk); err != nil || registry.Snapshot().Skill("a") != fresh || fresh.Root != registry.Snapshot().Skill("b").Root {
+	fresh, err = registry.RescanSkill(t.Context(), sk)
+	if err != nil || registry.Snapshot().Skill("a") != fresh || fresh.Root != registry.Snapshot().Skill("b").Root {
 		t.Errorf("RescanSkill of an older snapshot's skill = %+v, %v", fresh, err)
 	}
 	if sk.Description() != "one" || old.Skill("a") != sk {

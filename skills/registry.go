@@ -187,7 +187,8 @@ func (r *Registry) remember(current []*Skill) {
 			replaced[sk] = current[i]
 		}
 	}
-	if r.found = current; len(replaced) == 0 {
+	r.found = current
+	if len(replaced) == 0 {
 		return
 	}
 	for _, w := range r.walks {
@@ -233,7 +234,8 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	next := old.after(found, old.scan)
 	next.dirs, next.listings = old.dirs, old.listings
 	r.current.Store(next)
-	if fresh = next.scanned[at]; next.Skill(sk.Path) != fresh {
+	fresh = next.scanned[at]
+	if next.Skill(sk.Path) != fresh {
 		return nil, fmt.Errorf("read %s again: it is not served any more: %w", sk.Path, ErrNotFound)
 	}
 	return fresh, nil
@@ -256,7 +258,8 @@ func (r *Registry) Index(ctx context.Context, sk *Skill) (*Skill, *Index, error)
 		if _, drift := errors.AsType[*DriftError](err); !drift || attempt == attempts {
 			return nil, nil, err
 		}
-		if sk, err = r.RescanSkill(ctx, sk); err != nil {
+		sk, err = r.RescanSkill(ctx, sk)
+		if err != nil {
 			return nil, nil, err
 		}
 	}

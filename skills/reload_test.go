@@ -74,7 +74,8 @@ func TestReloadIsNeverTorn(t *testing.T) {
 		case 1:
 			_, err = registry.Refresh(t.Context(), changed)
 		case 2:
-			if _, err = registry.Refresh(t.Context(), nil); err == nil {
+			_, err = registry.Refresh(t.Context(), nil)
+			if err == nil {
 				_, err = registry.RescanSkill(t.Context(), registry.Snapshot().Skill("skill-01"))
 			}
 		}

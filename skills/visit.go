@@ -180,7 +180,8 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 		if !e.mode.IsDir() || e.name == upperFile || e.name == lowerFile {
 			continue
 		}
-		if v.budget--; v.budget < 0 {
+		v.budget--
+		if v.budget < 0 {
 			if v.budget == -1 {
 				v.note(Warning, CodeScanLimit, v.outer,
 					"the skill has more than %d directories; the others are not searched for nested skills",
@@ -244,7 +245,8 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		if old.Path != path || old.File != file.name || old.broken {
 			continue
 		}
-		if last = old.lastIndex(); old.mark.vouches(now) {
+		last = old.lastIndex()
+		if old.mark.vouches(now) {
 			same := *old
 			same.name, same.state = "", newIndexState(last)
 			v.kept.Add(int64(len(same.Frontmatter.JSON)))
@@ -275,7 +277,8 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		v.buf = data
 		err = sk.parse(data, m)
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
-		if now.settled = m.settled; !known {
+		now.settled = m.settled
+		if !known {
 			v.opts.Cache.readAnew()
 		} else if now == m && (err != nil || string(sk.pack()) != value) {
 			v.opts.Cache.distrust()
@@ -304,7 +307,8 @@ func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
 		if s.place.skillFile != "" || !errors.Is(err, ErrOutsideRoot) {
 			return data, m, err
 		}
-		if s.place, err = s.place.follow(s.File); err != nil {
+		s.place, err = s.place.follow(s.File)
+		if err != nil {
 			return nil, mark{}, err
 		}
 	}

@@ -36,7 +36,8 @@ func main() {
 func run(in io.Reader, out, problems io.Writer) (code int) {
 	answer, code, err := answer(in)
 	if err == nil {
-		if err = json.NewEncoder(out).Encode(answer); err == nil {
+		err = json.NewEncoder(out).Encode(answer)
+		if err == nil {
 			return 0
 		}
 		code = 2

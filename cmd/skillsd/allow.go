@@ -81,7 +81,8 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	var entry policy.Entry
 	if !o.List {
 		var err error
-		if entry, err = parseScript(args[0]); err != nil {
+		entry, err = parseScript(args[0])
+		if err != nil {
 			return err
 		}
 	}
@@ -209,7 +210,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if err != nil {
 		return err
 	}
-	if entry.Ask = policy.Ask(o.Ask); asked && entry.Ask == "" {
+	entry.Ask = policy.Ask(o.Ask)
+	if asked && entry.Ask == "" {
 		word, err := o.howOften(ctx, known.Ask)
 		if err != nil {
 			return err

@@ -31,7 +31,8 @@ func TestHelpFits(t *testing.T) {
 		}
 		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
 			if _, name, ok := strings.Cut(line, "--"); ok && strings.HasPrefix(strings.TrimLeft(line, " "), "-") {
-				if name = strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '[' })[0]; !strings.Contains(stdout, "--"+name) {
+				name = strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == '[' })[0]
+				if !strings.Contains(stdout, "--"+name) {
 					t.Errorf("%q does not name --%s", args, name)
 				}
 			}

@@ -142,15 +142,18 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 			a.notef("skillsd: note: another skillsd is changing what is installed; waiting for it")
 		},
 	}
-	if cfg.Admit, err = a.Admit(); err != nil {
+	cfg.Admit, err = a.Admit()
+	if err != nil {
 		return nil, err
 	}
 	if roots != nil {
-		if cfg.Taken, err = a.taken(ctx, roots); err != nil {
+		cfg.Taken, err = a.taken(ctx, roots)
+		if err != nil {
 			return nil, err
 		}
 	}
-	if cfg.Trees, err = store.Open(state); err != nil {
+	cfg.Trees, err = store.Open(state)
+	if err != nil {
 		return nil, exit.Place("state directory", "--state", err)
 	}
 	i, err := install.Open(ctx, cfg)
@@ -244,7 +247,8 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	if o.SHA256 != "" {
 		o.request.Digest = digest.Digest("sha256:" + strings.ToLower(strings.TrimPrefix(o.SHA256, "sha256:")))
 	}
-	if o.request.Tier, err = skills.ParseTier(o.Tier); err != nil {
+	o.request.Tier, err = skills.ParseTier(o.Tier)
+	if err != nil {
 		return exit.Flag("tier", err)
 	}
 	if o.request.Tier != skills.LeastTrusted() && !o.DryRun {
@@ -252,7 +256,8 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
-	if o.request.Access, err = o.app.access(&o.access); err != nil {
+	o.request.Access, err = o.app.access(&o.access)
+	if err != nil {
 		return err
 	}
 	state, err := o.app.StateDir()
@@ -276,7 +281,8 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 		},
 		print: func(*install.Plan) error {
 			var err error
-			if result.MarkWaiting(); o.JSON {
+			result.MarkWaiting()
+			if o.JSON {
 				err = report.WriteJSON(o.app.out, result)
 			} else {
 				result.Again = o.app.again

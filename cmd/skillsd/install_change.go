@@ -200,7 +200,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	if err := o.byUser(); err != nil {
 		return err
 	}
-	if o.sync.Access, err = o.app.access(&o.access); err != nil {
+	o.sync.Access, err = o.app.access(&o.access)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -212,7 +213,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 		defer catalogue.Close()
-		if o.sync.Lock, err = catalogue.Lock(ctx); err != nil {
+		o.sync.Lock, err = catalogue.Lock(ctx)
+		if err != nil {
 			return installing.Failure(err)
 		}
 		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for what to type again
@@ -220,7 +222,8 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
 			o.app.Cfg.ClusterFlag())
 	case len(args) > 0:
-		if o.sync.Lock, err = install.Import(args[0]); err != nil {
+		o.sync.Lock, err = install.Import(args[0])
+		if err != nil {
 			return exit.Usagef("give the skillsd.lock that `skillsd install` wrote on another machine; "+
 				"without one the installation's own counts: skillsd sync", "lock file: %w", err)
 		}

@@ -104,7 +104,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
 	failed := &exit.Error{Code: exit.Usage, Err: err, Hint: "see `" + cmd.CommandPath() + " --help`"}
-	if errors.As(err, &failed); failed.Err == nil {
+	errors.As(err, &failed)
+	if failed.Err == nil {
 		return failed.Code
 	}
 	hint := cmp.Or(failed.Hint, exit.SystemHint(failed.Err),

@@ -192,7 +192,8 @@ func (a *app) pack(ctx context.Context, dir, file string, asJSON bool) error {
 	if err != nil {
 		return unpublished(dir, err)
 	}
-	if made.File = file; file == "" {
+	made.File = file
+	if file == "" {
 		made.File = made.Name + ".tar.gz"
 	}
 	next := filepath.Join(dir, "..", filepath.Base(made.File))

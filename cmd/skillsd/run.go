@@ -285,7 +285,8 @@ func (o *runOptions) refused(id string, err error) error {
 		word, result.Denial = "refused", &denied.Object
 		object := &denied.Object
 		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
-		if failed.Hint = remedyOf(denied); o.app.agentShell() != "" {
+		failed.Hint = remedyOf(denied)
+		if o.app.agentShell() != "" {
 			failed.Hint = object.Remedy // a model reads it
 		}
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {

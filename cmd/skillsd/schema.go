@@ -47,7 +47,8 @@ func newSchemaCmd(a *app) *cobra.Command {
 				return err
 			}
 			if s == nil {
-				if s, err = schema.Of(args[0]); err != nil {
+				s, err = schema.Of(args[0])
+				if err != nil {
 					return exit.Usagef("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q",
 						args[0])
 				}
@@ -122,7 +123,8 @@ func (o *output) name() string {
 
 // outputSchema returns the schema of that name, nil if no output has the name.
 func outputSchema(name string) (s *jsonschema.Schema, err error) {
-	if s, err = schemas.Named(name); s != nil || err != nil {
+	s, err = schemas.Named(name)
+	if s != nil || err != nil {
 		return s, err
 	}
 	all := outputs()

@@ -266,10 +266,12 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 		return nil, exit.Usagef("a server that the client starts needs no token", "--token-env needs --http")
 	}
 	var err error
-	if e.Command, err = o.command(); err != nil {
+	e.Command, err = o.command()
+	if err != nil {
 		return nil, err
 	}
-	if e.Args, err = o.serveArgs(args); err != nil {
+	e.Args, err = o.serveArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	for _, arg := range e.CommandLine() {
@@ -492,7 +494,8 @@ func (o *setupOptions) adapter(dir string, args []string) error {
 			return exit.Usagef("put a space before the path, or write it out",
 				"--write: the shell left ~ as it is in %q", dir)
 		}
-		if dir, err = filepath.Abs(dir); err != nil {
+		dir, err = filepath.Abs(dir)
+		if err != nil {
 			return err
 		}
 		if err := adapters.Write(dir, o.app.err); err != nil {

@@ -59,7 +59,8 @@ func decodeNext(decoder *json.Decoder) (any, error) {
 			}
 			name := key.(string)
 			made.keys = append(made.keys, name)
-			if made.members[name], err = decodeNext(decoder); err != nil {
+			made.members[name], err = decodeNext(decoder)
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -139,7 +139,8 @@ func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
 	round := 0
 	if d.stateful && given.RequestState != "" {
 		var ok bool
-		if round, ok = f.roundOf(d, given.RequestState); !ok {
+		round, ok = f.roundOf(d, given.RequestState)
+		if !ok {
 			return turn{}, &wire.Error{Code: mcp.INVALID_PARAMS,
 				Message: "requestState is not one this server made"}
 		}
@@ -147,7 +148,8 @@ func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
 	if d.stateful && given.RequestState == "" || !answered(d.rounds[round], given.InputResponses) {
 		return f.questions(d, round, has)
 	}
-	if round++; round < len(d.rounds) {
+	round++
+	if round < len(d.rounds) {
 		return f.questions(d, round, has)
 	}
 	answers, err := json.Marshal(given.InputResponses)

@@ -70,7 +70,8 @@ func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
 		"--prompt-slot-role", "direct-command"}
 	d.step("start the server as a client would")
 	fmt.Fprintf(out, "$ skillsd %s\n", strings.Join(args, " "))
-	if d.client, err = client.NewStdioMCPClient(binary, os.Environ(), args...); err != nil {
+	d.client, err = client.NewStdioMCPClient(binary, os.Environ(), args...)
+	if err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
 	err = d.talk(ctx)

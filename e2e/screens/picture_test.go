@@ -176,7 +176,8 @@ func TestPicturesInBrowser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if file, err = filepath.Abs(file); err != nil {
+			file, err = filepath.Abs(file)
+			if err != nil {
 				t.Fatal(err)
 			}
 			var glyphs []glyph

@@ -31,7 +31,8 @@ func run(args []string) error {
 	}
 	for i := range args {
 		var err error
-		if args[i], err = filepath.Abs(args[i]); err != nil {
+		args[i], err = filepath.Abs(args[i])
+		if err != nil {
 			return err
 		}
 	}

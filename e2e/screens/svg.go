@@ -53,7 +53,8 @@ func terminal(sent []byte) ([][]cell, error) {
 		case r == '\x1b':
 			end := bytes.IndexAny(sent, "Km") + 1
 			chosen, known := looks[string(sent[:end])]
-			switch n = end; {
+			n = end
+			switch {
 			case string(sent[:end]) == "\x1b[K":
 				*last() = (*last())[:min(at, len(*last()))]
 			case known:

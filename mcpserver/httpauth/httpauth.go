@@ -97,7 +97,8 @@ func New(cfg Config) (*Authenticator, error) {
 	}
 	if cfg.JWT != nil {
 		var err error
-		if a.jwt, err = newVerifier(*cfg.JWT); err != nil {
+		a.jwt, err = newVerifier(*cfg.JWT)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -104,7 +104,8 @@ func (l *Login) Finish(ctx context.Context, flow string, answer url.Values) (
 	if len(text) > maxToken {
 		return "", nil, fmt.Errorf("an ID token of %d bytes", len(text))
 	}
-	if principal, claims, err = l.verifier.verify(ctx, text); err != nil {
+	principal, claims, err = l.verifier.verify(ctx, text)
+	if err != nil {
 		return "", nil, fmt.Errorf("the ID token: %w", err)
 	}
 	nonce, _ := claims["nonce"].(string)

@@ -75,7 +75,8 @@ func TestLogin(t *testing.T) {
 	part := func(flow string, n int) string { return strings.Split(flow, ".")[n] }
 	claim := func(name string, value any) func(map[string]any) string {
 		return func(claims map[string]any) string {
-			if claims[name] = value; value == nil {
+			claims[name] = value
+			if value == nil {
 				delete(claims, name)
 			}
 			return provider.Sign(claims)

@@ -241,7 +241,8 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	for attempt := 0; ; attempt++ {
 		index, err := sk.Index(ctx)
 		if err == nil {
-			if err = sk.Verify(ctx); err == nil {
+			err = sk.Verify(ctx)
+			if err == nil {
 				return sk, index, nil
 			}
 		}
@@ -249,7 +250,8 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 			return nil, nil, err
 		}
 		differs := err
-		if sk, err = s.cfg.Registry.RescanSkill(ctx, sk); err != nil {
+		sk, err = s.cfg.Registry.RescanSkill(ctx, sk)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%w (after %v)", err, differs)
 		}
 	}

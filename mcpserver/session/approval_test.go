@@ -167,7 +167,8 @@ func TestAnswerFitsTheQuestion(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", tt.name, q, err)
 		}
 		tt.answer.State, tt.answer.Action, tt.answer.Chosen = q.State, "accept", true
-		if _, err = run([]string{tt.arg}, &tt.answer); tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
+		_, err = run([]string{tt.arg}, &tt.answer)
+		if tt.why == "" && err != nil || tt.why != "" && (err == nil || !strings.Contains(err.Error(), tt.why)) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}

@@ -32,7 +32,8 @@ func (b *bench) shown(call Call, name string) (*artifact.Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uri = a.Next; whole == nil {
+		uri = a.Next
+		if whole == nil {
 			whole = a
 			continue
 		}

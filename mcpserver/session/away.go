@@ -182,7 +182,8 @@ func (s *Session) adopt(ctx context.Context, r *run, job *jobs.Job) (err error) 
 	r.call.Principal, r.mode = s.principal, job.Mode
 	r.in.Args, r.in.Cwd, r.in.Stdin, r.in.Timeout = job.Args, job.Cwd, job.Stdin, job.Timeout
 	r.at, r.grant.Grant = job.At, job.Grant
-	if r.script, err = s.jobScript(ctx, job); err != nil {
+	r.script, err = s.jobScript(ctx, job)
+	if err != nil {
 		return err
 	}
 	if err := s.check(&r.in, r.script); err != nil {
@@ -267,22 +268,27 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 		return err
 	}
 	facts := ses.runFacts(r.request, &r.in, f)
-	if facts.Unnamed = job.Unnamed; job.Grant.Evidence == policy.EvidenceApproval {
+	facts.Unnamed = job.Unnamed
+	if job.Grant.Evidence == policy.EvidenceApproval {
 		facts.Approved = policy.ApprovalOfCall
 	}
-	if r.grant.Grant, err = ses.decide(r.request, f.skill, facts); err != nil {
+	r.grant.Grant, err = ses.decide(r.request, f.skill, facts)
+	if err != nil {
 		return err
 	}
-	if r.script = f; r.grant.Target == policy.TargetHost {
+	r.script = f
+	if r.grant.Target == policy.TargetHost {
 		return fault.WorkedOnHost.Because(nil)
 	}
 	if err := ses.check(&r.in, f); err != nil {
 		return err
 	}
-	if r.tree, err = ses.openTree(ctx, r); err != nil {
+	r.tree, err = ses.openTree(ctx, r)
+	if err != nil {
 		return err
 	}
-	if r.cmd, err = ses.command(ctx, r); err != nil {
+	r.cmd, err = ses.command(ctx, r)
+	if err != nil {
 		return err
 	}
 	defer r.cmd.close()

@@ -32,7 +32,8 @@ func (n *near) Acquire(_ context.Context, _, _ string, meant func() error, _ fun
 	if err := meant(); err != nil {
 		return nil, err
 	}
-	if n.taken++; n.waits != nil {
+	n.taken++
+	if n.waits != nil {
 		n.waits()
 	}
 	return n, nil

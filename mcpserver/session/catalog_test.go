@@ -105,7 +105,8 @@ func TestReadOfAnEditedSkill(t *testing.T) {
 	if err != nil || read.Changed || len(read.Data) == 0 {
 		t.Fatalf("read = %+v, %v", read, err)
 	}
-	if read, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: read.URI}); err != nil || len(read.Data) == 0 {
+	read, err = ses.ReadURI(t.Context(), ReadRequest{Call: call, URI: read.URI})
+	if err != nil || len(read.Data) == 0 {
 		t.Errorf("read again = %+v, %v", read, err)
 	}
 }

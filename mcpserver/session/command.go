@@ -105,13 +105,15 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 		}
 	}()
 	if name := r.grant.Entry.Environment; name != "" {
-		if c.packages, err = r.rules.Environments.Give(ctx, name, systemPath, interpreter); err != nil {
+		c.packages, err = r.rules.Environments.Give(ctx, name, systemPath, interpreter)
+		if err != nil {
 			return nil, fault.OfEnvironment(err)
 		}
 		c.Interpreter, c.Packages, c.Root = c.packages.Interpreter, c.packages.Mounts, c.packages.Root
 	}
 	env, secrets, err := s.declared(&r.rules.Rules).Variables(r.grant.Entry)
-	if c.given = len(secrets) > 0; err == nil && c.given {
+	c.given = len(secrets) > 0
+	if err == nil && c.given {
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
@@ -121,7 +123,8 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
 		c.Workspace = s.cfg.Workspace
 		if s.clientNames(r.rules, r.call) {
-			if c.Workspace, err = r.rules.ClientWorkspace(r.call.Workspace); err != nil {
+			c.Workspace, err = r.rules.ClientWorkspace(r.call.Workspace)
+			if err != nil {
 				return nil, fault.WorkspaceDenied.Because(err)
 			}
 			c.named = true
@@ -131,7 +134,8 @@ func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
 			c.Workspace.Withhold = c.secrets.Contains
 		}
 	}
-	if c.Tree, err = r.tree.Open(); err != nil {
+	c.Tree, err = r.tree.Open()
+	if err != nil {
 		return nil, fault.Internal(err)
 	}
 	c.Stdin = r.in.Stdin
@@ -238,7 +242,8 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	// Public scripts look for files above their own. Compiled modules may be found by their shorter path.
 	at := file
-	if c.Name = path.Base(r.script.skill.Path); info.Runtime.Interpreter().CacheDir == "" {
+	c.Name = path.Base(r.script.skill.Path)
+	if info.Runtime.Interpreter().CacheDir == "" {
 		at = c.TreeDir() + "/" + r.script.path
 	}
 	if entry := r.grant.Entry; holdsTree(entry) {
@@ -301,17 +306,20 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if err != nil {
 		return fault.Internal(err)
 	}
-	if c.Cwd, err = hostCwd(r.in.Cwd, c); err != nil {
+	c.Cwd, err = hostCwd(r.in.Cwd, c)
+	if err != nil {
 		return err
 	}
-	if c.hostCwd = c.Cwd; !filepath.IsAbs(c.Cwd) {
+	c.hostCwd = c.Cwd
+	if !filepath.IsAbs(c.Cwd) {
 		c.hostCwd = filepath.Join(c.Workspace.Dir.Name(), c.Cwd)
 	}
 	file := filepath.Join(dir, filepath.FromSlash(r.script.path))
 	if err := c.commandLine(r, info, file); err != nil {
 		return err
 	}
-	if c.argv = c.Argv; r.grant.Entry.Execution != policy.ExecutionStdin {
+	c.argv = c.Argv
+	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	}
 	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
@@ -331,7 +339,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	maps.Copy(hidden, secrets)
 	hidden["<lease endpoint>"], hidden["<lease endpoint> address"] = strings.TrimSuffix(r.grant.CDP, "/"),
 		endpoint.Host
-	if c.secrets, err = s.redactorWith(hidden); err != nil {
+	c.secrets, err = s.redactorWith(hidden)
+	if err != nil {
 		return fault.Internal(err)
 	}
 	c.given = true

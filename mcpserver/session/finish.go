@@ -42,7 +42,8 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		freeing.Go(r.room)
 	}
 	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
-	if freeing.Wait(); keepErr != nil { // perhaps the room was not free yet
+	freeing.Wait()
+	if keepErr != nil { // perhaps the room was not free yet
 		files, out, keepErr = s.keep(ctx, r.output, result, withheld)
 	}
 	s.rooms.RUnlock()
@@ -61,7 +62,8 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		x.Missing = s.missing(r, x, answer.Stderr.Head+answer.Stderr.Tail)
 	}
 	stdout, stderr := answer.Stdout, answer.Stderr
-	if streams.CutBoth(&answer.Stdout, &answer.Stderr); r.call.Records == nil {
+	streams.CutBoth(&answer.Stdout, &answer.Stderr)
+	if r.call.Records == nil {
 		stdout, stderr = answer.Stdout, answer.Stderr
 	} else {
 		streams.Fit(&stdout, &stderr)
@@ -112,7 +114,8 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		defer s.sequence.Unlock()
 		s.pending = append(s.pending, func(ctx context.Context) (err error) {
 			if keepErr != nil {
-				if e.Files, x.Out, err = s.keep(ctx, r.output, result, withheld); err != nil {
+				e.Files, x.Out, err = s.keep(ctx, r.output, result, withheld)
+				if err != nil {
 					return fault.OfRecord(err)
 				}
 			}

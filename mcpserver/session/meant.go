@@ -163,7 +163,8 @@ func instead(path string, files []skills.Resource, misses int, only string) stri
 		return "use one of these, and guess no other: " + listed(missing)
 	}
 	first := fmt.Sprintf("did you mean %q?", policy.Clip(missing.Suggestion))
-	if missing.Nearest = missing.Nearest[1:]; len(missing.Nearest) > 0 {
+	missing.Nearest = missing.Nearest[1:]
+	if len(missing.Nearest) > 0 {
 		missing.Total--
 		first += " else use one of: " + listed(missing)
 	}

@@ -27,7 +27,8 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 		Here: func(id string) (_ *Session, open bool) {
 			ses := s.opened(ctx, func() *Session {
 				for _, ses := range s.keyed {
-					if open = ses.id == id; open {
+					open = ses.id == id
+					if open {
 						return ses
 					}
 				}

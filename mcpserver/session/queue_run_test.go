@@ -74,7 +74,8 @@ func TestRunWaits(t *testing.T) {
 	b := newQueueBench(t)
 	var told []string
 	result, err := b.start(t.Context(), func(message string) {
-		if told = append(told, message); strings.HasPrefix(message, "waiting") {
+		told = append(told, message)
+		if strings.HasPrefix(message, "waiting") {
 			b.runner.end <- struct{}{}
 			close(b.runner.end)
 		}
@@ -94,7 +95,8 @@ func TestRunStandsAside(t *testing.T) {
 	ses, call := b.call("run_skill_script")
 	call.YieldSlot = func() bool { told = append(told, "aside"); return true }
 	call.Progress = func(message string) {
-		if told = append(told, message); strings.HasPrefix(message, "waiting") {
+		told = append(told, message)
+		if strings.HasPrefix(message, "waiting") {
 			close(b.runner.end)
 		}
 	}

@@ -94,7 +94,8 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	if err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
-	if r.file, err = s.fetch(ctx, r, sk, path); err != nil {
+	r.file, err = s.fetch(ctx, r, sk, path)
+	if err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file.Changed && s.cfg.RefuseDrift {
@@ -136,7 +137,8 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 		if index.Resource(within) != nil {
 			return sk, "", nil
 		}
-		if dir = ""; within != "" {
+		dir = ""
+		if within != "" {
 			dir = within + "/"
 		}
 		for _, file := range index.Resources {
@@ -162,7 +164,8 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 		return nil, s.notRead(ctx, r, fault.ResourceUnknown.Because(err, "{uri}", fault.Quote(in.URI)))
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
-	if r.file, err = s.fetch(ctx, r, sk, path); err != nil {
+	r.file, err = s.fetch(ctx, r, sk, path)
+	if err != nil {
 		return nil, s.notRead(ctx, r, err)
 	}
 	if r.file.Changed {
@@ -212,7 +215,8 @@ func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult,
 // keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
 func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
 	err = s.recording(ctx, func(ctx context.Context) (err error) {
-		if d, err = s.cfg.Records.Keep(ctx, s.id, data); err != nil {
+		d, err = s.cfg.Records.Keep(ctx, s.id, data)
+		if err != nil {
 			s.broken.Store(true)
 			return fault.OfRecord(err)
 		}
@@ -225,7 +229,8 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 // nobody read a file since, is scanned anew first.
 func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (*ReadResult, error) {
 	grant, err := s.decide(r.request, sk, policy.Request{File: true})
-	if r.grant = grant; err != nil {
+	r.grant = grant
+	if err != nil {
 		return nil, err
 	}
 	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)

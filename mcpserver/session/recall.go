@@ -53,7 +53,8 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 	case ses.keyed != nil && ses.keyed.shared, ses.profile != p.Profile, ses.parentName != p.ParentName:
 		var err error
 		call.Profile, call.Parent = p.Profile, p.ParentName
-		if ses, err = s.enter(ctx, call, &keyedState{key: call.key("restored", p.ID)}, p); err != nil {
+		ses, err = s.enter(ctx, call, &keyedState{key: call.key("restored", p.ID)}, p)
+		if err != nil {
 			return nil, fault.Internal(err)
 		}
 	}

@@ -242,7 +242,8 @@ func TestInvocationContexts(t *testing.T) {
 	b.load("demo")
 	ses, call := b.call("run_skill_script")
 	var err error
-	if call.InputLabels, err = cfharness.ParseInputLabels([]byte(`{"version":1,"entries":[{"path":["args"],"label":{"confidentiality":["mine"],"integrity":["i"]}},{"path":["cwd"],"label":{"confidentiality":["gone"]}},{"path":["env","HOME"],"label":{}}]}`)); err != nil {
+	call.InputLabels, err = cfharness.ParseInputLabels([]byte(`{"version":1,"entries":[{"path":["args"],"label":{"confidentiality":["mine"],"integrity":["i"]}},{"path":["cwd"],"label":{"confidentiality":["gone"]}},{"path":["env","HOME"],"label":{}}]}`))
+	if err != nil {
 		t.Fatal(err)
 	}
 	const private = "a private argument"

@@ -108,7 +108,8 @@ func (s *Session) keepStreams(
 			continue
 		}
 		shown := &cfharness.ShownText{Bytes: int64(len(data))}
-		if shown.Digest, err = s.keepShown(ctx, []byte(data)); stream.Truncated {
+		shown.Digest, err = s.keepShown(ctx, []byte(data))
+		if stream.Truncated {
 			shown.Head = new(int64(len(stream.Head)))
 		}
 		records[i].Shown = shown
@@ -149,7 +150,8 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			shown.Text, kept = string(data), data
 			texts -= utf8.RuneCount(data)
 		case !isText && pictures > 0 && result.Outcome == sandbox.Exited:
-			if shown.Picture = picture.Of(ctx, data, r.call.Borrow); shown.Picture != nil {
+			shown.Picture = picture.Of(ctx, data, r.call.Borrow)
+			if shown.Picture != nil {
 				kept = shown.Picture.Data
 				pictures--
 			}

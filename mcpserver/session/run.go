@@ -185,7 +185,8 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 	if r.in.Invalid != nil {
 		return r.in.Invalid
 	}
-	if r.script, err = s.scriptOf(r); err == nil {
+	r.script, err = s.scriptOf(r)
+	if err == nil {
 		r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
 	}
 	if err == nil {
@@ -219,7 +220,8 @@ func (s *Session) recordStart(ctx context.Context, r *run) error {
 	if err == nil && full != nil {
 		err = s.notRun(ctx, r, fault.OfRecord(full))
 	}
-	if r.room = room; err != nil && full == nil {
+	r.room = room
+	if err != nil && full == nil {
 		room()
 	}
 	return err
@@ -244,7 +246,8 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		r.summary.CWD = new(policy.Clip(in.Cwd))
 	}
 	r.output = s.outputID(in.Call)
-	if r.id = strings.TrimPrefix(r.output, s.id+":"); in.Answer != nil {
+	r.id = strings.TrimPrefix(r.output, s.id+":")
+	if in.Answer != nil {
 		r.id = cmp.Or(s.approver.IDOf(in.Answer.State, s.id), r.id)
 	}
 	if err := s.flushPending(ctx); err != nil {
@@ -546,7 +549,8 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 		}
 		// The tree is not in the store, or damaged there: Stage stores it from the skill, whose bytes it
 		// checks against their digests.
-		if tree, err = sk.Stage(ctx, s.cfg.Trees); err == nil {
+		tree, err = sk.Stage(ctx, s.cfg.Trees)
+		if err == nil {
 			return tree, nil
 		}
 	}

@@ -171,13 +171,15 @@ func newBench(t testing.TB, o benchOptions) *bench {
 	if o.allow == nil {
 		o.allow = []string{"demo:scripts/ok.sh", "demo:scripts/x.rb", "demo:scripts/none.sh", "narrow:scripts/a.sh"}
 	}
-	if o.policy.Allowlist, err = policy.ParseAllowlist(o.allow); err != nil {
+	o.policy.Allowlist, err = policy.ParseAllowlist(o.allow)
+	if err != nil {
 		t.Fatal(err)
 	}
 	o.policy.Tools = []string{"load_skill", "read_skill_resource", "run_skill_script", "resources/read"}
 	workspace := sandbox.Workspace{Mode: o.workspace}
 	if o.workspace != "" {
-		if workspace.Dir, err = os.Open(t.TempDir()); err != nil {
+		workspace.Dir, err = os.Open(t.TempDir())
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { workspace.Dir.Close() })
@@ -646,7 +648,8 @@ func TestConcurrentCalls(t *testing.T) {
 	seq := uint64(0)
 	b.Current().background.Wait()
 	for e, err := range b.records.Events(t.Context(), provenance.Query{Session: b.Current().ID()}) {
-		if seq++; err != nil || e.Seq != seq {
+		seq++
+		if err != nil || e.Seq != seq {
 			t.Fatalf("event %d: %v", seq, err)
 		}
 	}

@@ -97,7 +97,8 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 		state.protocol = id
 	}
 	named := kind == kindClient || kind == kindProtocol
-	if ses, err = s.enter(ctx, call, state, nil); err == nil && named && s.cfg.Peers != nil {
+	ses, err = s.enter(ctx, call, state, nil)
+	if err == nil && named && s.cfg.Peers != nil {
 		return s.claim(ctx, call, ses)
 	}
 	return ses, err
@@ -261,7 +262,8 @@ func (s *Sessions) seat(
 		s.places.Free() // another call opened it in between
 	} else {
 		var err error
-		switch ses = s.resting[key]; {
+		ses = s.resting[key]
+		switch {
 		case !s.makeOwnRoom(principal):
 			err = fault.SessionsInUse.Because(errTooMany)
 		case ses == nil:
@@ -401,7 +403,8 @@ func (s *Session) awaken(ctx context.Context) error {
 func (s *Sessions) forget(ses *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ses.keyed.deleted = true; s.keyed[ses.keyed.key] == ses {
+	ses.keyed.deleted = true
+	if s.keyed[ses.keyed.key] == ses {
 		s.drop(ses)
 	}
 }

@@ -237,7 +237,8 @@ func TestRestingSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	ended, endedHandle := load(remote(alice, true, "over", "", ""))
 	crowd()
-	if b.EndProtocolSession("over"); len(b.keyed) != maxRemoteEach {
+	b.EndProtocolSession("over")
+	if len(b.keyed) != maxRemoteEach {
 		t.Fatalf("%d sessions are open", len(b.keyed))
 	}
 	read := remote(alice, false, "", "", handle)

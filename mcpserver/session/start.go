@@ -144,7 +144,8 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	}
 	compact := encode(c.source.PolicyOf(c.policy, start))
 	var err error
-	if info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact); err != nil {
+	info.PolicySnapshotDigest, err = cfharness.CompactDigest(compact)
+	if err != nil {
 		return err
 	}
 	e := &provenance.Event{Kind: kind, Detail: "mode " + info.Mode, Row: encode(info)}

@@ -98,7 +98,8 @@ func TestClientWorkspace(t *testing.T) {
 			asked := 0
 			if !tt.ignored {
 				b.cfg.ClientWorkspace = func(got ClientDir) (sandbox.Workspace, error) {
-					if asked++; got != named {
+					asked++
+					if got != named {
 						t.Errorf("asked for %+v", got)
 					}
 					return sandbox.Workspace{Mode: sandbox.WorkspaceRO, Dir: dir}, tt.fails

@@ -198,7 +198,8 @@ func TestEnds(t *testing.T) {
 		round := 0
 		b := newBench(t, func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			time.Sleep(2 * time.Second)
-			if round++; round == 4 {
+			round++
+			if round == 4 {
 				panic("private")
 			}
 			if round < 3 {

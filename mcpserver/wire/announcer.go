@@ -105,7 +105,8 @@ func (a *audience) post(method string) {
 	if len(a.changes) > 1 && slices.Contains(a.changes[1:], method) {
 		return
 	}
-	if a.changes = append(a.changes, method); len(a.changes) == 1 {
+	a.changes = append(a.changes, method)
+	if len(a.changes) == 1 {
 		go a.deliver()
 	}
 }

@@ -52,7 +52,8 @@ func (a *asks) ask(
 			// The text alone: an *Error in the chain would be sent back to the client.
 			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
-		if err = Unambiguous(m.result, "action", "content"); err == nil {
+		err = Unambiguous(m.result, "action", "content")
+		if err == nil {
 			err = json.Unmarshal(m.result, result)
 		}
 		if err != nil {

@@ -139,7 +139,8 @@ func TestDuplicateID(t *testing.T) {
 				t.Errorf("send(%s) = %q, want -32600", line, got)
 			}
 		}
-		if p.send(cancelLine("7")); b.canceled.Load() != 1 {
+		p.send(cancelLine("7"))
+		if b.canceled.Load() != 1 {
 			t.Error("the first request of that id cannot be cancelled")
 		}
 	})

@@ -188,7 +188,8 @@ func (m *message) protocol() *protocol {
 		return m.said
 	}
 	m.said.version = p.Meta.ProtocolVersion()
-	if m.said.modern = mcp.IsModernProtocol(m.said.version); m.said.modern {
+	m.said.modern = mcp.IsModernProtocol(m.said.version)
+	if m.said.modern {
 		m.said.client, m.said.capabilities = p.Meta.ClientInfo(), p.Meta.ClientCapabilities()
 	}
 	return m.said

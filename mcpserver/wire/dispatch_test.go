@@ -105,7 +105,8 @@ func TestDecorate(t *testing.T) {
 	chosen := new(page)
 	chosen.SetCacheHints(5, mcp.CacheScopePublic)
 	chosen.SetResultType(mcp.ResultTypeInputRequired)
-	if d.decorate(chosen); *chosen.TTLMs != 5 || chosen.CacheScope != mcp.CacheScopePublic || chosen.ResultType != mcp.ResultTypeInputRequired {
+	d.decorate(chosen)
+	if *chosen.TTLMs != 5 || chosen.CacheScope != mcp.CacheScopePublic || chosen.ResultType != mcp.ResultTypeInputRequired {
 		t.Errorf("decorate() overrides what the method chose: %+v", chosen)
 	}
 	d.decorate(nil)

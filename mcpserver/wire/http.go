@@ -251,7 +251,8 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	ctx, principal := r.Context(), ""
 	if h.opts.Authenticate != nil {
 		var ok bool
-		if ctx, principal, ok = h.opts.Authenticate(w, r); !ok {
+		ctx, principal, ok = h.opts.Authenticate(w, r)
+		if !ok {
 			return
 		}
 	}

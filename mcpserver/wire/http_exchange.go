@@ -161,11 +161,13 @@ func (ex *exchange) run(opening bool) {
 	begin := time.Now()
 	for again, done := true, false; again; {
 		result, failure = d.guard(ctx, ex.msg, ex.respond)
-		if done, again = ex.forwarded(); done {
+		done, again = ex.forwarded()
+		if done {
 			ex.session.finish()
 			return
 		}
-		if again = again && ctx.Err() == nil && time.Since(begin) < forwardPatience; again {
+		again = again && ctx.Err() == nil && time.Since(begin) < forwardPatience
+		if again {
 			time.Sleep(forwardPause)
 		}
 	}
@@ -187,7 +189,8 @@ func (ex *exchange) run(opening bool) {
 		// Whoever announces a change reads the id.
 		ex.owner.id = ex.h.sessions.ids.give(ex.principal, ex.owner.said())
 		ex.h.audience.add(ex.owner.announcer)
-		if ex.opened = ex.h.sessions.add(ex.owner); !ex.opened {
+		ex.opened = ex.h.sessions.add(ex.owner)
+		if !ex.opened {
 			ex.out.retire()
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
 			return
@@ -222,11 +225,13 @@ const shortAnswer = 64 << 10
 // respond returns the answer to the request; nothing if nobody waits for it.
 func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {
 	if ex.modern {
-		if failure = ex.checkVersions(); failure != nil {
+		failure = ex.checkVersions()
+		if failure != nil {
 			return nil, failure
 		}
 	}
-	if result, failure = ex.h.dispatcher.respond(ctx, ex.session, ex.r.Header); ctx.Err() != nil {
+	result, failure = ex.h.dispatcher.respond(ctx, ex.session, ex.r.Header)
+	if ctx.Err() != nil {
 		return nil, nil
 	}
 	return result, failure
@@ -301,7 +306,8 @@ func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal 
 	if lives {
 		defer h.forwards.RUnlock()
 	}
-	switch lives = lives && h.hangUp.Err() == nil; {
+	lives = lives && h.hangUp.Err() == nil
+	switch {
 	case lives && r.Method == http.MethodPost:
 		h.post(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, true)), principal)
 	case lives && r.Method == http.MethodDelete:
@@ -341,7 +347,8 @@ func (ex *exchange) forwarded() (done, again bool) {
 		default:
 			err := ex.h.opts.Forward(ex.w, ex.r.WithContext(ctx), ex.msg.raw, *to)
 			again = errors.Is(err, ErrMisdirected)
-			if done = !again && !(err != nil && canceled()); err != nil && done {
+			done = !again && !(err != nil && canceled())
+			if err != nil && done {
 				ex.h.dispatcher.logPrivate(ex.call.ctx, ex.msg, err.Error())
 				ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, &Error{Code: mcp.INTERNAL_ERROR,
 					Message: "the server that has the session did not answer; what it did is not known"})

@@ -50,7 +50,8 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	}
 	r.mu.Unlock()
 	reservation := limiter.Reserve()
-	if wait = reservation.Delay(); wait > 0 {
+	wait = reservation.Delay()
+	if wait > 0 {
 		reservation.Cancel() // a refused request must not delay the next one
 		return wait, false
 	}
@@ -205,7 +206,8 @@ func (q *quota) leave(principal string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.all -= n
-	if q.each[principal] -= n; q.each[principal] == 0 {
+	q.each[principal] -= n
+	if q.each[principal] == 0 {
 		delete(q.each, principal)
 	}
 	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool {

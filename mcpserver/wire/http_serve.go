@@ -204,7 +204,8 @@ func (s *strangers) oldest(host string) (conn net.Conn, n int) {
 		if host != "" && hostOf(c) != host {
 			continue
 		}
-		if n++; conn == nil || since.Before(s.since[conn]) {
+		n++
+		if conn == nil || since.Before(s.since[conn]) {
 			conn = c
 		}
 	}

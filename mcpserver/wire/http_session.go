@@ -41,7 +41,8 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 		calls:     newCallTable(maxSessionCalls, maxSessionListens, maxBytes),
 	}
 	ctx = withSession(context.WithoutCancel(ctx), s.session)
-	if s.announcer = newAnnouncer(h.dispatcher.changes(ctx)); h.opts.Spread != nil {
+	s.announcer = newAnnouncer(h.dispatcher.changes(ctx))
+	if h.opts.Spread != nil {
 		s.asks.next = rand.Int64N(1 << 52) // other servers may ask the client too
 	}
 	s.base, s.end = context.WithCancelCause(h.base)
@@ -92,7 +93,8 @@ func (t *sessionTable) add(s *httpSession) bool {
 	}
 	var idlest *httpSession
 	if !t.room.take(s.principal, 1) {
-		if idlest = t.idlest(s.principal); idlest == nil {
+		idlest = t.idlest(s.principal)
+		if idlest == nil {
 			t.mu.Unlock()
 			return false
 		}

@@ -54,7 +54,8 @@ func twoPeers(t *testing.T, spreads bool) (a, b *httpPeer, of *blocked, said <-c
 			defer response.Body.Close()
 			w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
 			w.WriteHeader(response.StatusCode)
-			if _, err = io.Copy(w, response.Body); err != nil {
+			_, err = io.Copy(w, response.Body)
+			if err != nil {
 				panic(http.ErrAbortHandler) // as a proxy does
 			}
 			return nil

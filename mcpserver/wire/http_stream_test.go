@@ -220,7 +220,8 @@ func TestHTTPShutdownForwarded(t *testing.T) {
 	for name, inTime := range map[string]bool{"in time": true, "too late": false} {
 		t.Run(name, func(t *testing.T) {
 			p, _ := newHTTPPeer(t, func(o *HTTPOptions) {
-				if o.Drain = 4 * patience; !inTime {
+				o.Drain = 4 * patience
+				if !inTime {
 					o.Drain = 100 * time.Millisecond
 				}
 			})

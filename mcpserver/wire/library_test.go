@@ -46,7 +46,8 @@ func TestHTTPAsLibrary(t *testing.T) {
 			Error  struct{ Code int }
 		}
 		_, data, streamed := strings.Cut(w.Body.String(), "data: {\"jsonrpc\":\"2.0\",\"id\"")
-		if data = `{"jsonrpc":"2.0","id"` + data; !streamed {
+		data = `{"jsonrpc":"2.0","id"` + data
+		if !streamed {
 			data = w.Body.String()
 		}
 		if w.Body.Len() > 0 && json.Unmarshal([]byte(data), &answer) != nil {

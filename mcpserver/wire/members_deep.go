@@ -93,7 +93,8 @@ func unambiguous(raw json.RawMessage, names []string) error {
 			if err := unambiguous(raw[i:end:end], names); err != nil {
 				return err
 			}
-			if i = skipSpace(raw, end); raw[i] == ',' {
+			i = skipSpace(raw, end)
+			if raw[i] == ',' {
 				i = skipSpace(raw, i+1)
 			}
 		}

@@ -89,7 +89,8 @@ func parse(raw []byte) (*message, *Error) {
 	switch {
 	case method == nil && answer:
 		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
-		if m.kind = response; large != nil {
+		m.kind = response
+		if large != nil {
 			m.result = nil
 			m.failure, _ = json.Marshal(large) // for whoever waits for it
 		}
@@ -130,7 +131,8 @@ func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
 			if !yield(key, raw[start:end:end]) {
 				return
 			}
-			if i = skipSpace(raw, end); raw[i] == ',' {
+			i = skipSpace(raw, end)
+			if raw[i] == ',' {
 				i = skipSpace(raw, i+1)
 			}
 		}
@@ -149,7 +151,8 @@ func skipValue(raw []byte, i int) int {
 			case '{', '[':
 				depth++
 			case '}', ']':
-				if depth--; depth == 0 {
+				depth--
+				if depth == 0 {
 					return i + 1
 				}
 			case '"':

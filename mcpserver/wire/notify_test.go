@@ -198,7 +198,8 @@ func TestChangeDuringDelivery(t *testing.T) {
 			synctest.Wait()
 		}
 		close(goOn)
-		if synctest.Wait(); asked != 2 {
+		synctest.Wait()
+		if asked != 2 {
 			t.Errorf("asked %d times, want once for the first and once for those after it", asked)
 		}
 	})

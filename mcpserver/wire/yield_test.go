@@ -122,7 +122,8 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 	begun := make(chan bool, 100)
 	p.server.AddTool(mcp.NewTool("wait"), func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		room := YieldSlot(ctx)
-		if begun <- room && YieldSlot(ctx); room {
+		begun <- room && YieldSlot(ctx)
+		if room {
 			<-ctx.Done()
 		}
 		return mcp.NewToolResultText("done"), nil

@@ -25,7 +25,8 @@ func TestParseRunManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var same json.RawMessage
-	if same, err = cfharness.Stringify([]byte(fullManifest)); err != nil {
+	same, err = cfharness.Stringify([]byte(fullManifest))
+	if err != nil {
 		t.Fatal(err)
 	}
 	kept, err := cfharness.Stringify(m.Raw)

@@ -130,7 +130,8 @@ func (f *Fold) Add(e *provenance.Event) error {
 	}
 	f.Head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
 	before := len(f.Pending)
-	switch f.Pending.Add(e); {
+	f.Pending.Add(e)
+	switch {
 	case len(f.Pending) > before:
 		if f.Requests == nil {
 			f.Requests = make(map[string]*provenance.Event)
@@ -243,7 +244,8 @@ func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 			n.Sequence, err = strconv.ParseUint(string(found[0]), 10, 64)
 		}
 		id, text := compact.Text(found[1])
-		if n.OutputID = id; err == nil && (text || found[1] == nil) {
+		n.OutputID = id
+		if err == nil && (text || found[1] == nil) {
 			return n, true
 		}
 	}

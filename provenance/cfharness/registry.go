@@ -86,7 +86,8 @@ func (r *SkillRegistry) WriteEach(
 			}
 		}
 	}
-	if put(string(head), at); err == nil {
+	put(string(head), at)
+	if err == nil {
 		err = made(r.GeneratedAt.Time)
 	}
 	put(`"`, string(middle), list)

@@ -231,7 +231,8 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 	case provenance.PolicyTraceFile:
 		var d PolicyDecision
 		err = json.Unmarshal(raw, &d)
-		if changed = d.Skillsd != nil && d.Skillsd.Operator != ""; changed {
+		changed = d.Skillsd != nil && d.Skillsd.Operator != ""
+		if changed {
 			d.Skillsd.Operator = ""
 		}
 		row = d

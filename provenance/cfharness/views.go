@@ -204,7 +204,8 @@ func (w *ViewWriter) Begin(list int) {
 // Copy writes the first rows of a list from where an earlier version of the view has them.
 func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 	n, err := io.Copy(w.out, io.NewSectionReader(version, s.Start, s.End-s.Start))
-	if w.at += n; err == nil && n != s.End-s.Start {
+	w.at += n
+	if err == nil && n != s.End-s.Start {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
@@ -213,7 +214,8 @@ func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 // Add writes the row that e adds to a list, if any. Errors: ErrInvalid if the row is not JSON.
 func (w *ViewWriter) Add(list int, e *provenance.Event) error {
 	row, err := w.lists[list].Append(w.row[:0], e)
-	if w.row = row; err != nil || len(row) == 0 {
+	w.row = row
+	if err != nil || len(row) == 0 {
 		return err
 	}
 	if w.at > w.Spans[list].Start {

@@ -61,7 +61,8 @@ func (s *scanner) feed(b []byte) (int, error) {
 		c := b[i]
 		if s.state == inString {
 			for c != '"' && c != '\\' && c >= ' ' {
-				if i++; i == len(b) {
+				i++
+				if i == len(b) {
 					return i, nil
 				}
 				c = b[i]
@@ -128,13 +129,15 @@ func (s *scanner) token(c byte) bool {
 		}
 		return bytes.IndexByte([]byte(`"\/bfnrt`), c) >= 0
 	case inHex:
-		if s.hex--; s.hex == 0 {
+		s.hex--
+		if s.hex == 0 {
 			s.state = inString
 		}
 		return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
 	case inWord:
 		ok := c == s.rest[0]
-		if s.rest = s.rest[1:]; s.rest == "" {
+		s.rest = s.rest[1:]
+		if s.rest == "" {
 			s.ended()
 		}
 		return ok
@@ -146,7 +149,8 @@ func (s *scanner) token(c byte) bool {
 func (s *scanner) begin(c byte) bool {
 	switch {
 	case c == '{' || c == '[':
-		if s.state = wantFirstKey; c == '[' {
+		s.state = wantFirstKey
+		if c == '[' {
 			s.state = wantFirstValue
 		}
 		s.open = append(s.open, c)
@@ -201,7 +205,8 @@ func (s *scanner) number(c byte) bool {
 
 // ended ends a value.
 func (s *scanner) ended() {
-	if s.state = wantMore; len(s.open) == 0 {
+	s.state = wantMore
+	if len(s.open) == 0 {
 		s.state = done
 	}
 }
@@ -287,7 +292,8 @@ func Members(object []byte, keys []string, values [][]byte) bool {
 			return false
 		}
 		key := object[i+1 : end-1]
-		if i = skip(object, end+1); i < 0 || i >= len(object) {
+		i = skip(object, end+1)
+		if i < 0 || i >= len(object) {
 			return false
 		}
 		if !one(key, keys, values, object[end+1:i]) {
@@ -341,7 +347,8 @@ func skipString(b []byte, i int) int {
 		for k := i + n - 1; k >= i && b[k] == '\\'; k-- {
 			escapes++
 		}
-		if i += n + 1; escapes%2 == 0 {
+		i += n + 1
+		if escapes%2 == 0 {
 			return i
 		}
 	}
@@ -352,7 +359,8 @@ func skip(b []byte, i int) int {
 	for depth := 0; i < len(b); {
 		switch b[i] {
 		case '"':
-			if i = skipString(b, i); i < 0 {
+			i = skipString(b, i)
+			if i < 0 {
 				return -1
 			}
 			if depth == 0 {
@@ -365,7 +373,8 @@ func skip(b []byte, i int) int {
 			if depth == 0 {
 				return i // after a number or a word
 			}
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return i + 1
 			}
 		case ',':

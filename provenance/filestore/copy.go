@@ -51,7 +51,8 @@ func CopyFrom(
 		data, err := io.ReadAll(r)
 		to := path.Join(part, id, name)
 		dirs[path.Dir(to)] = true
-		if err = errors.Join(err, r.Close()); err == nil {
+		err = errors.Join(err, r.Close())
+		if err == nil {
 			err = root.MkdirAll(path.Dir(to), 0o700)
 		}
 		if err == nil {
@@ -64,7 +65,8 @@ func CopyFrom(
 	}
 	err = copyFile(provenance.EventsFile)
 	for name, failed := range from.Files(ctx, id) {
-		if err = errors.Join(err, failed); err == nil && name != provenance.EventsFile {
+		err = errors.Join(err, failed)
+		if err == nil && name != provenance.EventsFile {
 			err = copyFile(name)
 		}
 		if err != nil {
@@ -84,7 +86,8 @@ func CopyFrom(
 		return nil, err
 	}
 	report, err = copied.Verify(ctx, id, keys...)
-	if err = errors.Join(err, copied.Close()); err == nil {
+	err = errors.Join(err, copied.Close())
+	if err == nil {
 		err = root.Rename(path.Join(part, id), id)
 	}
 	if err == nil && durably {

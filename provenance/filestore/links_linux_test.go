@@ -327,7 +327,8 @@ func overfill(dir string) error {
 	}
 	ctx, n := context.Background(), 0
 	for err == nil {
-		if err = st.Append(ctx, storetest.Event(fmt.Sprintf("s%d", n), provenance.KindSessionStarted, 1)); err == nil {
+		err = st.Append(ctx, storetest.Event(fmt.Sprintf("s%d", n), provenance.KindSessionStarted, 1))
+		if err == nil {
 			n++
 		}
 	}

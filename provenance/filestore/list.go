@@ -77,7 +77,8 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 		return s, nil
 	}
 	if s == nil {
-		if s = remains(dir, id); s == nil || s.Head.Seq == 0 && r.isHeld(dir, id) {
+		s = remains(dir, id)
+		if s == nil || s.Head.Seq == 0 && r.isHeld(dir, id) {
 			return nil, nil
 		}
 	}
@@ -90,7 +91,8 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 	var named uint64
 	if s, err := readSessionFile(dir); err == nil && s.ID == id {
-		if named = s.Head.Seq; named > 0 && endsWith(dir, s.Head.Hash) {
+		named = s.Head.Seq
+		if named > 0 && endsWith(dir, s.Head.Hash) {
 			return s, nil
 		}
 	}
@@ -106,7 +108,8 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
 	var tally provenance.Tally
 	for e, failed := range r.events(id) {
-		if err = failed; err == nil {
+		err = failed
+		if err == nil {
 			err = tally.Add(e)
 		}
 		if err != nil {
@@ -337,7 +340,8 @@ func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 		}
 		info, err := root.Lstat(path.Join(en.Name(), provenance.EventsFile))
 		if err != nil {
-			if info, err = root.Lstat(en.Name()); err != nil {
+			info, err = root.Lstat(en.Name())
+			if err != nil {
 				continue
 			}
 		}
@@ -382,7 +386,8 @@ func (r *reader) collect(ctx context.Context, id string,
 		return 0, provenance.ErrHeld
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if size, err = usage(dir, nil); err != nil {
+	size, err = usage(dir, nil)
+	if err != nil {
 		return 0, err
 	}
 	if err := r.strike(ctx, id, opts); err != nil {

@@ -46,7 +46,8 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	for i, e := range events {
 		line, err := tally.Extend(e, l.now)
 		// An event that is refused leaves no gap: the next one follows the last that was accepted.
-		if errs[i] = err; err == nil {
+		errs[i] = err
+		if err == nil {
 			if lines == nil {
 				lines = line // most often the only one
 			} else {
@@ -84,7 +85,8 @@ func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error
 			// After a failed sync, the kernel may drop the pages and report them clean.
 			l.suspect = true
 		} else if l.begin != nil {
-			if err = l.begin(); err == nil {
+			err = l.begin()
+			if err == nil {
 				l.begin = nil
 			}
 		}
@@ -100,7 +102,8 @@ func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error
 		return err
 	}
 	l.offset += int64(len(lines))
-	if l.unsynced = append(l.unsynced, lines...); durably {
+	l.unsynced = append(l.unsynced, lines...)
+	if durably {
 		l.clean()
 	}
 	return nil

@@ -52,11 +52,13 @@ func (l *ledger) put(id string, u use) {
 		t.sessions += int(change.sign) * change.use.sessions
 		t.bytes += change.sign * change.use.bytes
 		t.outputs += change.sign * change.use.outputs
-		if l.totals[change.principal] = t; t == (use{}) {
+		l.totals[change.principal] = t
+		if t == (use{}) {
 			delete(l.totals, change.principal)
 		}
 	}
-	if l.sessions[id] = u; u == (use{}) {
+	l.sessions[id] = u
+	if u == (use{}) {
 		delete(l.sessions, id)
 	}
 }

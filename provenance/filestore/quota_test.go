@@ -99,7 +99,8 @@ func TestQuota(t *testing.T) {
 			gone = append(gone, c.ID)
 		}
 	}
-	if slices.Sort(gone); !slices.Equal(gone, []string{"a", "b", "bob1", "bob2", "bob3"}) {
+	slices.Sort(gone)
+	if !slices.Equal(gone, []string{"a", "b", "bob1", "bob2", "bob3"}) {
 		t.Errorf("Collect deleted %v", gone)
 	}
 	must(record("alice", "d", provenance.KindSessionStarted))

@@ -220,7 +220,8 @@ func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	var err error
 	if name == provenance.SessionFile {
 		var s *provenance.Session
-		if s, err = r.foldSession(id); err == nil {
+		s, err = r.foldSession(id)
+		if err == nil {
 			var data []byte
 			data, err = provenance.EncodePretty(s)
 			buf.Write(data)

@@ -68,12 +68,14 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 	}
 	var data []byte
 	for i := range lines {
-		if before, err = lines[i].Sign(before, signer); err != nil {
+		before, err = lines[i].Sign(before, signer)
+		if err != nil {
 			return err
 		}
 		data = append(data, before...)
 	}
-	if _, err = f.WriteAt(data, end); err == nil {
+	_, err = f.WriteAt(data, end)
+	if err == nil {
 		err = f.Sync()
 	}
 	if err == nil && end == 0 {

@@ -51,7 +51,8 @@ func (r *registered) copied(name string) (putBack func()) {
 			err = os.CopyFS(to, os.DirFS(from))
 		} else if err == nil {
 			var data []byte
-			if data, err = os.ReadFile(from); err == nil {
+			data, err = os.ReadFile(from)
+			if err == nil {
 				err = os.WriteFile(to, data, 0o600)
 			}
 		}

@@ -26,7 +26,8 @@ func TestServe(t *testing.T) {
 	if err := release(); err != nil || Served(dir) {
 		t.Errorf("after release (%v) Served = %v", err, Served(dir))
 	}
-	if release, err = Serve(dir); err != nil {
+	release, err = Serve(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := release(); err != nil {

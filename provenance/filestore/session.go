@@ -105,7 +105,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	place := id
 	dir, err := st.root.OpenRoot(place)
 	if errors.Is(err, fs.ErrNotExist) {
-		if place, err = makeUnbegun(st.root, id); err != nil && !errors.Is(err, fs.ErrExist) {
+		place, err = makeUnbegun(st.root, id)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, unavailable("create session directory", err)
 		}
 		dir, err = st.root.OpenRoot(place)
@@ -125,7 +126,8 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 			err = errors.Join(err, s.closeFiles())
 		}
 	}()
-	if s.dir, err = dir.Stat("."); err != nil {
+	s.dir, err = dir.Stat(".")
+	if err != nil {
 		return nil, unavailable("open session directory", err)
 	}
 	if st.own {

@@ -56,7 +56,8 @@ func (st *Store) PutShared(
 		return s.use("put "+name, func(dir *os.Root) error {
 			kept, _ := c.Kept.(*sharedFile)
 			if kept == nil || s.linkAgain(dir, name, kept) != nil {
-				if kept, err = s.writeShared(dir, name, c); err != nil {
+				kept, err = s.writeShared(dir, name, c)
+				if err != nil {
 					return err
 				}
 				c.Kept = kept
@@ -83,7 +84,8 @@ func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
 			return err
 		}
 		defer f.Close()
-		if info, err = f.Stat(); err != nil {
+		info, err = f.Stat()
+		if err != nil {
 			return err
 		}
 		found, err := digest.FromReader(io.LimitReader(f, k.size+1))

@@ -179,8 +179,10 @@ func TestChangedRegistryIsNotShared(t *testing.T) {
 			}
 			closeStore(t, st)
 			must(t, os.RemoveAll(filepath.Join(dir, "b")))
-			if pooled, _ = filepath.Glob(filepath.Join(dir, "~shown", "common-*")); len(pooled) > 0 {
-				if data, err = os.ReadFile(pooled[0]); err == nil {
+			pooled, _ = filepath.Glob(filepath.Join(dir, "~shown", "common-*"))
+			if len(pooled) > 0 {
+				data, err = os.ReadFile(pooled[0])
+				if err == nil {
 					change(t, pooled[0], data)
 				}
 			}
@@ -296,10 +298,12 @@ func TestSharedRegistryIsCounted(t *testing.T) {
 	}
 	pooled := func() int { names, _ := filepath.Glob(filepath.Join(dir, "~shown", "*")); return len(names) }
 	must(t, os.RemoveAll(filepath.Join(dir, "a")))
-	if total(1<<40, false); pooled() != 1 {
+	total(1<<40, false)
+	if pooled() != 1 {
 		t.Errorf("the pool has %d files although sessions have the registry", pooled())
 	}
-	if total(1, false); pooled() != 0 {
+	total(1, false)
+	if pooled() != 0 {
 		t.Errorf("the pool has %d files although no session is left", pooled())
 	}
 }

@@ -170,7 +170,8 @@ func (t *pooledTexts) open(root *os.Root) {
 	file, err := dir.Open(".")
 	if err == nil {
 		var info fs.FileInfo
-		if info, err = file.Stat(); err == nil {
+		info, err = file.Stat()
+		if err == nil {
 			t.dir = &openPool{dir, file, info}
 			return
 		}
@@ -238,7 +239,8 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		if err := dir.Mkdir(provenance.ShownDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if texts, err = dir.OpenRoot(provenance.ShownDir); err == nil {
+		texts, err = dir.OpenRoot(provenance.ShownDir)
+		if err == nil {
 			defer texts.Close()
 		}
 	}
@@ -246,7 +248,8 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		return err
 	}
 	s.closeTexts()
-	if s.texts, err = texts.Open("."); err != nil {
+	s.texts, err = texts.Open(".")
+	if err != nil {
 		return err
 	}
 	if !syncsLater {
@@ -313,7 +316,8 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 	}
 	if text.info == nil || !untouched(text.info, info) {
 		text.info = nil
-		if info, err = readPooled(dir.Root, name, data); err != nil {
+		info, err = readPooled(dir.Root, name, data)
+		if err != nil {
 			return err
 		}
 	}
@@ -427,7 +431,8 @@ func (s *session) syncTexts() error {
 		}
 		all.Wait()
 		err := fsys.SyncDir(dir, provenance.ShownDir)
-		if there = !errors.Is(err, fs.ErrNotExist); there {
+		there = !errors.Is(err, fs.ErrNotExist)
+		if there {
 			errs = append(errs, err)
 		}
 		if !u.rooted || slices.ContainsFunc(names, func(name string) bool { return path.Dir(name) == "." }) {

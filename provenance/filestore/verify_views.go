@@ -36,7 +36,8 @@ const rowStart = "    {"
 func (v *verifier) openView(name string) (*viewCheck, error) {
 	c := &viewCheck{name: name, lists: cfharness.RowLists(name)}
 	var err error
-	if c.file, err = v.open(name); c.file == nil {
+	c.file, err = v.open(name)
+	if c.file == nil {
 		return c, err
 	}
 	r := bufio.NewReaderSize(c.file, 64<<10)
@@ -53,7 +54,8 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 			c.found = append(c.found, newComparer(c.file, start, line))
 		}
 		at += int64(len(part))
-		if lineStart = err == nil; lineStart {
+		lineStart = err == nil
+		if lineStart {
 			line++
 		} else if err != bufio.ErrBufferFull && err != io.EOF {
 			return c, fmt.Errorf("read %s: %w", name, cause(err))
@@ -65,7 +67,8 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 // follow compares the rows that an event adds, up to the event after which the view had as many as the file.
 func (c *viewCheck) follow(heads *cfharness.Heads, e *provenance.Event) (err error) {
 	for i := 0; i < len(c.found) && !c.was; i++ {
-		if c.row, err = c.lists[i].Append(c.row[:0], e); err == nil && len(c.row) > 0 {
+		c.row, err = c.lists[i].Append(c.row[:0], e)
+		if err == nil && len(c.row) > 0 {
 			err = c.found[i].addRow(c.row)
 		}
 		if err != nil {
@@ -103,7 +106,8 @@ func (c *viewCheck) finish(heads *cfharness.Heads) (first *comparer, err error) 
 		if i > 0 && at.rows > 0 {
 			part = append([]byte("\n  "), part...)
 		}
-		if _, err = at.Write(part); err == nil && i == len(c.parts)-1 {
+		_, err = at.Write(part)
+		if err == nil && i == len(c.parts)-1 {
 			err = at.end()
 		}
 		if err != nil {
@@ -175,7 +179,8 @@ func newComparer(f io.ReaderAt, offset int64, line int) *comparer {
 
 // addRow compares the next row of a list.
 func (c *comparer) addRow(row []byte) (err error) {
-	if c.rows++; c.rows > 1 {
+	c.rows++
+	if c.rows > 1 {
 		_, err = c.Write([]byte{','})
 	}
 	if err == nil {

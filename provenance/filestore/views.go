@@ -156,18 +156,21 @@ type viewWriter struct {
 }
 
 func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
-	if w.ViewWriter, err = tally.Writer(w.name); err != nil {
+	w.ViewWriter, err = tally.Writer(w.name)
+	if err != nil {
 		return err
 	}
 	// Rows are copied only from the file that this process wrote: one that was changed is made again.
 	if info, err := dir.Lstat(w.name); err == nil && old.info != nil && os.SameFile(info, old.info) &&
 		info.Size() == old.info.Size() && info.ModTime().Equal(old.info.ModTime()) {
-		if w.old, err = openRegular(dir, w.name); err == nil {
+		w.old, err = openRegular(dir, w.name)
+		if err == nil {
 			w.from, w.lists = old.end, old.lists
 		}
 	}
 	temp := fsys.TempPrefix + rand.Text()
-	if w.file, err = dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode); err != nil {
+	w.file, err = dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
 		return errors.Join(err, w.discard(dir))
 	}
 	w.temp = temp

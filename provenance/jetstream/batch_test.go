@@ -137,7 +137,8 @@ func TestBatchDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.Detail = "forged"
-			if l[2], err = provenance.EncodeLine(e); err != nil {
+			l[2], err = provenance.EncodeLine(e)
+			if err != nil {
 				t.Fatal(err)
 			}
 			return l

@@ -75,7 +75,8 @@ func BenchmarkAppend(b *testing.B) {
 					}
 				}
 				b.ReportMetric(float64(b.N)/time.Since(begin).Seconds(), "events/s")
-				if sent = conn.Stats().OutMsgs - sent; sent > 0 {
+				sent = conn.Stats().OutMsgs - sent
+				if sent > 0 {
 					b.ReportMetric(float64(b.N)/float64(sent), "events/message")
 				}
 			})

@@ -65,7 +65,8 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 		return err
 	}
 	has := err == nil && now.Before(last.Time.Add(fresh))
-	if until = now.Add(fresh); has {
+	until = now.Add(fresh)
+	if has {
 		until = last.Time.Add(fresh)
 	}
 	for i := 0; i < len(chunks) && !has; i++ {
@@ -93,7 +94,8 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		var err error
 		for i := 0; i < n && err == nil; i++ {
 			var m *jetstream.RawStreamMsg
-			if m, err = c.last(ctx, c.blobs, c.chunkOf(sum, i)); err == nil {
+			m, err = c.last(ctx, c.blobs, c.chunkOf(sum, i))
+			if err == nil {
 				if int64(data.Len()+len(m.Data)) > most {
 					return nil, fmt.Errorf("%w: %s has more than %d bytes", provenance.ErrInvalid, sum, most)
 				}

@@ -241,7 +241,8 @@ func TestCells(t *testing.T) {
 	var cells [2]*jetstream.Cells
 	for i := range cells {
 		var err error
-		if cells[i], err = jetstream.OpenCells(t.Context(), cluster.Connect(t), nil); err != nil {
+		cells[i], err = jetstream.OpenCells(t.Context(), cluster.Connect(t), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -305,7 +306,8 @@ func TestSeenAtOnce(t *testing.T) {
 		stores[i] = open(t, conn, nil)
 		defer stores[i].Close()
 		var err error
-		if cells[i], err = jetstream.OpenCells(t.Context(), conn, nil); err != nil {
+		cells[i], err = jetstream.OpenCells(t.Context(), conn, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

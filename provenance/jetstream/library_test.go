@@ -121,7 +121,8 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("over %q, which it has not read: %v", manifest, err)
 		}
 		var got []byte
-		if got, revision, err = there.Manifest(t.Context()); err != nil || string(got) != manifest {
+		got, revision, err = there.Manifest(t.Context())
+		if err != nil || string(got) != manifest {
 			t.Errorf("manifest %q, %v", got, err)
 		}
 	}

@@ -39,7 +39,8 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	token, taken := []byte(rand.Text()), false
 	reserve := func() error {
 		err := cells.Change(ctx, "import "+id, importing, func(value []byte) []byte {
-			if taken = len(value) > 0 && !bytes.Equal(value, token); taken {
+			taken = len(value) > 0 && !bytes.Equal(value, token)
+			if taken {
 				return nil
 			}
 			return token
@@ -68,7 +69,8 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	defer st.leave(t)
 	t.work <- struct{}{}
 	defer func() { <-t.work }()
-	if err = t.load(ctx); err == nil && t.last > 0 {
+	err = t.load(ctx)
+	if err == nil && t.last > 0 {
 		err = provenance.ErrTaken
 	}
 	if err != nil {

@@ -424,13 +424,15 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 		err = provenance.ErrNotFound
 	case name == provenance.EventsFile:
 		var lines *lineReader
-		if lines, err = r.record(ctx, session, 1); err == nil {
+		lines, err = r.record(ctx, session, 1)
+		if err == nil {
 			return lines, nil
 		}
 	case name == provenance.SessionFile:
 		var tally provenance.Tally
 		for e, failed := range r.scan(ctx, session) {
-			if err = failed; err == nil {
+			err = failed
+			if err == nil {
 				err = tally.Add(e)
 			}
 		}
@@ -531,7 +533,8 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 		}
 		var lines *lineReader
 		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
-		if lines, err = r.record(ctx, id, 1); err == nil {
+		lines, err = r.record(ctx, id, 1)
+		if err == nil {
 			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.Close())
 		} else if errors.Is(err, provenance.ErrNotFound) {
 			err = nil
@@ -574,7 +577,8 @@ func (r *reader) Collect(
 			c.Err = provenance.ErrHeld
 		case !opts.DryRun:
 			var m *jetstream.RawStreamMsg // whoever released it wrote its end
-			if m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id)); c.Err == nil {
+			m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id))
+			if c.Err == nil {
 				c.Err = r.delete(ctx, f.id, m.Sequence)
 			}
 		}
@@ -606,7 +610,8 @@ func (r *reader) delete(ctx context.Context, session string, last uint64) error 
 		}
 		err := r.ask(ctx, func(ctx context.Context) error { return of.stream.Purge(ctx, opts...) })
 		if err == nil && i == 0 {
-			if _, err = r.last(ctx, of.stream, of.subject); err == nil {
+			_, err = r.last(ctx, of.stream, of.subject)
+			if err == nil {
 				err = provenance.ErrHeld
 			} else if errors.Is(err, jetstream.ErrMsgNotFound) {
 				err = nil

@@ -238,7 +238,8 @@ func (t *turn) load(ctx context.Context) error {
 		return err
 	default:
 		last = m.Sequence
-		if now, err = stateOf(m); err != nil {
+		now, err = stateOf(m)
+		if err != nil {
 			return err
 		}
 		if t.adopts(m) {

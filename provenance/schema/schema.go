@@ -172,7 +172,8 @@ func adjust(s *jsonschema.Schema, open bool) {
 	if s == nil {
 		return
 	}
-	if s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" }); len(s.Types) == 1 {
+	s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
+	if len(s.Types) == 1 {
 		s.Type, s.Types = s.Types[0], nil
 	}
 	if len(s.Types) == 0 {

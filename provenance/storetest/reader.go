@@ -115,7 +115,8 @@ func testInvocations(t *testing.T, st provenance.Store) {
 			e.Invocation = encode(map[string]any{"sequence": i, "text": "]\n  ["})
 		}
 		sent = append(sent, appendEvent(t, st, e))
-		if calls += len(e.Decision) + len(e.Invocation); calls == 0 {
+		calls += len(e.Decision) + len(e.Invocation)
+		if calls == 0 {
 			continue
 		}
 		want := View(t, provenance.PolicyTraceFile, sent)

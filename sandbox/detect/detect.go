@@ -233,7 +233,8 @@ func (o *Options) program(name string) (string, error) {
 		if err != nil || !isExecutable(path) || leadsThrough(filepath.Join(dir, name), o.Writable) {
 			continue
 		}
-		if err = errors.Join(trusted(path), ownOrRoots(path)); err == nil {
+		err = errors.Join(trusted(path), ownOrRoots(path))
+		if err == nil {
 			return path, nil
 		}
 		refused = &sandbox.UnavailableError{

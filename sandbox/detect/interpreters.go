@@ -170,7 +170,8 @@ func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*s
 			if err != nil {
 				return nil, err
 			}
-			if in.Digest, err = digest(path); err == nil {
+			in.Digest, err = digest(path)
+			if err == nil {
 				in.Version = f.version(ctx, in, path)
 			}
 			return in, err
@@ -245,7 +246,8 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 			return in, err
 		}
 	}
-	if in.Digest, err = digest(in.Path); err != nil {
+	in.Digest, err = digest(in.Path)
+	if err != nil {
 		return nil, err
 	}
 	in.Version = f.version(ctx, in, path)
@@ -358,7 +360,8 @@ type limited struct {
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	if l.left -= len(p); l.left < 0 {
+	l.left -= len(p)
+	if l.left < 0 {
 		return 0, errOutput
 	}
 	return l.buf.Write(p)

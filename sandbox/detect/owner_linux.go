@@ -158,7 +158,8 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 			return nil, err
 		}
 		// The walk continues where the link leads, so that the directories on that way are examined too.
-		if at = filepath.Dir(at); filepath.IsAbs(target) {
+		at = filepath.Dir(at)
+		if filepath.IsAbs(target) {
 			at = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)

@@ -75,10 +75,12 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	if err := ownModules(root); err != nil {
 		return nil, err
 	}
-	if in.Links, err = f.links(in, home); err != nil {
+	in.Links, err = f.links(in, home)
+	if err != nil {
 		return nil, err
 	}
-	if in.Digest, err = digest(in.Path); err != nil {
+	in.Digest, err = digest(in.Path)
+	if err != nil {
 		return nil, err
 	}
 	in.Venv = &sandbox.Venv{Dir: root, Base: base.Path}
@@ -104,7 +106,8 @@ func ownModules(root string) error {
 		if err != nil {
 			return err
 		}
-		if left--; left < 0 {
+		left--
+		if left < 0 {
 			return fmt.Errorf("has more than %d files", maxVenvFiles)
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {

@@ -29,7 +29,8 @@ func makeVenv(t *testing.T, args ...string) (root, site string) {
 		t.Skipf("missing capability: a home directory that can be written: %v", err)
 	}
 	t.Cleanup(func() { os.RemoveAll(home) })
-	if home, err = filepath.EvalSymlinks(home); err != nil {
+	home, err = filepath.EvalSymlinks(home)
+	if err != nil {
 		t.Fatal(err)
 	}
 	root = filepath.Join(home, "[office]")

@@ -40,7 +40,8 @@ func (w *Writable) LeadsThrough(path string) bool {
 			return true // nobody can say where it leads
 		}
 		name := rest[0]
-		if rest = rest[1:]; name == "" || name == "." {
+		rest = rest[1:]
+		if name == "" || name == "." {
 			continue
 		}
 		next := filepath.Join(at, name)
@@ -48,7 +49,8 @@ func (w *Writable) LeadsThrough(path string) bool {
 		if err != nil {
 			// Nobody can rename what a directory that is only read lies in.
 			onTheWay := slices.ContainsFunc(w.ReadOnly, func(dir string) bool { return below(dir, next) })
-			if at = next; !onTheWay && w.holds(at) {
+			at = next
+			if !onTheWay && w.holds(at) {
 				return true
 			}
 			continue

@@ -137,7 +137,8 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	var may []netip.Addr
 	for _, addr := range found {
 		// Resolvers return addresses of version 4 in either notation.
-		if addr = addr.Unmap(); address.Public(addr, own) {
+		addr = addr.Unmap()
+		if address.Public(addr, own) {
 			may = append(may, addr)
 		}
 	}

@@ -47,7 +47,8 @@ func ParseTarget(spec string) (Target, error) {
 	host, port := spec, uint16(httpsPort)
 	if i := strings.LastIndexByte(spec, ':'); i >= 0 && !strings.HasSuffix(spec, "]") {
 		var err error
-		if port, err = parsePort(spec[i+1:]); err != nil {
+		port, err = parsePort(spec[i+1:])
+		if err != nil {
 			return Target{}, err
 		}
 		host = spec[:i]

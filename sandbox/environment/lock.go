@@ -213,7 +213,8 @@ func (e *Locked) check(name string) error {
 	}
 	wheels := 0
 	if p := e.Python; p != nil {
-		if wheels = len(p.Packages); !pythonVersion().MatchString(p.For) {
+		wheels = len(p.Packages)
+		if !pythonVersion().MatchString(p.For) {
 			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
 		}
 	}

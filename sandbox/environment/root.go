@@ -89,12 +89,14 @@ func (t *Tree) Lookup(at string) (Entry, bool) {
 			return Entry{}, false
 		}
 		if e.Kind != Link {
-			if found = name; e.Kind != directory && len(rest) > 0 {
+			found = name
+			if e.Kind != directory && len(rest) > 0 {
 				return Entry{}, false
 			}
 			continue
 		}
-		if links++; links > maxLinks {
+		links++
+		if links > maxLinks {
 			return Entry{}, false
 		}
 		if path.IsAbs(e.Target) {

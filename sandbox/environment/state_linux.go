@@ -108,7 +108,8 @@ func (t *Tree) quiet() bool {
 	buffer, quiet, ended := make([]byte, 4096), true, error(nil)
 	err = events.Read(func(fd uintptr) bool {
 		for ; ; quiet = false {
-			if _, ended = unix.Read(int(fd), buffer); ended != nil {
+			_, ended = unix.Read(int(fd), buffer)
+			if ended != nil {
 				return true // there are no more, or an error
 			}
 		}

@@ -383,7 +383,8 @@ func TestCollect(t *testing.T) {
 		}
 	}
 	server.Close()
-	if got, err = s.Collect(t.Context(), lockOf(one)); err != nil || !slices.Equal(got.Trees, []string{two.Name}) {
+	got, err = s.Collect(t.Context(), lockOf(one))
+	if err != nil || !slices.Equal(got.Trees, []string{two.Name}) {
 		t.Errorf("Collect = %+v, %v", got, err)
 	}
 }

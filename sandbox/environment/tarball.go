@@ -74,7 +74,8 @@ type counted struct {
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	if *c.left -= int64(n); *c.left < 0 {
+	*c.left -= int64(n)
+	if *c.left < 0 {
 		return 0, errSize
 	}
 	return n, err

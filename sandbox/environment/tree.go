@@ -105,7 +105,8 @@ func (t *Tree) Open() (*os.File, error) {
 	}
 	now, err := handle.Stat()
 	was, wasErr := t.top.Stat()
-	if err = errors.Join(err, wasErr); err == nil && !os.SameFile(now, was) {
+	err = errors.Join(err, wasErr)
+	if err == nil && !os.SameFile(now, was) {
 		err = t.changed(".", "its directory was replaced")
 	}
 	if err != nil {
@@ -366,7 +367,8 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 		for i := range n {
 			var err error
 			field, line, _ = strings.Cut(line, " ")
-			if n[i], err = strconv.ParseUint(field, 16, 64); err != nil {
+			n[i], err = strconv.ParseUint(field, 16, 64)
+			if err != nil {
 				return "", bad
 			}
 		}

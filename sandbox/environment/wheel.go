@@ -96,7 +96,8 @@ func (w *wheel) open(archive *zip.Reader, version string) error {
 	if major, _, _ := strings.Cut(head["wheel-version"], "."); major != "1" {
 		return w.refuse(w.info+"WHEEL", "has version %.20q, want 1.x", head["wheel-version"])
 	}
-	if head, err = w.headers(archive, "METADATA"); err != nil {
+	head, err = w.headers(archive, "METADATA")
+	if err != nil {
 		return err
 	}
 	if CanonicalName(head["name"]) != CanonicalName(w.name) || head["version"] != version {
@@ -146,7 +147,8 @@ func (w *wheel) headers(archive *zip.Reader, name string) (map[string]string, er
 	}
 	values := map[string]string{}
 	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimRight(line, "\r\n"); line == "" {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
 			break
 		}
 		key, value, ok := strings.Cut(line, ":")

@@ -121,11 +121,13 @@ func workingDir(cmd *sandbox.Cmd) (string, error) {
 	}
 	rel := cmd.Cwd
 	if filepath.IsAbs(rel) {
-		if rel, err = filepath.Rel(base, rel); err != nil {
+		rel, err = filepath.Rel(base, rel)
+		if err != nil {
 			return refuse("is not inside the workspace")
 		}
 	}
-	if rel = filepath.Clean(rel); !filepath.IsLocal(rel) {
+	rel = filepath.Clean(rel)
+	if !filepath.IsLocal(rel) {
 		return refuse("is not inside the workspace")
 	}
 	root, err := os.OpenRoot(base)

@@ -26,7 +26,8 @@ func sh(t *testing.T, script string, args ...string) *sandbox.Cmd {
 	if err != nil {
 		t.Skip("needs a shell")
 	}
-	if shell, err = filepath.EvalSymlinks(shell); err != nil {
+	shell, err = filepath.EvalSymlinks(shell)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return &sandbox.Cmd{Argv: append([]string{shell, "-c", script, "sh"}, args...), Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Cwd: t.TempDir()}

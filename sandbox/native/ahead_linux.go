@@ -213,17 +213,20 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 		s.uid, s.release, l.uid, l.gid = uid, release, uid, uid
 	}
 	// A change of the host from here on makes the helper unfit.
-	if s.mounts, err = openBlocking("/proc/self/mountinfo"); err != nil {
+	s.mounts, err = openBlocking("/proc/self/mountinfo")
+	if err != nil {
 		return nil, err
 	}
-	if s.host, err = hostView(); err != nil {
+	s.host, err = hostView()
+	if err != nil {
 		return nil, err
 	}
 	l.files, l.ours = make([]*os.File, pidone.FirstFD), make([]*os.File, 4)
 	if err := l.streams(); err != nil {
 		return nil, err
 	}
-	if s.spec, err = memoryFile("spec", nil); err != nil {
+	s.spec, err = memoryFile("spec", nil)
+	if err != nil {
 		return nil, err
 	}
 	births := []pidone.Birth{{Mark: pidone.Ahead, Files: true, Attr: l.attributes()}}
@@ -295,7 +298,8 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 				if pid == 0 {
 					break
 				}
-				if born[i], err = os.FindProcess(pid); err != nil {
+				born[i], err = os.FindProcess(pid)
+				if err != nil {
 					return born, err
 				}
 			}

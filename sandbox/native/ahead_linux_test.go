@@ -64,7 +64,8 @@ func prepare(t testing.TB, r *Runner, ws sandbox.Workspace) *spare {
 	var s *spare
 	var err error
 	onStarter(func() {
-		if s, err = r.newSpare(files); err == nil {
+		s, err = r.newSpare(files)
+		if err == nil {
 			r.keep(s)
 		}
 	})

@@ -162,7 +162,8 @@ func arrange(own string) bool {
 	for range 3 {
 		move(filepath.Join(inner, "cgroup.procs"))
 		// The kernel refuses this until nothing is left in own.
-		if err = writeExisting(control, "+memory +pids"); err == nil {
+		err = writeExisting(control, "+memory +pids")
+		if err == nil {
 			_ = writeExisting(control, "+cpu") // limits hold without it
 			return true
 		}

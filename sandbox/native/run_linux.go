@@ -140,7 +140,8 @@ func (r *Runner) try(
 	// The kernel kills the helper when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if e.child, err = e.start(); err != nil {
+	e.child, err = e.start()
+	if err != nil {
 		return nil, err
 	}
 	defer e.child.close()
@@ -178,7 +179,8 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 		// The threads of the guest's kernel are in its cgroup, and must not count against the command.
 		limits.PIDs = max(limits.PIDs, guestTasks)
 	}
-	if e.group, err = base.create(limits); err != nil {
+	e.group, err = base.create(limits)
+	if err != nil {
 		e.group = nil
 		return unavailable("no control group could be made", cgroupRemedy, err)
 	}

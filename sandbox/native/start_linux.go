@@ -88,7 +88,8 @@ func (l *launch) start() (_ *child, err error) {
 	if b := l.runner.builder; b != nil {
 		l.spec.Setting = l.setting()
 		plan := &Plan{Cmd: l.cmd, Limits: l.limits, Spec: &l.spec, Root: l.root, launch: l}
-		if command, err = b.Build(plan); err != nil {
+		command, err = b.Build(plan)
+		if err != nil {
 			return nil, err
 		}
 		l.command = command

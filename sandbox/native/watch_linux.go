@@ -72,7 +72,8 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 		open.read(dir, done)
 	}
 	kernel += mapped.size(limit) + open.size(limit)
-	if u.memory += kernel; u.memory <= limit {
+	u.memory += kernel
+	if u.memory <= limit {
 		return u
 	}
 	// The resident set counts a shared page once for each process. Only if that is too much the

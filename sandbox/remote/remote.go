@@ -130,7 +130,8 @@ func (t *to) send(k kind, body []byte, reply string) error {
 	}
 	for more := true; more; {
 		rest := body
-		if more = len(body) > part; more {
+		more = len(body) > part
+		if more {
 			body, rest = body[:part], body[part:]
 		}
 		t.seq++
@@ -197,7 +198,8 @@ func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, erro
 		if err != nil {
 			return message{}, err
 		}
-		if in.got = append(in.got, msg.body...); !more {
+		in.got = append(in.got, msg.body...)
+		if !more {
 			msg.body, in.got = in.got, nil
 			return msg, nil
 		}
@@ -310,7 +312,8 @@ func (p *Pool) Acquire(
 			continue
 		case m.kind == kindHello:
 			var r ready
-			if err = json.Unmarshal(m.body, &r); err == nil {
+			err = json.Unmarshal(m.body, &r)
+			if err == nil {
 				s.node, s.worker = r.Node, to{Link: p.Link, inbox: r.Inbox}
 				heard := time.Now()
 				if err := meant(); err != nil {
@@ -430,7 +433,8 @@ func (p *Pool) Late(ctx context.Context, run string, lost func()) (job, answer [
 		in, err := p.call("ask", kindAsk, run, "")
 		for err == nil {
 			var m message
-			if m, err = in.receive(ctx, silent); err == nil && m.kind == kindWas {
+			m, err = in.receive(ctx, silent)
+			if err == nil && m.kind == kindWas {
 				job = slices.Clone(m.body)
 			} else if err == nil && m.kind == kindAnswer {
 				in.close()

@@ -385,7 +385,8 @@ func TestRepeatedQuestion(t *testing.T) {
 		if err := json.Unmarshal(msg.body, &o); err != nil {
 			t.Error(err)
 		}
-		if answers, err = enemy.SubscribeSync(o.Inbox); err != nil {
+		answers, err = enemy.SubscribeSync(o.Inbox)
+		if err != nil {
 			t.Error(err)
 		}
 		for range repeated {
@@ -447,14 +448,16 @@ func TestLateJob(t *testing.T) {
 	}
 	// One that takes long to prepare is waited for.
 	works.before = func() { time.Sleep(startWithin + 500*time.Millisecond) }
-	if slot, err = pool.Acquire(t.Context(), "prepared", "alice", sure, none); err != nil {
+	slot, err = pool.Acquire(t.Context(), "prepared", "alice", sure, none)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slot.Run(t.Context(), nil); err != nil {
 		t.Errorf("prepared for long: %v", err)
 	}
 	// Nor is one that its sender keeps to itself for too long.
-	if slot, err = pool.Acquire(t.Context(), "sent late", "alice", sure, none); err != nil {
+	slot, err = pool.Acquire(t.Context(), "sent late", "alice", sure, none)
+	if err != nil {
 		t.Fatal(err)
 	}
 	<-works.slots // the worker has given the slot up
@@ -587,7 +590,8 @@ func TestSilentAndCanceled(t *testing.T) {
 		t.Errorf("canceled: %q, %v", answer, err)
 	}
 	works.running = func(ctx context.Context) { <-ctx.Done() }
-	if slot, err = pool.Acquire(t.Context(), "unheard", "alice", sure, none); err != nil {
+	slot, err = pool.Acquire(t.Context(), "unheard", "alice", sure, none)
+	if err != nil {
 		t.Fatal(err)
 	}
 	slot.seq = 100 // what the worker says from now on is not heard
@@ -597,7 +601,8 @@ func TestSilentAndCanceled(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	works.running = func(context.Context) { conn.Close(); <-end }
-	if slot, err = pool.Acquire(t.Context(), "silent", "alice", sure, none); err != nil {
+	slot, err = pool.Acquire(t.Context(), "silent", "alice", sure, none)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slot.Run(t.Context(), nil); !errors.As(err, new(*UnknownError)) {

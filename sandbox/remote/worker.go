@@ -203,7 +203,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		if err := <-known; err != nil {
 			return err
 		}
-		if late = time.Since(readyAt) > w.begin || running.Err() != nil; late {
+		late = time.Since(readyAt) > w.begin || running.Err() != nil
+		if late {
 			return errLate
 		}
 		return nil

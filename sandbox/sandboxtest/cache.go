@@ -80,7 +80,8 @@ True /mnt/skills/user/Demo_1.x/scripts/deep.py
 		t.Errorf("the tree by its skill's name: %s, %q\nwant %s", got, res.Stderr.Head, want)
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "-x", "a b", ".hidden", strings.Repeat("x", 65)} {
-		if cmd.Name = name; cmd.TreeDir() != sandbox.SkillDir {
+		cmd.Name = name
+		if cmd.TreeDir() != sandbox.SkillDir {
 			t.Errorf("TreeDir() of a skill called %q = %q", name, cmd.TreeDir())
 		}
 	}

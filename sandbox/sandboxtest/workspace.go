@@ -218,7 +218,8 @@ func testStaged(t *testing.T, f *fixture) {
 	failed := f.script(t, "late.sh", "echo x >never; sleep 600")
 	failed.Workspace = cmd.Workspace
 	failed.Limits.Timeout = Scaled(2 * time.Second)
-	if res = f.run(t, failed); len(res.Writes) == 0 { // not enough to start on a busy machine
+	res = f.run(t, failed)
+	if len(res.Writes) == 0 { // not enough to start on a busy machine
 		failed.Limits.Timeout *= 10
 		res = f.run(t, failed)
 	}

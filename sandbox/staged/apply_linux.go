@@ -217,7 +217,8 @@ func (a *applier) directory(from, to *dir, name, p string, why error, replaced b
 	if err == nil {
 		defer a.release(target)
 		replaced = replaced || a.isOpaque(sub)
-		if why = a.lock(target); why == nil {
+		why = a.lock(target)
+		if why == nil {
 			why = a.checkSame(sub, target, replaced)
 		}
 		if why == nil {

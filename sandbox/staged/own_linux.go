@@ -25,7 +25,8 @@ func (in *incoming) replaced() *outgoing {
 		return nil
 	}
 	old := &outgoing{f: os.NewFile(uintptr(fd), in.name)}
-	if old.entry, err = statAt(fd, "", unix.AT_EMPTY_PATH); err != nil || !old.isRegular() {
+	old.entry, err = statAt(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil || !old.isRegular() {
 		old.close()
 		return nil
 	}

@@ -142,7 +142,8 @@ func (a *applier) deleteTree(to *dir, name string, depth int, removed *int) erro
 	})
 	if err == nil {
 		var e entry
-		if e, err = to.stat(name); err == nil {
+		e, err = to.stat(name)
+		if err == nil {
 			a.noteUnlink(&e)
 			err = to.remove(name, e.isDir())
 		}

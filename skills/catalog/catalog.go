@@ -124,17 +124,20 @@ func Render(all []*skills.Skill, opts Options) string {
 	}
 	// Not all names fit: pinned skills first, then as many names as fit, then how many are missing.
 	total := c.left + len(c.entries)
-	if room = c.room(width(opts.tail(total))); room < 0 {
+	room = c.room(width(opts.tail(total)))
+	if room < 0 {
 		return ""
 	}
 	at := largestCut(c.entries[:c.pinned], room/2)
 	kept := 0
 	for ; kept < len(c.entries); kept++ {
 		e := &c.entries[kept]
-		if e.at = 0; kept < c.pinned {
+		e.at = 0
+		if kept < c.pinned {
 			e.at = at
 		}
-		if room -= e.cost(e.at); room < 0 {
+		room -= e.cost(e.at)
+		if room < 0 {
 			break
 		}
 	}
@@ -155,7 +158,8 @@ func share(entries []entry, room int) {
 	for i := range entries {
 		e := &entries[i]
 		more := e.cost(longest) - e.cost(least)
-		if e.at = longest; more > room {
+		e.at = longest
+		if more > room {
 			e.at = least
 			cut = append(cut, e)
 			continue
@@ -320,7 +324,8 @@ func Line(all []*skills.Skill, opts Options) string {
 	room := budget - len(fmt.Sprintf("and %d more", len(all)))
 	kept := 0
 	for ; kept < len(names); kept++ {
-		if room -= width(names[kept]) + len(separator); room < 0 {
+		room -= width(names[kept]) + len(separator)
+		if room < 0 {
 			break
 		}
 	}

@@ -166,7 +166,8 @@ func (e *entry) write(b *strings.Builder) {
 func cost(entries []entry, at, most int) int {
 	sum := 0
 	for i := range entries {
-		if sum += entries[i].cost(at); sum > most {
+		sum += entries[i].cost(at)
+		if sum > most {
 			break
 		}
 	}
@@ -187,7 +188,8 @@ func keep(text string, most int) string {
 	count := 0
 	for i, r := range text {
 		space := r == ' ' || r == '\n'
-		if count += units(r); count > most-len(ellipsis) {
+		count += units(r)
+		if count > most-len(ellipsis) {
 			if space || cut == 0 || spaces < most/2 {
 				cut = i
 			}

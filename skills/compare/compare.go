@@ -119,7 +119,8 @@ func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
 	whole = true
 	read := func(path string) {
 		content, err := c.Skill.Read(ctx, path, min(maxFile, left))
-		if whole = whole && err == nil; err == nil {
+		whole = whole && err == nil
+		if err == nil {
 			left -= int64(len(content.Data))
 			addHosts(found, content.Data)
 		}

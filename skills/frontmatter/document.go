@@ -97,14 +97,16 @@ func Parse(data []byte) (*Document, error) {
 	default:
 		whole, err := parseBlock(p.block, p.line, &notes)
 		if err != nil {
-			if whole = asReference(data, &notes); whole == nil {
+			whole = asReference(data, &notes)
+			if whole == nil {
 				return nil, err
 			}
 		}
 		doc.Fields = newFields(whole)
 	}
 	if doc.Fields.Description == "" {
-		if doc.Fields.Description = firstParagraph(doc.Body); doc.Fields.Description == "" {
+		doc.Fields.Description = firstParagraph(doc.Body)
+		if doc.Fields.Description == "" {
 			if p.open {
 				return nil, &Error{Kind: Syntax, Line: 1, Reason: "the frontmatter has no closing line ---"}
 			}
@@ -299,7 +301,8 @@ func unclosed(data []byte) (size int, ok bool) {
 		text := strings.TrimRight(string(line[:min(len(line), 4*MaxDescription)]), "\r\n")
 		key := entryLine().MatchString(text)
 		indented := strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t")
-		if ok = ok || key; size > MaxSize || !key && text != "" && !indented && !isEntry(text) {
+		ok = ok || key
+		if size > MaxSize || !key && text != "" && !indented && !isEntry(text) {
 			break
 		}
 		size += len(line)
@@ -339,7 +342,8 @@ func firstParagraph(body []byte) string {
 			continue
 		}
 		words = append(words, strings.ToValidUTF8(text, ""))
-		if size += len(text); size > 4*MaxDescription {
+		size += len(text)
+		if size > 4*MaxDescription {
 			break
 		}
 	}

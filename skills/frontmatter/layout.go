@@ -142,7 +142,8 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 				}
 				inQuotes := scalar.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
 				if inQuotes && quoted.before(scalar.at) {
-					if quoted = l.end(scalar.at); here.before(quoted) {
+					quoted = l.end(scalar.at)
+					if here.before(quoted) {
 						continue
 					}
 				}

@@ -61,7 +61,8 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 		}
 		var item value
 		if rest != "" {
-			if item, ok = plainScalar(rest); !ok {
+			item, ok = plainScalar(rest)
+			if !ok {
 				return false
 			}
 			p.next()

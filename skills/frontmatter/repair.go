@@ -101,7 +101,8 @@ func (e *faulty) broken() bool {
 
 // mapping reads lines whose first has a number in the file.
 func (p *repairer) mapping(lines []string, at int) (*value, bool) {
-	if p.depth++; p.depth > maxRepairDepth {
+	p.depth++
+	if p.depth > maxRepairDepth {
 		return nil, false
 	}
 	defer func() { p.depth-- }()

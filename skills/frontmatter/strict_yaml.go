@@ -84,7 +84,8 @@ func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 		root = content[0]
 	}
 	s := &strictWalker{layout: l}
-	if s.walk(root, 0); s.failed != nil {
+	s.walk(root, 0)
+	if s.failed != nil {
 		return nil, nil, s.failed
 	}
 	if at := l.strayTab(s.scalars, func(string, int) bool { return true }); at > 0 {

@@ -171,7 +171,8 @@ func readNodes(block string, surrogates func(string) string) (r reading, err *Er
 	}
 	// Few blocks need a second or third try: one for each of what is missing.
 	for {
-		if r.document, r.rest, err = parseNodes(block); err == nil {
+		r.document, r.rest, err = parseNodes(block)
+		if err == nil {
 			r.layout = newLayout(block)
 			return r, nil
 		}

@@ -106,7 +106,8 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	}
 	origin.Path, origin.Signer = ".", req.SignedBy
 	if subdir := strings.TrimSuffix(req.Subdir, "/"); subdir != "" && subdir != "." {
-		if origin.Path, err = skills.CleanPath(subdir); err != nil {
+		origin.Path, err = skills.CleanPath(subdir)
+		if err != nil {
 			return nil, &SourceError{Reason: "--subdir: " + err.Error()}
 		}
 		origin.Subdir = origin.Path
@@ -181,7 +182,8 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 		switch {
 		case c.skill != nil:
 			err := error(nil)
-			if c.name = req.Name; c.name == "" {
+			c.name = req.Name
+			if c.name == "" {
 				c.name, err = from.name(c)
 			}
 			if err == nil {

@@ -137,7 +137,8 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 			return nil, fmt.Errorf("%q has the mode %s", clip(name), clip(o.mode))
 		}
 		files = append(files, o)
-		if total += o.size; total > maxGitTotal || len(files) > maxGitFiles {
+		total += o.size
+		if total > maxGitTotal || len(files) > maxGitFiles {
 			return nil, refuse("name a part of it with --subdir",
 				"the repository has more than %d files or %d bytes of them", maxGitFiles, int64(maxGitTotal))
 		}

@@ -109,7 +109,8 @@ func TestSyncEarlierLost(t *testing.T) {
 		!strings.Contains(problems[0].What, "the earlier version") {
 		t.Errorf("Verify after Sync = %v, %v", problems, err)
 	}
-	if did, err = synced(t.Context(), i, Sync{DropEarlier: true}); err != nil || len(did) != 1 ||
+	did, err = synced(t.Context(), i, Sync{DropEarlier: true})
+	if err != nil || len(did) != 1 ||
 		!did[0].Dropped {
 		t.Fatalf("Sync with DropEarlier = %+v, %v", did, err)
 	}
@@ -122,7 +123,8 @@ func TestSyncEarlierLost(t *testing.T) {
 	updateAll(t, i)
 	other := newMachine(t)
 	j := other.open()
-	if did, err = synced(t.Context(), j, Sync{Lock: i.Lock()}); err != nil || len(did) != 2 ||
+	did, err = synced(t.Context(), j, Sync{Lock: i.Lock()})
+	if err != nil || len(did) != 2 ||
 		!did[0].Dropped || did[0].Earlier {
 		t.Fatalf("Sync on another machine = %+v, %v", did, err)
 	}

@@ -135,7 +135,8 @@ func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Re
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err = limitFiles(cmd.Process.Pid, r.git.limit()); err == nil {
+	err = limitFiles(cmd.Process.Pid, r.git.limit())
+	if err == nil {
 		err = read(out)
 	}
 	if err != nil {

@@ -80,7 +80,8 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 			return p.artifact(ctx, client, e, packed, into)
 		}}
 	}
-	if parts, err = f.wanted("index", parts, access); err != nil {
+	parts, err = f.wanted("index", parts, access)
+	if err != nil {
 		return root, err
 	}
 	return p.fetchParts(ctx, f, parts, maxArtifacts)
@@ -134,10 +135,12 @@ func (p *Plan) fetchParts(
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if f.digests[one.name] = one.digest; err != nil {
+			f.digests[one.name] = one.digest
+			if err != nil {
 				f.failed[one.name] = err
 			}
-			if left -= took; left < 0 {
+			left -= took
+			if left < 0 {
 				return refuse("name skills of it with --subdir",
 					"the skills of the source have more than %d bytes", most)
 			}
@@ -251,7 +254,8 @@ func (p *Plan) unzip(name, into string) error {
 		if err != nil {
 			return err
 		}
-		if left -= info.Size(); left < 0 {
+		left -= info.Size()
+		if left < 0 {
 			return errors.New("the files of the archive are too large")
 		}
 		from, err := files.Open(path)

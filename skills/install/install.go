@@ -151,7 +151,8 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 		return nil, err
 	}
 	i = &Installer{cfg: cfg, root: root, guard: guard}
-	if i.lock, err = ReadLock(LockFile(cfg.State)); err == nil {
+	i.lock, err = ReadLock(LockFile(cfg.State))
+	if err == nil {
 		err = i.recover(ctx)
 	}
 	if err != nil {

@@ -406,7 +406,8 @@ func TestFailAtEachStep(t *testing.T) {
 				i := m.open()
 				steps := 0
 				i.step = func(string) error {
-					if steps++; steps == failing {
+					steps++
+					if steps == failing {
 						return errStep
 					}
 					return nil
@@ -447,7 +448,8 @@ func TestCrashAtEachStep(t *testing.T) {
 		i := m.open()
 		steps, crashed := 0, false
 		i.step = func(string) error {
-			if steps++; steps == crashing {
+			steps++
+			if steps == crashing {
 				panic("crash")
 			}
 			return nil

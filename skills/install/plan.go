@@ -141,7 +141,8 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 // Errors: the errors of Apply.
 func (p *Plan) Prepare(ctx context.Context) error {
 	prepare := p.prepare
-	if p.prepare = nil; prepare != nil {
+	p.prepare = nil
+	if prepare != nil {
 		if err := prepare(ctx); err != nil {
 			return err
 		}
@@ -207,7 +208,8 @@ func (p *Plan) judge(ctx context.Context) error {
 // check scans what was made ready as it will be served: a skill that does not load or takes a path of
 // another one becomes a refusal.
 func (p *Plan) check(ctx context.Context) (err error) {
-	if p.New, err = p.scan(ctx, "place"); err != nil {
+	p.New, err = p.scan(ctx, "place")
+	if err != nil {
 		return err
 	}
 	paths := pathsByName(p.New)

@@ -232,7 +232,8 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 			return nil, err
 		}
 	}
-	if p.New, err = p.scan(ctx, "place"); err == nil {
+	p.New, err = p.scan(ctx, "place")
+	if err == nil {
 		p.Old, err = p.scan(ctx, "before")
 	}
 	for _, e := range entries {

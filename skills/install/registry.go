@@ -108,10 +108,12 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 			return err
 		}}
 	}
-	if parts, err = f.wanted("collection", parts, access); err != nil {
+	parts, err = f.wanted("collection", parts, access)
+	if err != nil {
 		return root, err
 	}
-	if root, err = p.fetchParts(ctx, f, parts, maxArtifacts); err != nil {
+	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
+	if err != nil {
 		err = failed(err)
 	}
 	return root, err

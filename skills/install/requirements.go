@@ -50,7 +50,8 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 				continue
 			}
 			c, err := all[at], error(nil)
-			if c.name, err = from.name(c); err == nil {
+			c.name, err = from.name(c)
+			if err == nil {
 				err = p.i.free(c, from, chosen)
 			}
 			if err != nil {

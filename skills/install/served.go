@@ -43,7 +43,8 @@ func parseServer(given string, insecure bool) (at *url.URL, argv []string, err e
 		}
 		return nil, argv, nil
 	}
-	if at, err = web.Parse(strings.TrimPrefix(given, mcpPrefix), insecure); err != nil {
+	at, err = web.Parse(strings.TrimPrefix(given, mcpPrefix), insecure)
+	if err != nil {
 		return nil, nil, refuse(hint, "%q %v", clip(given), err)
 	}
 	return at, nil, nil
@@ -100,7 +101,8 @@ func (l *listing) wait(n int) {
 	if l.silence != nil {
 		l.silence.Stop()
 	}
-	if l.waiting += n; l.waiting > 0 {
+	l.waiting += n
+	if l.waiting > 0 {
 		l.silence = time.AfterFunc(l.patience, func() { l.end(ErrSilent) })
 	}
 }
@@ -132,7 +134,8 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 	}
 	p.i.progress("asking the server", 0, 0)
 	l := &listing{patience: cmp.Or(p.i.cfg.patience, maxPatience)}
-	if l.err = p.connect(ctx, l, from, access); l.err == nil {
+	l.err = p.connect(ctx, l, from, access)
+	if l.err == nil {
 		l.skills, l.err = l.server.Skills(ctx)
 	}
 	l.err = l.explain(l.err)
@@ -187,7 +190,8 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 			return errors.Join(l.explain(l.server.Extract(ctx, one, root)), root.Close())
 		}}
 	}
-	if parts, err = f.wanted("server", parts, access); err != nil {
+	parts, err = f.wanted("server", parts, access)
+	if err != nil {
 		return root, err
 	}
 	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)

@@ -36,7 +36,8 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if f.unsigned = err; err != nil {
+	f.unsigned = err
+	if err != nil {
 		return nil
 	}
 	unverified := &unverifiedError{}

@@ -217,7 +217,8 @@ func (f *fetched) candidates() []candidate {
 		if outer != "" && (outer == "." || strings.HasPrefix(c.path, outer+"/")) {
 			continue
 		}
-		if top = append(top, c); c.skill != nil {
+		top = append(top, c)
+		if c.skill != nil {
 			outer = c.path
 		}
 	}

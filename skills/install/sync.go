@@ -160,7 +160,8 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 			c.After = &changed
 		}
 	}
-	if p.New, err = p.scan(ctx, "place"); err != nil {
+	p.New, err = p.scan(ctx, "place")
+	if err != nil {
 		return err
 	}
 	paths := pathsByName(p.New)
@@ -264,7 +265,8 @@ func (p *Plan) fetchTree(ctx context.Context, f *fetched, access Access) (root s
 		if err != nil {
 			return root, &FetchError{file.Path + " of the published skills", err, KindTree}
 		}
-		if left -= int64(len(data)); left < 0 {
+		left -= int64(len(data))
+		if left < 0 {
 			return root, refuse("publish it in parts", "the skill has more than %d bytes", maxArtifacts)
 		}
 		if err := into.MkdirAll(path.Dir(file.Path), 0o700); err != nil {

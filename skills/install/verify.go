@@ -231,13 +231,15 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 	found = &Inspection{Lock: &Lock{}}
 	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
 	got, failed := guard.TryRLock()
-	if found.Busy = !got && failed == nil; found.Busy {
+	found.Busy = !got && failed == nil
+	if found.Busy {
 		return found, nil
 	}
 	defer func() { err = errors.Join(err, guard.Unlock()) }()
 	// Without a guard, because nothing was ever installed or its directory cannot be written, the lock
 	// file is complete all the same: it is only ever replaced.
-	if found.Lock, err = ReadLock(LockFile(cfg.State)); err != nil {
+	found.Lock, err = ReadLock(LockFile(cfg.State))
+	if err != nil {
 		return found, err
 	}
 	root, err := os.OpenRoot(cfg.State)

@@ -51,7 +51,8 @@ func (u *Reader) Number() int {
 	for i := range len(u.Rest) {
 		c := u.Rest[i]
 		n |= uint64(c&0x7f) << shift
-		if shift += 7; shift > 28 {
+		shift += 7
+		if shift > 28 {
 			break
 		}
 		if c < 0x80 {

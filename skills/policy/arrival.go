@@ -48,7 +48,8 @@ var alarming = []skills.Code{skills.CodeInvisibleText, skills.CodePipeToShell, s
 func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	verdict = Clean
 	because := func(v Verdict, format string, args ...any) {
-		if why = append(why, fmt.Sprintf(format, args...)); verdict != Refuse {
+		why = append(why, fmt.Sprintf(format, args...))
+		if verdict != Refuse {
 			verdict = v
 		}
 	}

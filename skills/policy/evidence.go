@@ -64,7 +64,8 @@ func consentFor(tier skills.Tier, ask Ask) consent {
 func (p *Policy) missing(r *Request, grant *Grant) Code {
 	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
 	needs := consentFor(r.Tier, grant.Entry.Ask)
-	if grant.Evidence = p.slotEvidence(r); approved && (grant.Evidence == "" || needs >= consentApproval) {
+	grant.Evidence = p.slotEvidence(r)
+	if approved && (grant.Evidence == "" || needs >= consentApproval) {
 		grant.Evidence = EvidenceApproval
 	}
 	if grant.Evidence == "" && grant.Entry.Ask == AskNever && grant.Entry.Pin != "" {
@@ -75,7 +76,8 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 	case Disabled:
 		grant.RuleID = ruleDisabled
 	case Observe:
-		if grant.RuleID = ruleObserveDirect; !direct {
+		grant.RuleID = ruleObserveDirect
+		if !direct {
 			grant.RuleID = ruleObserveRequires
 		}
 	case EnforceExplicit:

@@ -191,7 +191,8 @@ func (p *Policy) permitted(r *Request, grant *Grant) (denial *Denial) {
 	if denial := r.activation(); denial != nil {
 		return denial
 	}
-	if grant.Entry, denial = p.allowed(r); denial != nil {
+	grant.Entry, denial = p.allowed(r)
+	if denial != nil {
 		return denial
 	}
 	if denial := p.narrowed(r); denial != nil {

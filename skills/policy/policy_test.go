@@ -74,14 +74,16 @@ func TestMatrixOfReference(t *testing.T) {
 		t.Run(row.Case+"/"+row.Mode+"/"+string(row.Role), func(t *testing.T) {
 			cfg := config(t)
 			cfg.Role = row.Role
-			if cfg.Mode, err = ParseMode(row.Mode); err != nil {
+			cfg.Mode, err = ParseMode(row.Mode)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if row.Case == "run/tool-not-allowed" {
 				cfg.Tools = []string{"load_skill", "read_skill_resource"}
 			}
 			request := run()
-			if request.Tool = row.Tool; row.Tool != runTool {
+			request.Tool = row.Tool
+			if row.Tool != runTool {
 				request.Class = Read
 			}
 			grant, err := New(cfg).Decide(request)

@@ -38,7 +38,8 @@ func Lacking(all []Skill) map[int][]string {
 		for _, i := range slices.Compact(requiring[lost[0]]) {
 			if lacking[i] == nil {
 				for _, name := range names(i) {
-					if offered[name]--; offered[name] == 0 && requiring[name] != nil {
+					offered[name]--
+					if offered[name] == 0 && requiring[name] != nil {
 						lost = append(lost, name)
 					}
 				}

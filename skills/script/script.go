@@ -33,7 +33,8 @@ type Info struct {
 func Inspect(name string, head []byte, executable bool) Info {
 	info := inspect(name, head, executable)
 	if in := info.Runtime.Interpreter(); in != nil && in.Shell {
-		if info.Problem = misread(head); info.Problem != "" {
+		info.Problem = misread(head)
+		if info.Problem != "" {
 			info.Runtime, info.Flags = "", nil
 		}
 	}
@@ -109,7 +110,8 @@ func inspect(name string, head []byte, executable bool) Info {
 		if flags == nil {
 			continue
 		}
-		if info.Flags, info.Problem = flags(words[1:]); info.Problem == "" {
+		info.Flags, info.Problem = flags(words[1:])
+		if info.Problem == "" {
 			info.Runtime = in.Runtime
 		}
 		return info

@@ -20,7 +20,8 @@ func generated(n int) []*skills.Skill {
 	var vocabulary []string
 	for _, w := range strings.FieldsFunc(invented,
 		func(r rune) bool { return strings.ContainsRune(" |\n.,:;?/()", r) }) {
-		if w = strings.ToLower(w); !seen[w] {
+		w = strings.ToLower(w)
+		if !seen[w] {
 			seen[w] = true
 			vocabulary = append(vocabulary, w)
 		}

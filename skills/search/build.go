@@ -76,7 +76,8 @@ func New(all []*skills.Skill) *Index {
 						return
 					}
 				}
-				if different++; different > maxOfSkill {
+				different++
+				if different > maxOfSkill {
 					return
 				}
 				if !known {

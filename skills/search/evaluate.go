@@ -23,7 +23,8 @@ func ParseQuestions(text string) ([]Question, error) {
 	number := 0
 	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		number++
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
 			continue
 		}
 		fields := strings.Split(line, "\t")
@@ -120,7 +121,8 @@ func newPlain(all []*skills.Skill) *plainIndex {
 		counts := map[string]int{}
 		words := plainWords(sk.Frontmatter.Name + " " + sk.Path + " " + sk.Description())
 		for _, w := range words {
-			if counts[w]++; counts[w] == 1 {
+			counts[w]++
+			if counts[w] == 1 {
 				p.with[w]++
 			}
 		}

@@ -96,7 +96,8 @@ func TestPages(t *testing.T) {
 				t.Fatalf("Search(%q, %+v) = %d in total, %v", query, page, result.Total, err)
 			}
 			got, sizes = append(got, paths(result)...), append(sizes, len(result.Hits))
-			if page.Cursor = result.Next; page.Cursor == "" {
+			page.Cursor = result.Next
+			if page.Cursor == "" {
 				break
 			}
 		}
@@ -132,7 +133,8 @@ func TestPagesOfRanks(t *testing.T) {
 					t.Fatal(err)
 				}
 				got = append(got, paths(result)...)
-				if page.Cursor = result.Next; page.Cursor == "" {
+				page.Cursor = result.Next
+				if page.Cursor == "" {
 					break
 				}
 			}

@@ -232,7 +232,8 @@ func isMarker(rest []byte) bool {
 	text, _, closed := bytes.Cut(rest, []byte("-->"))
 	words := 0
 	for range bytes.FieldsSeq(text) { // a line may begin a thousand comments and end them all at once
-		if words++; words > maxMarker {
+		words++
+		if words > maxMarker {
 			break
 		}
 	}

@@ -281,7 +281,8 @@ func (s *Scanner) searchRun(text []byte, line int) {
 
 // spend takes the cost of matching a line from what is left, and reports whether there was enough.
 func (s *Scanner) spend(line []byte) bool {
-	if s.closer -= len(line); s.closer < 0 {
+	s.closer -= len(line)
+	if s.closer < 0 {
 		return false
 	}
 	s.spent += len(line)
@@ -321,7 +322,8 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 func (s *Scanner) count(kind Kind) { s.countAt(kind, s.line) }
 
 func (s *Scanner) countAt(kind Kind, line int) {
-	if s.found[kind].count++; s.found[kind].line == 0 {
+	s.found[kind].count++
+	if s.found[kind].line == 0 {
 		s.found[kind].line = line
 	}
 }

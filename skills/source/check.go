@@ -55,7 +55,8 @@ func Check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 			continue
 		}
 		checkEntry(f, known, &found)
-		if total += min(f.UncompressedSize64, maxTotal+1); total > maxTotal {
+		total += min(f.UncompressedSize64, maxTotal+1)
+		if total > maxTotal {
 			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxTotal))
 			break
 		}

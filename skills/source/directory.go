@@ -118,7 +118,8 @@ func splitDirectory(b []byte, count int, limit uint64, found *ArchiveError) []re
 func differentName(extra []byte, name string) bool {
 	for len(extra) >= 4 {
 		id, n := le.Uint16(extra), int(le.Uint16(extra[2:]))
-		if extra = extra[4:]; n > len(extra) {
+		extra = extra[4:]
+		if n > len(extra) {
 			return false
 		}
 		if field := extra[:n]; id == unicodeHeader && n >= 5 && string(field[5:]) != name {

@@ -95,7 +95,8 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		if files++; files > maxFiles {
+		files++
+		if files > maxFiles {
 			return fmt.Errorf("more than %d files", maxFiles)
 		}
 		if entry.IsDir() {
@@ -116,7 +117,8 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 		defer file.Close()
 		content := sha256.New()
 		n, err := io.Copy(content, io.LimitReader(file, left+1))
-		if left -= n; left < 0 {
+		left -= n
+		if left < 0 {
 			return errors.New("the tree is too large")
 		}
 		// Each file is a digest in one line, so that no two lists of files give the same bytes.

@@ -168,7 +168,8 @@ func (u *untar) entry(h *tar.Header, content io.Reader) error {
 			return badTar(h.Name, "is a sparse file")
 		}
 	}
-	if u.left -= h.Size; u.left < 0 {
+	u.left -= h.Size
+	if u.left < 0 {
 		return badTar(h.Name, "is past the bytes that all files may have: %d, and %d times the archive",
 			int64(maxExtracted), maxRatio)
 	}
@@ -224,7 +225,8 @@ func onlyZeros(r io.Reader, buf []byte) error {
 		if len(bytes.Trim(buf[:n], "\x00")) > 0 {
 			return badTar("", "continues after its end")
 		}
-		if left -= n; left < 0 {
+		left -= n
+		if left < 0 {
 			return badTar("", "does not end")
 		}
 		if err == io.EOF {

@@ -103,7 +103,8 @@ func (z *Zip) current() (*archive, error) {
 	}
 	fresh := &archive{file: file, info: info}
 	fresh.digest = sync.OnceValues(fresh.hash)
-	if fresh.reader, err = Check(file, info.Size()); err == nil {
+	fresh.reader, err = Check(file, info.Size())
+	if err == nil {
 		err = fresh.unchanged()
 	}
 	if err != nil {
@@ -211,7 +212,8 @@ func (f *file) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
-		if err = f.archive.unchanged(); err == nil {
+		err = f.archive.unchanged()
+		if err == nil {
 			return n, io.EOF
 		}
 	}

@@ -59,7 +59,8 @@ func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 		return tree, err
 	}
 	tree = &Tree{Digest: want, store: b.store, dir: tempName()}
-	if tree.Files, err = write(ctx, b.store.root, tree.dir, files, open); err != nil {
+	tree.Files, err = write(ctx, b.store.root, tree.dir, files, open)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), b.store.remove(tree.dir))
 	}
 	b.add(written{b.store.root, tree.dir, files, tree})
@@ -104,7 +105,8 @@ func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool
 				info.Size() == t.Files[at].Size
 			mode = modeOf(known && t.Files[at].Executable)
 		}
-		if found++; !known {
+		found++
+		if !known {
 			others = true
 			return fs.SkipAll
 		}

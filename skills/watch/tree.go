@@ -192,7 +192,8 @@ func (w *watcher) await() {
 		if dir == "" || slices.Contains(above[dir], name) {
 			continue
 		}
-		if above[dir] = append(above[dir], name); w.above[dir] != nil || w.dirs[dir] {
+		above[dir] = append(above[dir], name)
+		if w.above[dir] != nil || w.dirs[dir] {
 			continue
 		}
 		// The roots are looked at again and again in any case.

@@ -197,7 +197,8 @@ func (w *watcher) pending() bool { return w.all || len(w.changed) > 0 }
 // note remembers a path that has changed.
 func (w *watcher) note(path string) {
 	w.postpone()
-	if w.changed[path] = true; len(w.changed) > maxChanged {
+	w.changed[path] = true
+	if len(w.changed) > maxChanged {
 		w.all = true
 		clear(w.changed)
 	}
@@ -243,7 +244,8 @@ func (w *watcher) refresh(ctx context.Context) {
 	w.await()
 	diagnostics := w.registry.Snapshot().Diagnostics
 	differ := !diff.Empty() || !slices.Equal(diagnostics, w.diagnostics)
-	if w.diagnostics = diagnostics; differ && w.opts.OnChange != nil {
+	w.diagnostics = diagnostics
+	if differ && w.opts.OnChange != nil {
 		w.opts.OnChange(ctx, diff)
 	}
 }

@@ -486,7 +486,8 @@ func home(env environment, variable string, below ...string) (string, error) {
 	dir, ok := env("HOME")
 	if !ok || !filepath.IsAbs(dir) {
 		var err error
-		if dir, err = os.UserHomeDir(); err != nil {
+		dir, err = os.UserHomeDir()
+		if err != nil {
 			return "", exit.Usagef("set HOME", "no home directory to find the client's file in")
 		}
 	}

@@ -442,7 +442,8 @@ func FuzzPut(f *testing.F) {
 		}
 		old := map[string]any{}
 		if len(bytes.TrimSpace(text)) > 0 {
-			if old, err = format.decode(text); err != nil {
+			old, err = format.decode(text)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

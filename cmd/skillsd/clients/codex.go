@@ -74,7 +74,8 @@ func spotDirect(text []byte) (*directSpots, error) {
 		node := parser.Expression()
 		path, last := pathOf(node)
 		if node.Kind != unstable.KeyValue {
-			if table = path; table == codexMode && node.Kind == unstable.Table {
+			table = path
+			if table == codexMode && node.Kind == unstable.Table {
 				line := lineOf(text, spanOf(last))
 				spots.header = &line
 			}

@@ -143,7 +143,8 @@ func (c *Client) server(text []byte, name string) (map[string]any, error) {
 		if !ok || err != nil {
 			return nil, err
 		}
-		if at, ok = value.(map[string]any); !ok {
+		at, ok = value.(map[string]any)
+		if !ok {
 			return nil, fmt.Errorf("%s does not hold settings by name", key)
 		}
 	}

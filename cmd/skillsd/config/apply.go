@@ -248,7 +248,8 @@ func envValues(flag *pflag.Flag, text string) []string {
 	}
 	var values []string
 	for value := range strings.SplitSeq(text, separator) {
-		if value = strings.TrimSpace(value); value != "" {
+		value = strings.TrimSpace(value)
+		if value != "" {
 			values = append(values, value)
 		}
 	}

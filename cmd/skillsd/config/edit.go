@@ -117,7 +117,8 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, o
 func onlyAllow(before, after []byte, path func(string) string, offers bool) error {
 	was, _, problems := decode(before, path)
 	is, _, more := decode(after, path)
-	if problems = append(problems, more...); len(problems) > 0 {
+	problems = append(problems, more...)
+	if len(problems) > 0 {
 		return errors.New(problems[0].Text)
 	}
 	was.Allow, was.AllowScripts, is.Allow, is.AllowScripts = nil, nil, nil, nil

@@ -163,7 +163,8 @@ func TestLockEdit(t *testing.T) {
 		t.Errorf("a held lock: %v", err)
 	}
 	unlock()
-	if unlock, err = LockEdit(t.Context(), filepath.Join(dir, "config.yaml")); err != nil {
+	unlock, err = LockEdit(t.Context(), filepath.Join(dir, "config.yaml"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	unlock()

@@ -220,7 +220,8 @@ func (p *Process) OwnPaths(private ...string) (own []string) {
 func (p *Process) WithoutSecrets(text string) string {
 	secrets := map[string]string{}
 	add := func(name, value string) {
-		if value = strings.TrimSpace(value); len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
+		value = strings.TrimSpace(value)
+		if len(value) >= redact.MinBytes && len(value) <= redact.MaxBytes {
 			secrets[name] = value
 		}
 	}

@@ -69,7 +69,8 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 			return nil, &exit.Error{Code: exit.Usage, Err: err,
 				Hint: "use DIR, tier=DIR or tier:prefix=DIR, for example org:acme=/srv/skills"}
 		}
-		if root.Dir, err = filepath.Abs(root.Dir); err != nil {
+		root.Dir, err = filepath.Abs(root.Dir)
+		if err != nil {
 			return nil, err
 		}
 		// Each scan looks again for a missing archive.

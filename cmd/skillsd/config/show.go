@@ -32,10 +32,12 @@ type Row struct {
 // has the value that is in effect without it; given leaves such options out.
 func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	var err error
-	if o.State, err = p.StateDir(); err != nil {
+	o.State, err = p.StateDir()
+	if err != nil {
 		return nil, err
 	}
-	if o.Artifacts, err = p.ArtifactDir(); err != nil {
+	o.Artifacts, err = p.ArtifactDir()
+	if err != nil {
 		return nil, err
 	}
 	if p.Cfg.Origins["roots"].Kind == FromDefault {

@@ -163,7 +163,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 		if state.State == serve.StateAllowed || state.State == serve.StateUnpinned {
 			problem, hint = "", ""
 			found, err := looker.Interpreter(ctx, entry, state.Runtime)
-			if version = ""; found != nil {
+			version = ""
+			if found != nil {
 				state.Program, version = found.Path, found.Version
 			}
 			denial := verdicts.Refuses(ctx, snapshot, entry)

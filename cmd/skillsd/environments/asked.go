@@ -111,12 +111,14 @@ func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk 
 func requirementLines(text string) (lines []string, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
 			continue
 		}
 		line, _, _ = strings.Cut(line, " #")
 		line, _, _ = strings.Cut(line, " --hash=")
-		if line = strings.TrimSpace(line); line[0] == '-' {
+		line = strings.TrimSpace(line)
+		if line[0] == '-' {
 			return nil, errors.New("options and other files are not read: " + line[:min(len(line), 80)])
 		}
 		lines = append(lines, line)

@@ -109,7 +109,8 @@ func (c *Command) Collect(ctx context.Context, dry bool) error {
 	done, did := environment.Collection{Trees: store.Unused(locks...), InUse: []string{}}, "would delete"
 	if !dry {
 		did = "deleted"
-		if done, err = store.Collect(ctx, locks...); err != nil {
+		done, err = store.Collect(ctx, locks...)
+		if err != nil {
 			return err
 		}
 	}

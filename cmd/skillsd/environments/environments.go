@@ -176,7 +176,8 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 		}
 		key.Root = cmp.Or(add.Root, key.Root)
 	}
-	if key.Base = cmp.Or(add.Base, key.Base); key.Base != "" &&
+	key.Base = cmp.Or(add.Base, key.Base)
+	if key.Base != "" &&
 		c.Process.Cfg.Keys.Environments[key.Base].Root == "" {
 		return exit.Usagef("make it first: skillsd env add "+report.ShellLine(key.Base)+" --root DIR",
 			"--base: environment %.80q has no root file system", key.Base)
@@ -262,7 +263,8 @@ func (c *Command) make(
 	var before *environment.Locked
 	file, err := c.Process.EditAllow(ctx, func(edit *config.AllowEdit) error {
 		// Another command may have written the lock meanwhile.
-		if lock, err = c.lock(); err != nil {
+		lock, err = c.lock()
+		if err != nil {
 			return err
 		}
 		before = lock.Environments[name]
@@ -479,7 +481,8 @@ func (c *Command) tree(
 		in, err = c.Process.Interpreters().Find(ctx, string(script.Python3))
 	default:
 		var root *environment.Tree
-		if root, err = store.Tree(ctx, base.Digest, ""); err == nil {
+		root, err = store.Tree(ctx, base.Digest, "")
+		if err == nil {
 			in = rootfs.Interpreter(root, base.Root, string(script.Python3))
 		}
 	}
@@ -572,7 +575,8 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 	err = environment.ErrNotMade
 	if locked := lock.Environments[name]; locked != nil {
 		var tree *environment.Tree
-		if tree, err = c.tree(ctx, store, lock, locked); err == nil {
+		tree, err = c.tree(ctx, store, lock, locked)
+		if err == nil {
 			_, err = c.Out.Write(tree.Manifest().Bytes())
 		}
 	}
@@ -606,7 +610,8 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 					"run `skillsd env update "+name+"` where the lock is written",
 					"the lock does not answer the configuration: environment %s", name)
 			}
-			if err = c.make(ctx, maker, name, key, nil); err == nil {
+			err = c.make(ctx, maker, name, key, nil)
+			if err == nil {
 				lock, err = c.lock()
 			}
 			if err != nil {

@@ -114,11 +114,13 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		modules, err = l.node(entry, sources)
 	} else {
 		var own *imports.Metadata
-		if own, err = imports.Block(texts.Script); err != nil {
+		own, err = imports.Block(texts.Script)
+		if err != nil {
 			return found, fmt.Errorf("the script's own block of metadata: %w", err)
 		}
 		found.Block, _ = own.Specs()
-		if modules, err = l.python(ctx, entry, sources, found); !own.Accepts(found.version) {
+		modules, err = l.python(ctx, entry, sources, found)
+		if !own.Accepts(found.version) {
 			found.Python = own.Python
 		}
 	}
@@ -176,7 +178,8 @@ func (l *Looker) python(
 ) ([]imports.Module, error) {
 	var err error
 	if l.runner == nil {
-		if l.runner, err = sandboxOf(ctx, l.Process, l.Sandbox); err != nil {
+		l.runner, err = sandboxOf(ctx, l.Process, l.Sandbox)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -209,7 +212,8 @@ func (l *Looker) python(
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if cmd.Tree, err = os.Open(dir); err != nil {
+	cmd.Tree, err = os.Open(dir)
+	if err != nil {
 		return nil, err
 	}
 	defer cmd.Tree.Close()

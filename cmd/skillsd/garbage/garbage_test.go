@@ -16,7 +16,8 @@ func TestWithin(t *testing.T) {
 	for _, tt := range []struct{ set, most, want int64 }{
 		{math.MaxInt64, 0, 0}, {math.MaxInt64, 512 << 20, 384 << 20}, {1 << 30, 512 << 20, 1 << 30}, {1 << 30, 0, 1 << 30},
 	} {
-		if limit = tt.set; Within(tt.most) != tt.want || tt.want > 0 && limit != tt.want {
+		limit = tt.set
+		if Within(tt.most) != tt.want || tt.want > 0 && limit != tt.want {
 			t.Errorf("with GOMEMLIMIT %d within %d: %d, want %d", tt.set, tt.most, limit, tt.want)
 		}
 	}

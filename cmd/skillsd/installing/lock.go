@@ -48,9 +48,10 @@ func Publish(
 	ctx context.Context, i *install.Installer, trees *store.Store, o *config.Cluster, logger *slog.Logger,
 ) (lock *install.Lock, sum digest.Digest, err error) {
 	problems, _, err := i.Verify(ctx)
-	switch lock = i.Lock().Of(func(e *install.Entry) bool {
+	lock = i.Lock().Of(func(e *install.Entry) bool {
 		return e.Served() && !e.FromProgram()
-	}); {
+	})
+	switch {
 	case err != nil:
 		return nil, "", Failure(err)
 	case len(problems) > 0:
@@ -66,7 +67,8 @@ func Publish(
 		return nil, "", err
 	}
 	defer catalogue.Close()
-	if sum, err = catalogue.Publish(ctx, lock, trees); err != nil {
+	sum, err = catalogue.Publish(ctx, lock, trees)
+	if err != nil {
 		return nil, "", Failure(err)
 	}
 	return lock, sum, nil

@@ -47,7 +47,8 @@ func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		if at = filepath.Dir(at); filepath.IsAbs(target) {
+		at = filepath.Dir(at)
+		if filepath.IsAbs(target) {
 			at = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)

@@ -185,7 +185,8 @@ func (a *access) enter(w http.ResponseWriter, v viewer) error {
 		return err
 	}
 	v.cookie = sha256.Sum256([]byte(value))
-	if v.form, err = secret(); err != nil {
+	v.form, err = secret()
+	if err != nil {
 		return err
 	}
 	a.setCookie(w, a.cookie, value, 0, http.SameSiteStrictMode)

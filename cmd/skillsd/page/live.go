@@ -33,7 +33,8 @@ func (s *streams) add(principal string, n int) bool {
 	if s.open[principal]+n > maxStreams {
 		return false
 	}
-	if s.open[principal] += n; s.open[principal] == 0 {
+	s.open[principal] += n
+	if s.open[principal] == 0 {
 		delete(s.open, principal)
 	}
 	return true

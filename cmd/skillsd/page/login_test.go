@@ -392,7 +392,8 @@ func TestPrincipals(t *testing.T) {
 		answer.Body.Close()
 	}
 	for status := 0; status != http.StatusOK; {
-		if status = connect(); status != http.StatusOK {
+		status = connect()
+		if status != http.StatusOK {
 			open[len(open)-1].Body.Close()
 		}
 	}

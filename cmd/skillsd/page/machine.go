@@ -51,7 +51,8 @@ func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, e
 		if err != nil {
 			return now, err
 		}
-		if known = (said{now, text}); m.kept == nil {
+		known = (said{now, text})
+		if m.kept == nil {
 			m.kept = map[string]said{}
 		}
 		m.kept[words[0]] = known
@@ -238,7 +239,8 @@ func (p *Page) health(r *http.Request) (any, error) {
 		}
 	}
 	var unread error
-	if out.Days, unread = p.days(r); unread != nil && operator { // a row as well
+	out.Days, unread = p.days(r)
+	if unread != nil && operator { // a row as well
 		out.Checks = append(out.Checks,
 			doctor.Check{Verdict: doctor.Fail, Area: "records", Fact: unread.Error()})
 		unread = nil

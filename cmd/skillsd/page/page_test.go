@@ -312,7 +312,8 @@ func TestAccess(t *testing.T) {
 	for range 256 {
 		s.ahead.Add(int64(time.Minute))
 		again.ask(http.MethodPost, "/login", nil, url.Values{"another": {"1"}})
-		if again.link = <-s.shown; !again.login() {
+		again.link = <-s.shown
+		if !again.login() {
 			t.Fatal("a link does not open the page")
 		}
 	}
@@ -841,7 +842,8 @@ func TestPages(t *testing.T) {
 			t.Fatalf("from %d: %d blocks from %d", from, len(got.Blocks), got.From)
 		}
 		for _, b := range got.Blocks {
-			if seen++; b.First() != uint64(seen) {
+			seen++
+			if b.First() != uint64(seen) {
 				t.Fatalf("block %d begins with event %d", seen, b.First())
 			}
 		}

@@ -81,7 +81,8 @@ func (p *Page) calls(
 		if !viewerOf(ctx).sees(s.Principal) || !needs(&s) {
 			continue
 		}
-		if read++; read > maxSessionsRead {
+		read++
+		if read > maxSessionsRead {
 			partial = true
 			break
 		}

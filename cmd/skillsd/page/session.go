@@ -91,7 +91,8 @@ func (p *Page) session(r *http.Request) (any, error) {
 		q.Del("at")
 	}
 	chosen := slices.DeleteFunc(slices.Clone(t.blocks), func(b *Block) bool { return b.Class != "bad" })
-	if out.Bad = len(chosen); q.Get("only") != "bad" {
+	out.Bad = len(chosen)
+	if q.Get("only") != "bad" {
 		chosen = t.blocks
 	}
 	blocks, paging := pageOf(q, chosen, maxRows)

@@ -32,7 +32,8 @@ func TestAgain(t *testing.T) {
 		"`skillsd listen` and `skillsd session`":              "`skillsd listen` and `skillsd session`",
 	} {
 		for range 2 {
-			if text = Again(text, flags); text != want {
+			text = Again(text, flags)
+			if text != want {
 				t.Errorf("Again = %q, want %q", text, want)
 			}
 		}

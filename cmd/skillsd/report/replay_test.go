@@ -69,7 +69,8 @@ func TestReplay(t *testing.T) {
 		event := &provenance.Event{Kind: e.kind, Session: "s", Principal: "p", Skill: "demo",
 			Path: "SKILL.md", Detail: e.detail}
 		if e.row != nil {
-			if event.Row, err = provenance.Encode(e.row); err != nil {
+			event.Row, err = provenance.Encode(e.row)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -44,7 +44,8 @@ func Search(index *search.Index, query string, limit int) (*Found, error) {
 				Tier: sk.Root.Tier.String(), Score: hit.Score}
 			result.Hits = append(result.Hits, row)
 		}
-		if page.Cursor = found.Next; page.Cursor == "" {
+		page.Cursor = found.Next
+		if page.Cursor == "" {
 			return result, nil
 		}
 	}

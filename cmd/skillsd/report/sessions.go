@@ -31,7 +31,8 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 	for i, s := range sessions {
 		rows[i].Session = s
 		add := func(name string) {
-			if name = OneLine(name); name != "" && !slices.Contains(rows[i].Skills, name) {
+			name = OneLine(name)
+			if name != "" && !slices.Contains(rows[i].Skills, name) {
 				rows[i].Skills = append(rows[i].Skills, name)
 			}
 		}

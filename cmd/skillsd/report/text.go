@@ -119,7 +119,8 @@ func Shorten(s string, most int) string {
 			word = i
 		}
 		// One column is left for the ellipsis.
-		if used += runeCells(r); used > most-1 {
+		used += runeCells(r)
+		if used > most-1 {
 			cut = i
 			break
 		}

@@ -169,7 +169,8 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 			if err != nil {
 				return row, err
 			}
-			if contents[i] = content; content.Skill == nil {
+			contents[i] = content
+			if content.Skill == nil {
 				continue
 			}
 			texts[path.Join(below, content.Skill.File)] = false

@@ -100,7 +100,8 @@ func (p *Plan) LookAtCluster(
 	var parts cluster.Parts
 	if snapshot != nil && p.Policy != nil {
 		var err error
-		if parts, err = p.parts(ctx, snapshot); err != nil {
+		parts, err = p.parts(ctx, snapshot)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -190,7 +190,8 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 		return opts, nil, exit.Usagef("hosts are NAME or NAME:PORT, origins https://NAME[:PORT]", "%w", err)
 	}
 	var err error
-	if opts.Auth, err = o.authenticator(logger); err != nil || h.Cert == "" {
+	opts.Auth, err = o.authenticator(logger)
+	if err != nil || h.Cert == "" {
 		return opts, nil, err
 	}
 	pair, err := openCertificate(h.Cert, h.Key, logger)
@@ -228,7 +229,8 @@ func (o *Options) openHTTP(ctx context.Context,
 	case isLoopback(listener) && o.HTTP.NoAuth:
 		logger.Warn("every user of this machine is let in, and may run what is allowed")
 	case isLoopback(listener):
-		if opts.Auth, err = o.ownToken(listener.Addr().String(), logger); err != nil {
+		opts.Auth, err = o.ownToken(listener.Addr().String(), logger)
+		if err != nil {
 			return nil, opts, errors.Join(err, listener.Close())
 		}
 	case !auth && !o.HTTP.NoAuth:

@@ -151,7 +151,8 @@ func (o *Options) pageLogin(addr string) (*Login, error) {
 	var secret []byte
 	if p.Secret != "" {
 		const most = 4 << 10
-		if secret, err = config.ReadOperatorFile("page-secret-file", p.Secret, most); err != nil {
+		secret, err = config.ReadOperatorFile("page-secret-file", p.Secret, most)
+		if err != nil {
 			return nil, err
 		}
 	}

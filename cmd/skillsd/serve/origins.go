@@ -76,7 +76,8 @@ func (o *origins) entry(name string) *install.Entry {
 	if o.info == nil || !os.SameFile(o.info, info) || !info.ModTime().Equal(o.info.ModTime()) ||
 		info.Size() != o.info.Size() {
 		o.info = nil
-		if o.lock, err = install.ReadLock(file); err != nil {
+		o.lock, err = install.ReadLock(file)
+		if err != nil {
 			return nil
 		}
 		o.info = info

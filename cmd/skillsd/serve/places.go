@@ -34,10 +34,12 @@ func (p *Plan) findPlaces() (err error) {
 	if err := o.Choice.Apply(p.scan, o.Process); err != nil {
 		return err
 	}
-	if p.Workspace, p.WorkspacePath, err = o.openWorkspace(); err != nil {
+	p.Workspace, p.WorkspacePath, err = o.openWorkspace()
+	if err != nil {
 		return err
 	}
-	if p.Workspace.Owner, err = o.WorkspaceOwner(); err != nil {
+	p.Workspace.Owner, err = o.WorkspaceOwner()
+	if err != nil {
 		return err
 	}
 	state, err := o.Process.StateDir()
@@ -67,7 +69,8 @@ func (p *Plan) findPlaces() (err error) {
 	}
 	p.own = slices.DeleteFunc(p.own, func(own place) bool { return own.path == "" })
 	for i := range p.own {
-		if p.own[i].path, err = filepath.Abs(p.own[i].path); err != nil {
+		p.own[i].path, err = filepath.Abs(p.own[i].path)
+		if err != nil {
 			return err
 		}
 	}
@@ -79,8 +82,9 @@ func (p *Plan) findPlaces() (err error) {
 	if err := checkPlaces(p.roots, configFile, p.own, p.WorkspacePath, p.Workspace.Mode); err != nil {
 		return err
 	}
-	if p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
-		slices.Concat(o.Roots.Allowed, o.Process.ProgramDirs(p.WorkspacePath))); err != nil {
+	p.Workspace.ReadOnly, err = servedBelow(p.WorkspacePath, p.Workspace, p.roots,
+		slices.Concat(o.Roots.Allowed, o.Process.ProgramDirs(p.WorkspacePath)))
+	if err != nil {
 		return exit.Usagef("grant the workspace read-only, or serve skills from elsewhere",
 			"--workspace %s: %w", p.WorkspacePath, err)
 	}
@@ -208,7 +212,8 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 		}
 		return ws, "", nil
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
 		return ws, "", exit.Flag("workspace", err)
 	}
 	real, err := filepath.EvalSymlinks(dir)
@@ -344,7 +349,8 @@ func linkBelow(dir, path string) bool {
 		if rel, err := filepath.Rel(dir, at); err == nil && filepath.IsLocal(rel) {
 			return true
 		}
-		if at = filepath.Dir(at); filepath.IsAbs(target) {
+		at = filepath.Dir(at)
+		if filepath.IsAbs(target) {
 			at = filepath.VolumeName(target) + string(filepath.Separator)
 		}
 		names = append(strings.Split(filepath.ToSlash(target), "/"), names...)
@@ -431,11 +437,13 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 		config.Resolved(real) != real {
 		return ws, errMoved
 	}
-	if ws.Dir, err = root.Open("."); err != nil {
+	ws.Dir, err = root.Open(".")
+	if err != nil {
 		return ws, errNoDirectory
 	}
-	if ws.ReadOnly, err = servedBelow(real, ws, c.roots,
-		slices.Concat(c.allowed, c.programDirs(real))); err != nil {
+	ws.ReadOnly, err = servedBelow(real, ws, c.roots,
+		slices.Concat(c.allowed, c.programDirs(real)))
+	if err != nil {
 		return ws, errors.Join(cmp.Or(errors.Unwrap(err), errNoDirectory), ws.Dir.Close())
 	}
 	return ws, nil

@@ -97,11 +97,13 @@ func (o *Options) PlanRun() *Plan { return o.plan(o.decidedRun) }
 func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *Plan {
 	p := &Plan{options: o}
 	var err error
-	if p.Policy, p.facts, err = decide(); err != nil {
+	p.Policy, p.facts, err = decide()
+	if err != nil {
 		p.Policy = nil
 		p.fail(err)
 	}
-	if p.uids, err = o.UIDs(); err != nil {
+	p.uids, err = o.UIDs()
+	if err != nil {
 		p.fail(err)
 	} else if os.Geteuid() == 0 && p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
 		if err := p.uids.Check(); err != nil {
@@ -112,7 +114,8 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	if o.watches() {
 		resolve = o.Roots.Awaiting
 	}
-	if p.roots, err = resolve(o.Process); err != nil {
+	p.roots, err = resolve(o.Process)
+	if err != nil {
 		p.Problems = append(p.Problems, Problem{skills.Error, err, true})
 	} else {
 		p.fail(p.findPlaces())
@@ -135,7 +138,8 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.fail(p.checkCluster())
 	}
 	if p.usesEnvironments() {
-		if p.lock, err = o.Process.ReadLock(); err != nil {
+		p.lock, err = o.Process.ReadLock()
+		if err != nil {
 			p.warn(exit.Usagef("mend it, or remove it and run `skillsd env sync`", "%w", err))
 		}
 	}
@@ -352,7 +356,8 @@ func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	o := p.options
 	state := p.own[0].path
-	if p.trees, err = store.Open(state); err != nil {
+	p.trees, err = store.Open(state)
+	if err != nil {
 		return exit.Place("state directory", "--state", err)
 	}
 	if err := p.openRecords(ctx, logger); err != nil {
@@ -366,7 +371,8 @@ func (p *Plan) Open(ctx context.Context, logger *slog.Logger) (err error) {
 	}
 	p.Detection.look(o.finder(p, p.Detection.writable))
 	if p.usesEnvironments() {
-		if p.environments, err = environment.Open(config.EnvironmentsDir(state)); err != nil {
+		p.environments, err = environment.Open(config.EnvironmentsDir(state))
+		if err != nil {
 			return errors.Join(exit.Place("state directory", "--state", err), p.Records.Close(),
 				p.trees.Close())
 		}
@@ -563,7 +569,8 @@ func (p *Plan) Begin(
 	if err != nil {
 		return nil, err
 	}
-	if _, err = p.Registry.Rescan(ctx); err == nil && prepare != nil {
+	_, err = p.Registry.Rescan(ctx)
+	if err == nil && prepare != nil {
 		err = prepare(ctx, logger)
 	}
 	if err == nil {

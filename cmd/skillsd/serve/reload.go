@@ -80,7 +80,8 @@ func (r *reloader) refresh(ctx context.Context) {
 	if change == config.Unchanged && !r.pending {
 		return
 	}
-	if r.pending = !r.settled(change); r.pending {
+	r.pending = !r.settled(change)
+	if r.pending {
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // the client that notices it may go
@@ -105,7 +106,8 @@ func (r *reloader) settled(change config.Change) bool {
 		} else {
 			time.Sleep(settleWritten)
 		}
-		if change = r.changed(); change == config.Unchanged {
+		change = r.changed()
+		if change == config.Unchanged {
 			return true
 		}
 	}
@@ -154,7 +156,8 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	facts.Path, facts.Origin = was.facts.Path, was.facts.Origin
 	if p.usesEnvironments() && was.environments == nil {
 		var err error
-		if was.environments, err = environment.Open(config.EnvironmentsDir(was.own[0].path)); err != nil {
+		was.environments, err = environment.Open(config.EnvironmentsDir(was.own[0].path))
+		if err != nil {
 			return exit.Place("state directory", "--state", err)
 		}
 	}

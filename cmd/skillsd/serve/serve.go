@@ -96,7 +96,8 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	cfg.ClientSession, _ = o.Process.Env("CLAUDE_CODE_SESSION_ID")
 	cfg.ClientDir, _ = o.Process.Env("CLAUDE_PROJECT_DIR")
 	if !o.HTTP.Enabled() {
-		if cfg.WorkDir, err = os.Getwd(); err != nil {
+		cfg.WorkDir, err = os.Getwd()
+		if err != nil {
 			cfg.WorkDir = "" // it was removed; then no argument names a file in it
 		}
 		if !o.isHome(cfg.WorkDir) {
@@ -379,7 +380,8 @@ func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *
 		return func() {}
 	}
 	file := filepath.Join(state, "uses")
-	if cfg.Uses, err = uses.Count(file); err != nil {
+	cfg.Uses, err = uses.Count(file)
+	if err != nil {
 		logger.WarnContext(ctx, "the catalog is in the order of names", tint.Err(err))
 	}
 	counter := uses.NewCounter(file, func(err error) {

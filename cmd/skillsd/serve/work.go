@@ -151,7 +151,8 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 					slog.String("skill", name), tint.Err(err))
 			}
 		}
-		if all, err = p.allowed(ctx); err != nil {
+		all, err = p.allowed(ctx)
+		if err != nil {
 			return err
 		}
 	}
@@ -188,7 +189,8 @@ func (p *Plan) fetch(
 	defer func() { err = errors.Join(unread, err) }()
 	var wanted []*install.Lock
 	for published, err := range catalogue.Locks(ctx) {
-		if unread = err; err != nil {
+		unread = err
+		if err != nil {
 			break
 		}
 		for name, why := range lacking {
@@ -211,7 +213,8 @@ func (p *Plan) fetch(
 		return nil
 	}
 	cfg := install.Config{State: p.own[0].path, Trees: p.trees}
-	if cfg.Admit, err = p.options.Process.Admit(); err != nil {
+	cfg.Admit, err = p.options.Process.Admit()
+	if err != nil {
 		return err
 	}
 	installer, err := install.Open(ctx, cfg)

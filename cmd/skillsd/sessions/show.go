@@ -94,7 +94,8 @@ func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err err
 	if o.Since == "" {
 		return q, from, nil
 	}
-	if q.From, err = strconv.ParseUint(o.Since, 10, 64); err == nil {
+	q.From, err = strconv.ParseUint(o.Since, 10, 64)
+	if err == nil {
 		return q, from, nil
 	}
 	if age, err := config.ParseAge(o.Since); err == nil {
@@ -102,7 +103,8 @@ func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err err
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime,
 		"2006-01-02 15:04", time.DateOnly} {
-		if from, err = time.ParseInLocation(layout, o.Since, time.Local); err == nil {
+		from, err = time.ParseInLocation(layout, o.Since, time.Local)
+		if err == nil {
 			return q, from, nil
 		}
 	}
@@ -183,7 +185,8 @@ func Shown(
 		var stored *store.Store
 		// Opening a store creates it, which reading a session must not.
 		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
-			if stored, err = store.Open(state); err == nil {
+			stored, err = store.Open(state)
+			if err == nil {
 				defer stored.Close()
 			}
 		}

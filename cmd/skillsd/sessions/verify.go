@@ -88,7 +88,8 @@ func (o *Verify) Run(
 ) error {
 	register, err := records.Register(ctx, keys...)
 	if err == nil && o.Head != "" {
-		if err = register.CheckHead(o.Head); errors.Is(err, provenance.ErrInvalid) {
+		err = register.CheckHead(o.Head)
+		if errors.Is(err, provenance.ErrInvalid) {
 			return exit.Usagef("give N:HASH, as `skillsd session verify --all` printed it", "--head: %w", err)
 		}
 	}
@@ -112,11 +113,13 @@ func (o *Verify) Run(
 		if problem == nil && (id == provenance.RegisterFile || !o.All) {
 			problem = wrong
 		}
-		if v.OK = problem == nil; !v.OK {
+		v.OK = problem == nil
+		if !v.OK {
 			*v = Verdict{ID: id, Notes: []string{}, RegisterHead: v.RegisterHead,
 				Problem: &Problem{problem.File, problem.Line, problem.What}}
 			line = problem.Error()
-			if found = (&exit.Error{Code: exit.Problems}); o.All {
+			found = (&exit.Error{Code: exit.Problems})
+			if o.All {
 				line = id + ": " + line
 			}
 		}

@@ -126,7 +126,8 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 // exchange takes a code, once, and returns the ID token.
 func (p *Provider) exchange(r *http.Request) (token string, ok bool) {
 	client, secret, _ := r.BasicAuth()
-	if secret, _ = url.QueryUnescape(secret); client != Client || secret != Secret {
+	secret, _ = url.QueryUnescape(secret)
+	if client != Client || secret != Secret {
 		return "", false
 	}
 	p.mu.Lock()

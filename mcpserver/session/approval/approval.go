@@ -140,7 +140,8 @@ func (a *Approver) Begin(
 		if len(of.Open) >= MaxPending { // until then another server's clock says nothing about them
 			maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
 		}
-		if asked = len(of.Open) < MaxPending; asked {
+		asked = len(of.Open) < MaxPending
+		if asked {
 			of.Open[state.Nonce] = until
 		}
 	})

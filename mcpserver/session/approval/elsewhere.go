@@ -76,12 +76,14 @@ func (e *Elsewhere) change(ctx context.Context, call string, change func(*Waitin
 	err := e.cells.Change(ctx, "call "+call, 2*WordLife, func(was []byte) []byte {
 		var w Waiting
 		if was != nil {
-			if wrong = json.Unmarshal(was, &w); wrong != nil {
+			wrong = json.Unmarshal(was, &w)
+			if wrong != nil {
 				return nil
 			}
 		}
 		before := w
-		if change(&w); w == before {
+		change(&w)
+		if w == before {
 			return nil
 		}
 		made, err := json.Marshal(w)
@@ -147,7 +149,8 @@ func (e *Elsewhere) byCode(
 	found := false
 	if call != "" {
 		err = e.change(ctx, call, func(known *Waiting) {
-			if found = known.open(now) && known.Code == Code(code) && known.By == ""; found {
+			found = known.open(now) && known.Code == Code(code) && known.By == ""
+			if found {
 				w = *known
 				change(known)
 			}
@@ -182,7 +185,8 @@ func (e *Elsewhere) Approve(ctx context.Context, code, by string, now time.Time)
 // Errors: ErrUnknown.
 func (e *Elsewhere) Take(ctx context.Context, call digest.Digest, now time.Time) (by string, err error) {
 	err = e.change(ctx, string(call), func(w *Waiting) {
-		if by = ""; w.open(now) && w.By != "" {
+		by = ""
+		if w.open(now) && w.By != "" {
 			by, *w = w.By, Waiting{}
 		}
 	})

@@ -84,7 +84,8 @@ func (s shared) Change(ctx context.Context, of Script, now time.Time, change fun
 	err := s.cells.Change(ctx, key, Pause+time.Minute, func(was []byte) []byte {
 		asked := Asked{}
 		if was != nil {
-			if wrong = json.Unmarshal(was, &asked); wrong != nil {
+			wrong = json.Unmarshal(was, &asked)
+			if wrong != nil {
 				return nil
 			}
 		}
@@ -93,7 +94,8 @@ func (s shared) Change(ctx context.Context, of Script, now time.Time, change fun
 		}
 		change(&asked)
 		made, err := json.Marshal(asked)
-		if wrong = err; err != nil || string(made) == string(was) || was == nil && string(made) == "{}" {
+		wrong = err
+		if err != nil || string(made) == string(was) || was == nil && string(made) == "{}" {
 			return nil
 		}
 		return made

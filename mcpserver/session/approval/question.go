@@ -164,7 +164,8 @@ func chunks(text string, width, most int) (rows []string) {
 	for len(rows) < most && (text != "" || len(rows) == 0) {
 		used, end := 0, len(text)
 		for i, r := range text {
-			if used += cells(r); used > width {
+			used += cells(r)
+			if used > width {
 				end = i
 				break
 			}

@@ -56,7 +56,8 @@ func Parse(uri string) (name Name, ok bool) {
 		case key == "activation" && values[0] != "":
 			name.Handle = values[0]
 		case key == "offset":
-			if name.Offset, err = strconv.ParseInt(values[0], 10, 64); err != nil || name.Offset < 0 {
+			name.Offset, err = strconv.ParseInt(values[0], 10, 64)
+			if err != nil || name.Offset < 0 {
 				return name, false
 			}
 		default:

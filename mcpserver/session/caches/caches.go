@@ -157,7 +157,8 @@ func (c *Compiler) Compile(
 		return "", err
 	}
 	// The tree was checked before the run that has just ended; it may have been damaged since.
-	if tree, err = c.Trees.Tree(ctx, tree.Digest); err != nil {
+	tree, err = c.Trees.Tree(ctx, tree.Digest)
+	if err != nil {
 		return "", err
 	}
 	handle, err := tree.Open()

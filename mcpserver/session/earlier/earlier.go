@@ -238,14 +238,16 @@ func (x *Index) scan(ctx context.Context) {
 			continue
 		}
 		if err == nil {
-			if looked[found.Principal]++; looked[found.Principal] <= MaxEach {
+			looked[found.Principal]++
+			if looked[found.Principal] <= MaxEach {
 				x.addName(ctx, found.ID, newer)
 			}
 			if found.Counts.Activations == 0 {
 				continue
 			}
 		}
-		if each[found.Principal]++; each[found.Principal] > MaxEach {
+		each[found.Principal]++
+		if each[found.Principal] > MaxEach {
 			continue
 		}
 		if err != nil {

@@ -26,7 +26,8 @@ type counted struct {
 }
 
 func (c *counted) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
-	if c.lists.Add(1); c.listing != nil {
+	c.lists.Add(1)
+	if c.listing != nil {
 		c.listing()
 	}
 	return c.Reader.Sessions(ctx, since)

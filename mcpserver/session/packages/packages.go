@@ -83,7 +83,8 @@ func (e *Environments) locked(name string) (locked, base *environment.Locked, er
 			nil)
 	}
 	locked = e.Lock.Environments[name]
-	if base, err = e.Lock.RootOf(locked); err != nil {
+	base, err = e.Lock.RootOf(locked)
+	if err != nil {
 		return nil, nil, refuse(NotMade, name,
 			"the root file system of the script's environment {name} is not the one that it was locked for",
 			err)
@@ -143,7 +144,8 @@ func (e *Environments) unusable(name string, sum, variant digest.Digest, err err
 // check returns a tree, checked for a run.
 func (e *Environments) check(ctx context.Context, name string, sum, variant digest.Digest) (
 	tree *environment.Tree, checked environment.Checked, err error) {
-	if tree, err = e.Store.Tree(ctx, sum, variant); err == nil {
+	tree, err = e.Store.Tree(ctx, sum, variant)
+	if err == nil {
 		checked, err = tree.Check(ctx)
 	}
 	if err != nil {

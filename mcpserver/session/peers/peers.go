@@ -251,7 +251,8 @@ const reserved = 30 * time.Second
 func (p *Peers) reserve(ctx context.Context, id string) (free func(), err error) {
 	token, taken := []byte(rand.Text()), false
 	err = p.cells.Change(ctx, "take "+id, reserved, func(value []byte) []byte {
-		if taken = len(value) > 0 && !bytes.Equal(value, token); taken {
+		taken = len(value) > 0 && !bytes.Equal(value, token)
+		if taken {
 			return nil
 		}
 		return token

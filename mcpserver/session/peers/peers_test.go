@@ -140,7 +140,8 @@ func TestLock(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if inside++; inside != 1 {
+			inside++
+			if inside != 1 {
 				t.Error("two at once")
 			}
 			inside--

@@ -60,7 +60,8 @@ func (l *Line) Shown() string {
 		}
 		return c
 	}, strings.ToValidUTF8(line, "\uFFFD"))
-	if line = strings.TrimSpace(line); line == "" {
+	line = strings.TrimSpace(line)
+	if line == "" {
 		return ""
 	}
 	if cut := []rune(line); len(cut) > maxShown {

@@ -39,7 +39,8 @@ func (p *Places) Take(ctx context.Context, principal string, ask func()) bool {
 	err := p.places.Acquire(ctx, 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting[principal]--; p.waiting[principal] == 0 {
+	p.waiting[principal]--
+	if p.waiting[principal] == 0 {
 		delete(p.waiting, principal)
 	}
 	return err == nil

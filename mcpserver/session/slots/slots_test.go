@@ -140,7 +140,8 @@ func TestQueueIsBounded(t *testing.T) {
 	for i, turn := range append(a[:0:0], a...) {
 		select {
 		case <-turn.settled:
-			if away++; turn.err != ErrCrowded || i < len(a)-2 {
+			away++
+			if turn.err != ErrCrowded || i < len(a)-2 {
 				t.Errorf("run %d of %d is sent away with %v", i, len(a), turn.err)
 			}
 		default:
@@ -227,7 +228,8 @@ func TestQueueClose(t *testing.T) {
 	turns := mustJoin(t, q, "a b")
 	q.Close()
 	for _, turn := range turns {
-		if <-turn.settled; turn.err != ErrClosed {
+		<-turn.settled
+		if turn.err != ErrClosed {
 			t.Errorf("the wait ended with %v, want ErrClosed", turn.err)
 		}
 	}

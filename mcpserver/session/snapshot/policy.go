@@ -269,7 +269,8 @@ func registrySkills(
 					yield(nil, ctx.Err())
 					return
 				}
-				if index = found; err != nil {
+				index = found
+				if err != nil {
 					index, lacking = nil, "its files could not be indexed"
 				}
 			}

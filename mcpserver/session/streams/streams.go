@@ -135,7 +135,8 @@ func Text(segments []cfharness.StreamSegment) string {
 // Describe fills the reference's fields of an output object for a stream: the released text, or the object in
 // its place.
 func (s *Stream) Describe(o *cfharness.Observation, truncated **bool, length **int64) {
-	if o.Denied = s.Withheld; s.Withheld != nil {
+	o.Denied = s.Withheld
+	if s.Withheld != nil {
 		return
 	}
 	o.Text = new(s.Head + s.Tail)
@@ -148,7 +149,8 @@ func (s *Stream) Describe(o *cfharness.Observation, truncated **bool, length **i
 func ObserveExit(is *cfharness.ExitCodeObservation, code *int, outcome sandbox.Outcome) {
 	is.Value, is.Reason = nil, policy.Clip(is.Reason)
 	if is.Policy == cfharness.PolicyObserved {
-		if is.Value, is.Reason = code, ""; code == nil {
+		is.Value, is.Reason = code, ""
+		if code == nil {
 			is.Policy, is.Reason = cfharness.PolicyDenied, "no exit code: "+string(outcome)
 		}
 	}

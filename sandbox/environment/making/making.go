@@ -285,7 +285,8 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 	var in *sandbox.Interpreter
 	if locked.Python != nil {
 		var err error
-		if in, err = m.python(ctx); err != nil {
+		in, err = m.python(ctx)
+		if err != nil {
 			return nil, err
 		}
 		if found := environment.Minor(in.Version); found != locked.Python.For {

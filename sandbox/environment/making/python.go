@@ -238,7 +238,8 @@ func (m *Maker) compile(
 	}
 	left := map[string][]byte{}
 	for _, name := range names {
-		if left[name], err = fsys.ReadFileIn(root, name, maxCompiled); err != nil {
+		left[name], err = fsys.ReadFileIn(root, name, maxCompiled)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -152,7 +152,8 @@ func (n *node) add(name string, segments []string, added *node) error {
 // find returns the file at segments, or nil. It follows no links.
 func (n *node) find(segments []string) *node {
 	for _, s := range segments {
-		if n = n.children[s]; n == nil {
+		n = n.children[s]
+		if n == nil {
 			return nil
 		}
 	}

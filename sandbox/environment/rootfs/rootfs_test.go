@@ -395,7 +395,8 @@ func TestStored(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if store, err = environment.Open(store.Dir()); err != nil {
+	store, err = environment.Open(store.Dir())
+	if err != nil {
 		t.Fatal(err)
 	}
 	tree, err := store.Tree(t.Context(), manifest.Digest(), "")

@@ -97,7 +97,8 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 			return nil
 		}
 		segments, err := split(at)
-		if count++; err == nil && count > maxEntries {
+		count++
+		if err == nil && count > maxEntries {
 			err = &UnsafeError{"", "has too many files"}
 		}
 		if err != nil {
@@ -182,7 +183,8 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 	found, err := choose(text, tag)
 	// An index may lead to another one, of the platforms of an image.
 	for depth := 0; err == nil && found.Layers == nil && depth < 4; depth++ {
-		if text, err = blobText(dir, &found.descriptor); err == nil {
+		text, err = blobText(dir, &found.descriptor)
+		if err == nil {
 			found, err = choose(text, "")
 		}
 	}
@@ -193,7 +195,8 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 		return nil, &UnsafeError{"", fmt.Sprintf("has %d layers", len(found.Layers))}
 	}
 	var made platform
-	if text, err = blobText(dir, &found.Config); err == nil && json.Unmarshal(text, &made) != nil {
+	text, err = blobText(dir, &found.Config)
+	if err == nil && json.Unmarshal(text, &made) != nil {
 		err = &UnsafeError{"", "has a configuration that cannot be read"}
 	}
 	if err != nil {

@@ -203,7 +203,8 @@ func awaitEntry() (int, error) {
 	}
 	// They move aside first: one may have another's number.
 	for i, fd := range sent {
-		if sent[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, FirstFD+len(sent)); err != nil {
+		sent[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, FirstFD+len(sent))
+		if err != nil {
 			return -1, step("take over descriptors", err)
 		}
 	}

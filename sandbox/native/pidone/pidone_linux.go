@@ -150,7 +150,8 @@ func (h *helper) run() error {
 	if err != nil {
 		return step("read the spec", err)
 	}
-	if h.spec, err = Decode(data); err != nil {
+	h.spec, err = Decode(data)
+	if err != nil {
 		return step("decode the spec", unix.EBADMSG)
 	}
 	if h.ahead {
@@ -162,7 +163,8 @@ func (h *helper) run() error {
 		return err
 	}
 	if h.spec.Proxy {
-		if h.proxy, err = listenForProxy(); err != nil {
+		h.proxy, err = listenForProxy()
+		if err != nil {
 			return step("listen for the proxy", err)
 		}
 	}

@@ -164,7 +164,8 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		links = append(links, h.ownLinks()...)
 	} else {
 		var err error
-		if h.host, h.hostLinks, err = hostRoot(); err != nil {
+		h.host, h.hostLinks, err = hostRoot()
+		if err != nil {
 			return nil, nil, err
 		}
 		binds, links = slices.Clone(h.host), append(links, h.hostLinks...)
@@ -285,7 +286,8 @@ func (m *Mount) open() error {
 	if m.ReadOnly || m.Kind == Lower {
 		attr = attrReadOnly
 	}
-	if m.FD, err = cloneTree(fd, "", attr); err != nil {
+	m.FD, err = cloneTree(fd, "", attr)
+	if err != nil {
 		return step("bind "+m.Target, err)
 	}
 	return nil
@@ -341,7 +343,8 @@ func (h *helper) mountOwn() error {
 		}
 	}
 	var err error
-	if h.out, err = unix.Open("out", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	h.out, err = unix.Open("out", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return step("open /out", err)
 	}
 	// It shows the new process namespace. Read-only, since it would let anyone write sysctls and oom scores.
@@ -439,7 +442,8 @@ func utoa(v uint64) string {
 	for {
 		i--
 		b[i] = byte('0' + v%10)
-		if v /= 10; v == 0 {
+		v /= 10
+		if v == 0 {
 			return string(b[i:])
 		}
 	}

@@ -83,7 +83,8 @@ func (c *Counter) Add(path string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.loaded = append(c.loaded, path+"\n"); len(c.loaded) == 1 {
+	c.loaded = append(c.loaded, path+"\n")
+	if len(c.loaded) == 1 {
 		time.AfterFunc(time.Second, c.Flush)
 	}
 }

@@ -59,7 +59,8 @@ func TestNothingToCount(t *testing.T) {
 	failed := false
 	counter := uses.NewCounter(link, func(error) { failed = true })
 	counter.Add("pdf")
-	if counter.Flush(); !failed {
+	counter.Flush()
+	if !failed {
 		t.Error("a counter follows a link")
 	}
 }

@@ -41,13 +41,15 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 		if err != nil {
 			return nil, fmt.Errorf("read the manifest: %w", err)
 		}
-		if manifest, err = parseManifest(text, s.at.MediaType); err != nil {
+		manifest, err = parseManifest(text, s.at.MediaType)
+		if err != nil {
 			return nil, err
 		}
 	}
 	e := &extraction{repository: r, into: into}
 	for n, layer := range manifest.Layers {
-		if most -= layer.Size; most < 0 {
+		most -= layer.Size
+		if most < 0 {
 			return nil, errors.New("the layers have more bytes than they may")
 		}
 		if err := e.layer(ctx, n, layer); err != nil {
@@ -266,7 +268,8 @@ func (e *extraction) check() error {
 		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
 			total += info.Size()
 		}
-		if entries++; total > maxTotal || entries > maxEntries {
+		entries++
+		if total > maxTotal || entries > maxEntries {
 			return fmt.Errorf("the layers have more than %d files or %d bytes of them",
 				maxEntries, int64(maxTotal))
 		}

@@ -74,7 +74,8 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 	named := index.Manifests[0]
 	if len(list) > 1 {
 		var err error
-		if named, err = r.pushManifest(ctx, v1.MediaTypeImageIndex, index); err != nil {
+		named, err = r.pushManifest(ctx, v1.MediaTypeImageIndex, index)
+		if err != nil {
 			return "", err
 		}
 	}

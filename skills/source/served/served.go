@@ -128,7 +128,8 @@ func (s *Server) Skills(ctx context.Context) ([]*Skill, error) {
 		if len(all) > maxSkills {
 			return nil, fmt.Errorf("the server has more than %d skills", maxSkills)
 		}
-		if cursor = page.NextCursor; cursor == "" {
+		cursor = page.NextCursor
+		if cursor == "" {
 			return top(all), nil
 		}
 	}
@@ -178,7 +179,8 @@ func (l *listed) skill(n int) *Skill {
 		case left < 0:
 			s.Problem = fmt.Sprintf("its files have more than %d bytes", maxTotal)
 		}
-		if f.name = name; s.Problem != "" {
+		f.name = name
+		if s.Problem != "" {
 			return s
 		}
 	}

@@ -83,7 +83,8 @@ func (s Signer) Bytes(
 	err = ErrUnsigned
 	for _, text := range bundles {
 		var signed *envelope
-		if signed, identity, err = s.open(ctx, v, text, sum); err == nil && signed != nil {
+		signed, identity, err = s.open(ctx, v, text, sum)
+		if err == nil && signed != nil {
 			err = signed.signs(sum)
 		}
 		if _, unable := errors.AsType[*VerifierError](err); err == nil || unable || ctx.Err() != nil {

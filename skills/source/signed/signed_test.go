@@ -228,7 +228,8 @@ func TestDirectory(t *testing.T) {
 		all := map[string]digest.Digest{"skill.oms.sig": digest.FromString("the bundle"),
 			"SKILL.md": digest.FromString("skill"), "scripts/a.sh": digest.FromString("script")}
 		for name, text := range change {
-			if all[name] = digest.FromString(text); text == "" {
+			all[name] = digest.FromString(text)
+			if text == "" {
 				delete(all, name)
 			}
 		}

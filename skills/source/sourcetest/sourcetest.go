@@ -378,7 +378,8 @@ func (s *suite) eachStep() {
 			}
 			return
 		}
-		if m.unchanged(before, fmt.Sprintf("step %d", failing), err); !errors.Is(err, errStep) || s.Failed() {
+		m.unchanged(before, fmt.Sprintf("step %d", failing), err)
+		if !errors.Is(err, errStep) || s.Failed() {
 			s.Fatalf("step %d: %v", failing, err)
 		}
 	}
@@ -399,7 +400,8 @@ func (s *suite) canceled() {
 		ctx, cancel := context.WithCancel(s.Context())
 		said := 0
 		_, err := m.do(ctx, nil, func(string, int, int) {
-			if said++; said == failing {
+			said++
+			if said == failing {
 				cancel()
 			}
 		}, func(i *install.Installer) (*install.Plan, error) { return i.Add(ctx, s.request()) })
@@ -410,7 +412,8 @@ func (s *suite) canceled() {
 			}
 			return
 		}
-		if m.unchanged(before, fmt.Sprintf("canceled at %d", failing), err); s.Failed() {
+		m.unchanged(before, fmt.Sprintf("canceled at %d", failing), err)
+		if s.Failed() {
 			return
 		}
 	}

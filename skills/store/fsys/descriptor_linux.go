@@ -21,7 +21,8 @@ func (f descriptor) Close() error { return syscall.Close(f.fd) }
 
 func (f descriptor) Read(p []byte) (n int, err error) {
 	for {
-		if n, err = syscall.Read(f.fd, p); err != syscall.EINTR {
+		n, err = syscall.Read(f.fd, p)
+		if err != syscall.EINTR {
 			break
 		}
 	}

@@ -113,7 +113,8 @@ type ending struct {
 
 func (e *ending) Read(p []byte) (int, error) {
 	n, err := e.r.Read(p)
-	if e.left -= int64(n); e.left == 0 && 0 < n && n < len(p) && err == nil {
+	e.left -= int64(n)
+	if e.left == 0 && 0 < n && n < len(p) && err == nil {
 		err = io.EOF
 	}
 	return n, err

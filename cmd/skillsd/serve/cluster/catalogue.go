@@ -67,10 +67,12 @@ func OpenCatalogue(
 		return nil, err
 	}
 	c = &Catalogue{}
-	if c.key, err = derive(key, "catalogue"); err != nil {
+	c.key, err = derive(key, "catalogue")
+	if err != nil {
 		return nil, err
 	}
-	if c.conn, err = connect(o, "skillsd catalogue", logger); err != nil {
+	c.conn, err = connect(o, "skillsd catalogue", logger)
+	if err != nil {
 		return nil, err
 	}
 	c.library, err = jetstream.OpenLibrary(ctx, c.conn, options(o), publish)

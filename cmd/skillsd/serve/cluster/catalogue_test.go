@@ -58,7 +58,8 @@ func TestPublishAtOnce(t *testing.T) {
 		done := make(chan outcome)
 		var c *Catalogue
 		for _, lock := range locks {
-			if c, err = OpenCatalogue(t.Context(), o, true, slog.New(slog.DiscardHandler)); err != nil {
+			c, err = OpenCatalogue(t.Context(), o, true, slog.New(slog.DiscardHandler))
+			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()

@@ -274,7 +274,8 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		return nil, err
 	}
 	c = &Cluster{logger: logger, node: nodeName(o)}
-	if c.key, err = readKey(o.Key); err != nil {
+	c.key, err = readKey(o.Key)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -283,14 +284,16 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		}
 	}()
 	c.addr = cmp.Or(o.Addr, "127.0.0.1:0")
-	if c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr); err != nil {
+	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
+	if err != nil {
 		return c, exit.Errorf(exit.Failure, "give an address of this machine that nothing listens on",
 			"--node-addr: %w", err)
 	}
 	if o.Addr == "" {
 		c.addr = c.listener.Addr().String()
 	}
-	if c.conn, err = connect(o, "skillsd "+c.node, logger); err != nil {
+	c.conn, err = connect(o, "skillsd "+c.node, logger)
+	if err != nil {
 		return c, err
 	}
 	opts := options(o)
@@ -300,7 +303,8 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		return c, unusable(err)
 	}
 	c.Records = &Records{store}
-	if c.cells, err = jetstream.OpenCells(ctx, c.conn, opts); err != nil {
+	c.cells, err = jetstream.OpenCells(ctx, c.conn, opts)
+	if err != nil {
 		return c, unusable(err)
 	}
 	if ahead, err := c.cells.Skew(ctx); err != nil {
@@ -319,7 +323,8 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	}
 	c.Approver = approval.NewShared(secret, approval.NewLedger(c.cells))
 	c.Elsewhere = approval.NewElsewhere(c.cells)
-	if c.Pool, err = newPool(c.conn, o, c.key); err != nil {
+	c.Pool, err = newPool(c.conn, o, c.key)
+	if err != nil {
 		return c, err
 	}
 	if err := c.identify(c.key); err != nil {
@@ -377,7 +382,8 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 	others := func(ctx context.Context, found func(string)) error {
 		own := false
 		err := c.Records.Nodes(ctx, func(node jetstream.Node) {
-			if own = own || node.Own; !node.Own {
+			own = own || node.Own
+			if !node.Own {
 				found(node.Address)
 			}
 		})

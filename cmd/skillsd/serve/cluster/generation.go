@@ -243,7 +243,8 @@ func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logg
 	defer conn.Close()
 	seen := &Seen{Server: conn.ConnectedUrlRedacted()}
 	seen.Encrypted = conn.TLSRequired() || strings.HasPrefix(seen.Server, "tls:")
-	if seen.Pool = o.Pool; o.Pool != "" {
+	seen.Pool = o.Pool
+	if o.Pool != "" {
 		l, err := link(conn, o, key)
 		if err == nil {
 			seen.Workers, err = l.Pool(o.Pool).Workers(ctx)

@@ -55,7 +55,8 @@ func TestGenerationOfMany(t *testing.T) {
 	}
 	few := Parts{"--release": `"secret"`}
 	for name, text := range parts {
-		if few[name] = text; len(few) == mostParts {
+		few[name] = text
+		if len(few) == mostParts {
 			break
 		}
 	}

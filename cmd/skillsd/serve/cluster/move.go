@@ -30,7 +30,8 @@ func OpenArchive(ctx context.Context, o *config.Cluster, logger *slog.Logger) (*
 		return nil, err
 	}
 	a := &Archive{conn: conn}
-	if a.Store, err = jetstream.Open(ctx, conn, options(o)); err == nil {
+	a.Store, err = jetstream.Open(ctx, conn, options(o))
+	if err == nil {
 		a.cells, err = jetstream.OpenCells(ctx, conn, options(o))
 	}
 	if err != nil {

@@ -33,7 +33,8 @@ func New() (*Sigstore, error) {
 		return nil, err
 	}
 	s := &Sigstore{virtual: virtual}
-	if s.Root, err = s.trustedRoot(nil); err != nil {
+	s.Root, err = s.trustedRoot(nil)
+	if err != nil {
 		return nil, err
 	}
 	s.StrictRoot, err = s.trustedRoot(virtual.CTLogs())
@@ -45,7 +46,8 @@ func (s *Sigstore) trustedRoot(certificates map[string]*root.TransparencyLog) ([
 	for _, all := range []map[string]*root.TransparencyLog{logs, certificates} {
 		for id, log := range all {
 			var err error
-			if log.ID, err = hex.DecodeString(id); err != nil {
+			log.ID, err = hex.DecodeString(id)
+			if err != nil {
 				return nil, err
 			}
 		}
