@@ -93,7 +93,10 @@ func (g genericFolder) close() {
 
 func (g genericFolder) mark(name string) (mark, error) {
 	info, err := g.tree.lstat(path.Join(g.rel, name))
-	if err == nil && !info.Mode().IsRegular() {
+	if err != nil {
+		return mark{}, err
+	}
+	if !info.Mode().IsRegular() {
 		err = ErrNotFile
 	}
 	if err != nil {

@@ -266,7 +266,10 @@ func (f fdFolder) markBelow(path string, kind uint32) (mark, error) {
 		}
 		return 0, unix.Fstatat(f.fd, path, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	})
-	if err == nil && stat.Mode&unix.S_IFMT != kind {
+	if err != nil {
+		return mark{}, err
+	}
+	if stat.Mode&unix.S_IFMT != kind {
 		err = ErrNotFile
 	}
 	if err != nil {

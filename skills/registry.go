@@ -215,9 +215,10 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	fresh := &Skill{Path: sk.Path, Root: sk.Root, Dir: sk.Dir, File: sk.File, place: sk.place, opts: sk.opts,
 		state: newIndexState(sk.lastIndex())}
 	data, m, err := fresh.readLinked(nil)
-	if err == nil {
-		err = fresh.parse(data, m)
+	if err != nil {
+		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
+	err = fresh.parse(data, m)
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}

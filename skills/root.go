@@ -41,7 +41,10 @@ func ParseRoot(spec string) (Root, error) {
 		if err == nil && prefixed {
 			// Only the canonical form is accepted: a prefix is written by an operator, once.
 			clean, err := CleanPath(prefix)
-			if err == nil && clean != prefix {
+			if err != nil {
+				return Root{}, fmt.Errorf("root %q: prefix: %w", spec, err)
+			}
+			if clean != prefix {
 				err = &PathError{Path: prefix, Reason: fmt.Sprintf("must be written %q", clean)}
 			}
 			if err != nil {

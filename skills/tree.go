@@ -176,7 +176,10 @@ func regular(t tree, name string) error {
 		return nil
 	}
 	info, err := t.stat(name)
-	if err == nil && !info.Mode().IsRegular() {
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
 		err = ErrNotFile
 	}
 	return err

@@ -105,7 +105,10 @@ func (t *fdTree) list(name string) ([]fs.DirEntry, error) {
 		entries = append(entries, e)
 		return len(entries) < maxList
 	})
-	if err == nil && len(entries) == 0 {
+	if err != nil {
+		return entries, err
+	}
+	if len(entries) == 0 {
 		err = io.EOF // as of an empty *os.File
 	}
 	return entries, err

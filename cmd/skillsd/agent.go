@@ -94,7 +94,10 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 			"nothing is written, because there is no terminal to ask on")
 	}
 	agreed, err := a.confirm(ctx, question)
-	if err == nil && !agreed {
+	if err != nil {
+		return true, err
+	}
+	if !agreed {
 		err = exit.Errorf(exit.Failure, "", "nothing is written")
 	}
 	return true, err

@@ -267,7 +267,10 @@ func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, as
 	if ask && len(found.Asked()) > 0 {
 		agreed, err := o.app.confirm(ctx, "Add "+strings.Join(found.Asked(), ", ")+" to an environment "+
 			found.Environment+" for it?")
-		if err == nil && agreed {
+		if err != nil {
+			return err
+		}
+		if agreed {
 			err = o.app.Load(o.app.err) // with the entry that was just written
 		}
 		if err != nil {
@@ -357,9 +360,10 @@ func newDisallowCmd(a *app) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: runE(func(ctx context.Context, args []string) error {
 			entry, err := parseScript(args[0])
-			if err == nil {
-				err = a.byUser("`skillsd disallow`")
+			if err != nil {
+				return err
 			}
+			err = a.byUser("`skillsd disallow`")
 			if err != nil {
 				return err
 			}

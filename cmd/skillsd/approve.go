@@ -71,12 +71,16 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	a.printf("script %s, skill %s\ncalled by %s (%s), session %s\n", call.Script, call.Tree,
 		report.Printable(call.Principal), report.Printable(call.Client), call.Session)
 	agreed, err := a.confirm(ctx, "Let this call run once?")
-	if err == nil && !agreed {
+	if err != nil {
+		return err
+	}
+	if !agreed {
 		err = exit.Errorf(exit.Failure, "", "nothing is approved")
 	}
-	if err == nil {
-		err = words.Approve(ctx, call.Code, userName()+" at a terminal", time.Now())
+	if err != nil {
+		return err
 	}
+	err = words.Approve(ctx, call.Code, userName()+" at a terminal", time.Now())
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,10 @@ func (a *app) doctor(ctx context.Context, d *doctor.Doctor, asJSON, verbose bool
 		err = doctor.Print(a.out, checks, a.knownColumns(a.out), report.NewPaint(a.Env, a.out), verbose)
 	}
 	failed := func(c doctor.Check) bool { return c.Verdict == doctor.Fail }
-	if err == nil && slices.ContainsFunc(checks, failed) {
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(checks, failed) {
 		return &exit.Error{Code: exit.Problems}
 	}
 	return err

@@ -72,7 +72,10 @@ func newEnvCmd(a *app) *cobra.Command {
 			"npm:docx@^9. What would be in it is shown, and you are asked.",
 		cobra.MinimumNArgs(1), true, func(ctx context.Context, args []string) error {
 			asked, err := environments.Asked(args[1:], requirements, packageJSON)
-			if err == nil && root != "" {
+			if err != nil {
+				return err
+			}
+			if root != "" {
 				asked.Root, err = c.RootOf(root)
 			}
 			if err != nil {

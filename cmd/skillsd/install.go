@@ -288,7 +288,10 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 				result.Again = o.app.again
 				err = result.Print(o.app.out, o.app.err, o.app.columns(o.app.out))
 			}
-			if err == nil && len(result.Refused) > 0 {
+			if err != nil {
+				return err
+			}
+			if len(result.Refused) > 0 {
 				err = &exit.Error{Code: exit.Problems}
 			}
 			return err

@@ -241,7 +241,10 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 				}
 			}
 			plan, err := i.Sync(ctx, o.sync)
-			if err == nil && o.Check {
+			if err != nil {
+				return plan, err
+			}
+			if o.Check {
 				o.found, err = plan.AssessAll(ctx, o.sync)
 			}
 			return plan, err
@@ -362,7 +365,10 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 		}
 	}
 	access, err := o.app.access(&o.access)
-	if err == nil && access.SignedBy != "" && !o.Preview {
+	if err != nil {
+		return err
+	}
+	if access.SignedBy != "" && !o.Preview {
 		err = o.app.byUser("--signed-by")
 	}
 	if err != nil {
@@ -377,9 +383,10 @@ func (o *updateOptions) run(ctx context.Context, names []string) error {
 		},
 		compute: func(i *install.Installer) (*install.Plan, error) {
 			plan, err := i.Update(ctx, names, access)
-			if err == nil {
-				rows, err = report.Updates(ctx, plan)
+			if err != nil {
+				return plan, err
 			}
+			rows, err = report.Updates(ctx, plan)
 			return plan, err
 		},
 		print: func(plan *install.Plan) error {

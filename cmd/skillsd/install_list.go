@@ -62,9 +62,10 @@ func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 		// Servers without an artifact root have their records in the state directory.
 		for _, dir := range []string{records, filepath.Join(state, "sessions")} {
 			sessions, err := filestore.OpenReader(dir)
-			if err == nil {
-				err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
+			if err != nil {
+				return err
 			}
+			err = errors.Join(sessions.DropNamed(within, trees), sessions.Close())
 			if err != nil {
 				return err
 			}

@@ -219,9 +219,10 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 	}
 	list, err := discovery.Scan(ctx, dir)
 	var made []*discovery.Artifact
-	if err == nil {
-		made, err = discovery.Publish(ctx, list, site)
+	if err != nil {
+		return unpublished(dir, err)
 	}
+	made, err = discovery.Publish(ctx, list, site)
 	if err != nil {
 		return unpublished(dir, err)
 	}

@@ -148,7 +148,10 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		request.Stdin, err = o.app.await(ctx, func(in io.Reader) ([]byte, error) {
 			return io.ReadAll(io.LimitReader(in, mcpserver.MaxStdinBytes+1))
 		})
-		if err == nil && len(request.Stdin) > mcpserver.MaxStdinBytes {
+		if err != nil {
+			return err
+		}
+		if len(request.Stdin) > mcpserver.MaxStdinBytes {
 			err = exit.Usagef("pass less, or let the script read a file of the workspace",
 				"--stdin: the input is longer than %s", config.Size(mcpserver.MaxStdinBytes))
 		}

@@ -66,12 +66,14 @@ func (a *app) serveAgain() (*serve.Options, error) {
 		Process: config.Process{Env: a.Env}}
 	root := newServerCmd(again)
 	cmd, rest, err := root.Find(a.args)
-	if err == nil {
-		err = cmd.ParseFlags(rest)
+	if err != nil {
+		return again.serving, err
 	}
-	if err == nil {
-		err = again.loadConfig(cmd)
+	err = cmd.ParseFlags(rest)
+	if err != nil {
+		return again.serving, err
 	}
+	err = again.loadConfig(cmd)
 	return again.serving, err
 }
 

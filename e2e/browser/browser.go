@@ -166,14 +166,16 @@ type Tab struct {
 func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 	var made struct{ BrowserContextID, TargetID, SessionID string }
 	err := b.call(ctx, "", "Target.createBrowserContext", struct{}{}, &made)
-	if err == nil {
-		err = b.call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank",
-			"browserContextId": made.BrowserContextID}, &made)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = b.call(ctx, "", "Target.attachToTarget",
-			map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	err = b.call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank",
+		"browserContextId": made.BrowserContextID}, &made)
+	if err != nil {
+		return nil, err
 	}
+	err = b.call(ctx, "", "Target.attachToTarget",
+		map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
 	if err != nil {
 		return nil, err
 	}

@@ -185,7 +185,10 @@ func indent(s string) string {
 // removeTree removes the demo's state, whose stored trees are read-only.
 func removeTree(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
 			return os.Chmod(path, 0o700)
 		}
 		return err

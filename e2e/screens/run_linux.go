@@ -136,9 +136,10 @@ func page(dir string) error {
 	cmd := exec.CommandContext(ctx, home+"/go/bin/skillsd", "page")
 	cmd.Env, cmd.Stderr = environment(), os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
+	if err != nil {
+		return err
 	}
+	err = cmd.Start()
 	if err != nil {
 		return err
 	}

@@ -143,8 +143,11 @@ func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 	keys, err := s.download(ctx)
 	s.mu.Lock()
 	s.last = err
+	if err != nil {
+		return err
+	}
 	// The keys of a slow fetch do not replace newer ones.
-	if err == nil && !began.Before(s.fetched) {
+	if !began.Before(s.fetched) {
 		s.keys, s.fetched = keys, began
 	}
 	return err

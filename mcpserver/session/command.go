@@ -300,9 +300,10 @@ func (s *Session) startable(ctx context.Context, c *command) {
 // of this machine.
 func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[string]string) error {
 	dir, err := filepath.Abs(c.Tree.Name())
-	if err == nil {
-		c.home, err = os.MkdirTemp("", "skillsd-home-")
+	if err != nil {
+		return fault.Internal(err)
 	}
+	c.home, err = os.MkdirTemp("", "skillsd-home-")
 	if err != nil {
 		return fault.Internal(err)
 	}
@@ -433,7 +434,10 @@ func (s *Session) sameTree(ctx context.Context, r *run) error {
 		return err
 	}
 	found, err := os.Lstat(r.cmd.Tree.Name())
-	if err == nil && !os.SameFile(opened, found) {
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(opened, found) {
 		err = errors.New("the stored tree was replaced")
 	}
 	return err

@@ -121,7 +121,10 @@ func (s *Session) resumeActivations(
 			Kind: provenance.KindDriftDetected, Skill: path, Path: drift.File, Detail: drift.Code,
 			Want: drift.Want.String(), Got: drift.Got.String(),
 		})
-		if err == nil && reload && sk != nil {
+		if err != nil {
+			return nil, err
+		}
+		if reload && sk != nil {
 			err = s.reactivate(ctx, sk, index, cfharness.RuleResumeReload, row.Source)
 		}
 		if err != nil {

@@ -186,24 +186,35 @@ func (s *Session) prepare(ctx context.Context, r *run) (err error) {
 		return r.in.Invalid
 	}
 	r.script, err = s.scriptOf(r)
-	if err == nil {
-		r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.check(&r.in, r.script)
+	r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		r.runSlot, err = s.slot(ctx, r)
+	err = s.check(&r.in, r.script)
+	if err != nil {
+		return err
 	}
-	if err == nil && r.runSlot.Queued() { // what was true then may not be now
+	r.runSlot, err = s.slot(ctx, r)
+	if err != nil {
+		return err
+	}
+	if r.runSlot.Queued() {
+		// what was true then may not be now
 		r.tree, err = nil, s.authorizeAgain(ctx, r)
 	}
-	if err == nil && r.tree == nil {
+	if err != nil {
+		return err
+	}
+	if r.tree == nil {
 		r.tree, err = s.openTree(ctx, r) // the bytes that were allowed, compared with the disk
 	}
-	if err == nil {
-		r.cmd, err = s.command(ctx, r)
+	if err != nil {
+		return err
 	}
+	r.cmd, err = s.command(ctx, r)
 	return err
 }
 

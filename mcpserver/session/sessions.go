@@ -98,7 +98,10 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	}
 	named := kind == kindClient || kind == kindProtocol
 	ses, err = s.enter(ctx, call, state, nil)
-	if err == nil && named && s.cfg.Peers != nil {
+	if err != nil {
+		return ses, err
+	}
+	if named && s.cfg.Peers != nil {
 		return s.claim(ctx, call, ses)
 	}
 	return ses, err
@@ -227,9 +230,10 @@ func (s *Sessions) enter(
 	}
 	return s.seat(ctx, call.Principal.Name, key, func() (*Session, error) {
 		ses, err := s.newSession(call, parent)
-		if err == nil {
-			ses.keyed = state
+		if err != nil {
+			return ses, err
 		}
+		ses.keyed = state
 		return ses, err
 	})
 }

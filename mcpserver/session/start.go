@@ -169,12 +169,14 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	if s.manifest != nil {
 		put(provenance.RunManifestFile, s.Secrets().Bytes(pretty(s.manifest.Raw)))
 	}
-	if err == nil {
-		err = s.write(ctx, e)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		s.began, s.under = true, is.number
+	err = s.write(ctx, e)
+	if err != nil {
+		return err
 	}
+	s.began, s.under = true, is.number
 	return err
 }
 

@@ -53,9 +53,10 @@ func (a *asks) ask(
 			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
 		err = Unambiguous(m.result, "action", "content")
-		if err == nil {
-			err = json.Unmarshal(m.result, result)
+		if err != nil {
+			return fmt.Errorf("ask %s: %w", method, err)
 		}
+		err = json.Unmarshal(m.result, result)
 		if err != nil {
 			return fmt.Errorf("ask %s: %w", method, err)
 		}

@@ -54,9 +54,10 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 	}
 	var f Fold
 	for e, err := range records.Events(ctx, provenance.Query{Session: id}) {
-		if err == nil {
-			err = f.Add(e)
+		if err != nil {
+			return nil, err
 		}
+		err = f.Add(e)
 		if err != nil {
 			return nil, err
 		}

@@ -99,18 +99,22 @@ func (r *SkillRegistry) WriteEach(
 		compact.Reset()
 		indented.Reset()
 		indented.WriteString(before)
-		if err == nil {
-			err = failed
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = enc.Encode(sk)
+		err = failed
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = json.Indent(&indented, bytes.TrimSuffix(compact.Bytes(), []byte("\n")), "    ", "  ")
+		err = enc.Encode(sk)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			_, err = w.Write(indented.Bytes())
+		err = json.Indent(&indented, bytes.TrimSuffix(compact.Bytes(), []byte("\n")), "    ", "  ")
+		if err != nil {
+			return err
 		}
+		_, err = w.Write(indented.Bytes())
 		if err != nil {
 			return err
 		}

@@ -65,9 +65,10 @@ func (v *Viewer) projectView(name, key string, data []byte) ([]byte, error) {
 	var view map[string]json.RawMessage
 	var rows []json.RawMessage
 	err := json.Unmarshal(data, &view)
-	if err == nil {
-		err = json.Unmarshal(view[key], &rows)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	err = json.Unmarshal(view[key], &rows)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -118,9 +119,10 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 // Errors: the error of a row that cannot be read.
 func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
 	line, err := provenance.EncodeLine(e)
-	if err == nil {
-		line, err = v.projectEvent(line)
+	if err != nil {
+		return nil, err
 	}
+	line, err = v.projectEvent(line)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,10 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	}
 	var all, seen []provenance.File
 	err := json.Unmarshal(line, &e)
-	if err == nil && len(e.Files) > 0 {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+	}
+	if len(e.Files) > 0 {
 		err = json.Unmarshal(e.Files, &all)
 	}
 	if err != nil {

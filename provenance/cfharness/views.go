@@ -205,7 +205,10 @@ func (w *ViewWriter) Begin(list int) {
 func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 	n, err := io.Copy(w.out, io.NewSectionReader(version, s.Start, s.End-s.Start))
 	w.at += n
-	if err == nil && n != s.End-s.Start {
+	if err != nil {
+		return err
+	}
+	if n != s.End-s.Start {
 		err = io.ErrUnexpectedEOF
 	}
 	return err
@@ -269,9 +272,10 @@ func (h *Heads) shell(name string) any {
 func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Event, error]) error {
 	var heads Heads
 	for e, err := range events() {
-		if err == nil {
-			err = heads.Add(e)
+		if err != nil {
+			return err
 		}
+		err = heads.Add(e)
 		if err != nil {
 			return err
 		}
@@ -284,9 +288,10 @@ func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Eve
 	for list := range view.Spans {
 		view.Begin(list)
 		for e, err := range events() {
-			if err == nil {
-				err = view.Add(list, e)
+			if err != nil {
+				return err
 			}
+			err = view.Add(list, e)
 			if err != nil {
 				return err
 			}

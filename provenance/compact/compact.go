@@ -250,7 +250,10 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 func (w *Writer) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n, err := w.s.feed(rest)
-		if err == nil && n > 0 {
+		if err != nil {
+			return len(p) - len(rest), err
+		}
+		if n > 0 {
 			_, err = w.w.Write(rest[:n])
 		}
 		if err != nil {

@@ -263,9 +263,10 @@ func (f *file) end(rest any) error {
 
 func (f *file) pretty(v any) error {
 	text, err := provenance.EncodePretty(v)
-	if err == nil {
-		_, err = f.Write(text)
+	if err != nil {
+		return err
 	}
+	_, err = f.Write(text)
 	return err
 }
 
@@ -281,9 +282,10 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 		step := w.step(e)
 		// Both follow the same order; an event that the other has not seen is one that came meanwhile.
 		for ; more && (err != nil || text.Seq <= e.Seq); text, err, more = next() {
-			if err == nil {
-				err = text.Write(w.transcript)
+			if err != nil {
+				return err
 			}
+			err = text.Write(w.transcript)
 			if err != nil {
 				return err
 			}

@@ -52,12 +52,14 @@ func CopyFrom(
 		to := path.Join(part, id, name)
 		dirs[path.Dir(to)] = true
 		err = errors.Join(err, r.Close())
-		if err == nil {
-			err = root.MkdirAll(path.Dir(to), 0o700)
+		if err != nil {
+			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
-		if err == nil {
-			err = write(root, to, data, 0o600)
+		err = root.MkdirAll(path.Dir(to), 0o700)
+		if err != nil {
+			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
+		err = write(root, to, data, 0o600)
 		if err != nil {
 			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
@@ -87,10 +89,14 @@ func CopyFrom(
 	}
 	report, err = copied.Verify(ctx, id, keys...)
 	err = errors.Join(err, copied.Close())
-	if err == nil {
-		err = root.Rename(path.Join(part, id), id)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && durably {
+	err = root.Rename(path.Join(part, id), id)
+	if err != nil {
+		return nil, err
+	}
+	if durably {
 		err = fsys.SyncDir(root, ".")
 	}
 	if err != nil {

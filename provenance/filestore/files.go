@@ -276,9 +276,10 @@ func (s *session) offer(name string, d digest.Digest, data []byte) {
 // link makes name a link to a file of the pool that has these bytes.
 func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	info, err := readPooled(s.store.root, pooled, data)
-	if err == nil {
-		_, err = s.linkTo(dir, name, pooled, info)
+	if err != nil {
+		return err
 	}
+	_, err = s.linkTo(dir, name, pooled, info)
 	return err
 }
 

@@ -97,7 +97,10 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 		}
 	}
 	s, err := r.foldSession(id)
-	if err == nil && s.Head.Seq < named {
+	if err != nil {
+		return s, err
+	}
+	if s.Head.Seq < named {
 		err = fmt.Errorf("session %s: %w: ends at event %d, %s names event %d",
 			id, provenance.ErrCorrupt, s.Head.Seq, provenance.SessionFile, named)
 	}

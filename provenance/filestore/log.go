@@ -151,16 +151,19 @@ func (l *log) repair() error {
 	// Lines whose append failed may be in the file, and acknowledged lines since the last good sync may
 	// be gone from it.
 	err := l.file.Truncate(l.offset)
-	if err == nil {
-		_, err = l.file.WriteAt(l.unsynced, l.synced)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = l.flush()
+	_, err = l.file.WriteAt(l.unsynced, l.synced)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		l.clean()
-		l.suspect = false
+	err = l.flush()
+	if err != nil {
+		return err
 	}
+	l.clean()
+	l.suspect = false
 	return err
 }
 
@@ -174,8 +177,9 @@ type fold struct {
 // that a Tally accepts.
 func (f *fold) Extend(e *provenance.Event, now func() time.Time) ([]byte, error) {
 	line, err := f.Tally.Extend(e, now)
-	if err == nil {
-		err = f.Heads.Add(e)
+	if err != nil {
+		return line, err
 	}
+	err = f.Heads.Add(e)
 	return line, err
 }

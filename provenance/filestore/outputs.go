@@ -93,15 +93,18 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 // its name before it is synced: its directory is then mostly on disk with it.
 func writeOutput(dir *os.Root, name string, data []byte) error {
 	err := makeDir(dir, provenance.OutputsDir)
-	if err == nil {
-		err = writeUnsynced(dir, name, data, fileMode)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = syncFile(dir, name)
+	err = writeUnsynced(dir, name, data, fileMode)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = fsys.SyncDir(dir, provenance.OutputsDir)
+	err = syncFile(dir, name)
+	if err != nil {
+		return err
 	}
+	err = fsys.SyncDir(dir, provenance.OutputsDir)
 	return err
 }
 

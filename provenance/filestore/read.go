@@ -64,7 +64,10 @@ func (r *reader) session(id string) (*os.Root, error) {
 			return s.openDir()
 		}
 	}
-	if err == nil && r.own {
+	if err != nil {
+		return dir, err
+	}
+	if r.own {
 		if err = checkOwner(dir); err != nil {
 			return nil, errors.Join(fmt.Errorf("session %s: %w", id, err), dir.Close())
 		}
@@ -76,9 +79,11 @@ func (r *reader) session(id string) (*os.Root, error) {
 func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
 		for e, err := range r.events(q.Session) {
-			if err == nil {
-				err = ctx.Err()
+			if err != nil {
+				yield(nil, err)
+				return
 			}
+			err = ctx.Err()
 			if err != nil {
 				yield(nil, err)
 				return

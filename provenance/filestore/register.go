@@ -75,10 +75,14 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 		data = append(data, before...)
 	}
 	_, err = f.WriteAt(data, end)
-	if err == nil {
-		err = f.Sync()
+	if err != nil {
+		return errors.Join(cause(err), f.Truncate(end))
 	}
-	if err == nil && end == 0 {
+	err = f.Sync()
+	if err != nil {
+		return errors.Join(cause(err), f.Truncate(end))
+	}
+	if end == 0 {
 		err = fsys.SyncDir(r.root, ".")
 	}
 	if err != nil {
@@ -148,9 +152,10 @@ func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance
 		return reg.read, nil
 	}
 	found, err := provenance.ReadRegister(io.LimitReader(f, info.Size()), keys...)
-	if err == nil {
-		reg.read, reg.readOf = found, of
+	if err != nil {
+		return found, err
 	}
+	reg.read, reg.readOf = found, of
 	return found, err
 }
 

@@ -206,9 +206,10 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
 		}
 		var gone []provenance.File
-		if err == nil {
-			gone, err = e.Removed()
+		if err != nil {
+			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
+		gone, err = e.Removed()
 		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
@@ -470,7 +471,10 @@ func (s *session) openDir() (*os.Root, error) {
 		return nil, err
 	}
 	info, err := dir.Stat(".")
-	if err == nil && !os.SameFile(info, s.dir) {
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	if !os.SameFile(info, s.dir) {
 		err = errReplaced
 	}
 	if err != nil {

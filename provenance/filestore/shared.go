@@ -94,9 +94,10 @@ func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
 		}
 	}
 	linked, err := s.linkTo(dir, name, k.pooled, info)
-	if err == nil {
-		k.info = linked
+	if err != nil {
+		return err
 	}
+	k.info = linked
 	return err
 }
 

@@ -96,12 +96,14 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 		v.wanted[is.Events] = nil
 	}
 	at, err := v.readRecord(&heads, head.Head.Seq)
-	if err == nil {
-		err = v.checkNote(signed, len(keys) > 0)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0)
+	err = v.checkNote(signed, len(keys) > 0)
+	if err != nil {
+		return err
 	}
+	err = v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0)
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,10 @@ func (v *verifier) read(name string, limit int64) ([]byte, error) {
 // seq.
 func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance.Session, err error) {
 	f, err := v.open(provenance.EventsFile)
-	if err == nil && f == nil {
+	if err != nil {
+		return at, err
+	}
+	if f == nil {
 		err = difference(provenance.EventsFile, 1, "missing")
 	}
 	if err != nil {
@@ -172,12 +177,14 @@ func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance
 		if err != nil && !errors.Is(err, provenance.ErrCorrupt) {
 			return at, fmt.Errorf("read %s: %w", provenance.EventsFile, err)
 		}
-		if err == nil {
-			err = v.event(e)
+		if err != nil {
+			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
-		if err == nil {
-			err = heads.Add(e)
+		err = v.event(e)
+		if err != nil {
+			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
+		err = heads.Add(e)
 		if err != nil {
 			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
@@ -262,7 +269,10 @@ func difference(file string, line int, what string) *provenance.VerifyError {
 
 func (v *verifier) checkFile(want provenance.File) error {
 	f, err := v.open(want.Name)
-	if err == nil && f == nil {
+	if err != nil {
+		return err
+	}
+	if f == nil {
 		err = difference(want.Name, 1, "missing")
 	}
 	if err != nil {

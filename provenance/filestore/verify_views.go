@@ -68,7 +68,10 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 func (c *viewCheck) follow(heads *cfharness.Heads, e *provenance.Event) (err error) {
 	for i := 0; i < len(c.found) && !c.was; i++ {
 		c.row, err = c.lists[i].Append(c.row[:0], e)
-		if err == nil && len(c.row) > 0 {
+		if err != nil {
+			return fmt.Errorf("read %s: %w", c.name, cause(err))
+		}
+		if len(c.row) > 0 {
 			err = c.found[i].addRow(c.row)
 		}
 		if err != nil {
@@ -88,9 +91,10 @@ func (c *viewCheck) follow(heads *cfharness.Heads, e *provenance.Event) (err err
 
 func (c *viewCheck) takeParts(heads *cfharness.Heads) error {
 	view, err := heads.Writer(c.name)
-	if err == nil {
-		c.parts = view.Parts()
+	if err != nil {
+		return err
 	}
+	c.parts = view.Parts()
 	return err
 }
 
@@ -107,7 +111,10 @@ func (c *viewCheck) finish(heads *cfharness.Heads) (first *comparer, err error) 
 			part = append([]byte("\n  "), part...)
 		}
 		_, err = at.Write(part)
-		if err == nil && i == len(c.parts)-1 {
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
+		}
+		if i == len(c.parts)-1 {
 			err = at.end()
 		}
 		if err != nil {
@@ -183,9 +190,10 @@ func (c *comparer) addRow(row []byte) (err error) {
 	if c.rows > 1 {
 		_, err = c.Write([]byte{','})
 	}
-	if err == nil {
-		_, err = c.Write(row)
+	if err != nil {
+		return err
 	}
+	_, err = c.Write(row)
 	return err
 }
 

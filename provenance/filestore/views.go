@@ -185,12 +185,14 @@ func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 		err = w.file.Sync()
 	}
 	var info fs.FileInfo
-	if err == nil {
-		info, err = w.file.Stat()
+	if err != nil {
+		return viewFile{}, err
 	}
-	if err == nil {
-		err = dir.Rename(w.temp, w.name)
+	info, err = w.file.Stat()
+	if err != nil {
+		return viewFile{}, err
 	}
+	err = dir.Rename(w.temp, w.name)
 	if err != nil {
 		return viewFile{}, err
 	}

@@ -29,9 +29,10 @@ type Cells struct {
 func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, error) {
 	c, err := newCluster(conn, opts.withDefaults())
 	cells := &Cells{cluster: c}
-	if err == nil {
-		cells.state, err = c.stream(ctx, streamState, true)
+	if err != nil {
+		return nil, fmt.Errorf("open cells: %w", err)
 	}
+	cells.state, err = c.stream(ctx, streamState, true)
 	if err != nil {
 		return nil, fmt.Errorf("open cells: %w", err)
 	}
@@ -46,9 +47,10 @@ func (c *Cells) Skew(ctx context.Context) (ahead time.Duration, err error) {
 	err = c.ask(ctx, func(ctx context.Context) error {
 		begin := c.opts.Now()
 		info, err := c.state.Info(ctx)
-		if err == nil {
-			ahead = skew(info, begin, c.opts.Now())
+		if err != nil {
+			return err
 		}
+		ahead = skew(info, begin, c.opts.Now())
 		return err
 	})
 	return ahead, err

@@ -236,12 +236,14 @@ func (st *Store) keep(
 	case !provenance.ValidSessionID(session):
 		err = fmt.Errorf("%w: session id", provenance.ErrInvalid)
 	}
-	if err == nil {
-		err = st.putBlob(ctx, sum, data)
+	if err != nil {
+		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
-	if err == nil {
-		err = st.setFile(ctx, st.fileOf(session, name)+"."+sum.Encoded(), f)
+	err = st.putBlob(ctx, sum, data)
+	if err != nil {
+		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
+	err = st.setFile(ctx, st.fileOf(session, name)+"."+sum.Encoded(), f)
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
@@ -263,9 +265,10 @@ func (c *cluster) sweep(ctx context.Context) error {
 	for _, subject := range []string{c.subject("file", ">"), c.subject("long", ">")} {
 		for m, err := range c.messages(ctx, c.blobs, subject, 1) {
 			var f provenance.File
-			if err == nil {
-				err = json.Unmarshal(m.Data, &f)
+			if err != nil {
+				return fmt.Errorf("collect files: %w", err)
 			}
+			err = json.Unmarshal(m.Data, &f)
 			if err != nil {
 				return fmt.Errorf("collect files: %w", err)
 			}

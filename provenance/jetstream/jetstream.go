@@ -152,9 +152,10 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 		alive, failed := conn.Subscribe(subject, answer)
 		st.alive, err = append(st.alive, alive), errors.Join(err, failed)
 	}
-	if err == nil {
-		err = c.ask(ctx, conn.FlushWithContext)
+	if err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
 	}
+	err = c.ask(ctx, conn.FlushWithContext)
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
@@ -188,9 +189,10 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 		return nil, fmt.Errorf("open records: %w", err)
 	}
 	c.events, err = c.stream(ctx, streamEvents, create)
-	if err == nil {
-		c.blobs, err = c.stream(ctx, streamFiles, create)
+	if err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
 	}
+	c.blobs, err = c.stream(ctx, streamFiles, create)
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
@@ -406,7 +408,10 @@ func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
 // Errors: as ask; provenance.ErrTaken if another one came first.
 func (c *cluster) create(ctx context.Context, subject string) error {
 	made, err := c.swap(ctx, c.blobs, &nats.Msg{Subject: subject}, 0, 0)
-	if err == nil && !made {
+	if err != nil {
+		return err
+	}
+	if !made {
 		err = provenance.ErrTaken
 	}
 	return err

@@ -32,10 +32,11 @@ func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create boo
 		set.Replicas = 1 // who only reads need not know how many there are
 	}
 	c, err := newCluster(conn, set)
-	if err == nil {
-		c.shelf = shelfSkills
-		c.blobs, err = c.stream(ctx, streamSkills, create)
+	if err != nil {
+		return nil, fmt.Errorf("open the library: %w", err)
 	}
+	c.shelf = shelfSkills
+	c.blobs, err = c.stream(ctx, streamSkills, create)
 	if err != nil {
 		return nil, fmt.Errorf("open the library: %w", err)
 	}
@@ -75,7 +76,10 @@ func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byt
 // may have been replaced or not, or the error of ctx.
 func (l *Library) SetManifest(ctx context.Context, text []byte, revision uint64) error {
 	made, err := l.swap(ctx, l.blobs, &nats.Msg{Subject: l.subject("skills"), Data: text}, revision, 0)
-	if err == nil && !made {
+	if err != nil {
+		return fmt.Errorf("replace the manifest: %w", err)
+	}
+	if !made {
 		err = provenance.ErrTaken
 	}
 	if err != nil {

@@ -102,10 +102,11 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 func (st *Store) Nodes(ctx context.Context, found func(Node)) error {
 	inbox := st.conn.NewRespInbox()
 	answers, err := st.conn.SubscribeSync(inbox)
-	if err == nil {
-		defer answers.Unsubscribe()
-		err = st.conn.PublishRequest(st.subject("nodes"), inbox, nil)
+	if err != nil {
+		return fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
 	}
+	defer answers.Unsubscribe()
+	err = st.conn.PublishRequest(st.subject("nodes"), inbox, nil)
 	if err != nil {
 		return fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
 	}

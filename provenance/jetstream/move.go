@@ -45,7 +45,10 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 			}
 			return token
 		})
-		if err == nil && taken {
+		if err != nil {
+			return err
+		}
+		if taken {
 			err = provenance.ErrTaken
 		}
 		return err
@@ -70,7 +73,10 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	t.work <- struct{}{}
 	defer func() { <-t.work }()
 	err = t.load(ctx)
-	if err == nil && t.last > 0 {
+	if err != nil {
+		return fmt.Errorf("import %s: %w", id, err)
+	}
+	if t.last > 0 {
 		err = provenance.ErrTaken
 	}
 	if err != nil {
@@ -118,9 +124,10 @@ func recordOf(ctx context.Context, from provenance.Reader, id string) (*batch, [
 	b, tally := &batch{number: 1}, provenance.Tally{}
 	sc := provenance.NewScanner(bytes.NewReader(lines))
 	for e, err := range sc.All() {
-		if err == nil {
-			err = tally.Add(e)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
+		err = tally.Add(e)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
@@ -149,9 +156,10 @@ func readArtifact(ctx context.Context, from provenance.Reader, id, name string) 
 
 func (st *Store) importFile(ctx context.Context, from provenance.Reader, id, name string) error {
 	data, err := readArtifact(ctx, from, id, name)
-	if err == nil {
-		_, err = st.keep(ctx, id, name, digest.FromBytes(data), data)
+	if err != nil {
+		return err
 	}
+	_, err = st.keep(ctx, id, name, digest.FromBytes(data), data)
 	return err
 }
 
@@ -186,7 +194,10 @@ func (st *Store) Archive(ctx context.Context, dir, id string, remove bool) error
 		return err
 	}
 	now, seq, err := ended()
-	if err == nil && now.Session.Head != report.Session.Head {
+	if err != nil {
+		return err
+	}
+	if now.Session.Head != report.Session.Head {
 		err = fmt.Errorf("archive %s: it was continued, and is not deleted: %w", id, provenance.ErrHeld)
 	}
 	if err != nil {

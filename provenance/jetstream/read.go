@@ -375,9 +375,10 @@ func (c *cluster) subjects(ctx context.Context, s jetstream.Stream, filter strin
 	var names []string
 	err := c.ask(ctx, func(ctx context.Context) error {
 		info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
-		if err == nil {
-			names = slices.Sorted(maps.Keys(info.State.Subjects))
+		if err != nil {
+			return err
 		}
+		names = slices.Sorted(maps.Keys(info.State.Subjects))
 		return err
 	})
 	return names, err
@@ -466,9 +467,11 @@ func (r *reader) Files(ctx context.Context, session string) iter.Seq2[string, er
 	return func(yield func(string, error) bool) {
 		var heads cfharness.Heads
 		for e, err := range r.scan(ctx, session) {
-			if err == nil {
-				err = heads.Add(e)
+			if err != nil {
+				yield("", err)
+				return
 			}
+			err = heads.Add(e)
 			if err != nil {
 				yield("", err)
 				return
@@ -609,7 +612,10 @@ func (r *reader) delete(ctx context.Context, session string, last uint64) error 
 			opts = append(opts, jetstream.WithPurgeSequence(last+1))
 		}
 		err := r.ask(ctx, func(ctx context.Context) error { return of.stream.Purge(ctx, opts...) })
-		if err == nil && i == 0 {
+		if err != nil {
+			return fmt.Errorf("delete session %s: %w", session, err)
+		}
+		if i == 0 {
 			_, err = r.last(ctx, of.stream, of.subject)
 			if err == nil {
 				err = provenance.ErrHeld

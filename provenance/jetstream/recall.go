@@ -147,9 +147,10 @@ func (st *Store) Recall(ctx context.Context, session string) (*cfharness.Recolle
 func (r *reader) fold(ctx context.Context, session string) (*cfharness.Fold, mark, error) {
 	from := func(message uint64, c *checkpoint) (*cfharness.Fold, error) {
 		for e, err := range r.scanFrom(ctx, session, message, c.Session) {
-			if err == nil {
-				err = c.Fold.Add(e)
+			if err != nil {
+				return nil, err
 			}
+			err = c.Fold.Add(e)
 			if err != nil {
 				return nil, err
 			}

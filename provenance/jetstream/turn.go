@@ -414,10 +414,11 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 	if len(lines) > maxBytes {
 		sum := digest.FromBytes(lines)
 		err := t.store.putBlob(ctx, sum, lines)
-		if err == nil {
-			err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
-				provenance.File{Size: int64(len(lines)), Digest: sum})
+		if err != nil {
+			return unavailable(err)
 		}
+		err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
+			provenance.File{Size: int64(len(lines)), Digest: sum})
 		if err != nil {
 			return unavailable(err)
 		}

@@ -75,18 +75,20 @@ func Check(ctx context.Context, r sandbox.Runner) (err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		res, err := r.Run(gctx, canary(tree, checkLimit/2, "probe.sh", host))
-		if err == nil {
-			seen = judge(res, token)
+		if err != nil {
+			return err
 		}
+		seen = judge(res, token)
 		return err
 	})
 	g.Go(func() error {
 		// The daemon is recognised by the length of its sleep, which is in its command line.
 		length := "86400." + strconv.FormatInt(time.Now().UnixNano(), 10)
 		res, err := runDaemon(gctx, r, tree, length)
-		if err == nil {
-			ended = judgeDaemon(res, length)
+		if err != nil {
+			return err
 		}
+		ended = judgeDaemon(res, length)
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -94,7 +94,10 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 	return a.once(ctx, name, func() (*sandbox.Interpreter, error) {
 		if path := f.named[name]; path != "" {
 			in, err := f.resolve(ctx, name, path)
-			if err == nil && in.Version == "" && script.Runtime(name).Interpreter().Version != nil {
+			if err != nil {
+				return nil, fmt.Errorf("refuse %s, which the configuration names: %w", path, err)
+			}
+			if in.Version == "" && script.Runtime(name).Interpreter().Version != nil {
 				err = errors.New("does not say which version of " + name + " it is")
 			}
 			if err != nil {
@@ -171,9 +174,10 @@ func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*s
 				return nil, err
 			}
 			in.Digest, err = digest(path)
-			if err == nil {
-				in.Version = f.version(ctx, in, path)
+			if err != nil {
+				return in, err
 			}
+			in.Version = f.version(ctx, in, path)
 			return in, err
 		})
 		if in == nil && err == nil {
@@ -273,9 +277,10 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 	}
 	if root := venvOf(in.Name, lines[0]); filepath.IsAbs(lines[0]) && root != "" {
 		found, err := f.inVenv(ctx, in.Name, lines[0], root)
-		if err == nil {
-			*in = *found
+		if err != nil {
+			return err
 		}
+		*in = *found
 		return err
 	}
 	real, err := filepath.EvalSymlinks(lines[0])

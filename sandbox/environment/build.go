@@ -213,7 +213,10 @@ func (b *Build) allows(pkg, name, from string) bool {
 // readText reads a file for what it says.
 func readText(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
-	if err == nil && len(data) > maxText {
+	if err != nil {
+		return data, err
+	}
+	if len(data) > maxText {
 		err = fmt.Errorf("has more than %d bytes", maxText)
 	}
 	return data, err

@@ -71,9 +71,10 @@ type Store struct {
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, known: map[string]bool{}, trees: map[string]*Tree{}}
 	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		s.root, err = os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
+	s.root, err = os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
@@ -249,9 +250,10 @@ func (s *Store) stage(ctx context.Context, m Manifest, check func(*Entry) error)
 	}
 	for _, e := range m {
 		err := ctx.Err()
-		if err == nil {
-			err = st.put(e)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", e.Path, err), st.Close())
 		}
+		err = st.put(e)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", e.Path, err), st.Close())
 		}

@@ -106,7 +106,10 @@ func (t *Tree) Open() (*os.File, error) {
 	now, err := handle.Stat()
 	was, wasErr := t.top.Stat()
 	err = errors.Join(err, wasErr)
-	if err == nil && !os.SameFile(now, was) {
+	if err != nil {
+		return nil, errors.Join(err, handle.Close())
+	}
+	if !os.SameFile(now, was) {
 		err = t.changed(".", "its directory was replaced")
 	}
 	if err != nil {

@@ -60,7 +60,10 @@ func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
 			continue
 		}
 		at, executable, err := w.place(f.Name)
-		if err == nil && at != "" {
+		if err != nil {
+			return err
+		}
+		if at != "" {
 			err = w.unpack(f, at, executable)
 		}
 		if err != nil {

@@ -272,7 +272,10 @@ func startOthers(files []*os.File) error {
 		return err
 	}
 	state, err := starter.Wait()
-	if err == nil && !state.Success() {
+	if err != nil {
+		return err
+	}
+	if !state.Success() {
 		err = errors.New("nothing was started: " + state.String())
 	}
 	return err

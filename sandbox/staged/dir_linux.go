@@ -23,7 +23,10 @@ type dir struct {
 // openDir opens a directory of which a handle is given once more.
 func openDir(f *os.File) (*dir, error) {
 	d, err := openAt(int(f.Fd()), ".")
-	if err == nil && d.Mask&unix.STATX_MNT_ID == 0 {
+	if err != nil {
+		return d, err
+	}
+	if d.Mask&unix.STATX_MNT_ID == 0 {
 		_ = d.Close()
 		return nil, errors.ErrUnsupported
 	}
@@ -56,7 +59,10 @@ func (d *dir) refresh() (err error) {
 // enter opens a directory that is in d, or d once more as ".".
 func (d *dir) enter(name string) (*dir, error) {
 	sub, err := openAt(int(d.Fd()), name)
-	if err == nil && sub.mount != d.mount {
+	if err != nil {
+		return sub, err
+	}
+	if sub.mount != d.mount {
 		_ = sub.Close()
 		return nil, errMounted
 	}

@@ -113,9 +113,10 @@ func (in *incoming) create() error {
 
 func (in *incoming) createAs(name string, flags int) error {
 	fd, err := unix.Openat(int(in.to.Fd()), name, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		in.f = os.NewFile(uintptr(fd), in.temp)
+	if err != nil {
+		return err
 	}
+	in.f = os.NewFile(uintptr(fd), in.temp)
 	return err
 }
 

@@ -151,10 +151,11 @@ func (a *applier) deleteTree(to *dir, name string, depth int, removed *int) erro
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		*removed++
-		a.changed = true
+	if err != nil {
+		return err
 	}
+	*removed++
+	a.changed = true
 	return err
 }
 

@@ -98,9 +98,10 @@ func (e *SeveralError) Error() string {
 // system errors. Nothing remains then.
 func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
-	if err == nil {
-		err = origin.expect(req.Digest)
+	if err != nil {
+		return nil, err
 	}
+	err = origin.expect(req.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -132,22 +133,26 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		defer func() { err = errors.Join(err, from.close()) }()
 		p.Notes = from.notes
 		chosen, err := p.choose(from, req, part)
-		if err == nil && req.WithRequirements {
+		if err != nil {
+			return err
+		}
+		if req.WithRequirements {
 			chosen = p.required(from, chosen)
 		}
-		if err == nil {
-			// check can refuse more skills, but a refusal that is known already makes storing needless.
-			err = p.refused(req, len(chosen))
+		// check can refuse more skills, but a refusal that is known already makes storing needless.
+		err = p.refused(req, len(chosen))
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = p.add(ctx, from, chosen, req)
+		err = p.add(ctx, from, chosen, req)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = p.judge(ctx)
+		err = p.judge(ctx)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = p.refused(req, len(p.Changes))
-		}
+		err = p.refused(req, len(p.Changes))
 		return err
 	})
 }

@@ -172,10 +172,14 @@ func fetch(
 	ctx context.Context, git Git, dir, source, ref string, access Access,
 ) (*repository, string, error) {
 	protocol, err := parseURL(source, access.Insecure)
-	if err == nil {
-		err = checkRef(ref)
+	if err != nil {
+		return nil, "", err
 	}
-	if err == nil && git.Path == "" {
+	err = checkRef(ref)
+	if err != nil {
+		return nil, "", err
+	}
+	if git.Path == "" {
 		err = ErrNoGit
 	}
 	if err != nil {

@@ -131,7 +131,10 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	}
 	guard := flock.New(filepath.Join(cfg.State, workDir, guardName), flock.SetPermissions(0o600))
 	got, err := guard.TryLock()
-	if err == nil && !got {
+	if err != nil {
+		return nil, fmt.Errorf("lock the installation: %w", err)
+	}
+	if !got {
 		if cfg.Waiting != nil {
 			cfg.Waiting()
 		}
@@ -152,9 +155,10 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	}
 	i = &Installer{cfg: cfg, root: root, guard: guard}
 	i.lock, err = ReadLock(LockFile(cfg.State))
-	if err == nil {
-		err = i.recover(ctx)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
 	}
+	err = i.recover(ctx)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -233,15 +237,18 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	}
 	p, err := i.newPlan(func(p *Plan) error {
 		err := p.placeStored(ctx, entry)
-		if err == nil {
-			err = p.Prepare(ctx)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700)
+		err = p.Prepare(ctx)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			err = i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
+		err = i.root.MkdirAll(installedDir+"/"+entry.Tier.String(), 0o700)
+		if err != nil {
+			return err
 		}
+		err = i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
 		return err
 	})
 	if err != nil {

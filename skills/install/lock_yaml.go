@@ -154,10 +154,14 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 	for _, row := range file.Skills.Content {
 		entry := &Entry{}
 		err := row.Decode(entry)
-		if err == nil {
-			err = entry.check()
+		if err != nil {
+			return nil, at(row, err)
 		}
-		if err == nil && seen[strings.ToLower(entry.Name)] {
+		err = entry.check()
+		if err != nil {
+			return nil, at(row, err)
+		}
+		if seen[strings.ToLower(entry.Name)] {
 			err = fmt.Errorf("duplicate name %s", entry.Name)
 		}
 		if err != nil {

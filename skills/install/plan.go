@@ -339,9 +339,10 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	// Written in workDir, where the next command removes what a crash leaves.
 	const written = workDir + "/" + lockName
 	err = fsys.WriteFileIn(p.i.root, written, lock.Encode(), 0o600)
-	if err == nil {
-		err = p.i.root.Rename(written, lockName)
+	if err != nil {
+		return fmt.Errorf("write the lock file: %w", err)
 	}
+	err = p.i.root.Rename(written, lockName)
 	if err != nil {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
@@ -361,9 +362,10 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 func (p *Plan) move(c Change, undo *[]func() error) error {
 	rename := func(from, to string) error {
 		err := p.i.root.Rename(from, to)
-		if err == nil {
-			*undo = append(*undo, func() error { return p.i.root.Rename(to, from) })
+		if err != nil {
+			return err
 		}
+		*undo = append(*undo, func() error { return p.i.root.Rename(to, from) })
 		return err
 	}
 	was, is := "", ""
@@ -462,7 +464,10 @@ func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own str
 	if own != "" {
 		taken, err = p.batch.Take(ctx, tree, own, p.placed(name))
 	}
-	if err == nil && !taken {
+	if err != nil {
+		return fmt.Errorf("place %s: %w", name, err)
+	}
+	if !taken {
 		err = p.batch.Copy(ctx, tree, p.placed(name))
 	}
 	if err != nil {

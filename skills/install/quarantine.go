@@ -148,7 +148,10 @@ func (p *Plan) same(ctx context.Context, c *Change) error {
 		return nil
 	}
 	index, err := sk.Index(ctx)
-	if err == nil && index.TreeDigest != c.After.Tree {
+	if err != nil {
+		return err
+	}
+	if index.TreeDigest != c.After.Tree {
 		err = fmt.Errorf("%s changed while it was installed: it has the tree %s, not %s",
 			c.Name, index.TreeDigest, c.After.Tree)
 	}

@@ -54,12 +54,13 @@ func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (dige
 	}
 	defer done()
 	now, err := repository.Resolve(ctx, from.Ref)
-	if err == nil {
-		if p.tags == nil {
-			p.tags = map[Origin]digest.Digest{}
-		}
-		p.tags[key] = now
+	if err != nil {
+		return now, err
 	}
+	if p.tags == nil {
+		p.tags = map[Origin]digest.Digest{}
+	}
+	p.tags[key] = now
 	return now, err
 }
 

@@ -130,9 +130,10 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
 			}
 			tree, err := at.tree(ctx, c.After.Tree, origins...)
-			if err == nil {
-				err = p.place(ctx, c.Name, tree, "")
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
 			}
+			err = p.place(ctx, c.Name, tree, "")
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}

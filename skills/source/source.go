@@ -89,9 +89,10 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 	sum := sha256.New()
 	files, left := 0, int64(maxTotal)
 	err := fs.WalkDir(t.FS, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
+		if err != nil {
+			return err
 		}
+		err = ctx.Err()
 		if err != nil {
 			return err
 		}

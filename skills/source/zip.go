@@ -104,9 +104,10 @@ func (z *Zip) current() (*archive, error) {
 	fresh := &archive{file: file, info: info}
 	fresh.digest = sync.OnceValues(fresh.hash)
 	fresh.reader, err = Check(file, info.Size())
-	if err == nil {
-		err = fresh.unchanged()
+	if err != nil {
+		return nil, errors.Join(bare(err), file.Close())
 	}
+	err = fresh.unchanged()
 	if err != nil {
 		return nil, errors.Join(bare(err), file.Close())
 	}
@@ -164,10 +165,11 @@ func (a *archive) unchanged() error {
 func (a *archive) Open(name string) (fs.File, error) {
 	err := a.unchanged()
 	var opened fs.File
-	if err == nil {
-		opened, err = a.reader.Open(name)
-		a.doubt(err)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
 	}
+	opened, err = a.reader.Open(name)
+	a.doubt(err)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
 	}

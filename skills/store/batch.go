@@ -70,9 +70,10 @@ func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 // Copy makes a copy of a tree as [Tree.Copy] does.
 func (b *Batch) Copy(ctx context.Context, t *Tree, dir string) error {
 	err := t.Copy(ctx, b.root, dir)
-	if err == nil {
-		b.add(written{b.root, dir, t.Files, nil})
+	if err != nil {
+		return err
 	}
+	b.add(written{b.root, dir, t.Files, nil})
 	return err
 }
 

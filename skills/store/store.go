@@ -105,16 +105,19 @@ func Open(dir string) (*Store, error) {
 	s := &Store{root: root, dir: dir, trees: map[digest.Digest]*Tree{}}
 	temp := tempName()
 	err = root.MkdirAll(treesDir, 0o700)
-	if err == nil {
-		err = root.Chmod(treesDir, 0o700)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	if err == nil {
-		err = root.Mkdir(temp, 0o700) // proves that a tree can be stored
+	err = root.Chmod(treesDir, 0o700)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	if err == nil {
-		_ = root.Remove(temp) // which another process may have done, taking it for a leftover
-		s.lock, err = root.Open(".")
+	err = root.Mkdir(temp, 0o700) // proves that a tree can be stored
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
+	_ = root.Remove(temp) // which another process may have done, taking it for a leftover
+	s.lock, err = root.Open(".")
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
@@ -200,9 +203,10 @@ const attempts = 3
 func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	b := s.Batch(nil)
 	tree, err := b.Put(ctx, files, open)
-	if err == nil {
-		err = b.Commit(ctx)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
+	err = b.Commit(ctx)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

@@ -136,9 +136,10 @@ func (t *Tree) read(ctx context.Context) error {
 	if err == nil {
 		defer top.Close()
 		err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-			if err == nil {
-				err = ctx.Err()
+			if err != nil {
+				return err
 			}
+			err = ctx.Err()
 			if err != nil {
 				return err
 			}
@@ -223,7 +224,10 @@ func (t *Tree) Open() (*os.File, error) {
 		return nil, err
 	}
 	info, err := handle.Stat()
-	if err == nil && !os.SameFile(info, t.members[0].info) {
+	if err != nil {
+		return nil, errors.Join(err, handle.Close())
+	}
+	if !os.SameFile(info, t.members[0].info) {
 		err = t.corrupt(".", "its directory was replaced")
 	}
 	if err != nil {

@@ -180,9 +180,10 @@ func patched(file *hujson.Value, patch []any) ([]byte, error) {
 		return file.Pack(), nil
 	}
 	encoded, err := json.Marshal(patch)
-	if err == nil {
-		err = file.Patch(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("change permissions.allow: %w", err)
 	}
+	err = file.Patch(encoded)
 	if err != nil {
 		return nil, fmt.Errorf("change permissions.allow: %w", err)
 	}

@@ -251,9 +251,10 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 		patch = append([]operation{{Op: "add", Path: servers, Value: map[string]any{}}}, patch...)
 	}
 	encoded, err := json.Marshal(patch)
-	if err == nil {
-		err = file.Patch(encoded)
+	if err != nil {
+		return nil, err
 	}
+	err = file.Patch(encoded)
 	if err != nil {
 		return nil, err
 	}

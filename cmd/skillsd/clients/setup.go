@@ -85,9 +85,10 @@ func (s *Setup) Print() error {
 
 func (s *Setup) printBlock() error {
 	block, err := s.Client.block(&s.Entry)
-	if err == nil {
-		_, err = s.Out.Write(block)
+	if err != nil {
+		return err
 	}
+	_, err = s.Out.Write(block)
 	return err
 }
 
@@ -212,7 +213,10 @@ func (s *Setup) approve(f *file) error {
 	text := appendTable(f.text, s.Client.approval(&s.Entry))
 	// The table may exist in another notation; then the file with a second one is not valid.
 	entry, err := s.Client.server(text, s.Entry.Name)
-	if err == nil && !isApproved(entry) {
+	if err != nil {
+		return s.paste(f, err)
+	}
+	if !isApproved(entry) {
 		err = errors.New("the approval of scripts has no effect there")
 	}
 	if err != nil {
@@ -290,7 +294,10 @@ func (s *Setup) Remove(ctx context.Context) error {
 	}
 	// As in Write, only the file says whether the entry is gone.
 	if err := s.read(f); err != nil || f.entry == nil {
-		if err == nil && s.Client.toml {
+		if err != nil {
+			return err
+		}
+		if s.Client.toml {
 			err = s.takeDirect(f)
 		}
 		return err
@@ -383,21 +390,26 @@ func (s *Setup) read(f *file) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+	if err != nil {
+		return s.unreadable(f, err)
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
 		if s.Project != "" {
 			return s.unreadable(f, errors.New("a link, which is not followed in a project"))
 		}
 		f.path, err = filepath.EvalSymlinks(f.path)
 	}
-	if err == nil {
-		f.text, err = fsys.ReadFile(f.path, maxFile, func(info fs.FileInfo) error {
-			f.mode = info.Mode().Perm()
-			return nil
-		})
+	if err != nil {
+		return s.unreadable(f, err)
 	}
-	if err == nil {
-		f.entry, err = s.Client.server(f.text, s.Entry.Name)
+	f.text, err = fsys.ReadFile(f.path, maxFile, func(info fs.FileInfo) error {
+		f.mode = info.Mode().Perm()
+		return nil
+	})
+	if err != nil {
+		return s.unreadable(f, err)
 	}
+	f.entry, err = s.Client.server(f.text, s.Entry.Name)
 	if err != nil {
 		return s.unreadable(f, err)
 	}

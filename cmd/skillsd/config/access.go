@@ -66,9 +66,10 @@ func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 	case o.SignedBy != "":
 		access.SignedBy, err = readSigner("signed-by", o.SignedBy)
 	}
-	if err == nil {
-		access.Verifier, err = p.verifier(o.TrustedRoot)
+	if err != nil {
+		return access, err
 	}
+	access.Verifier, err = p.verifier(o.TrustedRoot)
 	if err != nil {
 		return access, err
 	}

@@ -62,9 +62,10 @@ func (f *partsFlag) Set(spec string) error {
 			return err
 		}
 		err = setScalar(option.Value, text)
-		if err == nil {
-			err = option.checkRange()
+		if err != nil {
+			return fmt.Errorf("%s: %w", option.Part, err)
 		}
+		err = option.checkRange()
 		if err != nil {
 			return fmt.Errorf("%s: %w", option.Part, err)
 		}
@@ -117,7 +118,10 @@ func ParseAge(s string) (time.Duration, error) {
 		return time.Duration(n) * 24 * time.Hour, err
 	}
 	age, err := time.ParseDuration(s)
-	if err == nil && age < 0 {
+	if err != nil {
+		return age, err
+	}
+	if age < 0 {
 		err = errors.New("negative")
 	}
 	return age, err
@@ -149,9 +153,10 @@ var sizeUnits = []string{"KiB", "MiB", "GiB"}
 // Set reads a size.
 func (s *Size) Set(text string) (err error) {
 	size, err := parseSize(text)
-	if err == nil {
-		*s = size
+	if err != nil {
+		return err
 	}
+	*s = size
 	return err
 }
 

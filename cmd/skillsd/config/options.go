@@ -430,9 +430,10 @@ func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
 	}
 	if account, err := lookup(o.Owner); err == nil {
 		uid, err = strconv.ParseUint(account.Uid, 10, 32)
-		if err == nil {
-			gid, err = strconv.ParseUint(account.Gid, 10, 32)
+		if err != nil {
+			return refuse("has no number on this system")
 		}
+		gid, err = strconv.ParseUint(account.Gid, 10, 32)
 		if err != nil {
 			return refuse("has no number on this system")
 		}

@@ -57,7 +57,10 @@ func Scan(ctx context.Context, p *Process, roots []skills.Root,
 	defer line.Clear()
 	options.Progress = func() { line.Count("directories read", int(read.Add(1)), -1) }
 	snapshot, err := skills.Scan(ctx, roots, options)
-	if err == nil && options.Cache != nil {
+	if err != nil {
+		return snapshot, err
+	}
+	if options.Cache != nil {
 		p.scans = append(p.scans, scanned{options.Cache, snapshot})
 	}
 	return snapshot, err

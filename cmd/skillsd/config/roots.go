@@ -44,7 +44,10 @@ func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 // Awaiting is Resolve with the directories that would be among the roots if they existed.
 func (o *RootOptions) Awaiting(p *Process) ([]skills.Root, error) {
 	roots, err := o.given(p)
-	if err == nil && !o.NoDefaults {
+	if err != nil {
+		return roots, err
+	}
+	if !o.NoDefaults {
 		roots = append(roots, p.installedRoots()...)
 	}
 	return roots, err

@@ -126,9 +126,10 @@ func valueLines(value any) ([]string, error) {
 	}
 	// JSON is YAML, and its objects have the keys of the file.
 	text, err := json.Marshal(value)
-	if err == nil {
-		err = yaml.Unmarshal(text, &node)
+	if err != nil {
+		return nil, err
 	}
+	err = yaml.Unmarshal(text, &node)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,10 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 		return err
 	}
 	place, err := c.Process.LockPlace()
-	if err == nil && place != "" {
+	if err != nil {
+		return err
+	}
+	if place != "" {
 		err = store.Refer(place)
 	}
 	return err

@@ -213,9 +213,10 @@ func (c *Command) Update(ctx context.Context, names []string) error {
 	defer closeMaker()
 	for _, name := range c.ordered(names) {
 		key, err := c.named(name)
-		if err == nil {
-			err = c.make(ctx, maker, name, key, nil)
+		if err != nil {
+			return err
 		}
+		err = c.make(ctx, maker, name, key, nil)
 		if err != nil {
 			return err
 		}
@@ -611,9 +612,10 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 					"the lock does not answer the configuration: environment %s", name)
 			}
 			err = c.make(ctx, maker, name, key, nil)
-			if err == nil {
-				lock, err = c.lock()
+			if err != nil {
+				return err
 			}
+			lock, err = c.lock()
 			if err != nil {
 				return err
 			}
@@ -645,7 +647,10 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 	if c.JSON {
 		err = report.WriteJSON(c.Out, rows)
 	}
-	if err == nil && bad {
+	if err != nil {
+		return err
+	}
+	if bad {
 		c.Notef("skillsd: hint: skillsd env sync")
 		return &exit.Error{Code: exit.Problems}
 	}

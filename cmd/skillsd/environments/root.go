@@ -25,9 +25,10 @@ func (c *Command) RootOf(spec string) (string, error) {
 		return "", exit.Flag("root", err)
 	}
 	place, err := c.Process.LockPlace()
-	if err == nil {
-		source.Dir, err = filepath.Abs(source.Dir)
+	if err != nil {
+		return "", err
 	}
+	source.Dir, err = filepath.Abs(source.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -78,9 +79,10 @@ func (c *Command) makeLocked(
 			return nil, err
 		}
 		made, err := c.makeTree(ctx, maker, lock, locked)
-		if err == nil {
-			c.printRootNotes(made.Notes)
+		if err != nil {
+			return locked, err
 		}
+		c.printRootNotes(made.Notes)
 		return locked, err
 	}
 	maker, closeMaker, err := on(ctx, maker, lock, key.Base)
@@ -89,28 +91,31 @@ func (c *Command) makeLocked(
 	}
 	defer closeMaker()
 	locked, err := maker.Resolve(ctx, key.Python, key.Node)
-	if err == nil {
-		err = c.printChange(lock.Environments[name], locked)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		if used := c.usedBy(name); len(used) > 0 {
-			c.Notef("skillsd: warning: these scripts have environment %s, and will run with these "+
-				"packages: %s",
-				name, report.Printable(strings.Join(used, ", ")))
-		}
-		more := lock.Environments[name] != nil ||
-			slices.ContainsFunc(locked.Packages(), func(p environment.Package) bool { return len(p.By) > 0 })
-		if !c.agreed || more {
-			err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
-		}
+	err = c.printChange(lock.Environments[name], locked)
+	if err != nil {
+		return nil, err
+	}
+	if used := c.usedBy(name); len(used) > 0 {
+		c.Notef("skillsd: warning: these scripts have environment %s, and will run with these "+
+			"packages: %s",
+			name, report.Printable(strings.Join(used, ", ")))
+	}
+	more := lock.Environments[name] != nil ||
+		slices.ContainsFunc(locked.Packages(), func(p environment.Package) bool { return len(p.By) > 0 })
+	if !c.agreed || more {
+		err = c.Confirm(ctx, "Make environment "+name+" of these packages?")
 	}
 	if err != nil {
 		return nil, err
 	}
 	made, err := maker.Make(ctx, locked)
-	if err == nil {
-		c.printNotes(made.Notes)
+	if err != nil {
+		return locked, err
 	}
+	c.printNotes(made.Notes)
 	return locked, err
 }
 

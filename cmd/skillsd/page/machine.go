@@ -103,9 +103,10 @@ func (e *Entry) Grants() (list []string) {
 func (p *Page) allowed(r *http.Request) (any, error) {
 	out := &Allowed{Entries: []Entry{}, Checks: []doctor.Check{}}
 	at, err := p.ask(r.Context(), &out.Entries, "allow", "--list", "--json")
-	if err == nil {
-		_, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
+	if err != nil {
+		return nil, err
 	}
+	_, err = p.ask(r.Context(), &out.Checks, "doctor", "--json")
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,10 @@ import (
 // and no control character for a terminal.
 func WriteJSON(w io.Writer, v any) error {
 	text, err := indented(v)
-	if err == nil {
-		_, err = w.Write(text)
+	if err != nil {
+		return err
 	}
+	_, err = w.Write(text)
 	return err
 }
 
@@ -126,10 +127,11 @@ func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, se
 func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, session, name string) error {
 	pass := func(to io.Writer) error {
 		file, err := records.Stored(ctx, session, name)
-		if err == nil {
-			_, err = io.Copy(to, file)
-			err = errors.Join(err, file.Close())
+		if err != nil {
+			return err
 		}
+		_, err = io.Copy(to, file)
+		err = errors.Join(err, file.Close())
 		return err
 	}
 	found := fileForm{json: compact.NewWriter(io.Discard)}

@@ -71,12 +71,16 @@ func Replay(
 		}
 		for e, err := range records.Events(ctx, query) {
 			var found []Shown
-			if err == nil {
-				found, err = f.shownBy(e)
+			if err != nil {
+				yield(nil, err)
+				return
 			}
-			if err == nil {
-				err = f.silent
+			found, err = f.shownBy(e)
+			if err != nil {
+				yield(nil, err)
+				return
 			}
+			err = f.silent
 			if err != nil {
 				yield(nil, err)
 				return

@@ -329,9 +329,10 @@ func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 	o := p.options
 	if o.Cluster.Enabled() && o.HTTP.Enabled() {
 		c, err := cluster.Open(ctx, &o.Cluster, logger)
-		if err == nil {
-			p.Cluster, p.Records = c, c.Records
+		if err != nil {
+			return err
 		}
+		p.Cluster, p.Records = c, c.Records
 		return err
 	}
 	limits := o.RecordLimits()
@@ -570,13 +571,17 @@ func (p *Plan) Begin(
 		return nil, err
 	}
 	_, err = p.Registry.Rescan(ctx)
-	if err == nil && prepare != nil {
+	if err != nil {
+		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
+	}
+	if prepare != nil {
 		err = prepare(ctx, logger)
 	}
-	if err == nil {
-		// What is there from now on is what entries without a digest allow.
-		err = sessions.Start(ctx, nil)
+	if err != nil {
+		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
 	}
+	// What is there from now on is what entries without a digest allow.
+	err = sessions.Start(ctx, nil)
 	if err != nil {
 		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
 	}

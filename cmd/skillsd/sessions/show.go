@@ -75,7 +75,10 @@ func (o *Show) Run(ctx context.Context, records provenance.Reader, id string) er
 			return err
 		}
 		line, err := provenance.EncodeLine(e)
-		if err == nil && len(children) > 0 {
+		if err != nil {
+			return err
+		}
+		if len(children) > 0 {
 			line, err = withChildren(line, children)
 			children = nil
 		}
@@ -152,7 +155,10 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 		found = true
 		if o.Agent != "" {
 			withheld, err := report.Withheld(ctx, records, id, output, stream)
-			if err == nil && withheld {
+			if err != nil {
+				return errors.Join(err, file.Close())
+			}
+			if withheld {
 				err = exit.Errorf(exit.Failure, "ask the user to read it in a terminal of their own",
 					"%s was withheld from the model, so it is not printed in an agent's shell, as %s "+
 						"shows this to be",

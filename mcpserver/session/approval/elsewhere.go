@@ -156,7 +156,10 @@ func (e *Elsewhere) byCode(
 			}
 		})
 	}
-	if err == nil && !found {
+	if err != nil {
+		return w, err
+	}
+	if !found {
 		err = ErrNoCall
 	}
 	return w, err

@@ -100,7 +100,10 @@ func (s shared) Change(ctx context.Context, of Script, now time.Time, change fun
 		}
 		return made
 	})
-	if err == nil && wrong != nil {
+	if err != nil {
+		return err
+	}
+	if wrong != nil {
 		err = fmt.Errorf("what was asked about a script cannot be read: %w", wrong)
 	}
 	return err

@@ -145,9 +145,10 @@ func (e *Environments) unusable(name string, sum, variant digest.Digest, err err
 func (e *Environments) check(ctx context.Context, name string, sum, variant digest.Digest) (
 	tree *environment.Tree, checked environment.Checked, err error) {
 	tree, err = e.Store.Tree(ctx, sum, variant)
-	if err == nil {
-		checked, err = tree.Check(ctx)
+	if err != nil {
+		return nil, checked, e.unusable(name, sum, variant, err)
 	}
+	checked, err = tree.Check(ctx)
 	if err != nil {
 		return nil, checked, e.unusable(name, sum, variant, err)
 	}
@@ -174,9 +175,10 @@ func (e *Environments) Give(
 	}()
 	if base != nil {
 		tree, checked, err := e.check(ctx, name, base.Digest, "")
-		if err == nil {
-			g.Root, err = rootfs.Mount(tree)
+		if err != nil {
+			return nil, err
 		}
+		g.Root, err = rootfs.Mount(tree)
 		if err != nil {
 			return nil, err
 		}

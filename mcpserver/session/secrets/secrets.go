@@ -78,7 +78,10 @@ func (s Source) secret(name string) (string, error) {
 		return "", errNoSecrets
 	}
 	value, err := s.Secret(name)
-	if err == nil && strings.TrimSpace(value) == "" {
+	if err != nil {
+		return value, err
+	}
+	if strings.TrimSpace(value) == "" {
 		return "", errors.New("it is empty")
 	}
 	return value, err

@@ -59,12 +59,16 @@ func (m *Maker) open(p *environment.Package) (environment.Archive, int64, error)
 	}
 	sum := newHash(algorithm)
 	size, err := io.Copy(sum, file)
-	if err == nil && hex.EncodeToString(sum.Sum(nil)) != want {
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != want {
 		err = errors.New("the kept file changed")
 	}
-	if err == nil {
-		_, err = file.Seek(0, io.SeekStart)
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
 	}
+	_, err = file.Seek(0, io.SeekStart)
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
 	}

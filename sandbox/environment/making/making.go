@@ -162,7 +162,10 @@ func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environmen
 	if len(python) > 0 {
 		locked.Python, err = m.resolvePython(ctx, python)
 	}
-	if err == nil && len(node) > 0 {
+	if err != nil {
+		return locked, err
+	}
+	if len(node) > 0 {
 		locked.Node, err = m.resolveNode(ctx, node)
 	}
 	return locked, err

@@ -140,9 +140,10 @@ func (m *Maker) On(ctx context.Context, name string, base *environment.Locked) (
 		err = &Error{Code: NotAsLocked, Message: "the root file system " + name + " is not made",
 			Remedy: "run: skillsd env sync " + name}
 	}
-	if err == nil {
-		err = tree.Verify(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	err = tree.Verify(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -98,7 +98,10 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		}
 		segments, err := split(at)
 		count++
-		if err == nil && count > maxEntries {
+		if err != nil {
+			return err
+		}
+		if count > maxEntries {
 			err = &UnsafeError{"", "has too many files"}
 		}
 		if err != nil {
@@ -118,10 +121,14 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 		case n.mode.IsRegular() && !closed:
 			err = r.content(dir, at, n)
 		}
-		if err == nil {
-			err = top.add(at, segments, n)
+		if err != nil {
+			return err
 		}
-		if err == nil && closed && n.mode.IsDir() {
+		err = top.add(at, segments, n)
+		if err != nil {
+			return err
+		}
+		if closed && n.mode.IsDir() {
 			return fs.SkipDir
 		}
 		return err
@@ -196,7 +203,10 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 	}
 	var made platform
 	text, err = blobText(dir, &found.Config)
-	if err == nil && json.Unmarshal(text, &made) != nil {
+	if err != nil {
+		return nil, err
+	}
+	if json.Unmarshal(text, &made) != nil {
 		err = &UnsafeError{"", "has a configuration that cannot be read"}
 	}
 	if err != nil {
@@ -212,9 +222,10 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 			return nil, err
 		}
 		upper, err := r.blobLayer(dir, &found.Layers[i], top)
-		if err == nil {
-			top, err = merge(top, upper, "")
+		if err != nil {
+			return nil, err
 		}
+		top, err = merge(top, upper, "")
 		if err != nil {
 			return nil, err
 		}
@@ -285,7 +296,10 @@ func blobText(dir *os.Root, d *descriptor) ([]byte, error) {
 	}
 	defer file.Close()
 	text, err := fsys.ReadAll(file, maxJSON)
-	if err == nil && digest.FromBytes(text) != d.Digest {
+	if err != nil {
+		return text, err
+	}
+	if digest.FromBytes(text) != d.Digest {
 		err = &UnsafeError{"", "has a blob with another digest than it is named by: " + d.Digest.String()}
 	}
 	return text, err
@@ -303,7 +317,10 @@ func (r *reader) blobLayer(dir *os.Root, d *descriptor, base *node) (*node, erro
 	if _, restErr := io.Copy(io.Discard, in); err == nil {
 		err = restErr
 	}
-	if err == nil && !in.Verified() {
+	if err != nil {
+		return layer, err
+	}
+	if !in.Verified() {
 		err = &UnsafeError{"", "has a layer with another digest than its manifest says"}
 	}
 	return layer, err

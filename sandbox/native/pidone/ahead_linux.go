@@ -145,9 +145,10 @@ func (h *helper) awaitSpec() error {
 	}
 	h.filters = map[bool][]unix.SockFilter{false: assemble(false), true: assemble(true)}
 	err := h.findPollers()
-	if err == nil {
-		h.sent, err = awaitSent()
+	if err != nil {
+		return err
 	}
+	h.sent, err = awaitSent()
 	return err
 }
 

@@ -81,7 +81,10 @@ func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 		if errors.Is(err, skills.ErrTooLarge) {
 			return nil, nil, fmt.Errorf("%s: the files have more than %d bytes", nameOf(sk), maxPacked)
 		}
-		if err == nil && !content.Matches {
+		if err != nil {
+			return nil, nil, err
+		}
+		if !content.Matches {
 			err = fmt.Errorf("%s changed while it was read", f.Path)
 		}
 		if err != nil {

@@ -248,9 +248,10 @@ func (e *extraction) move(from, to string) error {
 		} else if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		if err == nil {
-			err = e.into.Rename(source, target)
+		if err != nil {
+			return err
 		}
+		err = e.into.Rename(source, target)
 		if err != nil {
 			return err
 		}

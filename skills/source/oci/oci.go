@@ -258,9 +258,10 @@ func (f *Found) collect(list []v1.Descriptor) {
 func decode(text []byte, kind, other string, into any) error {
 	var keys map[string]json.RawMessage
 	err := json.Unmarshal(text, &keys)
-	if err == nil {
-		err = json.Unmarshal(text, into)
+	if err != nil {
+		return fmt.Errorf("the manifest is not the JSON of one: %w", err)
 	}
+	err = json.Unmarshal(text, into)
 	if err != nil {
 		return fmt.Errorf("the manifest is not the JSON of one: %w", err)
 	}

@@ -85,12 +85,13 @@ type bound struct{ http.RoundTripper }
 
 func (b bound) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(req)
-	if err == nil {
-		answer.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
+	if err != nil {
+		return answer, err
 	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
 	return answer, err
 }
 
@@ -208,9 +209,10 @@ func (s *Server) Extract(ctx context.Context, one *Skill, into *os.Root) error {
 			mode = 0o700
 		}
 		err = into.MkdirAll(path.Dir(f.name), 0o700)
-		if err == nil {
-			err = writeNew(into, f.name, data, mode)
+		if err != nil {
+			return err
 		}
+		err = writeNew(into, f.name, data, mode)
 		if err != nil {
 			return err
 		}

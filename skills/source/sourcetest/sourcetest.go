@@ -113,9 +113,10 @@ func (m *machine) do(
 	i := m.open(m, install.Config{State: m.state, Trees: m.trees, Progress: progress}, step)
 	defer i.Close()
 	plan, err := command(i)
-	if err == nil {
-		err = plan.Apply(ctx)
+	if err != nil {
+		return plan, err
 	}
+	err = plan.Apply(ctx)
 	return plan, err
 }
 
@@ -147,7 +148,10 @@ func (m *machine) update(access install.Access) error {
 	plan, err := m.do(m.Context(), nil, nil, func(i *install.Installer) (*install.Plan, error) {
 		return i.Update(m.Context(), nil, access)
 	})
-	if err == nil && len(plan.Refused) > 0 {
+	if err != nil {
+		return err
+	}
+	if len(plan.Refused) > 0 {
 		err = errors.New(plan.Refused[0].Reason)
 	}
 	return err

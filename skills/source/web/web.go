@@ -182,7 +182,10 @@ func (c *Client) follow(at *url.URL) error {
 	to := *at
 	to.RawQuery, to.Fragment, to.ForceQuery = "", "", false
 	err := Check(&to, c.Insecure)
-	if err == nil && to.Scheme == "http" && c.Home.Scheme == "https" {
+	if err != nil {
+		return err
+	}
+	if to.Scheme == "http" && c.Home.Scheme == "https" {
 		err = errors.New("is of plain http")
 	}
 	return err
@@ -333,7 +336,10 @@ func allowed(addr netip.Addr, home bool) error {
 		return nil
 	}
 	own, err := address.OwnNetworks()
-	if err == nil && !address.Public(addr, own) {
+	if err != nil {
+		return err
+	}
+	if !address.Public(addr, own) {
 		err = fmt.Errorf("%s is not a public address, and the host is not the one that was named", addr)
 	}
 	return err

@@ -92,7 +92,10 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, max(0, min(size, limit))+bytes.MinRead))
 	_, err := data.ReadFrom(io.LimitReader(r, limit+1))
-	if err == nil && int64(data.Len()) > limit {
+	if err != nil {
+		return nil, err
+	}
+	if int64(data.Len()) > limit {
 		err = &TooLongError{Limit: limit}
 	}
 	if err != nil {
@@ -185,7 +188,10 @@ func writeFile(name string, data []byte, mode fs.FileMode, durably bool) error {
 	}
 	defer dir.Close()
 	err = writeFileIn(dir, filepath.Base(name), data, mode, durably)
-	if err == nil && durably {
+	if err != nil {
+		return err
+	}
+	if durably {
 		err = SyncDir(dir, ".")
 	}
 	return err

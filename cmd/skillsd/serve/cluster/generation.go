@@ -246,9 +246,10 @@ func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logg
 	seen.Pool = o.Pool
 	if o.Pool != "" {
 		l, err := link(conn, o, key)
-		if err == nil {
-			seen.Workers, err = l.Pool(o.Pool).Workers(ctx)
+		if err != nil {
+			return nil, unusable(err)
 		}
+		seen.Workers, err = l.Pool(o.Pool).Workers(ctx)
 		if err != nil {
 			return nil, unusable(err)
 		}
