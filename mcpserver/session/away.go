@@ -24,32 +24,25 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// heldSlot is a slot for a run, of this machine or a worker's.
-type heldSlot interface {
-	Queued() bool
-	Release()
-}
-
 // lateLife is how long the outcome of a run that a worker began is waited for.
 const lateLife = 10 * time.Minute
 
-// awaySlot waits for a slot at a worker and opens the tree. A worker, which waits for its job for a moment
+// turnAway waits for a slot at a worker and opens the tree. A worker, which waits for its job for a moment
 // only, gives no slot before the request is recorded and the tree compared.
 //
 // Errors: *policy.Denial, *Error, errWaitEnded.
-func (s *Session) awaySlot(ctx context.Context, r *run, waiting func(before int)) (heldSlot, error) {
+func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)) (*turn, error) {
 	open := sync.OnceValues(func() (*store.Tree, error) { return s.openTree(ctx, r) })
 	go open()
-	meant := func() error { _, err := open(); return cmp.Or(r.recorded(), err) }
+	meant := func() error { _, err := open(); return cmp.Or(r.recorded.wait(), err) }
 	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, meant, waiting)
-	failed := meant()
-	switch {
-	case failed != nil:
+	if failed := meant(); failed != nil {
 		return nil, failed
+	}
+	switch {
 	case err == nil:
-		r.away = slot
-		r.tree, err = open()
-		return slot, err
+		tree, _ := open() // meant has returned its error
+		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
 	case errors.Is(err, jobs.ErrBusy):
@@ -61,12 +54,9 @@ func (s *Session) awaySlot(ctx context.Context, r *run, waiting func(before int)
 // executeAway has a worker run what was allowed.
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
-func (s *Session) executeAway(ctx context.Context, r *run, begin func() error) (*sandbox.Result, error) {
-	if err := begin(); err != nil {
-		return nil, err
-	}
+func (s *Session) executeAway(ctx context.Context, r *run, worker jobs.Slot) (*sandbox.Result, error) {
 	defer r.reportRun()()
-	done, err := r.away.Run(ctx, jobs.Encode(jobs.Job{Run: r.output, Session: s.id, At: r.at,
+	done, err := worker.Run(ctx, jobs.Encode(jobs.Job{Run: r.output, Session: s.id, At: r.at,
 		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
@@ -117,78 +107,89 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error {
 	for _, e := range was.Unfinished {
 		r := s.unfinished(e)
-		lost := func(ctx context.Context) error {
+		lost := func(ctx context.Context) (event string, _ error) {
 			e := s.failed(ctx, r, fault.OutcomeUnknown.Because(nil, "{what}", "its server"))
 			e.Call = r.id
 			err := s.write(ctx, e)
-			r.unknown = e.ID()
-			return err
+			return e.ID(), err
 		}
 		if s.cfg.Pool == nil {
-			if err := lost(ctx); err != nil {
+			if _, err := lost(ctx); err != nil {
 				return err
 			}
 			continue
 		}
 		s.background.Go(func() {
-			s.late(r, func() {
-				if err := lost(context.Background()); err != nil {
+			s.late(r, "", func() string {
+				event, err := lost(context.Background())
+				if err != nil {
 					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
 				}
+				return event
 			})
 		})
 	}
 	return nil
 }
 
-// late waits for the outcome of a run that a worker has, and records it. If no worker says that it runs it,
-// or the session ends before, it calls lost.
-func (s *Session) late(r *run, lost func()) {
+// late waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that recorded
+// the outcome as unknown, empty without. If no worker reports that it runs it, or the session ends before, late
+// calls lost, which records that and returns the event; nil records nothing more.
+func (s *Session) late(r *run, unknown string, lost func() string) {
 	ctx, cancel := context.WithTimeout(s.open, lateLife)
 	defer cancel()
-	lost = sync.OnceFunc(lost)
-	data, done, err := s.cfg.Pool.Late(ctx, r.output, lost)
+	giveUp := sync.OnceFunc(func() {
+		if lost != nil {
+			unknown = lost()
+		}
+	})
+	data, done, err := s.cfg.Pool.Late(ctx, r.output, giveUp)
 	if err != nil {
-		lost()
+		giveUp()
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	var job jobs.Job
-	err = json.Unmarshal(data, &job)
-	if err == nil && job.Run != r.output {
-		err = errors.New("the worker has the job of another run")
-	}
-	if err == nil && r.script == nil {
-		err = s.adopt(ctx, r, &job)
-	}
+	err = s.adopt(ctx, r, data)
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "late outcome not recorded", slog.String("session", s.id),
 			tint.Err(err))
-		lost()
+		giveUp()
 		return
 	}
-	r.late, r.room = true, nil
 	result, err := r.finished(done)
 	if err == nil {
-		_, err = s.finish(ctx, r, result)
-	} else if r.unknown == "" {
-		err = s.notRun(ctx, r, err)
+		_, err = s.finish(ctx, r, result, ending{late: true, supersedes: unknown})
+	} else if unknown == "" {
+		_, err = s.notRun(ctx, r, err)
 	}
 	s.cfg.Logger.InfoContext(ctx, "late outcome of a worker", slog.String("session", s.id), tint.Err(err))
 }
 
-// adopt completes a run of another server by its job.
-func (s *Session) adopt(ctx context.Context, r *run, job *jobs.Job) (err error) {
+// adopt makes sure that a job is the one of a run, and completes by it a run that another server requested.
+//
+// Errors: *Error, and an error that is not for clients.
+func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
+	var job jobs.Job
+	if err := json.Unmarshal(data, &job); err != nil {
+		return err
+	}
+	if job.Run != r.output {
+		return errors.New("the worker has the job of another run")
+	}
+	if r.script != nil {
+		return nil // this server requested it
+	}
 	r.call.Principal, r.mode = s.principal, job.Mode
 	r.in.Args, r.in.Cwd, r.in.Stdin, r.in.Timeout = job.Args, job.Cwd, job.Stdin, job.Timeout
 	r.at, r.grant.Grant = job.At, job.Grant
-	r.script, err = s.jobScript(ctx, job)
+	f, err := s.jobScript(ctx, &job)
 	if err != nil {
 		return err
 	}
-	if err := s.check(&r.in, r.script); err != nil {
+	if err := s.check(&r.in, f); err != nil {
 		return err
 	}
+	r.script = f
 	r.cmd, err = s.outline(r)
 	return err
 }
@@ -287,7 +288,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err != nil {
 		return err
 	}
-	r.cmd, err = ses.command(ctx, r)
+	r.cmd, err = ses.command(ctx, r, &turn{})
 	if err != nil {
 		return err
 	}
@@ -296,14 +297,14 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	result, err := ses.execute(ctx, r, func() error { return nil })
+	result, err := ses.executeHere(ctx, r, func() error { return nil }) // it has started
 	if err != nil {
 		return err
 	}
 	ses.makeCache(r, result)
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
 	out, sum := streams.Of(&result.Stdout), streams.Of(&result.Stderr)
-	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted)
+	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
 	done.Result, done.Release = result, r.grant.Release
 	done.Argv, done.Ran, done.Cwd, done.Env = r.cmd.argv, r.cmd.ran, r.cmd.cwd,

@@ -73,8 +73,8 @@ func (c *command) close() {
 
 // command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
 // the target of the run needs.
-func (s *Session) command(ctx context.Context, r *run) (_ *command, err error) {
-	if r.away != nil {
+func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, err error) {
+	if turn.worker != nil {
 		return s.outline(r) // the worker makes it
 	}
 	if err := r.script.unsupported(); err != nil {

@@ -23,86 +23,50 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// finish keeps the output, releases or withholds it as decided before the run, and records what
-// happened. A run that was canceled is recorded too, although nobody waits for its answer.
-func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*RunResult, error) {
+// ending is how a run ends whose result is known.
+type ending struct {
+	room func() // releases the room that was reserved for the outcome; nil without
+	// late means that no caller waits: a worker reported the outcome later.
+	late bool
+	// supersedes is the ID of the event that recorded the outcome as unknown; empty without.
+	supersedes string
+}
+
+// finish keeps the output, releases or withholds it as decided before the run, records what happened, and
+// answers. A run that was canceled is recorded too, although its caller does not wait for the answer.
+//
+// Errors: *Error.
+func (s *Session) finish(
+	ctx context.Context, r *run, result *sandbox.Result, end ending,
+) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
 	select { // the description of the machine comes before the first run in the record
 	case <-s.awaited[provenance.CapabilitiesFile]:
 	case <-time.After(capabilitiesPatience):
 	}
 	// Redaction comes first: no secret may reach a file, a digest or the answer.
-	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
-	if done := r.cmd.done; done != nil {
-		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
-	}
-	s.rooms.RLock() // no other run gets the room before the outcome is kept
-	var freeing sync.WaitGroup
-	if r.room != nil {
-		freeing.Go(r.room)
-	}
-	files, out, keepErr := s.keep(ctx, r.output, result, withheld)
-	freeing.Wait()
-	if keepErr != nil { // perhaps the room was not free yet
-		files, out, keepErr = s.keep(ctx, r.output, result, withheld)
-	}
-	s.rooms.RUnlock()
-	answer := &RunResult{
-		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
-		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),
-		Stderr: streams.Of(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
-	}
-	for _, name := range result.Skipped { // which may be any bytes
-		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
-	}
+	hidden := r.redact(result)
+	files, out, keepErr := s.keepInRoom(ctx, r.output, result, hidden.withheld, end.room)
+	answer := answerOf(result, out)
 	// The record describes the whole streams, the answer only what is shown of them.
-	x := r.extension(result, answer, recounted)
+	x := r.extension(result, answer, hidden.recounted, end)
 	released, refusals := s.withhold(r, result, answer, x)
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
 		x.Missing = s.missing(r, x, answer.Stderr.Head+answer.Stderr.Tail)
 	}
-	stdout, stderr := answer.Stdout, answer.Stderr
-	streams.CutBoth(&answer.Stdout, &answer.Stderr)
-	if r.call.Records == nil {
-		stdout, stderr = answer.Stdout, answer.Stderr
-	} else {
-		streams.Fit(&stdout, &stderr)
+	stdout, stderr := answer.cut(r.call.Records != nil)
+	if keepErr == nil && !end.late {
+		keepErr = s.keepAnswer(ctx, r, x, result, answer, &stdout, &stderr)
 	}
-	if keepErr == nil && !r.late {
-		keepErr = s.keepStreams(ctx, x, &stdout, &stderr)
-	}
-	if keepErr == nil && r.in.ShowOut && !r.late {
-		keepErr = s.showOut(ctx, r, result, answer)
-	}
-	output := s.runOutput(r)
-	output.Skillsd = x
-	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
-		output.ExitCode = &result.ExitCode
-	}
-	stdout.Describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
-	stderr.Describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
-	if r.grant.Target != policy.TargetHost && (r.call.Records != nil || result.Mediation != nil) {
-		stdout.Observe(&released.Stdout)
-		stderr.Observe(&released.Stderr)
-		streams.ObserveExit(&released.ExitCode, output.ExitCode, result.Outcome)
-		output.CFCResult = released
-	}
-	e := s.runEvent(ctx, r, &output)
-	e.Files = files
-	events := append(slices.Clip(refusals), e)
-	write := func(record func(e *provenance.Event) error) error {
-		for ; len(events) > 0; events = events[1:] {
-			if err := record(events[0]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+	output := s.resultOutput(r, x, result, released, &stdout, &stderr)
+	event := s.runEvent(ctx, r, &output)
+	event.Files = files
+	events := append(slices.Clip(refusals), event)
 	err := keepErr
 	if keepErr != nil {
 		s.broken.Store(true)
 	} else {
-		err = write(func(e *provenance.Event) error { return s.record(ctx, r.request, e) })
+		events, err = recordEach(events, func(e *provenance.Event) error { return s.record(ctx, r.request, e) })
 	}
 	if err != nil {
 		// The answer is withheld whole: nothing of it was shown.
@@ -110,30 +74,12 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 		for i := range x.Out {
 			x.Out[i].Shown = nil
 		}
-		s.sequence.Lock()
-		defer s.sequence.Unlock()
-		s.pending = append(s.pending, func(ctx context.Context) (err error) {
-			if keepErr != nil {
-				e.Files, x.Out, err = s.keep(ctx, r.output, result, withheld)
-				if err != nil {
-					return fault.OfRecord(err)
-				}
-			}
-			e.Row = s.executionRow(ctx, r, &output)
-			return write(func(e *provenance.Event) error {
-				// The store fills these in, and has done so for the attempt that failed.
-				e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
-				return s.write(ctx, e)
-			})
-		})
+		s.owe(&debt{run: r, result: result, withheld: hidden.withheld, kept: keepErr == nil, record: x,
+			output: &output, events: events})
 		return nil, fault.OutcomeUnrecorded.Because(err)
 	}
 	s.makeCache(r, result)
-	for _, stream := range []*Stream{&answer.Stdout, &answer.Stderr} {
-		if stream.Withheld != nil {
-			stream.Withheld.EventID, refusals = refusals[0].ID(), refusals[1:]
-		}
-	}
+	answer.refer(refusals)
 	output.Skillsd = cfharness.Pathless(x)
 	if !s.release(r, answer) {
 		output.Skillsd, output.ExitCode = cfharness.Sealed(output.Skillsd, output.ExitCode)
@@ -141,6 +87,156 @@ func (s *Session) finish(ctx context.Context, r *run, result *sandbox.Result) (*
 	answer.Output = output
 	answer.seal()
 	return answer, nil
+}
+
+// redacted is what redaction did to the result of a run.
+type redacted struct {
+	withheld  []int // files of /out that are not shown, by index
+	recounted bool  // the digests of the streams are without secrets
+}
+
+// redact removes the secrets from a result, those included that the worker of the run removed.
+func (r *run) redact(result *sandbox.Result) redacted {
+	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
+	if done := r.cmd.done; done != nil {
+		withheld, recounted = append(withheld, done.Withheld...), recounted || done.Recounted
+	}
+	return redacted{withheld, recounted}
+}
+
+// keepInRoom is keep in the room that was reserved; release releases it, nil if there is none.
+func (s *Session) keepInRoom(
+	ctx context.Context, output string, result *sandbox.Result, withheld []int, release func(),
+) (files []provenance.File, out []cfharness.OutFile, err error) {
+	s.rooms.RLock() // no other run gets the room before the outcome is kept
+	defer s.rooms.RUnlock()
+	var releasing sync.WaitGroup
+	if release != nil {
+		releasing.Go(release) // it takes as long as keeping
+	}
+	files, out, err = s.keep(ctx, output, result, withheld)
+	releasing.Wait()
+	if err != nil { // perhaps the room was not free yet
+		return s.keep(ctx, output, result, withheld)
+	}
+	return files, out, nil
+}
+
+// answerOf returns the answer about a result before anything is withheld. out lists the kept files of /out.
+func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
+	answer := &RunResult{
+		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
+		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),
+		Stderr: streams.Of(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
+	}
+	for _, name := range result.Skipped { // a name can have any bytes
+		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
+	}
+	return answer
+}
+
+// cut cuts the streams of an answer to what a model is shown, and returns the streams of the record: for a
+// program, as much as fits into a message.
+func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
+	stdout, stderr = a.Stdout, a.Stderr
+	streams.CutBoth(&a.Stdout, &a.Stderr)
+	if !program {
+		return a.Stdout, a.Stderr
+	}
+	streams.Fit(&stdout, &stderr)
+	return stdout, stderr
+}
+
+// keepAnswer keeps what the caller is shown of a run, and adds it to the record.
+func (s *Session) keepAnswer(
+	ctx context.Context, r *run, x *cfharness.RunExtension, result *sandbox.Result, answer *RunResult,
+	stdout, stderr *Stream,
+) error {
+	if err := s.keepStreams(ctx, x, stdout, stderr); err != nil {
+		return err
+	}
+	if !r.in.ShowOut {
+		return nil
+	}
+	return s.showOut(ctx, r, result, answer)
+}
+
+// resultOutput returns the reference's output object of a run that has a result.
+func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbox.Result,
+	released *cfharness.SandboxResult, stdout, stderr *Stream) cfharness.RunOutput {
+	output := s.runOutput(r)
+	output.Skillsd = x
+	if result.Outcome == sandbox.Exited || result.Outcome == sandbox.Signaled {
+		output.ExitCode = &result.ExitCode
+	}
+	stdout.Describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
+	stderr.Describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	if r.grant.Target == policy.TargetHost || r.call.Records == nil && result.Mediation == nil {
+		return output
+	}
+	stdout.Observe(&released.Stdout)
+	stderr.Observe(&released.Stderr)
+	streams.ObserveExit(&released.ExitCode, output.ExitCode, result.Outcome)
+	output.CFCResult = released
+	return output
+}
+
+// recordEach records events in their order, and returns those that were not recorded.
+func recordEach(events []*provenance.Event, record func(e *provenance.Event) error,
+) ([]*provenance.Event, error) {
+	for i, e := range events {
+		if err := record(e); err != nil {
+			return events[i:], err
+		}
+	}
+	return nil, nil
+}
+
+// debt is the outcome of a run that could not be recorded. Nothing runs in the session before it is.
+type debt struct {
+	run      *run
+	result   *sandbox.Result
+	withheld []int
+	kept     bool // the output is kept
+	record   *cfharness.RunExtension
+	output   *cfharness.RunOutput
+	events   []*provenance.Event // not recorded yet; the last is the outcome
+}
+
+// owe notes a debt; flushPending pays it.
+func (s *Session) owe(d *debt) {
+	s.sequence.Lock()
+	defer s.sequence.Unlock()
+	s.pending = append(s.pending, d)
+}
+
+// pay records the outcome of a run that could not be recorded before. s.sequence is held.
+func (s *Session) pay(ctx context.Context, d *debt) error {
+	outcome := d.events[len(d.events)-1]
+	if !d.kept {
+		files, out, err := s.keep(ctx, d.run.output, d.result, d.withheld)
+		if err != nil {
+			return fault.OfRecord(err)
+		}
+		outcome.Files, d.record.Out, d.kept = files, out, true
+	}
+	outcome.Row = s.executionRow(ctx, d.run, d.output)
+	var err error
+	d.events, err = recordEach(d.events, func(e *provenance.Event) error {
+		// The store fills these in, and has done so for the attempt that failed.
+		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
+		return s.write(ctx, e)
+	})
+	return err
+}
+
+// refer names the events of refusals in the objects that replace withheld streams.
+func (a *RunResult) refer(refusals []*provenance.Event) {
+	for _, stream := range []*Stream{&a.Stdout, &a.Stderr} {
+		if stream.Withheld != nil {
+			stream.Withheld.EventID, refusals = refusals[0].ID(), refusals[1:]
+		}
+	}
 }
 
 // seal takes out of the answer about an opaque run what its output object does not have either.
@@ -159,7 +255,7 @@ func (s *Session) flushPending(ctx context.Context) error {
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
 	for len(s.pending) > 0 {
-		if err := s.pending[0](ctx); err != nil {
+		if err := s.pay(ctx, s.pending[0]); err != nil {
 			return err
 		}
 		s.pending = s.pending[1:]
@@ -198,13 +294,15 @@ func (s *Session) keep(
 }
 
 // extension returns the part of a run's record that the reference's shapes have no place for.
-func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharness.RunExtension {
+func (r *run) extension(
+	o *sandbox.Result, answer *RunResult, recounted bool, end ending,
+) *cfharness.RunExtension {
 	if done := r.cmd.done; done != nil {
 		x := done.Record
-		x.Stdout = r.describe("stdout", &answer.Stdout, anew)
-		x.Stderr = r.describe("stderr", &answer.Stderr, anew)
+		x.Stdout = r.describe("stdout", &answer.Stdout, recounted)
+		x.Stderr = r.describe("stderr", &answer.Stderr, recounted)
 		x.Out, x.OutSkips, x.Skipped, x.TaskID = answer.Out, o.OutSkips, answer.Skipped, r.call.Turn
-		x.Late, x.Supersedes = r.late, r.unknown
+		x.Late, x.Supersedes = end.late, end.supersedes
 		return &x
 	}
 	workspace := cmp.Or(string(r.cmd.Workspace.Mode), string(sandbox.WorkspaceNone))
@@ -212,8 +310,8 @@ func (r *run) extension(o *sandbox.Result, answer *RunResult, anew bool) *cfharn
 		Outcome: cfharness.Outcome(o.Outcome), Signal: o.Signal, DurationMS: o.Duration.Milliseconds(),
 		Backend: o.Backend, Limits: snapshot.Limits(o.Limits), Network: "none", Workspace: workspace,
 		TreeDigest: r.script.index.TreeDigest, CacheDigest: r.cmd.cached,
-		Stdout: r.describe("stdout", &answer.Stdout, anew),
-		Stderr: r.describe("stderr", &answer.Stderr, anew),
+		Stdout: r.describe("stdout", &answer.Stdout, recounted),
+		Stderr: r.describe("stderr", &answer.Stderr, recounted),
 		Out:    answer.Out, OutSkips: o.OutSkips, Skipped: answer.Skipped, TaskID: r.call.Turn,
 	}
 	if in := r.cmd.Interpreter; in != nil {

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -267,8 +266,8 @@ func TestResumeUnfinished(t *testing.T) {
 	var output string
 	b, id, _ := ended(t, benchOptions{policy: policy.Config{Mode: policy.Disabled}}, func(b *bench) {
 		ses, call := b.call("run_skill_script")
-		r, err := ses.requested(t.Context(), RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
-		if err = cmp.Or(err, r.recorded()); err != nil {
+		r := ses.newRun(RunRequest{Call: call, Skill: "demo", Path: "scripts/ok.sh"})
+		if err := ses.recordAhead(t.Context(), ses.requestEvent(r)).wait(); err != nil {
 			t.Fatal(err)
 		}
 		output = r.output

@@ -83,25 +83,20 @@ func (r *RunResult) SeesWorkspace() bool {
 	return r.Output.Skillsd != nil && r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone)
 }
 
-// run is one call of RunScript and what its stages returned. Only RunScript and authorizeAgain set it. The
-// stages return *policy.Denial, *Question or *Error, which notRun records.
+// run is one call of RunScript: what it asks for, the rules that decide about it, and what its stages returned.
+// Only the functions that go through the stages set it: RunScript, again, late and work. The stages return
+// *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
-	in      RunRequest
-	at      time.Time
-	secrets *redact.Redactor // of every declared secret; nil if there are none
+	in       RunRequest
+	at       time.Time
+	secrets  *redact.Redactor // of every declared secret; nil if there are none
+	recorded *recording       // of the request; nil for a run that another server requested
 
-	recorded func() error  // waits until the request is recorded, before anything else of the run is
-	script   *scriptFile   // nil until it was looked up
-	grant    authorization // zero until it was given
-	tree     *store.Tree   // nil until it was opened
-	runSlot  heldSlot      // nil until there is a slot for it
-	cmd      *command      // nil until it was made
-	away     jobs.Slot     // at the worker that runs it; nil on this machine
-	late     bool          // nobody waits for its outcome
-	// id of the event that its outcome is not known; empty without
-	unknown string
-	room    func() // gives up the room reserved for the outcome; nil until there is some
+	script *scriptFile   // nil until it was looked up
+	grant  authorization // zero until it was given
+	tree   *store.Tree   // nil until it was opened
+	cmd    *command      // nil until it was made
 }
 
 // RunRoom returns how many bytes are kept free for the outcome of a run while it runs: its streams, the files
@@ -133,114 +128,82 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 	// The end of the session is not recorded before the outcome of a run.
 	s.runs.RLock()
 	defer s.runs.RUnlock()
-	if err := script.CheckArgs(in.Args); err != nil {
-		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
-	}
-	if path.Clean(in.Cwd) == "." { // where it starts without one
-		in.Cwd = ""
-	}
-	r, err := s.requested(ctx, in)
-	if err != nil {
+	// As long as the outcome of an earlier run is not recorded, nothing runs.
+	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if r.cmd != nil {
-			r.cmd.close()
-		}
-		if r.runSlot != nil {
-			r.runSlot.Release()
-		}
-	}()
-	if err = s.prepare(ctx, r); err != nil {
-		if failed := r.recorded(); failed != nil {
-			return nil, failed
-		}
-		if errors.Is(err, errWaitEnded) {
-			return s.canceledWaiting(ctx, r)
-		}
-		return nil, s.notRun(ctx, r, err)
-	}
-	r.secrets = r.cmd.secrets // with those that the script is given
-	begin := sync.OnceValue(func() error { return s.recordStart(ctx, r) })
-	result, err := s.execute(ctx, r, begin)
-	if failed := begin(); failed != nil { // recorded, or nothing has run
-		return nil, failed
-	}
-	defer r.room()
-	if err != nil {
-		err = s.notRun(ctx, r, err)
-		unknown, ok := errors.AsType[*Error](err)
-		if r.away != nil && ok && unknown.Code == fault.CodeOutcomeUnknown { // its worker may say it yet
-			s.background.Go(func() { s.late(r, func() {}) })
-		}
-		return nil, err
-	}
-	// Other runs need not wait until the output of this one is recorded.
-	r.runSlot.Release()
-	return s.finish(ctx, r, result)
-}
-
-// prepare makes the checks of a run in their order, and its command.
-func (s *Session) prepare(ctx context.Context, r *run) (err error) {
+	r := s.newRun(checked(in))
+	// Recording waits for the disk: meanwhile everything is prepared that neither runs nor records anything.
+	r.recorded = s.recordAhead(ctx, s.requestEvent(r))
 	if r.in.Invalid != nil {
-		return r.in.Invalid
+		return nil, s.refuse(ctx, r, r.in.Invalid)
 	}
+	var err error
 	r.script, err = s.scriptOf(r)
 	if err != nil {
-		return err
+		return nil, s.refuse(ctx, r, err)
 	}
 	r.grant, err = s.authorize(ctx, r, r.script) // the policy, then the user
 	if err != nil {
-		return err
+		return nil, s.refuse(ctx, r, err)
 	}
-	err = s.check(&r.in, r.script)
-	if err != nil {
-		return err
+	if err := s.check(&r.in, r.script); err != nil {
+		return nil, s.refuse(ctx, r, err)
 	}
-	r.runSlot, err = s.slot(ctx, r)
-	if err != nil {
-		return err
-	}
-	if r.runSlot.Queued() {
-		// what was true then may not be now
-		r.tree, err = nil, s.authorizeAgain(ctx, r)
+	turn, err := s.waitTurn(ctx, r)
+	if errors.Is(err, errWaitEnded) {
+		return s.canceledWaiting(ctx, r)
 	}
 	if err != nil {
-		return err
+		return nil, s.refuse(ctx, r, err)
+	}
+	defer turn.Release()
+	r.tree = turn.tree
+	if turn.Queued() {
+		// While it waited, the rules, the loaded files and the approval may have changed.
+		r, err = s.again(ctx, r)
+		if err != nil {
+			return nil, s.refuse(ctx, r, err)
+		}
 	}
 	if r.tree == nil {
 		r.tree, err = s.openTree(ctx, r) // the bytes that were allowed, compared with the disk
+		if err != nil {
+			return nil, s.refuse(ctx, r, err)
+		}
+	}
+	r.cmd, err = s.command(ctx, r, turn)
+	if err != nil {
+		return nil, s.refuse(ctx, r, err)
+	}
+	defer r.cmd.close()
+	r.secrets = r.cmd.secrets // with those that the script is given
+	gate := s.newGate(ctx, r)
+	defer gate.leave()
+	result, err := s.execute(ctx, r, turn, gate)
+	if failed := gate.pass(); failed != nil { // nothing has run
+		return nil, failed
 	}
 	if err != nil {
-		return err
+		return nil, s.failedRun(ctx, r, turn, err)
 	}
-	r.cmd, err = s.command(ctx, r)
-	return err
+	turn.Release() // other runs need not wait until the output of this one is recorded
+	return s.finish(ctx, r, result, ending{room: gate.leave})
 }
 
-// recordStart waits until the request is on the disk, and records what else comes before a script starts.
-func (s *Session) recordStart(ctx context.Context, r *run) error {
-	// A run without room for its outcome would have happened without a record.
-	s.rooms.Lock()
-	room, full := s.cfg.Records.Reserve(ctx, s.id, RunRoom(r.cmd.Limits))
-	s.rooms.Unlock()
-	err := r.recorded()
-	if err == nil {
-		err = s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant)
+// checked returns a request whose arguments are checked, and whose directory is named in one way.
+func checked(in RunRequest) RunRequest {
+	if err := script.CheckArgs(in.Args); err != nil {
+		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
-	if err == nil && full != nil {
-		err = s.notRun(ctx, r, fault.OfRecord(full))
+	if path.Clean(in.Cwd) == "." { // where a script starts without one
+		in.Cwd = ""
 	}
-	r.room = room
-	if err != nil && full == nil {
-		room()
-	}
-	return err
+	return in
 }
 
-// requested returns the run that a call asks for, whose request is being recorded. As long as the outcome of
-// an earlier run could not be recorded, nothing runs.
-func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
+// newRun returns the run that a call asks for.
+func (s *Session) newRun(in RunRequest) *run {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
 	r.summary.Skill, r.summary.Path = new(policy.Clip(in.Skill)), new(policy.Clip(in.Path))
@@ -248,7 +211,7 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 		r.summary.ArgsCount = new(len(in.Args))
 	}
 	if in.Invalid != nil {
-		r.in.Args = nil // which may be longer than a record bears
+		r.in.Args = nil // they may be longer than a record can be
 	}
 	if in.Timeout > 0 {
 		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
@@ -258,22 +221,41 @@ func (s *Session) requested(ctx context.Context, in RunRequest) (*run, error) {
 	}
 	r.output = s.outputID(in.Call)
 	r.id = strings.TrimPrefix(r.output, s.id+":")
-	if in.Answer != nil {
+	if in.Answer != nil { // the events of a run have the ID of its question
 		r.id = cmp.Or(s.approver.IDOf(in.Answer.State, s.id), r.id)
 	}
-	if err := s.flushPending(ctx); err != nil {
-		return nil, err
-	}
-	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(in.Skill),
-		Path: policy.Clip(in.Path), Detail: "requested", Row: r.row()}
-	if s.clientNames(r.rules, in.Call) {
+	return r
+}
+
+// requestEvent returns the record of the request of a run.
+func (s *Session) requestEvent(r *run) *provenance.Event {
+	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(r.in.Skill),
+		Path: policy.Clip(r.in.Path), Detail: "requested", Row: r.row()}
+	if s.clientNames(r.rules, r.in.Call) {
 		// This is the only record of the directory that the client named.
-		e.Detail += ", workspace of the client: " + strconv.Quote(in.Call.Workspace.Path)
+		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
 	}
-	// It waits for the disk: meanwhile all is prepared that neither runs nor records anything.
-	r.recorded = sync.OnceValue(func() error { return s.append(ctx, e) })
-	go r.recorded()
-	return r, nil
+	return e
+}
+
+// refuse returns the error of a run that does not start, after it was recorded behind the request.
+func (s *Session) refuse(ctx context.Context, r *run, err error) error {
+	if failed := r.recorded.wait(); failed != nil {
+		return failed
+	}
+	_, err = s.notRun(ctx, r, err)
+	return err
+}
+
+// failedRun returns the error of a run that was to be executed, after it was recorded.
+func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) error {
+	event, err := s.notRun(ctx, r, err)
+	failure, ok := errors.AsType[*Error](err)
+	if turn.worker != nil && ok && failure.Code == fault.CodeOutcomeUnknown {
+		// The worker may still report the outcome.
+		s.background.Go(func() { s.late(r, event, nil) })
+	}
+	return err
 }
 
 // row returns the row of the events that belong to the request.
@@ -358,7 +340,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 		once := *needs
 		once.Remember, needs = false, &once
 	}
-	if err := r.recorded(); err != nil {
+	if err := r.recorded.wait(); err != nil {
 		return authorization{}, err
 	}
 	given, err := s.givenElsewhere(ctx, r, f, needs)
@@ -440,25 +422,43 @@ func (f *scriptFile) unsupported() error {
 	return failure
 }
 
-// slot waits for the slot of a run, which its release gives back.
+// turn is the slot of a run, on this machine or at a worker.
+type turn struct {
+	heldSlot
+	worker jobs.Slot   // nil on this machine
+	tree   *store.Tree // a worker gives a slot only for a tree that was opened; nil on this machine
+	once   sync.Once
+}
+
+// Release releases the slot. Only the first call does something.
+func (t *turn) Release() { t.once.Do(t.heldSlot.Release) }
+
+// heldSlot is a slot for a run, of this machine or a worker's.
+type heldSlot interface {
+	Queued() bool
+	Release()
+}
+
+// waitTurn waits for the slot of a run.
 //
 // Errors: *policy.Denial, *Error, errWaitEnded.
-func (s *Session) slot(ctx context.Context, r *run) (heldSlot, error) {
+func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
 		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
 	}
 	waiting := func(before int) {
-		_ = r.recorded() // whoever sees a run wait finds it in the record; RunScript returns the error
+		// A run that a user sees waiting is in the record; RunScript returns the error.
+		_ = r.recorded.wait()
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	}
 	if s.cfg.Pool != nil && r.grant.Target != policy.TargetHost {
-		return s.awaySlot(ctx, r, waiting)
+		return s.turnAway(ctx, r, waiting)
 	}
 	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, waiting)
 	late, isLate := errors.AsType[*slots.LateError](err)
 	switch {
 	case err == nil:
-		return slot, nil
+		return &turn{heldSlot: slot}, nil
 	case isLate:
 		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
 	case ctx.Err() == nil && !errors.Is(err, slots.ErrClosed):
@@ -473,15 +473,18 @@ var errWaitEnded = errors.New("the run was canceled while it waited")
 // canceledWaiting records a run that was canceled before its turn came. The record names the command that
 // would have run, although nothing of it was checked or started.
 func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, error) {
+	if err := r.recorded.wait(); err != nil {
+		return nil, err
+	}
 	if err := s.warn(ctx, r.request, r.script.skill.Path, r.script.path, r.grant.Grant); err != nil {
 		return nil, err
 	}
 	outline, err := s.outline(r)
 	if err != nil {
-		return nil, s.notRun(ctx, r, err)
+		return nil, s.refuse(ctx, r, err)
 	}
 	r.cmd = &command{argv: outline.argv, cwd: outline.cwd}
-	return s.finish(ctx, r, canceled("none", outline.Limits))
+	return s.finish(ctx, r, canceled("none", outline.Limits), ending{})
 }
 
 // outline returns the command of a run as far as it is known without the machine on which it runs.
@@ -506,33 +509,36 @@ func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
 	return &sandbox.Result{Outcome: sandbox.Canceled, Backend: backend, Limits: limits}
 }
 
-// authorizeAgain repeats, for a run that waited, the checks from before: this is the decision that is
-// recorded.
-func (s *Session) authorizeAgain(ctx context.Context, r *run) error {
+// again returns a run that waited as the rules in force now decide about it: this is the decision that is
+// recorded. The run is what an error is recorded of.
+//
+// Errors: *policy.Denial, *Question, *Error.
+func (s *Session) again(ctx context.Context, before *run) (*run, error) {
+	r, request := *before, *before.request
+	r.request, r.tree = &request, nil
 	// Another run may have ended meanwhile without a record, and the client may have raised the mode.
 	if err := s.flushPending(ctx); err != nil {
-		return err
+		return &r, err
 	}
 	r.rules = s.inForce()
 	r.mode, r.secrets = s.raise(r.rules, r.call.Mode), s.Secrets()
-	before := r.script.approval()
-	f, err := s.scriptOf(r)
+	f, err := s.scriptOf(&r)
 	if err != nil {
-		return err
+		return &r, err
 	}
-	grant, err := s.authorize(ctx, r, f)
+	grant, err := s.authorize(ctx, &r, f)
 	if err != nil {
-		return err
+		return &r, err
 	}
 	r.script, r.grant = f, grant
 	if err := s.check(&r.in, f); err != nil {
-		return err
+		return &r, err
 	}
-	if f.approval() != before {
+	if f.approval() != before.script.approval() {
 		// The session has loaded other files of the skill than those that the call was about.
-		return r.denial(treeDiffers, f.skill.Path, f.path, "{file}", "")
+		return &r, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", "")
 	}
-	return nil
+	return &r, nil
 }
 
 // openTree opens the stored tree that a run starts from. It is the tree of the activated digest, and a change
@@ -586,57 +592,91 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// execute runs the command of a run, which starts once begin has returned nil.
-func (s *Session) execute(ctx context.Context, r *run, begin func() error) (*sandbox.Result, error) {
-	if r.away != nil {
-		return s.executeAway(ctx, r, begin)
-	}
-	onHost, backend := r.grant.Target == policy.TargetHost, "none"
-	runner, err := s.cfg.Host, error(nil)
-	switch {
-	case !onHost:
-		runner, err = s.cfg.Runner(ctx)
-	case runner == nil:
-		err = &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
-			Remedy: "the operator can set the entry's target to sandbox"}
-	}
-	if err == nil {
-		backend = runner.Name()
-		defer r.reportRun()()
-		if onHost && begin() == nil { // others may change the tree while the request is being recorded
-			err = s.sameTree(ctx, r)
+// execute runs the command of a run, which starts once it may pass the gate.
+//
+// Errors: *Error; *policy.Denial if a worker refuses it.
+func (s *Session) execute(ctx context.Context, r *run, turn *turn, gate *gate) (*sandbox.Result, error) {
+	if turn.worker != nil {
+		if err := gate.pass(); err != nil {
+			return nil, err
 		}
+		return s.executeAway(ctx, r, turn.worker)
 	}
-	var result *sandbox.Result
-	if err == nil {
-		// A sandbox is made while the request is being recorded, and its command waits for that.
-		result, err = sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, begin)
-	}
-	switch {
-	case err == nil:
-		return result, nil
-	case ctx.Err() != nil:
-		return canceled(backend, sandbox.Enforced(runner, r.cmd.Limits)), nil
-	}
-	return nil, fault.OfSandbox(err)
+	return s.executeHere(ctx, r, gate.pass)
 }
 
-// notRun records why a run did not start, and returns the error for the caller.
-func (s *Session) notRun(ctx context.Context, r *run, err error) error {
+// executeHere runs the command of a run on this machine, after pass returned nil.
+//
+// Errors: *Error.
+func (s *Session) executeHere(ctx context.Context, r *run, pass func() error) (*sandbox.Result, error) {
+	onHost := r.grant.Target == policy.TargetHost
+	runner, err := s.runnerOf(ctx, onHost)
+	if err != nil {
+		return s.canceledOr(ctx, r, nil, err)
+	}
+	defer r.reportRun()()
+	if onHost {
+		// Other processes may change the tree while the request is being recorded.
+		if err := pass(); err != nil {
+			return nil, err
+		}
+		if err := s.sameTree(ctx, r); err != nil {
+			return s.canceledOr(ctx, r, runner, err)
+		}
+	}
+	// A sandbox is made while the request is being recorded, and its command waits for that.
+	result, err := sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, pass)
+	if err != nil {
+		return s.canceledOr(ctx, r, runner, err)
+	}
+	return result, nil
+}
+
+// runnerOf returns the runner of a target.
+//
+// Errors: the errors of sandbox.Runner.
+func (s *Session) runnerOf(ctx context.Context, onHost bool) (sandbox.Runner, error) {
+	if !onHost {
+		return s.cfg.Runner(ctx)
+	}
+	if s.cfg.Host == nil {
+		return nil, &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+			Remedy: "the operator can set the entry's target to sandbox"}
+	}
+	return s.cfg.Host, nil
+}
+
+// canceledOr returns the result of a run that its caller canceled before it ended, else the error of the
+// sandbox. runner is nil if none was found.
+func (s *Session) canceledOr(
+	ctx context.Context, r *run, runner sandbox.Runner, err error,
+) (*sandbox.Result, error) {
+	if ctx.Err() == nil {
+		return nil, fault.OfSandbox(err)
+	}
+	backend := "none"
+	if runner != nil {
+		backend = runner.Name()
+	}
+	return canceled(backend, sandbox.Enforced(runner, r.cmd.Limits)), nil
+}
+
+// notRun records why a run did not start. It returns the ID of the event, if there is one, and the error for
+// the caller.
+func (s *Session) notRun(ctx context.Context, r *run, err error) (event string, _ error) {
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
-		return s.deny(ctx, r.request, denial)
+		return "", s.deny(ctx, r.request, denial)
 	}
 	failure, ok := errors.AsType[*Error](err)
 	if !ok || failure.Code == fault.CodeProvenanceUnavailable {
 		// A question has a record of its own, and a record that cannot be written would fail again.
-		return err
+		return "", err
 	}
 	e := s.failed(ctx, r, failure)
 	if err := s.record(ctx, r.request, e); err != nil {
-		return err
+		return "", err
 	}
-	r.unknown = e.ID()
-	return failure
+	return e.ID(), failure
 }
 
 // failed returns the record of a run that has no result, and completes its error.

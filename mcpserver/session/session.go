@@ -298,12 +298,12 @@ type Session struct {
 	// sequence is held while events are written that belong together: the first events, the events that
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
-	began      bool                          // session.started is written
-	under      int                           // number of the rules that are recorded
-	initial    []initialSkill                // what it starts with and is not yet active
-	parent     string                        // id of the session it continues or belongs to; empty for none
-	restored   map[string]bool               // ids of earlier sessions
-	pending    []func(context.Context) error // write the outcomes of runs that could not be recorded
+	began      bool            // session.started is written
+	under      int             // number of the rules that are recorded
+	initial    []initialSkill  // what it starts with and is not yet active
+	parent     string          // id of the session it continues or belongs to; empty for none
+	restored   map[string]bool // ids of earlier sessions
+	pending    []*debt         // outcomes of runs that could not be recorded, the oldest first
 	background sync.WaitGroup
 	open       context.Context // until the session ends
 	close      context.CancelFunc
