@@ -18,45 +18,47 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// Request is what to install.
+// Request describes what Add installs.
 type Request struct {
-	Source string      // a URL for git or of an archive, a zip archive or a directory
-	Ref    string      // of git: a branch, a tag or a commit; empty: the default branch
+	Source string      // a URL for git or of an archive, or a path of a zip archive or a directory
+	Ref    string      // for git: a branch, a tag or a commit; empty: the default branch
 	Subdir string      // the part of the source to look in; empty: all of it
-	Name   string      // of the skill if it is one; empty: its name in the source
-	Tier   skills.Tier // of those that Config.Admit does not trust more
-	All    bool        // all skills of the source; otherwise there must be one
+	Name   string      // of a single skill; empty: its name in the source
+	Tier   skills.Tier // unless Config.Admit gives a more trusted one
+	All    bool        // all skills of the source; else exactly one is expected
 	// KeepGoing installs the skills that can be installed if others cannot.
 	KeepGoing bool
-	// WithRequirements also installs the skills of the source that others require. The whole source is looked
-	// through; Subdir only says where the skills are that are asked for.
+	// WithRequirements also installs the skills of the source that the requested ones require. The whole
+	// source is searched for them; Subdir limits only where the requested skills are.
 	WithRequirements bool
-	// Digest is what the bytes of an archive of a web server must have; empty: what they have.
+	// Digest is the expected digest of an archive of a web server; empty: any.
 	Digest digest.Digest
 	Access
 }
 
-// Access is how sources of other machines are fetched.
+// Access holds what is needed to fetch and verify sources.
 type Access struct {
 	// Insecure accepts http and git URLs of other machines.
 	Insecure bool
-	// Tokens are those of git and web servers, by host, with the port if the URL has one. A token goes to its
-	// host alone, and only over https, or to this machine.
+	// Tokens are the tokens for git and web servers, by host, with the port if the URL names one. A token is
+	// sent to its host alone, over https or to this machine.
 	Tokens map[string]string
-	// SignedBy must have signed what is fetched. For an update it replaces the signer of the lock file.
+	// SignedBy is the required signer of what is fetched. For an update it replaces the signer of the lock
+	// file.
 	SignedBy signed.Signer
-	// Offered are signers of whom one may have signed what Add installs, if SignedBy is empty.
+	// Offered lists signers that Add accepts if SignedBy is empty. A source need not be signed by any of
+	// them.
 	Offered []signed.Signer
 	// Verifier verifies identities.
 	Verifier *signed.Verifier
-	// Credentials lets git ask the credential helper of the user for the host of a source.
+	// Credentials lets git ask the user's credential helper for the host of a source.
 	Credentials bool
-	// Files reads a file of a Lock from elsewhere by its digest, for Sync, which then reads those skills so
-	// that need no signer; may be nil. It returns no other bytes.
+	// Files returns the file with a digest, for Sync with a Lock from another machine. Skills that need no
+	// signer are then read this way; may be nil. It must verify the digest.
 	Files func(ctx context.Context, sum digest.Digest) ([]byte, error)
 
-	all  bool  // all skills of an index
-	lock *Lock // whose files Files reads
+	all  bool  // fetch all skills of an index
+	lock *Lock // the lock file whose files Files returns
 }
 
 // token returns the token for the host of a URL.
@@ -67,7 +69,7 @@ func (a Access) token(at *url.URL) string {
 	return a.Tokens[strings.ToLower(at.Host)]
 }
 
-// RefusedError says that skills of a source cannot be installed, so that none is.
+// RefusedError reports skills of a source that cannot be installed; none of the source is installed.
 type RefusedError struct {
 	Refused []Refusal // at least one
 	Others  int       // how many could be installed
@@ -81,7 +83,7 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// SeveralError says that a source has several skills where one was expected.
+// SeveralError reports a source with several skills where one was expected.
 type SeveralError struct{ Paths []string }
 
 func (e *SeveralError) Error() string {
@@ -95,7 +97,7 @@ func (e *SeveralError) Error() string {
 // Add fetches a source and makes its skills ready to be installed.
 //
 // Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; errors of ctx;
-// system errors. Nothing remains then.
+// system errors. On an error, nothing remains on disk.
 func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)
 	if err != nil {
@@ -123,7 +125,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		}
 	}
 	access := req.Access
-	// Of a collection all skills are fetched, since any may be required; choose takes those of the request.
+	// Any skill of a collection may be required, so all are fetched; choose then picks the requested ones.
 	access.all = req.All || req.WithRequirements
 	return i.newPlan(func(p *Plan) (err error) {
 		from, err := p.fetch(ctx, origin, access)
@@ -139,7 +141,7 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		if req.WithRequirements {
 			chosen = p.required(from, chosen)
 		}
-		// check can refuse more skills, but a refusal that is known already makes storing needless.
+		// judge can refuse more skills, but after a refusal there is no need to store anything.
 		err = p.refused(req, len(chosen))
 		if err != nil {
 			return err
@@ -152,12 +154,12 @@ func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 		if err != nil {
 			return err
 		}
-		err = p.refused(req, len(p.Changes))
-		return err
+		return p.refused(req, len(p.Changes))
 	})
 }
 
-// refused returns the error of a plan that installs nothing because of what it refuses.
+// refused returns a RefusedError if a refused skill stops the whole plan: without KeepGoing, or if none is
+// left.
 func (p *Plan) refused(req Request, others int) error {
 	if len(p.Refused) == 0 || req.KeepGoing && others > 0 {
 		return nil
@@ -165,7 +167,8 @@ func (p *Plan) refused(req Request, others int) error {
 	return &RefusedError{Refused: p.Refused, Others: others}
 }
 
-// choose returns the skills to install. The others become refusals, or notes if one was asked for.
+// choose returns the skills to install. Each other skill becomes a refusal, or a note if one skill was
+// requested.
 func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candidate, err error) {
 	all := inPart(part, from.candidates())
 	loadable := slices.DeleteFunc(slices.Clone(all), func(c candidate) bool { return c.skill == nil })
@@ -186,19 +189,12 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 	for _, c := range all {
 		switch {
 		case c.skill != nil:
-			err := error(nil)
-			c.name = req.Name
-			if c.name == "" {
-				c.name, err = from.name(c)
-			}
-			if err == nil {
-				err = p.i.free(c, from, chosen)
-			}
-			if err == nil {
-				chosen = append(chosen, c)
+			c, err := p.nameFor(c, req.Name, from, chosen)
+			if err != nil {
+				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
 				continue
 			}
-			p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
+			chosen = append(chosen, c)
 		case len(loadable) == 1 && !req.All:
 			p.Notes = append(p.Notes, fmt.Sprintf("%q does not load: %s", clip(c.path), c.err))
 		default:
@@ -209,12 +205,26 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 	return chosen, nil
 }
 
-// free returns why a skill cannot have a name: the place that has it, and what resolves it.
+// nameFor sets the name under which a candidate is installed: want, or if empty its name in the source. It
+// returns an error if the name cannot be used.
+func (p *Plan) nameFor(c candidate, want string, from *fetched, chosen []candidate) (candidate, error) {
+	c.name = want
+	if want == "" {
+		name, err := from.name(c)
+		if err != nil {
+			return c, err
+		}
+		c.name = name
+	}
+	return c, p.i.free(c, from, chosen)
+}
+
+// free returns an error if the name of a candidate is in use, with the skill that uses it and a remedy.
 func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 	for _, other := range chosen {
 		// Names that differ only by case are one directory on some file systems.
 		if strings.EqualFold(other.name, c.name) {
-			return fmt.Errorf("the name %s is that of %q in the same source; "+
+			return fmt.Errorf("the name %s is used by %q in the same source too; "+
 				"install one with --subdir and --name", c.name, clip(other.path))
 		}
 	}
@@ -222,7 +232,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 		if e.Origin.Source == from.origin.Source && e.Origin.Path == c.path {
 			return fmt.Errorf("%s is installed from there already; see `skillsd update %s`", e.Name, e.Name)
 		}
-		return fmt.Errorf("the name %s is that of the skill installed from %s (%s); "+
+		return fmt.Errorf("the name %s is used by the skill installed from %s (%s); "+
 			"choose another with --name", e.Name, e.Origin.Source, e.Origin.Path)
 	}
 	for _, tier := range skills.Tiers() {
@@ -235,7 +245,7 @@ func (i *Installer) free(c candidate, from *fetched, chosen []candidate) error {
 	return i.taken(context.Background(), nil, []string{c.name})
 }
 
-// add makes the skills ready.
+// add stores the chosen skills and records a change for each.
 func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req Request) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel())
@@ -245,12 +255,14 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 			origin := from.origin
 			origin.Path = c.path
 			index, err := c.skill.Index(ctx)
-			if err == nil {
-				origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.path, err)
 			}
+			origin.Signer, origin.Identity, err = from.signer(ctx, c.skill, index, req.Access)
 			if unverified, ok := errors.AsType[*unverifiedError](err); ok {
 				err = unverified.refused(p.i, origin)
 			}
+			// One of several skills is refused alone; refused then decides whether the plan goes on.
 			if refused, ok := errors.AsType[*SourceError](err); ok && len(chosen) > 1 {
 				mu.Lock()
 				defer mu.Unlock()
@@ -265,11 +277,13 @@ func (p *Plan) add(ctx context.Context, from *fetched, chosen []candidate, req R
 				return fmt.Errorf("%s: %w", c.path, err)
 			}
 			if sum, ok := from.digests[c.path]; ok {
-				// Each skill of an index has a version of its own.
+				// Each skill of an index has its own version.
 				origin.Subdir, origin.Digest = c.path, sum
 			}
 			entry := &Entry{Name: c.name, Tier: req.Tier, Enabled: true, Origin: origin,
 				Tree: version.Tree, InstalledAt: version.InstalledAt, Files: version.Files}
+			// A tier in the request that is more trusted than the default one is an explicit choice, and is
+			// kept.
 			if tier, err := p.i.admit(origin); err == nil && req.Tier == skills.LeastTrusted() {
 				entry.Tier = tier
 			}

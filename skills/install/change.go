@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Update fetches the sources of skills again, of all if no names are given, and makes the skills that
-// changed ready. A skill that cannot be updated is refused and stays as it is.
+// Update fetches the sources of the named skills again, or of all skills if no names are given, and stages
+// the skills that changed. A skill that cannot be updated is refused and keeps its version.
 //
 // Errors: *MissingError; errors of ctx; system errors.
 func (i *Installer) Update(ctx context.Context, names []string, access Access) (*Plan, error) {
@@ -22,7 +22,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 	if len(names) == 0 {
 		entries = i.lock.Skills
 	}
-	// One fetch serves all skills that are in the same part of a source.
+	// Skills in the same part of a source share one fetch.
 	groups := map[Origin][]*Entry{}
 	var order []Origin
 	for _, e := range entries {
@@ -47,7 +47,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 	})
 }
 
-// updateFrom fetches one source and makes its skills ready.
+// updateFrom fetches one source and stages its changed skills. Errors of single skills become refusals.
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
 	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
 		same := e.Origin.Signer == part.Signer && p.unchanged(ctx, e, access)
@@ -59,21 +59,29 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 	if len(entries) == 0 {
 		return nil
 	}
-	from, err := p.fetch(ctx, part, access)
-	if err == nil {
-		defer func() { err = errors.Join(err, from.close()) }()
-		p.Notes = append(p.Notes, from.notes...)
+	refused := func(e *Entry, err error) {
+		p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, err.Error()})
 	}
-	for _, e := range entries {
-		c, failed := Change{}, err
-		if failed == nil {
-			c, failed = p.update(ctx, from, e, access)
+	from, failed := p.fetch(ctx, part, access)
+	if failed != nil {
+		if ctx.Err() != nil {
+			return failed
 		}
+		// An update of several sources goes on with the others.
+		for _, e := range entries {
+			refused(e, failed)
+		}
+		return nil
+	}
+	defer func() { err = errors.Join(err, from.close()) }()
+	p.Notes = append(p.Notes, from.notes...)
+	for _, e := range entries {
+		c, failed := p.update(ctx, from, e, access)
 		if ctx.Err() != nil {
 			return failed
 		}
 		if failed != nil {
-			p.Refused = append(p.Refused, Refusal{e.Name, e, e.Origin.Path, failed.Error()})
+			refused(e, failed)
 			continue
 		}
 		p.Changes = append(p.Changes, c)
@@ -81,7 +89,7 @@ func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, ac
 	return nil
 }
 
-// update makes the skill of an entry ready if it changed.
+// update stages the skill of an entry if its files changed; else only the origin in the lock file may change.
 func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Access) (Change, error) {
 	sk, err := from.find(e.Origin.Path)
 	if err != nil {
@@ -120,7 +128,7 @@ func (p *Plan) update(ctx context.Context, from *fetched, e *Entry, access Acces
 	return Change{Name: e.Name, Before: e, After: e.with(version), Left: left}, nil
 }
 
-// scanOld reads the skills that change as they were installed, whoever changed them in place since.
+// scanOld reads the stored versions of the skills that change, so that edits made in place are ignored.
 func (p *Plan) scanOld(ctx context.Context) (err error) {
 	for _, c := range p.Changes {
 		if c.lockOnly || c.Before == nil || !c.NewContent() {
@@ -136,7 +144,7 @@ func (p *Plan) scanOld(ctx context.Context) (err error) {
 	return err
 }
 
-// named returns the entries of names, in byte order and each once.
+// named returns the entries with the given names, sorted and without duplicates.
 func (i *Installer) named(names []string) ([]*Entry, error) {
 	var entries []*Entry
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -149,7 +157,7 @@ func (i *Installer) named(names []string) ([]*Entry, error) {
 	return entries, nil
 }
 
-// MissingError is a name that is not installed.
+// MissingError reports a name under which no skill is installed.
 type MissingError struct{ Name string }
 
 func (e *MissingError) Error() string {
@@ -159,9 +167,9 @@ func (e *MissingError) Error() string {
 // ErrNoPrevious is the error of a rollback of a skill that was never updated.
 var ErrNoPrevious = errors.New("there is no earlier version")
 
-// edit returns the plan of a change of installed skills; change returns the entry after it. To apply
-// the plan fails with store.ErrNotFound or *store.CorruptError if a tree that is to be served is no
-// longer in the store.
+// edit returns a plan that changes installed skills; change returns the new entry, or nil to remove it.
+// Applying the plan fails with store.ErrNotFound or *store.CorruptError if the store lost a tree that is to
+// be served.
 func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) (*Plan, error) {
 	entries, err := i.named(names)
 	if err != nil {
@@ -192,20 +200,20 @@ func (i *Installer) edit(names []string, change func(e *Entry) (*Entry, error)) 
 	})
 }
 
-// Remove takes skills out of the directories that are served and out of the lock file. Their trees stay
-// in the store until they are collected.
+// Remove removes skills from the served directories and the lock file. Their trees stay in the store until
+// Collect removes them.
 //
 // Errors: *MissingError.
 func (i *Installer) Remove(names ...string) (*Plan, error) {
 	return i.edit(names, func(*Entry) (*Entry, error) { return nil, nil })
 }
 
-// Enable serves skills again that were disabled.
+// Enable serves disabled skills again.
 //
 // Errors: *MissingError.
 func (i *Installer) Enable(names ...string) (*Plan, error) { return i.enable(names, true) }
 
-// Disable takes skills out of the directories that are served without forgetting them.
+// Disable stops serving skills and keeps them in the lock file and the store.
 //
 // Errors: *MissingError.
 func (i *Installer) Disable(names ...string) (*Plan, error) { return i.enable(names, false) }
@@ -221,7 +229,7 @@ func (i *Installer) enable(names []string, yes bool) (*Plan, error) {
 	})
 }
 
-// Rollback returns to the version before the last update. A second one undoes the first.
+// Rollback returns to the version before the last update. A second Rollback undoes the first.
 //
 // Errors: *MissingError, ErrNoPrevious.
 func (i *Installer) Rollback(names ...string) (*Plan, error) {

@@ -15,13 +15,13 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// lfsMark begins a file whose content is kept elsewhere.
+// lfsMark begins a Git LFS pointer file.
 const lfsMark = "version https://git-lfs.github.com/spec/v1"
 
 // The modes of objects in a tree of git.
 const (
 	modeFile      = "100644"
-	modeGroup     = "100664" // of old repositories
+	modeGroup     = "100664" // in old repositories
 	modeProgram   = "100755"
 	modeLink      = "120000"
 	modeSubmodule = "160000"
@@ -33,20 +33,20 @@ type object struct {
 	size           int64
 }
 
-// checkout is a commit on its way to a directory.
+// checkout writes the files of a commit to a directory.
 //
-// It reads objects. `git archive` would need fewer lines here, but it applies the attributes of the
-// repository to the bytes that it writes: whether they are the bytes of the commit would depend on a
-// list of attributes to override, which a later git may make longer. A link, a large file or an odd
-// name would also make the rules of archives refuse the whole source, and here is left out with a note.
+// It reads objects with cat-file. `git archive` would need fewer lines here, but it applies the attributes of
+// the repository to the bytes that it writes, so the result would depend on a list of attributes to override,
+// which a later git may extend. A symbolic link, a large file or an odd name would also make the rules of
+// archives refuse the whole source; here such a file is left out with a note.
 type checkout struct {
 	repo *repository
 	into *os.Root
 	left map[string][]string // paths that were left out, by reason
 }
 
-// checkout writes the files of a commit into an empty directory. What a tree of skills cannot have is
-// left out and noted: submodules, links that lead out of the repository, names that no path can have.
+// checkout writes the files of a commit into an empty directory. Submodules, links out of the repository and
+// names that a skill cannot have are left out with a note.
 func (r *repository) checkout(
 	ctx context.Context, commit, subdir string, into *os.Root, progress func(done, total int),
 ) (notes []string, err error) {
@@ -55,8 +55,8 @@ func (r *repository) checkout(
 	if err != nil {
 		return nil, err
 	}
-	// One answer of git comes after the other, with the bytes of the repository: no filter and no attribute
-	// changes them.
+	// git answers in the order of the ids, with the bytes of the repository: cat-file applies no filter and
+	// no attribute.
 	var ids strings.Builder
 	for _, o := range files {
 		ids.WriteString(o.id + "\n")
@@ -85,21 +85,20 @@ func (r *repository) checkout(
 	return notes, err
 }
 
-// The reasons why something of a repository is not the same here.
+// The reasons why a file is left out or changed, as shown in notes.
 const (
 	reasonSubmodule = "submodules are left out"
-	reasonName      = "names that no path of a skill can have are left out"
+	reasonName      = "files with names that a skill cannot have are left out"
 	reasonLink      = "links that lead out of the repository are left out"
 	reasonLarge     = "files of more than 64 MiB are left out"
-	reasonLFS       = "files kept by Git LFS are installed as the pointers they are"
+	reasonLFS       = "files in Git LFS are installed as pointer files"
 )
 
 func (c *checkout) leave(reason, path string) { c.left[reason] = append(c.left[reason], path) }
 
-// list returns the files and links of a commit below a directory that are written, in the order of the
-// tree.
+// list returns the files and links to write of a commit below a directory, in the order of the tree.
 func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, error) {
-	// Without -z, git quotes unusual names.
+	// -z keeps git from quoting unusual names.
 	args := []string{"ls-tree", "-r", "-l", "-z", "--full-tree", commit}
 	if subdir != "." {
 		args = append(args, "--", subdir+"/")
@@ -111,7 +110,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 	if len(out) == 0 {
 		return nil, noDirectory(subdir)
 	}
-	// A segment .git, which no repository may have, would make the directory a repository of git.
+	// git allows no segment .git in a commit, but a forged one would turn the directory into a repository.
 	isGit := func(segment string) bool { return strings.EqualFold(segment, ".git") }
 	var files []object
 	total := int64(0)
@@ -122,7 +121,7 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 		clean, err := skills.CleanPath(name)
 		switch {
 		case !ok || n < 3 || n == 3 && o.mode != modeSubmodule || o.size < 0:
-			return nil, errors.New("git ls-tree: a row that cannot be read")
+			return nil, errors.New("git ls-tree: cannot parse a row")
 		case o.mode == modeSubmodule: // has no size
 			c.leave(reasonSubmodule, name)
 			continue
@@ -146,13 +145,13 @@ func (c *checkout) list(ctx context.Context, commit, subdir string) ([]object, e
 	return files, nil
 }
 
-// content writes one answer of cat-file: "ID blob SIZE", the bytes, a line end.
+// content writes one answer of cat-file: a line "ID blob SIZE", the bytes and a line feed.
 func (c *checkout) content(out *bufio.Reader, o object) error {
 	head, err := out.ReadSlice('\n')
 	if err != nil {
 		return fmt.Errorf("git cat-file: %w", err)
 	}
-	// cat-file answers in the order of the requests, and with "missing" for an object it does not have.
+	// cat-file answers "missing" for an object that the repository lacks.
 	if want := fmt.Sprintf("%s blob %d\n", o.id, o.size); string(head) != want {
 		return fmt.Errorf("git cat-file: %q instead of a file", clip(strings.TrimSpace(string(head))))
 	}
@@ -163,7 +162,7 @@ func (c *checkout) content(out *bufio.Reader, o object) error {
 	if err := c.write(o, content); err != nil {
 		return fmt.Errorf("%s: %w", clip(o.path), err)
 	}
-	// write does not read an object that it leaves out; the next answer begins after its bytes.
+	// write does not read an object that it leaves out, so the rest is skipped here.
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return err
 	}
@@ -191,7 +190,7 @@ func (c *checkout) write(o object, content io.Reader) error {
 	}
 	file, err := c.into.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		// Two names of the tree are one file here.
+		// Two names of the tree are one file on this file system.
 		c.leave(reasonName, o.path)
 		return nil
 	} else if err != nil {
@@ -201,8 +200,8 @@ func (c *checkout) write(o object, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// link writes a link whose text does not lead out. Where it leads in fact is checked when it is
-// followed.
+// link writes a symbolic link unless its target leads out of the repository as text. The path that it
+// resolves to is checked when the link is followed.
 func (c *checkout) link(name, target string) error {
 	to := path.Join(path.Dir(name), target)
 	// A backslash separates directories on Windows.

@@ -102,7 +102,7 @@ func TestSyncEarlierLost(t *testing.T) {
 	}
 	did, err := synced(t.Context(), i, Sync{})
 	if err != nil || len(did) != 2 || !did[0].Earlier || did[0].Dropped ||
-		!strings.Contains(did[0].Lost, "another version") || did[1].Name != "b" {
+		!strings.Contains(did[0].Lost, "does not match") || did[1].Name != "b" {
 		t.Fatalf("Sync = %+v, %v", did, err)
 	}
 	if problems, _, err := i.Verify(t.Context()); err != nil || len(problems) != 1 ||

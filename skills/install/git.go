@@ -21,17 +21,17 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Git is the git program.
+// Git locates the git program and limits its environment.
 type Git struct {
-	Path string // absolute; empty: there is none
+	Path string // absolute; empty: not installed
 	// Env is the part of the environment that git may use: proxies, certificates, the SSH agent, PATH for
-	// ssh. It must not have a GIT_ variable.
+	// ssh. It must not contain a GIT_ variable.
 	Env []string
-	// User is what the credential helper of the user needs of the environment, such as HOME.
+	// User is the part of the environment that the user's credential helper needs, such as HOME.
 	User []string
 
-	most  int64         // bytes of a fetched repository; 0: maxRepository
-	quiet time.Duration // how long a fetch may bring nothing; 0: maxQuiet
+	most  int64         // bytes in a fetched repository; 0: maxRepository
+	quiet time.Duration // longest pause of a fetch; 0: maxQuiet
 }
 
 // Limits of a repository, in bytes and files.
@@ -43,22 +43,21 @@ const (
 	maxGitPath    = 1024
 )
 
-// maxQuiet is how long a fetch may bring nothing. It gets a second more for each MiB that it brought,
-// in which git indexes what it received.
+// maxQuiet is the longest pause of a fetch. It grows by a second per MiB received, for git to index the pack.
 const maxQuiet = time.Minute
 
-// repository is a bare repository that one commit was fetched into.
+// repository is a bare repository with one fetched commit.
 type repository struct {
 	git      Git
 	dir      string // absolute
 	protocol string
-	redirect string   // whether a server may name another place: initial or false
+	redirect string   // http.followRedirects: initial or false
 	login    []string // settings for the host of the source
 	env      []string // for login
 }
 
-// command returns a call of git in the repository. No code of the repository, of the system or of the
-// user runs, and git asks nobody anything.
+// command returns a git command in the repository. Hooks, filters and configuration of the repository, the
+// system and the user are off, and git never prompts.
 func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 	var argv []string
 	for _, setting := range []string{
@@ -108,7 +107,7 @@ func (r *repository) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output calls git and returns its output, at most limit bytes.
+// output runs git and returns its output, at most limit bytes.
 func (r *repository) output(ctx context.Context, limit int64, args ...string) (out []byte, err error) {
 	err = r.run(ctx, r.command(ctx, args...), func(pipe io.Reader) error {
 		out, err = fsys.ReadAll(pipe, limit)
@@ -120,8 +119,8 @@ func (r *repository) output(ctx context.Context, limit int64, args ...string) (o
 	return out, nil
 }
 
-// run runs a command and has read take its output. The command ends with this process and writes no file
-// longer than a repository may be, on systems that can do that. If read fails, the command is killed.
+// run starts a command and passes its output to read. If read fails, the command is killed. Where the system
+// supports it, the command dies with this process and cannot write a file longer than a repository may be.
 func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Reader) error) error {
 	problems := &head{}
 	cmd.Stderr = problems
@@ -129,7 +128,7 @@ func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Re
 	if err != nil {
 		return err
 	}
-	// The end of the thread that started it would be taken for that of the process.
+	// Pdeathsig follows the thread that started the process, so that thread must live until Wait returns.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -154,7 +153,7 @@ func (r *repository) run(ctx context.Context, cmd *exec.Cmd, read func(out io.Re
 	return errors.New(strings.TrimPrefix(cmp.Or(text, ended.Error()), "fatal: "))
 }
 
-// limit returns how many bytes a repository may have.
+// limit returns the maximum size of a repository, in bytes.
 func (g *Git) limit() int64 { return cmp.Or(g.most, maxRepository) }
 
 // head keeps the first bytes written to it.
@@ -166,8 +165,8 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fetch makes a repository in an empty directory and fetches one commit of a source: the commit of a
-// ref, or one that is named.
+// fetch creates a repository in an empty directory and fetches one commit of a source: the commit that ref
+// names, or HEAD. It returns the id of the commit.
 func fetch(
 	ctx context.Context, git Git, dir, source, ref string, access Access,
 ) (*repository, string, error) {
@@ -180,10 +179,7 @@ func fetch(
 		return nil, "", err
 	}
 	if git.Path == "" {
-		err = ErrNoGit
-	}
-	if err != nil {
-		return nil, "", err
+		return nil, "", ErrNoGit
 	}
 	r := &repository{git: git, dir: dir, protocol: protocol, redirect: "initial"}
 	if protocol == "http" && !access.Insecure {
@@ -200,10 +196,11 @@ func fetch(
 	_, err = r.output(watched, 1<<16, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules",
 		"--", source, cmp.Or(ref, "HEAD"))
 	stop()
-	if err != nil && ctx.Err() == nil && size(r.dir) >= git.limit() {
-		err = r.tooLarge()
-	}
 	if err != nil {
+		// git stops with an unclear error at the file size limit that run sets.
+		if ctx.Err() == nil && size(r.dir) >= git.limit() {
+			return nil, "", r.tooLarge()
+		}
 		return nil, "", err
 	}
 	out, err := r.output(ctx, 1<<10, "rev-parse", "--verify", "--end-of-options", "FETCH_HEAD^{commit}")
@@ -211,6 +208,7 @@ func fetch(
 		return nil, "", err
 	}
 	commit := strings.TrimSpace(string(out))
+	// A server may send another commit than the one that was named.
 	if !commitID().MatchString(commit) || commitID().MatchString(ref) && commit != ref {
 		return nil, "", fmt.Errorf("git fetched %q for %q", clip(commit), ref)
 	}
@@ -219,19 +217,19 @@ func fetch(
 
 var plainHost = pattern.New(`^[A-Za-z0-9._:\[\]-]+$`)
 
-// tokenHelper is a credential helper that gives the token in the environment, which no other user can read.
-// Servers that take a token as a password take any user with it.
+// tokenHelper is a credential helper that prints the token from the environment, which other users cannot
+// read. Servers that accept a token as a password accept any user name with it.
 const tokenHelper = `!printf 'username=x-access-token\npassword=%s\n' "$SKILLSD_GIT_TOKEN" #`
 
-// logIn makes git use the token for the host of a source, or the credential helper of the user. Both are
-// asked for that host alone: one that it redirects to gets nothing.
+// logIn makes git use the token for the host of a source, or the user's credential helper. Both are limited
+// to that host; a host that it redirects to gets no credentials.
 func (r *repository) logIn(ctx context.Context, source string, access Access) error {
 	at, err := url.Parse(source)
 	if err != nil || at.Scheme != "https" && at.Scheme != "http" {
-		return nil // ssh has its agent
+		return nil // ssh uses its agent
 	}
 	host := at.Scheme + "://" + at.Host
-	// A lock file names the host, which becomes a part of a setting.
+	// The host may come from a lock file, and becomes part of a setting.
 	if !plainHost().MatchString(at.Host) {
 		return nil
 	}
@@ -268,8 +266,8 @@ func (r *repository) tooLarge() error {
 	return fmt.Errorf("the repository has more than %d bytes", r.git.limit())
 }
 
-// watch ends a fetch that fills the disk, and one that brings nothing: the server decides how much it
-// sends, and whether.
+// watch cancels a fetch that exceeds the limit of the repository or pauses too long, since the server
+// controls how much it sends and when.
 func (r *repository) watch(ctx context.Context) (context.Context, func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	quiet := cmp.Or(r.git.quiet, maxQuiet)
@@ -301,7 +299,7 @@ func (r *repository) watch(ctx context.Context) (context.Context, func()) {
 	return watched, func() { cancel(nil); <-done }
 }
 
-// size returns how many bytes the files of a directory have.
+// size returns the total size of the files in a directory, in bytes.
 func size(dir string) (n int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {

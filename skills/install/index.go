@@ -25,8 +25,8 @@ import (
 
 // Limits of the skills of an index, in bytes.
 const (
-	maxArtifact   = 64 << 20 // of one, as it is fetched
-	maxArtifacts  = 2 << 30  // of all files of a command
+	maxArtifact   = 64 << 20 // one skill, as fetched
+	maxArtifacts  = 2 << 30  // all files of a command
 	maxFetches    = 8        // at the same time
 	maxIndexFiles = 2_000    // skills of an index that one command fetches
 )
@@ -38,7 +38,7 @@ func resolveIndex(at string, ref string, insecure bool) (Origin, error) {
 	return origin, err
 }
 
-// index fetches the index of a server, once for each plan.
+// index fetches the index of a server, at most once per plan.
 func (p *Plan) index(ctx context.Context, from string, access Access) (
 	*discovery.Index, *web.Client, error,
 ) {
@@ -67,8 +67,9 @@ func (p *Plan) index(ctx context.Context, from string, access Access) (
 	return found, client, nil
 }
 
-// fetchIndex fetches skills of an index: the one that the path of the origin names, or all. If the origin has
-// a digest, only this version of the skill is accepted. What is wrong with one of several is in f.failed.
+// fetchIndex fetches skills of an index: the one at the path of the origin, or all. If the origin has a
+// digest, only that version of the skill is accepted. If one of several skills fails, its error is in
+// f.failed.
 func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
 	index, client, err := p.index(ctx, f.origin.Source, access)
 	if err != nil {
@@ -87,8 +88,7 @@ func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root 
 	return p.fetchParts(ctx, f, parts, maxArtifacts)
 }
 
-// expects returns an error unless a skill of the origin has the version that the lock file says, if it says
-// one.
+// expects returns an error if the origin has a digest in the lock file and got is another one.
 func (o *Origin) expects(name string, got digest.Digest) error {
 	if o.Digest == "" || o.Digest == got {
 		return nil
@@ -100,13 +100,13 @@ func (o *Origin) expects(name string, got digest.Digest) error {
 // part is a skill of an index, of a collection or of an MCP server.
 type part struct {
 	name   string
-	digest digest.Digest // that the lock file keeps
-	// get writes its files into a new directory. What it fetches before that may be a file at packed.
+	digest digest.Digest // as recorded in the lock file
+	// get writes the files of the skill to a new directory. It may first download to a file at packed.
 	get func(ctx context.Context, packed, into string) error
 }
 
-// fetchParts fetches skills that lie side by side: at most most bytes, also of parts that fail. What is wrong
-// with one of several is in f.failed, and nothing of it is left.
+// fetchParts fetches skills into one directory: at most most bytes in total, including those of parts that
+// fail. If one of several skills fails, its error is in f.failed and its files are removed.
 func (p *Plan) fetchParts(
 	ctx context.Context, f *fetched, wanted []part, most int64,
 ) (root skills.Root, err error) {
@@ -129,6 +129,7 @@ func (p *Plan) fetchParts(
 			if within.Err() != nil {
 				return within.Err()
 			}
+			// Measured before the removal, so that failed parts use up the limit too.
 			took := size(p.i.path(packed)) + size(p.i.path(into))
 			if gone := p.i.root.RemoveAll(packed); err != nil || gone != nil {
 				err = errors.Join(err, gone, p.i.root.RemoveAll(into))
@@ -158,8 +159,8 @@ func (p *Plan) fetchParts(
 	return f.directoryRoot(p.path(name))
 }
 
-// wanted returns the parts of a source that are fetched: the one that the path of the origin names, which
-// must have the digest of the origin if there is one, or all. A single part gives the origin its digest.
+// wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
+// digest of the origin if set, or all. A single part sets the digest of the origin.
 func (f *fetched) wanted(source string, parts []part, access Access) ([]part, error) {
 	if f.origin.Path != "." {
 		at := slices.IndexFunc(parts, func(one part) bool { return one.name == f.origin.Path })
@@ -188,7 +189,7 @@ func (f *fetched) wanted(source string, parts []part, access Access) ([]part, er
 	return parts, nil
 }
 
-// artifact fetches one entry as a file, and makes its files in a directory.
+// artifact downloads one entry of an index and writes its files to a directory.
 func (p *Plan) artifact(
 	ctx context.Context, client *web.Client, e *discovery.Entry, packed, into string,
 ) error {
@@ -199,9 +200,9 @@ func (p *Plan) artifact(
 	if err != nil {
 		return err
 	}
-	// Nothing of the bytes is read before their digest is that of the index.
+	// Nothing is parsed before the digest matches.
 	if got.Digest != e.Digest.String() {
-		return fmt.Errorf("%s has other bytes than the index says: %.19s, want %.19s",
+		return fmt.Errorf("%s does not match the index: digest %.19s, want %.19s",
 			e.Name, got.Digest, e.Digest)
 	}
 	if err := p.i.root.Mkdir(into, 0o700); err != nil {
@@ -219,7 +220,7 @@ func (p *Plan) artifact(
 	if closed := file.Close(); err != nil || closed != nil {
 		return errors.Join(err, closed)
 	}
-	// Servers often give archives a wrong type, and URLs need not end in one; the bytes say what they are.
+	// Servers often send archives with a wrong type, and URLs may lack an extension, so the content decides.
 	if string(mark) == "PK\x03\x04" {
 		err = p.unzip(packed, into)
 	} else {
@@ -234,7 +235,7 @@ func (p *Plan) artifact(
 	return nil
 }
 
-// unzip extracts a zip archive that was fetched.
+// unzip extracts a downloaded zip archive.
 func (p *Plan) unzip(name, into string) error {
 	archive := source.NewZip(p.i.path(name))
 	defer archive.Close()
@@ -276,14 +277,14 @@ func (p *Plan) unzip(name, into string) error {
 	})
 }
 
-// unchanged reports whether a source that says the digests of what it has still has the version of a skill
-// that is installed, without fetching it.
+// unchanged reports whether the source still has the installed version of a skill. It fetches nothing, so it
+// is true only for sources that publish digests.
 func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
 	switch e.Origin.Kind {
 	case KindIndex:
 		index, _, err := p.index(ctx, e.Origin.Source, access)
 		if err != nil {
-			return false // the fetch says why
+			return false // the fetch that follows returns the error
 		}
 		there := index.Find(e.Origin.Path)
 		return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
@@ -299,7 +300,7 @@ func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
 	return false
 }
 
-// isIndexURL returns the URL of the index that a source names.
+// isIndexURL returns the URL of the index that a source names, and whether it names one.
 func isIndexURL(given string) (string, bool) {
 	lower := strings.ToLower(given)
 	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") {

@@ -116,7 +116,7 @@ func TestHostileIndex(t *testing.T) {
 	over := s.publish("a", discovery.TypeArchive, "/nested.zip", zipOf(t, map[string]string{"a/SKILL.md": skillText("a")}))
 	text := s.publish("a", discovery.TypeArchive, "/text", []byte("text"))
 	no := s.publish("a", discovery.TypeSkill, "/no.md", []byte("---\nname: a\n---\n"))
-	for want, bad := range map[string]*discovery.Entry{"other bytes than the index says": forged,
+	for want, bad := range map[string]*discovery.Entry{"does not match the index": forged,
 		"127.0.0.2 is not a public address": &neighbour, "169.254.169.254 is not a public": &metadata,
 		"names no host": &file, "404 Not Found": &gone, "type": &odd, "is refused": up,
 		"no SKILL.md at its root": over, "cannot be read": text, "does not load": no} {
@@ -161,7 +161,7 @@ func TestHugeIndex(t *testing.T) {
 	// An index that leads to itself is a file as any other.
 	loop := &discovery.Entry{Name: "loop", Type: discovery.TypeArchive, URL: "index.json", Digest: digest.FromString("x")}
 	s.putIndex(loop)
-	if _, err := i.Add(t.Context(), Request{Source: source}); err == nil || !strings.Contains(err.Error(), "other bytes") {
+	if _, err := i.Add(t.Context(), Request{Source: source}); err == nil || !strings.Contains(err.Error(), "does not match the index") {
 		t.Errorf("error = %v", err)
 	}
 }

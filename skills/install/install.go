@@ -1,48 +1,45 @@
-// Package install brings skills from elsewhere into a directory that is served, and keeps a lock file of
-// what is there: a git repository, an archive, of this machine or of a web server, an artifact of a
-// registry or a directory becomes one staged tree, its skills are checked, stored by digest and put in
-// place together.
+// Package install installs skills from other places into the served directories, and records them in a lock
+// file. A source is a git repository, an archive on this machine or a web server, an artifact of a registry,
+// an index of skills, an MCP server or a directory. It becomes one staged tree; its skills are checked,
+// stored by digest and moved into place together.
 //
 // It guarantees that
 //
-//   - nothing of a source is executed, and nothing of it is written outside of the installation's own
-//     staging directory before it was checked. Git runs without hooks, filters, submodules, prompts and
-//     configuration, over one named protocol, never ext:; it has credentials only if [Access] gives some,
-//     for the host of the source alone. The files come from its objects, so attributes of the repository
-//     change no byte. Zip archives follow the rules of
-//     package source, directories the rules of package skills: no links out, no devices, limits on
-//     every read. What a web server or a registry sends follows the rules of packages web and oci, and a
-//     tar archive those of package source;
+//   - no code of a source runs, and nothing of a source is written outside of the staging directory before it
+//     was checked. Git runs without hooks, filters, submodules, prompts and configuration, over one named
+//     protocol, never ext:; it gets credentials only if [Access] allows, for the host of the source alone.
+//     Files are read from its objects, so attributes of the repository change no byte. Archives follow the
+//     rules of package source, directories the rules of package skills: no links out, no devices, limits on
+//     every read. Downloads from web servers and registries follow the rules of packages web and oci;
 //   - a skill is installed only if it loads, and with exactly the bytes that were hashed;
-//   - a command makes all of its changes or none. A command that fails leaves the skills, the store and
-//     the lock file as they were; the next command undoes one that a crash interrupted;
+//   - a command makes all of its changes or none. A command that fails leaves the skills, the store and the
+//     lock file unchanged; the next command undoes one that a crash interrupted;
 //   - one command at a time changes an installation; the others wait;
-//   - a skill never takes a name that another one has, in any tier.
+//   - a skill never gets a name that another one has, in any tier.
 //
 // # Plans
 //
-// Each command computes a [Plan]: [Installer.Add], [Installer.Update], [Installer.Sync],
-// [Installer.Remove], [Installer.Enable], [Installer.Disable], [Installer.Accept] and
-// [Installer.Rollback]. A plan can be
-// shown; [Plan.Apply] carries it out.
+// Each command computes a [Plan]: [Installer.Add], [Installer.Update], [Installer.Sync], [Installer.Remove],
+// [Installer.Enable], [Installer.Disable], [Installer.Accept] and [Installer.Rollback]. A plan can be shown;
+// [Plan.Apply] carries it out.
 //
 // # Quarantine
 //
-// Each content that a plan brings is assessed by [policy.Arrival]. One that somebody must look at is stored
-// and in the lock file, and in no directory that is served, until its tree is accepted. An update does not
-// replace a version that is served by one that waits.
+// [policy.Arrival] assesses each new content. A content that a user must look at is stored and recorded in
+// the lock file, but not served until its tree is accepted. An update that waits for this does not replace
+// the served version.
 //
 // # Layout
 //
-// Below the state directory, installed/<tier>/<name> has what is served, trees/ what is stored
-// ([store.Store]), skillsd.lock is the lock file ([Lock]) and install/ has work in progress. Trees stay
-// in the store when a skill is removed or replaced, since sessions may have run them, until
-// [Installer.Collect] finds that nothing needs them.
+// Below the state directory, installed/<tier>/<name> is served, trees/ is the store ([store.Store]),
+// skillsd.lock is the lock file ([Lock]) and install/ holds work in progress. When a skill is removed or
+// replaced, its tree stays in the store, since sessions may have run it, until [Installer.Collect] finds that
+// nothing needs it.
 //
 // # Limits
 //
-// An assessment goes by simple rules, which miss what hides from them. The package does not guard against
-// programs that may write below the state directory, although [Installer.Verify] finds their changes.
+// The assessment uses simple rules, which hidden code can evade. The package does not guard against programs
+// that can write below the state directory, although [Installer.Verify] finds their changes.
 package install
 
 import (
@@ -70,39 +67,39 @@ const (
 	lockName     = "skillsd.lock"
 	installedDir = "installed"
 	workDir      = "install"
-	guardName    = "guard"   // in workDir: locked by the command at work
-	journalName  = "journal" // in workDir: the names that are being changed
+	guardName    = "guard"   // in workDir: locked by the running command
+	journalName  = "journal" // in workDir: the names being changed
 	stagePrefix  = "tmp-"
 )
 
-// Config are the parts of an Installer. State and Trees are required.
+// Config configures an Installer. State and Trees are required.
 type Config struct {
 	State string       // the state directory, absolute
-	Trees *store.Store // of the same state directory
+	Trees *store.Store // in the same state directory
 	// Git is the git program and its environment; needed for git sources only.
 	Git Git
-	// Proxy returns the proxy for a URL, nil for none; may be nil. It is for what comes from web servers.
+	// Proxy returns the proxy for a URL, or nil, for requests to web servers; may be nil.
 	Proxy func(*url.URL) (*url.URL, error)
-	// Login has the logins for registries; may be nil.
+	// Login returns the logins for registries; may be nil.
 	Login oci.Login
-	// Admit decides whether a skill of an origin, whose signer was verified, may be installed, and at which
-	// tier if the request does not say more than the least trusted one; may be nil.
+	// Admit decides whether a skill of an origin with a verified signer may be installed, and returns its
+	// tier if the request asks for the least trusted one; may be nil.
 	Admit func(from Origin) (skills.Tier, error)
-	// Waiting is called once if another command is at work; may be nil.
+	// Waiting is called once if another command holds the lock; may be nil.
 	Waiting func()
-	// Progress is called while a command works, with what it does and how far it is; may be nil. One
-	// goroutine at a time calls it.
+	// Progress is called while a command works, with the current step and its progress; may be nil. Calls do
+	// not overlap.
 	Progress func(what string, done, total int)
-	// Taken returns the place of a skill that is served from elsewhere under a path, empty for none; may
-	// be nil. Neither an installed skill nor one that lies in it takes such a path.
+	// Taken returns the location of a skill that another root serves under a path, or ""; may be nil. No
+	// installed skill, nor a skill nested in it, gets such a path.
 	Taken func(path string) string
 
-	transport *http.Transport // of tests
-	patience  time.Duration   // of tests; 0: maxPatience
+	transport *http.Transport // in tests
+	patience  time.Duration   // in tests; 0: maxPatience
 }
 
-// Installer changes an installation. It holds the lock of the installation until Close. Its methods
-// are for one goroutine at a time.
+// Installer changes an installation. It holds the lock of the installation until Close. Its methods must not
+// be called concurrently.
 type Installer struct {
 	cfg   Config
 	root  *os.Root // the state directory
@@ -113,16 +110,16 @@ type Installer struct {
 	step func(name string) error
 }
 
-// RootDir returns the directory of the installed skills of a tier, to be served at that tier.
+// RootDir returns the served directory of the installed skills of a tier.
 func RootDir(state string, tier skills.Tier) string {
 	return filepath.Join(state, installedDir, tier.String())
 }
 
-// LockFile returns the place of the lock file of a state directory.
+// LockFile returns the path of the lock file in a state directory.
 func LockFile(state string) string { return filepath.Join(state, lockName) }
 
-// Open waits until no other command changes the installation, undoes what a crash left half-done and
-// reads the lock file.
+// Open waits until no other command changes the installation, undoes an interrupted command and reads the
+// lock file.
 //
 // Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
@@ -140,9 +137,9 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 		}
 		// Another command may take minutes, so only ctx ends the wait.
 		_, err = guard.TryLockContext(ctx, 100*time.Millisecond)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock the installation: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("lock the installation: %w", err)
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -165,18 +162,18 @@ func Open(ctx context.Context, cfg Config) (i *Installer, err error) {
 	return i, nil
 }
 
-// Close lets other commands in.
+// Close releases the lock of the installation.
 func (i *Installer) Close() error { return errors.Join(i.root.Close(), i.guard.Unlock()) }
 
-// Lock returns what is installed. The caller must not change it.
+// Lock returns the lock file. The caller must not change it.
 func (i *Installer) Lock() *Lock { return i.lock }
 
-// path returns a place below the state directory on this machine.
+// path returns the absolute path of a name below the state directory.
 func (i *Installer) path(name string) string {
 	return filepath.Join(i.cfg.State, filepath.FromSlash(name))
 }
 
-// before runs the test hook of a step.
+// before calls the test hook of a step.
 func (i *Installer) before(name string) error {
 	if i.step == nil {
 		return nil
@@ -190,7 +187,7 @@ func (i *Installer) progress(what string, done, total int) {
 	}
 }
 
-// recover removes what dead commands staged and restores the skills one was changing.
+// recover removes the staging directories of dead commands and restores the skills that one was changing.
 func (i *Installer) recover(ctx context.Context) error {
 	const journal = workDir + "/" + journalName
 	names, err := fsys.ReadFileIn(i.root, journal, maxLock)
@@ -214,14 +211,14 @@ func (i *Installer) recover(ctx context.Context) error {
 	}
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), stagePrefix) || strings.HasPrefix(entry.Name(), fsys.TempPrefix) {
-			// A git that outlived its command may still write there; leftovers cost space only.
+			// A git that outlived its command may still write there. Leftovers cost space only.
 			_ = i.root.RemoveAll(workDir + "/" + entry.Name())
 		}
 	}
 	return nil
 }
 
-// restore makes the place of a skill equal to the lock file.
+// restore makes the served directory of a skill match the lock file.
 func (i *Installer) restore(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -248,8 +245,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		err = i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
-		return err
+		return i.root.Rename(p.placed(entry.Name), placeOf(entry.Tier, entry.Name))
 	})
 	if err != nil {
 		return err
@@ -257,7 +253,7 @@ func (i *Installer) restore(ctx context.Context, name string) error {
 	return p.Close()
 }
 
-// placeOf returns where a skill is served from, below the state directory.
+// placeOf returns the served directory of a skill, relative to the state directory.
 func placeOf(tier skills.Tier, name string) string {
 	return installedDir + "/" + tier.String() + "/" + name
 }

@@ -257,7 +257,7 @@ func TestChoice(t *testing.T) {
 		{name: "broken beside one", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, want: []string{"a"}},
 		{name: "broken among all", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true}, err: "does not load"},
 		{name: "keep going", files: map[string]string{"x/SKILL.md": broken, "a/SKILL.md": skillText("a")}, req: Request{All: true, KeepGoing: true}, want: []string{"a"}},
-		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, err: "the name A is that of \"p/a\" in the same source"},
+		{name: "same name", files: map[string]string{"p/a/SKILL.md": skillText("a"), "q/A/SKILL.md": skillText("a")}, req: Request{All: true}, err: "the name A is used by \"p/a\" in the same source"},
 		{name: "ref", files: map[string]string{"a/SKILL.md": skillText("a")}, req: Request{Ref: "main"}, err: "--ref goes with a git URL only"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -35,35 +35,35 @@ const (
 	KindIndex     Kind = "index" // the skills that a web server publishes
 	KindOCI       Kind = "oci"   // an artifact, an image or a collection of a registry
 	KindMCP       Kind = "mcp"   // the skills that another MCP server serves
-	// KindTree is a tree whose files [Access] reads by their digests. It is in no lock file.
+	// KindTree is a tree whose files [Access] returns by digest. It never occurs in a lock file.
 	KindTree Kind = "tree"
 )
 
-// Origin is where an installed skill came from.
+// Origin is the source of an installed skill.
 type Origin struct {
 	Kind Kind `json:"kind" yaml:"kind"`
 	// a URL without credentials, or an absolute path
 	Source string `json:"source" yaml:"source"`
-	// as requested: of git, empty for the default branch; of a URL the digest that it must have; of a
-	// registry a tag or a digest
+	// as requested: for git, empty for the default branch; for a URL, the expected digest; for a registry, a
+	// tag or a digest
 	Ref    string `json:"ref,omitempty" yaml:"ref,omitempty"`
-	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // of git
-	// of the bytes that a web server sent, before they were unpacked, or of the manifest of a registry; of an
-	// MCP server that of the names and digests of the files
+	Commit string `json:"commit,omitempty" yaml:"commit,omitempty"` // git only
+	// of the bytes that a web server sent, before unpacking, or of the manifest in a registry; for an MCP
+	// server, of the names and digests of the files
 	Digest digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
-	// the part of the source that was looked in
+	// the part of the source that was searched
 	Subdir string `json:"subdir,omitempty" yaml:"subdir,omitempty"`
 	Path   string `json:"path" yaml:"path"` // of the skill in the source; "." for the whole
-	// Signer is who must have signed what is fetched; empty for none.
+	// Signer is the required signer of the source; empty: none.
 	Signer signed.Signer `json:"signer,omitempty" yaml:"signer,omitempty"`
-	// Identity is who signed of those whom Signer covers, if it is an identity.
+	// Identity is the identity that signed, among those that Signer covers, if Signer is an identity.
 	Identity string `json:"identity,omitempty" yaml:"identity,omitempty"`
 }
 
 // Version is one content of a skill.
 type Version struct {
-	// Origin is where an earlier version came from if that is not where the entry did; its Commit and
-	// its Digest are empty.
+	// Origin is the source of an earlier version if it differs from the source of the entry; its Commit and
+	// Digest are empty.
 	Origin      *Origin       `json:"origin,omitempty" yaml:"origin,omitempty"`
 	Commit      string        `json:"commit,omitempty" yaml:"commit,omitempty"`
 	Digest      digest.Digest `json:"digest,omitempty" yaml:"digest,omitempty"`
@@ -73,30 +73,30 @@ type Version struct {
 	Assessment  `yaml:",inline"`
 }
 
-// LockFiles are the files of a skill, in byte order of Path. Only paths and digests are known of them.
+// LockFiles are the files of a skill, sorted by Path. Only Path and Digest are set.
 type LockFiles []store.File
 
 // Entry is an installed skill.
 type Entry struct {
-	Name        string        `json:"name" yaml:"name"` // of its directory, and its path in the catalogue
+	Name        string        `json:"name" yaml:"name"` // of the directory, and the path in the catalogue
 	Tier        skills.Tier   `json:"tier" yaml:"tier"`
-	Enabled     bool          `json:"enabled" yaml:"enabled"` // it is served, unless it is quarantined
+	Enabled     bool          `json:"enabled" yaml:"enabled"` // served, unless quarantined
 	Origin      Origin        `json:"origin" yaml:"origin"`
 	Tree        digest.Digest `json:"tree" yaml:"tree"`
 	InstalledAt time.Time     `json:"installedAt" yaml:"installedAt"`
 	Files       LockFiles     `json:"files" yaml:"files"`
 	Assessment  `yaml:",inline"`
-	// Previous is the version that a rollback returns to.
+	// Previous is the version that Rollback returns to.
 	Previous *Version `json:"previous,omitempty" yaml:"previous,omitempty"`
 }
 
-// version returns the content of an entry.
+// version returns the current version of an entry.
 func (e *Entry) version() *Version {
 	return &Version{Commit: e.Origin.Commit, Digest: e.Origin.Digest, Tree: e.Tree,
 		InstalledAt: e.InstalledAt, Files: e.Files, Assessment: e.Assessment}
 }
 
-// with returns the entry with another content; the content that it had becomes the earlier version.
+// with returns the entry with another version; its current version becomes the earlier one.
 func (e *Entry) with(v *Version) *Entry {
 	changed := *e
 	if v.Origin != nil {
@@ -109,7 +109,7 @@ func (e *Entry) with(v *Version) *Entry {
 	return &changed
 }
 
-// setPrevious makes a content, and where it came from, the earlier version of an entry.
+// setPrevious sets the earlier version of an entry, and its origin.
 func (e *Entry) setPrevious(v *Version, from Origin) {
 	previous := *v
 	previous.Origin, previous.Commit, previous.Digest = nil, from.Commit, from.Digest
@@ -120,8 +120,8 @@ func (e *Entry) setPrevious(v *Version, from Origin) {
 	e.Previous = &previous
 }
 
-// keepingEarlier returns the entry of a foreign lock file with the earlier version of this machine: the
-// content that is replaced here, or else its earlier version.
+// keepingEarlier returns an entry of a foreign lock file with the earlier version of this machine: the
+// version that is replaced here, or if the tree stays the same, its earlier version.
 func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	changed := *e
 	changed.Previous = nil
@@ -133,7 +133,7 @@ func (e *Entry) keepingEarlier(here *Entry) *Entry {
 	return &changed
 }
 
-// Same reports whether two origins are one place, at any commits or digests.
+// Same reports whether two origins are equal except for their commits and digests.
 func (o Origin) Same(other Origin) bool {
 	o.Commit, other.Commit, o.Digest, other.Digest = "", "", "", ""
 	return o == other
@@ -141,10 +141,10 @@ func (o Origin) Same(other Origin) bool {
 
 // Lock is the content of a lock file. It is immutable.
 type Lock struct {
-	Skills []*Entry // in byte order of Name; names differ by more than case
+	Skills []*Entry // sorted by Name; names are unique regardless of case
 }
 
-// Find returns the entry of a name, or nil.
+// Find returns the entry with a name, or nil.
 func (l *Lock) Find(name string) *Entry {
 	at, found := slices.BinarySearchFunc(l.Skills, name,
 		func(e *Entry, name string) int { return strings.Compare(e.Name, name) })
@@ -154,7 +154,8 @@ func (l *Lock) Find(name string) *Entry {
 	return l.Skills[at]
 }
 
-// clash returns the entry whose directory a name would share on some system, or nil.
+// clash returns the entry with a name that is equal regardless of case, or nil. Such names are one directory
+// on some systems.
 func (l *Lock) clash(name string) *Entry {
 	for _, e := range l.Skills {
 		if strings.EqualFold(e.Name, name) {
@@ -164,7 +165,7 @@ func (l *Lock) clash(name string) *Entry {
 	return nil
 }
 
-// with returns a lock with other entries of some names; nil removes one.
+// with returns a lock with the entries of some names replaced; nil removes one.
 func (l *Lock) with(changes map[string]*Entry) *Lock {
 	changed := &Lock{Skills: slices.DeleteFunc(slices.Clone(l.Skills), func(e *Entry) bool {
 		_, ok := changes[e.Name]
@@ -179,7 +180,7 @@ func (l *Lock) with(changes map[string]*Entry) *Lock {
 	return changed
 }
 
-// Of returns a lock with some of the entries, without their earlier versions.
+// Of returns a lock with the entries for which keep returns true, without their earlier versions.
 func (l *Lock) Of(keep func(*Entry) bool) *Lock {
 	part := &Lock{}
 	for _, e := range l.Skills {
@@ -192,7 +193,8 @@ func (l *Lock) Of(keep func(*Entry) bool) *Lock {
 	return part
 }
 
-// Below returns the files of the skill, or of the one that lies in its directory dir, by their paths there.
+// Below returns the files of the skill, or of the skill nested in its directory dir, with paths relative to
+// it.
 func (e *Entry) Below(dir string) []store.File {
 	if dir == "" {
 		return e.Files
@@ -206,7 +208,7 @@ func (e *Entry) Below(dir string) []store.File {
 	return files
 }
 
-// LockError is a lock file that cannot be used.
+// LockError reports a lock file that cannot be used.
 type LockError struct {
 	File  string
 	Place string // :LINE or :LINE:COLUMN; empty for the whole
@@ -215,13 +217,13 @@ type LockError struct {
 
 func (e *LockError) Error() string { return e.File + e.Place + ": " + e.What }
 
-// maxLock is the longest lock file, in bytes.
+// maxLock is the maximum size of a lock file, in bytes.
 const maxLock = 256 << 20
 
 var validName = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?$`)
 
-// checkName returns why an installed skill cannot have a name. A name is used for a directory on every
-// system: letters, digits, ".", "_" and "-".
+// checkName returns an error if a skill cannot be installed under a name. The name becomes a directory on
+// every system, so it has only letters, digits, ".", "_" and "-".
 func checkName(name string) error {
 	if !validName().MatchString(name) || !filepath.IsLocal(name) || skills.Ignored(name) {
 		return fmt.Errorf("%q is not a name of letters, digits, dots, underscores and hyphens, at most 128",
@@ -237,7 +239,7 @@ func clip(s string) string {
 	return s
 }
 
-// ReadLock reads a lock file; a missing one is empty. It may come from elsewhere, so everything in it is
+// ReadLock reads a lock file; a missing one is empty. The file may come from another machine, so all of it is
 // checked.
 //
 // Errors: *LockError; system errors.
@@ -249,7 +251,7 @@ func ReadLock(file string) (*Lock, error) {
 	return lock, err
 }
 
-// Import reads the lock file of another machine as ReadLock does.
+// Import reads the lock file of another machine. Unlike ReadLock, it returns an error if the file is missing.
 //
 // Errors: fs.ErrNotExist, *LockError; system errors.
 func Import(file string) (*Lock, error) {
@@ -273,7 +275,7 @@ func Import(file string) (*Lock, error) {
 	return lock, err
 }
 
-// check returns why an entry cannot be used.
+// check returns an error if an entry is not valid.
 func (e *Entry) check() error {
 	err := cmp.Or(checkName(e.Name), e.Origin.check(), e.version().check())
 	if err != nil || e.Previous == nil {
@@ -285,7 +287,7 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// previousOrigin returns where the earlier version came from.
+// previousOrigin returns the origin of the earlier version.
 func (e *Entry) previousOrigin() Origin {
 	origin := e.Origin
 	if e.Previous.Origin != nil {
@@ -295,7 +297,7 @@ func (e *Entry) previousOrigin() Origin {
 	return origin
 }
 
-// check returns why an origin cannot be one.
+// check returns an error if an origin is not valid.
 func (o Origin) check() error {
 	if o.Path == "" || !fs.ValidPath(o.Path) {
 		return errors.New("path: is not a path in a source")
@@ -358,7 +360,7 @@ func (o Origin) check() error {
 	return nil
 }
 
-// check compares the files with the digest of their tree.
+// check validates the files and compares them with the digest of the tree.
 func (v *Version) check() error {
 	for i, f := range v.Files {
 		_, err := filepath.Localize(f.Path)
@@ -375,7 +377,7 @@ func (v *Version) check() error {
 	return v.Assessment.check()
 }
 
-// lockFiles returns the files of a stored tree as the lock file has them.
+// lockFiles returns the files of a stored tree in the form of the lock file.
 func lockFiles(files []store.File) LockFiles {
 	rows := make(LockFiles, len(files))
 	for i, f := range files {

@@ -65,7 +65,7 @@ func TestForeignLock(t *testing.T) {
 	good := string(sample().Encode())
 	for _, test := range []struct{ name, old, new, want string }{
 		{"version", "version: 1", "version: 2",
-			`:2:10: version: "2" is not one that this skillsd reads; it reads 1`},
+			`:2:10: version: "2" is not supported; this skillsd reads version 1`},
 		{"no version", "version: 1\n", "", ":2:1: version: is missing"},
 		{"unknown key", "    enabled: true", "    enabled: true\n    shell: x",
 			`:7:5: the key "shell" is not known; there are name, tier, `},
@@ -94,13 +94,13 @@ func TestForeignLock(t *testing.T) {
 		{"two documents", "version: 1", "version: 1\n---\nversion: 1", ":3:1: a second document"},
 		{"an open bracket", "version: 1", "version: [1", ":2: did not find expected ',' or ']'"},
 		{"a colon", "version: 1", "version: a: b", ":2: mapping values are not allowed"},
-		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is not one`},
+		{"number with an exponent", "version: 1", "version: 1e0", `"1e0" is not supported`},
 		{"no UTF-8", "# Written", "# ü\xff", "UTF-8"},
 		{"crash of the parser", "version: 1", "{{},<<}: 1", ""},
 		{"list", "skills:\n", "skills: x\nother:\n", `the key "other" is not known`},
 		{"no list", good[strings.Index(good, "skills:"):], "skills: x\n", ":3:9: skills: is not a list"},
 		{"no skills", good[strings.Index(good, "skills:"):], "", ":2:1: skills: is missing"},
-		{"nothing", good, "", ": is empty, which no lock file is"},
+		{"nothing", good, "", ": is empty"},
 		{"null", good, "null\n", ":1:1: is not a mapping"},
 		{"NUL", good, "version: 1\n\x00", "control characters are not allowed"},
 	} {

@@ -19,14 +19,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// lockVersion is the version of the form of the lock file.
+// lockVersion is the version of the format of the lock file.
 const lockVersion = 1
 
 // lockHead begins every lock file.
 const lockHead = "# Written by skillsd install. `skillsd verify` holds the installed skills to it.\n"
 
-// lockKeys are the keys of the mappings of a lock file, by the place of the mapping. A key that ends in
-// "?" may be missing.
+// lockKeys lists the keys of each mapping in a lock file, by the path of the mapping. A key that ends in "?"
+// is optional.
 var lockKeys = map[string][]string{
 	"": {"version", "skills"},
 	".skills": {"name", "tier", "enabled", "origin", "tree", "installedAt", "files",
@@ -39,14 +39,14 @@ var lockKeys = map[string][]string{
 	".skills.previous.origin": {"kind", "source", "ref?", "subdir?", "path", "signer?", "identity?"},
 }
 
-// Encode writes the lock file: YAML, sorted, every string in quotes, so that no reader takes one for a
+// Encode returns the lock file as YAML, sorted, with every string in quotes, so that no parser reads one as a
 // number or a date.
 func (l *Lock) Encode() []byte {
 	const list = "skills:\n"
 	if len(l.Skills) == 0 {
 		return fmt.Appendf(nil, "%sversion: %d\nskills: []\n", lockHead, lockVersion)
 	}
-	// Thousands of skills take a while, so parts of the list are written at the same time.
+	// Thousands of skills take a while, so chunks of the list are encoded in parallel.
 	chunks := slices.Collect(slices.Chunk(l.Skills, 128))
 	parts := make([][]byte, len(chunks))
 	var group errgroup.Group
@@ -62,7 +62,7 @@ func (l *Lock) Encode() []byte {
 	return append(head, bytes.Join(parts, nil)...)
 }
 
-// encodeSkills writes a mapping that has a list of skills.
+// encodeSkills returns a YAML mapping with the list of skills.
 func encodeSkills(skills []*Entry) []byte {
 	var file yaml.Node
 	err := file.Encode(map[string][]*Entry{"skills": skills})
@@ -76,7 +76,7 @@ func encodeSkills(skills []*Entry) []byte {
 	return b.Bytes()
 }
 
-// quote puts the strings and times among the values below a node into quotes.
+// quote puts the string and time values below a node into quotes.
 func quote(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!timestamp" || n.Tag == "!!str") {
 		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
@@ -88,7 +88,7 @@ func quote(n *yaml.Node) {
 	}
 }
 
-// MarshalYAML writes files as a mapping of paths to digests.
+// MarshalYAML writes the files as a mapping of paths to digests.
 func (files LockFiles) MarshalYAML() (any, error) {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range files {
@@ -100,8 +100,8 @@ func (files LockFiles) MarshalYAML() (any, error) {
 	return n, nil
 }
 
-// UnmarshalYAML reads what MarshalYAML writes, in the order of the text. The decoder of mappings is not
-// used: it takes hours to find that no key of a million is a duplicate.
+// UnmarshalYAML reads the output of MarshalYAML, in the order of the text. The decoder for maps is not used,
+// since its check for duplicate keys takes hours for a million of them.
 func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		*files = append(*files, store.File{Path: n.Content[i].Value,
@@ -110,7 +110,8 @@ func (files *LockFiles) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// ParseLock reads what Encode writes, and any YAML with the same meaning. It may come from elsewhere.
+// ParseLock parses the output of Encode, or any YAML with the same meaning. The data may come from another
+// machine.
 //
 // Errors: *LockError.
 func ParseLock(data []byte) (lock *Lock, err error) {
@@ -119,17 +120,17 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 			lock, err = nil, &LockError{What: "cannot be read as YAML"}
 		}
 	}()
-	// The text becomes nodes first, which keep their places and need no knowledge of what they hold: the
-	// decoder into structs would accept aliases, and other types in the place of texts.
+	// The text is parsed into nodes first, which keep their positions: the decoder into structs would accept
+	// aliases, and values of other types for strings.
 	var document, second yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-		return nil, &LockError{What: "is empty, which no lock file is"}
+		return nil, &LockError{What: "is empty"}
 	} else if err != nil {
 		return nil, yamlError(err)
 	}
 	if err := decoder.Decode(&second); err == nil {
-		return nil, at(&second, errors.New("a second document; a lock file is one"))
+		return nil, at(&second, errors.New("a second document; a lock file has only one"))
 	} else if !errors.Is(err, io.EOF) {
 		return nil, yamlError(err)
 	}
@@ -146,7 +147,7 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 	}
 	if file.Version.Value != strconv.Itoa(lockVersion) {
 		return nil, at(&file.Version, fmt.Errorf(
-			"version: %q is not one that this skillsd reads; it reads %d",
+			"version: %q is not supported; this skillsd reads version %d",
 			clip(file.Version.Value), lockVersion))
 	}
 	lock = &Lock{}
@@ -162,10 +163,7 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 			return nil, at(row, err)
 		}
 		if seen[strings.ToLower(entry.Name)] {
-			err = fmt.Errorf("duplicate name %s", entry.Name)
-		}
-		if err != nil {
-			return nil, at(row, err)
+			return nil, at(row, fmt.Errorf("duplicate name %s", entry.Name))
 		}
 		seen[strings.ToLower(entry.Name)] = true
 		lock.Skills = append(lock.Skills, entry)
@@ -173,8 +171,8 @@ func ParseLock(data []byte) (lock *Lock, err error) {
 	return lock.with(nil), nil
 }
 
-// checkLockNode checks the form of what is at a place of a lock file: known keys, each once, and a plain
-// text, mapping or list where one belongs. There are no anchors and aliases.
+// checkLockNode checks the node at a path of a lock file: it has known keys, each once, and values of the
+// expected types. Anchors and aliases are rejected.
 func checkLockNode(n *yaml.Node, place string) error {
 	keys, isMapping := lockKeys[place]
 	name := place[strings.LastIndexByte(place, '.')+1:]
@@ -240,7 +238,8 @@ func checkLockNode(n *yaml.Node, place string) error {
 	return nil
 }
 
-// yamlError takes the line from the text of an error of the parser, which has none for the first line.
+// yamlError splits an error of the YAML parser into line and text. The parser names no line for errors in
+// line 1.
 func yamlError(err error) *LockError {
 	what := strings.TrimPrefix(err.Error(), "yaml: ")
 	number, text, _ := strings.Cut(strings.TrimPrefix(what, "line "), ": ")
@@ -249,17 +248,17 @@ func yamlError(err error) *LockError {
 		return &LockError{What: what}
 	}
 	if strings.HasPrefix(text, "did not find expected") {
-		line++ // of what it expected the parser counts lines from zero
+		line++ // these errors of the parser number lines from zero
 	}
 	return &LockError{Place: fmt.Sprintf(":%d", line), What: text}
 }
 
-// at gives an error the place of a node.
+// at returns an error at the position of a node.
 func at(n *yaml.Node, err error) error {
 	return &LockError{Place: fmt.Sprintf(":%d:%d", n.Line, n.Column), What: err.Error()}
 }
 
-// MarshalJSON writes the list of skills, never null.
+// MarshalJSON returns the list of skills, never null.
 func (l *Lock) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]*Entry{}, l.Skills...))
 }

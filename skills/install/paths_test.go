@@ -30,7 +30,7 @@ func TestNestedTaken(t *testing.T) {
 	m := newMachine(t)
 	i := m.open()
 	i.cfg.Taken = takenAt("acme/deploy")
-	const want = "the path acme/deploy is that of the skill in /srv/skills"
+	const want = "the path acme/deploy is used by the skill in /srv/skills"
 	if err := apply(t.Context(), i, Request{Source: dir, Subdir: "acme"}); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("error = %v", err)
@@ -86,7 +86,7 @@ func TestNestedTakenByUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := u.Refused; len(got) != 1 || !strings.Contains(got[0].Reason,
-		"the path acme/deploy is that of") {
+		"the path acme/deploy is used by") {
 		t.Errorf("refused %v", got)
 	}
 	if err := u.Apply(t.Context()); err != nil {
@@ -117,7 +117,7 @@ func TestNestedTakenBySync(t *testing.T) {
 		i.cfg.Taken = takenAt("acme/deploy")
 		_, err := synced(t.Context(), i, Sync{Lock: j.Lock()})
 		if _, refused := errors.AsType[*SourceError](err); !refused ||
-			!strings.Contains(err.Error(), "the path acme/deploy is that of") || len(i.Lock().Skills) > 0 {
+			!strings.Contains(err.Error(), "the path acme/deploy is used by") || len(i.Lock().Skills) > 0 {
 			t.Errorf("enabled %t: %v", enabled, err)
 		}
 		i.cfg.Taken = nil

@@ -23,68 +23,66 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Plan is a change of an installation. Installing, updating, synchronizing, removing, enabling,
-// disabling and rolling back compute one, which can be shown before it is carried out. Apply or Close
-// ends it.
+// Plan is a computed change of an installation, which can be shown before Apply carries it out. Apply or
+// Close ends it.
 type Plan struct {
-	// Changes are the skills that the plan is about, in byte order of Name. Those that an update leaves
-	// as they are belong to it.
+	// Changes are the skills of the plan, sorted by Name. They include skills that an update finds unchanged.
 	Changes []Change
-	// Refused are the skills that are not installed, or stay as they are, in byte order of Path.
+	// Refused are the skills that are not installed or not changed, sorted by Path.
 	Refused []Refusal
-	// Held are the changes that Apply did not make: the content waits to be accepted, and the version that is
-	// served stays.
+	// Held are the changes that Apply skipped: the new content must be accepted first, and the served version
+	// stays.
 	Held []Change
-	// Old and New have the skills of an installation or update as they were installed and as they will
-	// be served; paths are names. A version that the store has lost is not in Old.
+	// Old and New are scans of the skills as installed before and as served after the plan; the paths are
+	// their names. A version that the store lost is missing in Old.
 	Old, New *skills.Snapshot
-	Notes    []string // on the sources
+	Notes    []string // about the sources
 
 	i *Installer
-	// prepare makes the skills ready if that was not done to compute the plan; may be nil.
+	// prepare stages the skills if computing the plan did not; may be nil.
 	prepare func(ctx context.Context) error
-	dir     string // of its work, relative to the state directory; empty when it ended
+	dir     string // staging directory, relative to the state directory; empty once ended
 
-	indexes map[string]*discovery.Index // by their URLs
-	tags    map[Origin]digest.Digest    // what tags of registries name, by Source and Ref
+	indexes map[string]*discovery.Index // by URL
+	tags    map[Origin]digest.Digest    // digests of registry tags, by Source and Ref
 	servers map[string]*listing         // MCP servers, by Source
 
-	batch *store.Batch // of the trees that it stores, and of the copies to be served
+	batch *store.Batch // the trees that it stores and the copies to serve
 }
 
 // Change is one skill before and after a plan. `skillsd sync --json` prints it.
 type Change struct {
 	Name   string `json:"name"`
-	Before *Entry `json:"-"` // nil: it is not installed
-	After  *Entry `json:"-"` // nil: it is removed
+	Before *Entry `json:"-"` // nil: not installed
+	After  *Entry `json:"-"` // nil: removed
 
 	// Set by Sync: how the installed skill differs from the lock file.
 	What string `json:"what"`
 	// Set by AssessAll: look or refuse, and the reasons.
 	Verdict policy.Verdict `json:"verdict,omitempty"`
 	Why     string         `json:"why,omitempty"`
-	// Earlier says that a Sync concerns only the version that a rollback goes back to.
+	// Earlier is set if a Sync concerns only the version that Rollback returns to.
 	Earlier bool `json:"earlier,omitempty"`
-	// Lost is why the earlier version cannot be fetched again, and Dropped that it was forgotten. Apply
-	// sets both.
+	// Lost is the reason why the earlier version cannot be fetched again, and Dropped is set if it was
+	// dropped. Apply sets both.
 	Lost    string `json:"lost,omitempty"`
 	Dropped bool   `json:"dropped,omitempty"`
 
-	// Left are the diagnostics about files of the source that are not installed.
+	// Left are the diagnostics for files of the source that are not installed.
 	Left []skills.Diagnostic `json:"-"`
 
-	lockOnly bool // no file of the skill changes
+	lockOnly bool // only the lock file changes
 }
 
-// NewContent reports whether the skill has other files after the plan.
+// NewContent reports whether the plan changes the files of the skill.
 func (c *Change) NewContent() bool {
 	return c.After != nil && (c.Before == nil || c.Before.Tree != c.After.Tree)
 }
 
 // Refusal is a skill that a plan does not install or change.
 type Refusal struct {
-	Name   string `json:"-"`    // of an installed skill
-	Before *Entry `json:"-"`    // that skill
+	Name   string `json:"-"`    // of the installed skill, if any
+	Before *Entry `json:"-"`    // the entry of that skill
 	Path   string `json:"path"` // in the source
 	Reason string `json:"reason"`
 }
@@ -108,17 +106,16 @@ func (i *Installer) newPlan(compute func(p *Plan) error) (*Plan, error) {
 	return p, nil
 }
 
-// Apply puts the skills in place and writes the lock file. If it fails, nothing is changed.
+// Apply moves the skills into place and writes the lock file. If it fails, nothing is changed.
 //
-// Errors: of preparing the skills, as the method that computed the plan lists them; errors of ctx;
-// system errors.
+// Errors: the errors of Prepare; errors of ctx; system errors.
 func (p *Plan) Apply(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := p.Prepare(ctx); err != nil {
 		return err
 	}
 	p.hold()
-	// Trees that were stored again are kept by the commit, also if no skill moves.
+	// A tree that was stored again must be kept by a commit, even if no skill moves.
 	idle := !p.batch.Stored()
 	for _, c := range p.Changes {
 		idle = idle && c.lockOnly && c.After == c.Before
@@ -135,10 +132,10 @@ func (p *Plan) Apply(ctx context.Context) (err error) {
 	return p.commit(ctx)
 }
 
-// Prepare makes the skills ready and assesses them if that was not done to compute the plan, and makes them
-// durable. Apply does it too.
+// Prepare stages and assesses the skills if computing the plan did not, and syncs them to disk. Apply calls
+// it too.
 //
-// Errors: the errors of Apply.
+// Errors: as listed for the method that computed the plan; errors of ctx; system errors.
 func (p *Plan) Prepare(ctx context.Context) error {
 	prepare := p.prepare
 	p.prepare = nil
@@ -150,7 +147,7 @@ func (p *Plan) Prepare(ctx context.Context) error {
 	return p.batch.Commit(ctx)
 }
 
-// Close drops a plan that was not applied, with the trees that were stored for it.
+// Close discards a plan that was not applied, and the trees that were stored for it.
 func (p *Plan) Close() error {
 	if p.dir == "" {
 		return nil
@@ -158,11 +155,11 @@ func (p *Plan) Close() error {
 	err := p.i.root.RemoveAll(p.dir)
 	p.dir = ""
 	p.disconnect()
-	// Installed skills can use any tree that was there before.
+	// Trees that were in the store before stay, since installed skills may use them.
 	return errors.Join(err, p.batch.Close())
 }
 
-// disconnect ends the sessions with MCP servers. What a server does at its end is of no interest.
+// disconnect ends the sessions with MCP servers. Their errors do not matter anymore.
 func (p *Plan) disconnect() {
 	for _, l := range p.servers {
 		if l.server != nil {
@@ -175,12 +172,12 @@ func (p *Plan) disconnect() {
 	p.servers = nil
 }
 
-// parallel is how many skills are stored at the same time. Most of it is waiting for the disk, which makes
-// the files of all that wait durable together.
+// parallel returns how many skills are stored concurrently. Most of them wait for the disk, and one sync
+// serves all that wait.
 func parallel() int { return max(32, 4*runtime.GOMAXPROCS(0)) }
 
-// judge checks and assesses what was made ready while that becomes durable, which is waiting for the disk.
-// What may not be installed, or is never served, becomes a refusal.
+// judge checks and assesses the staged skills while they are synced to disk. A skill that may not be
+// installed, or would never be served, becomes a refusal.
 func (p *Plan) judge(ctx context.Context) error {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.batch.Sync(within) })
@@ -205,8 +202,8 @@ func (p *Plan) judge(ctx context.Context) error {
 	return err
 }
 
-// check scans what was made ready as it will be served: a skill that does not load or takes a path of
-// another one becomes a refusal.
+// check scans the staged skills as they will be served. A skill that does not load, or uses the path of
+// another skill, becomes a refusal.
 func (p *Plan) check(ctx context.Context) (err error) {
 	p.New, err = p.scan(ctx, "place")
 	if err != nil {
@@ -232,14 +229,15 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		return err != nil
 	})
 	slices.SortStableFunc(p.Refused, compareRefusals)
-	// The first scan still has the skills that were removed since.
+	// The scan above still includes the skills that were dropped since.
 	if failed == nil && len(p.Changes) < all {
 		p.New, failed = p.scan(ctx, "place")
 	}
 	return failed
 }
 
-// pathsByName returns the paths of skills by the name of the installed skill that they lie in, or are.
+// pathsByName returns the paths of the skills in a snapshot, by the name of the installed skill that contains
+// them.
 func pathsByName(snapshot *skills.Snapshot) map[string][]string {
 	paths := map[string][]string{}
 	for _, sk := range slices.Concat(snapshot.Skills, snapshot.Withheld) {
@@ -249,21 +247,21 @@ func pathsByName(snapshot *skills.Snapshot) map[string][]string {
 	return paths
 }
 
-// taken returns why a skill cannot have paths: the first that another skill has, with its place. A
-// skill keeps the paths that it has before.
+// taken returns an error if another root already serves one of the paths. Paths that the skill had before are
+// allowed.
 func (i *Installer) taken(ctx context.Context, before *Entry, paths []string) error {
 	if i.cfg.Taken == nil {
 		return nil
 	}
 	for _, at := range paths {
 		if place := i.cfg.Taken(at); place != "" && (before == nil || !i.serves(ctx, before, at)) {
-			return fmt.Errorf("the path %s is that of the skill in %s; choose another with --name", at, place)
+			return fmt.Errorf("the path %s is used by the skill in %s; choose another with --name", at, place)
 		}
 	}
 	return nil
 }
 
-// serves reports whether a path is that of an installed skill, or of one that is served from within it.
+// serves reports whether a path belongs to an installed skill, or to a skill nested in it that is served.
 func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
 	if at == e.Name || !e.Served() {
 		return at == e.Name
@@ -274,8 +272,8 @@ func (i *Installer) serves(ctx context.Context, e *Entry, at string) bool {
 		func(sk *skills.Skill) bool { return path.Join(e.Name, sk.Dir) == at })
 }
 
-// commit makes all changes: the skills that are ready take their places, then the lock file is replaced.
-// The names are in the journal meanwhile. If it fails, everything is as it was.
+// commit makes all changes: the staged skills move into place, then the lock file is replaced. Meanwhile the
+// journal lists their names. If it fails, everything is restored.
 func (p *Plan) commit(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -302,11 +300,11 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		if err == nil {
 			return
 		}
-		// In reverse order, because a rename may use a name that an earlier one has freed.
+		// In reverse order, because a rename may use a name that an earlier rename freed.
 		for _, step := range slices.Backward(undo) {
 			if failed := step(); failed != nil {
 				err = errors.Join(err, fmt.Errorf("undo: %w", failed))
-				return // the journal stays, for the next command
+				return // the journal stays for the next command
 			}
 		}
 		err = errors.Join(err, p.i.root.Remove(journal))
@@ -325,7 +323,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// The lock file must not survive a power failure that undoes the renames, so they are synced first.
+	// The lock file must not survive a power failure that loses the renames, so they are synced first.
 	for _, tier := range skills.Tiers() {
 		err := fsys.SyncDir(p.i.root, installedDir+"/"+tier.String())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -336,7 +334,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		return err
 	}
 	lock := p.i.lock.with(entries)
-	// Written in workDir, where the next command removes what a crash leaves.
+	// Written in workDir, where the next command removes leftovers of a crash.
 	const written = workDir + "/" + lockName
 	err = fsys.WriteFileIn(p.i.root, written, lock.Encode(), 0o600)
 	if err != nil {
@@ -347,8 +345,8 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 		return fmt.Errorf("write the lock file: %w", err)
 	}
 	p.i.lock = lock
-	// From here on the change is made. What is left behind is for the next command to remove, which
-	// also undoes the change should the lock file of before come back after a power failure.
+	// The change is complete now. The next command removes leftovers; it also undoes the change if a power
+	// failure brings the earlier lock file back.
 	p.batch.Keep()
 	if fsys.SyncDir(p.i.root, ".") == nil {
 		_ = p.i.root.Remove(journal)
@@ -358,7 +356,7 @@ func (p *Plan) commit(ctx context.Context) (err error) {
 	return nil
 }
 
-// move takes a skill from its place and puts the staged one in its own.
+// move replaces the served directory of a skill with the staged one, and appends how to undo that.
 func (p *Plan) move(c Change, undo *[]func() error) error {
 	rename := func(from, to string) error {
 		err := p.i.root.Rename(from, to)
@@ -366,14 +364,14 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 			return err
 		}
 		*undo = append(*undo, func() error { return p.i.root.Rename(to, from) })
-		return err
+		return nil
 	}
 	was, is := "", ""
 	if c.Before != nil {
 		was = placeOf(c.Before.Tier, c.Before.Name)
 	}
 	if c.After != nil {
-		// Also where nothing is served yet: who looks for skills learns from the directory that some wait.
+		// The directory is made even if nothing is served yet: scans of it then report skills that wait.
 		if err := p.i.root.MkdirAll(installedDir+"/"+c.After.Tier.String(), 0o700); err != nil {
 			return err
 		}
@@ -382,14 +380,14 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 		}
 	}
 	if was != "" && was == is {
-		// A server that is reading sees the one or the other, and never neither.
+		// A server that reads meanwhile sees either version, and never a missing directory.
 		swap := func() error { return exchange(p.i.path(p.placed(c.Name)), p.i.path(is)) }
 		if swap() == nil {
 			*undo = append(*undo, swap)
 			return nil
 		}
 	}
-	// A disabled skill is not in its place, and a damaged one may be missing.
+	// A disabled skill has no directory here, and that of a damaged one may be missing.
 	if was != "" {
 		if err := rename(was, p.dir+"/old/"+c.Before.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -398,31 +396,31 @@ func (p *Plan) move(c Change, undo *[]func() error) error {
 	if is == "" {
 		return nil
 	}
-	// The installer replaces nothing that is not in the lock file.
+	// A directory that is not in the lock file is never replaced.
 	if _, err := p.i.root.Lstat(is); err == nil {
 		return fmt.Errorf("%s is in the way", is)
 	}
 	return rename(p.placed(c.Name), is)
 }
 
-// path returns a directory of the plan's work on this machine.
+// path returns the absolute path of a directory in the staging directory.
 func (p *Plan) path(name string) string { return p.i.path(p.dir + "/" + name) }
 
-// placed returns where a skill is made ready, relative to the state directory.
+// placed returns the staged directory of a skill, relative to the state directory.
 func (p *Plan) placed(name string) string { return p.dir + "/place/" + name }
 
-// ready stores a skill and makes it ready under a name. own is the directory below the state directory that
-// it alone has, if it has one; it is moved away. It returns the diagnostics about files of the source that
+// ready stores a skill and stages it under a name. own is a directory below the state directory with the
+// files of this skill alone, or ""; ready may move it. It returns diagnostics for files of the source that
 // are not installed.
 //
-// Errors: of [skills.Skill.Stage]; one for a skill with more files than it may have.
+// Errors: the errors of [skills.Skill.Stage]; an error for a skill with too many files.
 func (p *Plan) ready(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, name, own string,
 ) (v *Version, left []skills.Diagnostic, err error) {
 	for _, d := range index.Diagnostics {
 		switch d.Code {
 		case skills.CodeResourceCount:
-			// It would be chance which files are left out.
+			// The files that are left out would depend on chance.
 			return nil, nil, fmt.Errorf("%s: %s", d.Code, d.Detail)
 		case skills.CodeUnreadableResource, skills.CodeResourceOutside, skills.CodeResourceSize,
 			skills.CodeInvalidPath, skills.CodeMaxDepth, skills.CodeUnreadableDir:
@@ -440,7 +438,7 @@ func (p *Plan) ready(
 	return &Version{Tree: tree.Digest, InstalledAt: installedAt, Files: lockFiles(tree.Files)}, left, nil
 }
 
-// scan reads the skills of a directory of the plan as they will be served.
+// scan scans a directory of the plan as it will be served.
 func (p *Plan) scan(ctx context.Context, name string) (*skills.Snapshot, error) {
 	root := skills.Root{Dir: p.path(name), Tier: skills.LeastTrusted()}
 	return skills.Scan(ctx, []skills.Root{root},
@@ -455,28 +453,27 @@ func (p *Plan) store(ctx context.Context, sk *skills.Skill) (*store.Tree, error)
 	return sk.Stage(ctx, p.batch)
 }
 
-// place makes a stored tree ready under a name, with the files of the directory own if that has just those.
-func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own string) (err error) {
+// place stages a stored tree under a name. It moves the directory own there if that has exactly these files.
+func (p *Plan) place(ctx context.Context, name string, tree *store.Tree, own string) error {
 	if err := p.i.before("place " + name); err != nil {
 		return err
 	}
-	taken := false
 	if own != "" {
-		taken, err = p.batch.Take(ctx, tree, own, p.placed(name))
+		moved, err := p.batch.Take(ctx, tree, own, p.placed(name))
+		if err != nil {
+			return fmt.Errorf("place %s: %w", name, err)
+		}
+		if moved {
+			return nil
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("place %s: %w", name, err)
-	}
-	if !taken {
-		err = p.batch.Copy(ctx, tree, p.placed(name))
-	}
-	if err != nil {
+	if err := p.batch.Copy(ctx, tree, p.placed(name)); err != nil {
 		return fmt.Errorf("place %s: %w", name, err)
 	}
 	return nil
 }
 
-// placeStored makes the tree of an entry ready.
+// placeStored stages the tree of an entry from the store.
 func (p *Plan) placeStored(ctx context.Context, e *Entry) error {
 	tree, err := p.i.cfg.Trees.Tree(ctx, e.Tree)
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Assessment is what was decided about one content of a skill when it arrived. The zero Assessment is that
-// of a content that is clean, or was installed before contents were assessed.
+// Assessment is the verdict on the content of a skill when it arrived. The zero Assessment belongs to content
+// that is clean, or was installed before contents were assessed.
 type Assessment struct {
 	Verdict policy.Verdict `json:"verdict,omitempty" yaml:"verdict,omitempty"` // empty for clean
 	Why     string         `json:"why,omitempty" yaml:"why,omitempty"`         // the reasons, in one line
-	// Accepted is the tree that somebody accepted; of any other tree it says nothing.
+	// Accepted is the tree that a user accepted. It does not apply to any other tree.
 	Accepted digest.Digest `json:"accepted,omitempty" yaml:"accepted,omitempty"`
 }
 
@@ -30,7 +30,7 @@ func (a *Assessment) clears(tree digest.Digest) bool {
 	return a.Verdict == "" || a.Verdict == policy.Look && a.Accepted == tree
 }
 
-// check returns why an assessment cannot be one.
+// check returns an error if the assessment is not valid.
 func (a *Assessment) check() error {
 	if a.Verdict != "" && a.Verdict != policy.Look && a.Verdict != policy.Refuse {
 		return errors.New("verdict: is neither look nor refuse")
@@ -44,11 +44,11 @@ func (a *Assessment) check() error {
 // Served reports whether the skill is in a directory that is served.
 func (e *Entry) Served() bool { return e.Enabled && !e.Quarantined() }
 
-// Quarantined reports whether the skill is installed and not served because nobody has accepted its content.
+// Quarantined reports whether the skill is installed but not served, because its content was not accepted.
 func (e *Entry) Quarantined() bool { return !e.Assessment.clears(e.Tree) }
 
-// foreign returns the entry of a lock file from elsewhere with what this machine knows of its content. What
-// the file says somebody accepted counts if trusted.
+// foreign returns an entry of a lock file from another machine with the assessment that this machine has of
+// its content. An acceptance in the file is valid only if trusted.
 func (e *Entry) foreign(here *Entry, trusted bool) *Entry {
 	changed := *e
 	known := Assessment{}
@@ -61,19 +61,19 @@ func (e *Entry) foreign(here *Entry, trusted bool) *Entry {
 	changed.Assessment = known
 	if e.Previous != nil {
 		previous := *e.Previous
-		previous.Assessment = Assessment{} // obtainAll assesses it
+		previous.Assessment = Assessment{} // obtainAll assesses it again
 		changed.Previous = &previous
 	}
 	return &changed
 }
 
-// AcceptError is why a skill cannot be accepted.
+// AcceptError is the reason why a skill cannot be accepted.
 type AcceptError struct{ Why string }
 
 func (e *AcceptError) Error() string { return e.Why }
 
-// Accept serves skills that wait for somebody to accept them. The tree that was looked at may be given for
-// each name; any other content is refused.
+// Accept serves quarantined skills. The map may give the tree that the user looked at for each name; a skill
+// with another tree is refused.
 //
 // Errors: *MissingError, *AcceptError.
 func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
@@ -92,8 +92,8 @@ func (i *Installer) Accept(trees map[string]digest.Digest) (*Plan, error) {
 	})
 }
 
-// Waiting returns the changes that bring a content that nobody has accepted. Applied, such a content is not
-// served: it is installed in quarantine, or, if a version of the skill is served, that version stays.
+// Waiting returns the changes with content that was not accepted. After Apply such content is not served: it
+// is in quarantine, or, if a version of the skill is served, that version stays.
 func (p *Plan) Waiting() (waiting []*Change) {
 	for n := range p.Changes {
 		if c := &p.Changes[n]; c.NewContent() && c.After.Quarantined() {
@@ -103,15 +103,16 @@ func (p *Plan) Waiting() (waiting []*Change) {
 	return waiting
 }
 
-// Accept lets a change of the plan be served.
+// Accept accepts the content of a change of the plan.
 func (p *Plan) Accept(c *Change) { c.After.Accepted = c.After.Tree }
 
-// keepsServed reports whether a change is not made because its content waits and another one is served.
+// keepsServed reports whether Apply skips a change, because its content is not accepted and another version
+// is served.
 func (c *Change) keepsServed() bool {
 	return c.NewContent() && c.After.Quarantined() && c.Before != nil && c.Before.Served()
 }
 
-// hold takes the changes out of the plan that are not made, and makes them Held.
+// hold moves the changes that Apply skips to Held.
 func (p *Plan) hold() {
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
 		if c.keepsServed() {
@@ -121,7 +122,7 @@ func (p *Plan) hold() {
 	})
 }
 
-// assess decides about the contents that the plan brings, which are in New, compared with those in Old.
+// assess assesses the new contents of the plan, which are in New, compared with Old.
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) assess(ctx context.Context) error {
@@ -140,8 +141,8 @@ func (p *Plan) assess(ctx context.Context) error {
 	return group.Wait()
 }
 
-// same makes sure that what is ready to be served of a skill is what was stored. It costs nothing: the
-// assessment has read every byte.
+// same returns an error if the staged files of a skill differ from the stored ones. It needs no further
+// reads, since the assessment read every byte.
 func (p *Plan) same(ctx context.Context, c *Change) error {
 	sk := p.New.Skill(c.Name)
 	if sk == nil {
@@ -152,13 +153,13 @@ func (p *Plan) same(ctx context.Context, c *Change) error {
 		return err
 	}
 	if index.TreeDigest != c.After.Tree {
-		err = fmt.Errorf("%s changed while it was installed: it has the tree %s, not %s",
+		return fmt.Errorf("%s changed while it was installed: it has the tree %s, not %s",
 			c.Name, index.TreeDigest, c.After.Tree)
 	}
-	return err
+	return nil
 }
 
-// assessment decides about the skill of a name and those that lie in it.
+// assessment assesses the skill with a name and the skills nested in it.
 func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Assessment, error) {
 	all := policy.Arrival{First: was == nil || was.Skill(name) == nil}
 	for _, at := range compare.Below(name, was, is) {
@@ -191,22 +192,28 @@ func assessment(ctx context.Context, name string, was, is *skills.Snapshot) (Ass
 	return Assessment{Verdict: verdict, Why: strings.Join(why, "; ")}, nil
 }
 
-// assessEarlier decides about the earlier versions that came with a lock file from elsewhere.
+// assessEarlier assesses the earlier versions that a lock file from another machine brought.
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) assessEarlier(ctx context.Context) error {
 	earlier, err := p.scan(ctx, "earlier")
+	if err != nil {
+		return err
+	}
 	for _, c := range p.Changes {
-		if c.Before == nil && c.After.Previous != nil && err == nil {
-			c.After.Previous.Assessment, err = assessment(ctx, c.Name, nil, earlier)
+		if c.Before != nil || c.After.Previous == nil {
+			continue
+		}
+		c.After.Previous.Assessment, err = assessment(ctx, c.Name, nil, earlier)
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
-// AssessAll decides about all contents of the lock file that a Sync is about, as far as the store has them,
-// and about those that are served too. It returns a row for each that nobody has accepted and that is not
-// clean, in byte order of Name.
+// AssessAll assesses all contents of the lock file of a Sync that the store has, including served ones. It
+// returns a row for each content that is neither clean nor accepted, sorted by Name.
 //
 // Errors: errors of ctx; system errors.
 func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error) {
@@ -225,7 +232,7 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 			trees["before"] = e.Previous.Tree
 		}
 		for dir, sum := range trees {
-			// What the store has lost is reported by the comparison with the lock file.
+			// The comparison with the lock file reports trees that the store lost.
 			tree, lost := p.i.cfg.Trees.Tree(ctx, sum)
 			if lost == nil {
 				err = errors.Join(err, tree.Copy(ctx, p.i.root, p.dir+"/"+dir+"/"+e.Name))
@@ -236,18 +243,25 @@ func (p *Plan) AssessAll(ctx context.Context, s Sync) (rows []Change, err error)
 		}
 	}
 	p.New, err = p.scan(ctx, "place")
-	if err == nil {
-		p.Old, err = p.scan(ctx, "before")
+	if err != nil {
+		return nil, err
+	}
+	p.Old, err = p.scan(ctx, "before")
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range entries {
 		found := e.Assessment
-		if err == nil && found.Verdict == "" {
+		if found.Verdict == "" {
 			found, err = assessment(ctx, e.Name, p.Old, p.New)
+			if err != nil {
+				return nil, err
+			}
 		}
 		if found.Verdict != "" && (e.Accepted != e.Tree || found.Verdict == policy.Refuse) {
 			rows = append(rows, Change{Name: e.Name, Before: e, After: e, What: "nobody has accepted it",
 				Verdict: found.Verdict, Why: found.Why, lockOnly: true})
 		}
 	}
-	return rows, err
+	return rows, nil
 }

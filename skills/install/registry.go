@@ -29,20 +29,20 @@ func resolveOCI(given, ref string) (Origin, error) {
 	return Origin{Kind: KindOCI, Source: repository, Ref: name}, nil
 }
 
-// repository opens the repository of an origin; done ends its connections.
+// repository opens the repository of an origin. done closes its connections.
 func (p *Plan) repository(from Origin, access Access) (_ *oci.Repository, done func(), err error) {
 	home, err := oci.Home(from.Source)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Insecure is for URLs that say http: a registry elsewhere is asked over https only.
+	// Insecure applies to http URLs. Registries on other machines are accessed over https only.
 	access.Insecure, access.Tokens = false, nil
 	client := p.client(home, access).HTTP()
 	opened, err := oci.Open(from.Source, client, p.i.cfg.Login)
 	return opened, client.CloseIdleConnections, err
 }
 
-// resolveTag returns the digest that a reference has now. A registry is asked once for each plan.
+// resolveTag returns the current digest of a reference. It asks the registry at most once per plan.
 func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (digest.Digest, error) {
 	key := Origin{Source: from.Source, Ref: from.Ref}
 	if known := p.tags[key]; known != "" {
@@ -55,16 +55,16 @@ func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (dige
 	defer done()
 	now, err := repository.Resolve(ctx, from.Ref)
 	if err != nil {
-		return now, err
+		return "", err
 	}
 	if p.tags == nil {
 		p.tags = map[Origin]digest.Digest{}
 	}
 	p.tags[key] = now
-	return now, err
+	return now, nil
 }
 
-// fetchOCI fetches what a reference of a registry names, at the digest of the origin if it has one.
+// fetchOCI fetches a reference of a registry, at the digest of the origin if set.
 func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
 	p.i.progress("fetching from the registry", 0, 0)
 	repository, done, err := p.repository(f.origin, access)
@@ -115,12 +115,12 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 	}
 	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
 	if err != nil {
-		err = failed(err)
+		return root, failed(err)
 	}
-	return root, err
+	return root, nil
 }
 
-// extract writes the files of a skill of a registry into a new directory.
+// extract writes the files of a skill in a registry to a new directory.
 func (p *Plan) extract(
 	ctx context.Context, from *oci.Repository, one *oci.Skill, dir string, most int64,
 ) (notes []string, err error) {
@@ -135,7 +135,7 @@ func (p *Plan) extract(
 	return from.Extract(ctx, one, into, most)
 }
 
-// Registry returns the host of a source that is a registry.
+// Registry returns the host of a source in a registry.
 func (e *FetchError) Registry() string {
 	host, _, _ := strings.Cut(strings.TrimPrefix(e.Source, oci.Scheme), "/")
 	return host

@@ -8,8 +8,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// wholeOf changes an origin to the whole of its source if the skills that others require are to be found
-// there, and returns the part in which the request looks for its own.
+// wholeOf widens an origin to the whole source if required skills must be found in it. It returns the part of
+// the source with the requested skills.
 func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 	if !r.WithRequirements {
 		return "", nil
@@ -23,16 +23,16 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 	return part, nil
 }
 
-// inPart returns the candidates at a path and below it; of an empty path all.
+// inPart returns the candidates at and below a path, or all if it is empty.
 func inPart(part string, all []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		return part != "" && c.path != part && !strings.HasPrefix(c.path, part+"/")
 	})
 }
 
-// required returns the skills that were chosen with those of the same source that they require, directly or
-// not, and that are not installed. What the source does not have either is noted: the skill then waits for
-// it, unavailable.
+// required returns the chosen skills and the skills of the same source that they require, directly or not,
+// unless installed. A required skill that the source lacks is noted: the skill that requires it stays
+// unavailable until then.
 func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 	all := from.candidates()
 	for n := 0; n < len(chosen); n++ {
@@ -46,17 +46,13 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 			at := slices.IndexFunc(all, func(c candidate) bool { return c.skill != nil && known(c) })
 			if at < 0 {
 				p.Notes = append(p.Notes, chosen[n].name+" requires the skill "+clip(name)+
-					", which the source does not have")
+					", which the source does not contain")
 				continue
 			}
-			c, err := all[at], error(nil)
-			c.name, err = from.name(c)
-			if err == nil {
-				err = p.i.free(c, from, chosen)
-			}
+			c, err := p.nameFor(all[at], "", from, chosen)
 			if err != nil {
 				p.Refused = append(p.Refused, Refusal{Path: c.path, Reason: err.Error()})
-				all[at].skill = nil // it is refused once
+				all[at].skill = nil // refuse it only once
 				continue
 			}
 			chosen = append(chosen, c)
@@ -65,7 +61,7 @@ func (p *Plan) required(from *fetched, chosen []candidate) []candidate {
 	return chosen
 }
 
-// called reports whether a skill is known under a name: that of its directory, or its own.
+// called reports whether a name is the name of the skill or of its directory.
 func called(at string, sk *skills.Skill, name string) bool {
 	return path.Base(at) == name || sk.Frontmatter.Name == name
 }

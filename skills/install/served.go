@@ -20,20 +20,20 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// maxPatience is how long a program that is started may take for each answer: with its first one it may have
-// to fetch what it needs.
+// maxPatience is the longest time that a started program may take for an answer. It may have to download
+// packages before the first one.
 const maxPatience = 2 * time.Minute
 
-// ErrSilent is the error of a program that was started to serve skills and did not answer.
-var ErrSilent = errors.New("it did not answer")
+// ErrSilent is the error of a program that was started to serve skills and did not answer in time.
+var ErrSilent = errors.New("the program did not answer")
 
-// The beginnings of a source that is an MCP server.
+// The prefixes of a source that is an MCP server.
 const (
 	mcpPrefix   = "mcp+"
 	stdioPrefix = "mcp+stdio:"
 )
 
-// parseServer splits a source that is an MCP server: the URL to ask, or the words of the command to start.
+// parseServer splits a source that is an MCP server into a URL, or the arguments of a command to start.
 func parseServer(given string, insecure bool) (at *url.URL, argv []string, err error) {
 	const hint = "give mcp+https://HOST/mcp, or 'mcp+stdio:PROGRAM ARGUMENT...'"
 	if command, ok := strings.CutPrefix(given, stdioPrefix); ok {
@@ -59,8 +59,8 @@ func resolveServer(given, ref string, insecure bool) (Origin, error) {
 	return Origin{Kind: KindMCP, Source: given}, err
 }
 
-// startsProgram returns an error if an entry that is not installed here has an origin that starts a program:
-// a lock file from elsewhere must not choose it.
+// startsProgram returns an error if the entry has an origin that starts a program and is not installed here.
+// A lock file from another machine must not choose a program to run.
 func (e *Entry) startsProgram(here *Entry) error {
 	origins := []Origin{e.Origin}
 	if e.Previous != nil {
@@ -76,25 +76,25 @@ func (e *Entry) startsProgram(here *Entry) error {
 	return nil
 }
 
-// FromProgram reports whether the skill, or the version before it, comes from an MCP server that is a
-// program: a lock file brings it to no other machine.
+// FromProgram reports whether the skill or its earlier version comes from an MCP server that is a program.
+// Such an entry cannot be synced to another machine.
 func (e *Entry) FromProgram() bool { return e.startsProgram(nil) != nil }
 
-// listing is what an MCP server serves, once asked. Its session ends with the plan.
+// listing is a connection to an MCP server and the skills that it serves. The connection ends with the plan.
 type listing struct {
 	server *served.Server
 	skills []*served.Skill
 	err    error
 
-	running  context.Context         // of the program; nil without one
-	end      context.CancelCauseFunc // ends the program with all that it started
+	running  context.Context         // of the program; nil for a URL
+	end      context.CancelCauseFunc // kills the program and its children
 	patience time.Duration
 	mu       sync.Mutex
-	waiting  int         // requests without an answer
-	silence  *time.Timer // ends the program
+	waiting  int         // unanswered requests
+	silence  *time.Timer // kills the program
 }
 
-// wait counts a request, or its answer with -1: the patience begins again.
+// wait adds n to the number of unanswered requests, and restarts the timer if there are any.
 func (l *listing) wait(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *listing) wait(n int) {
 	}
 }
 
-// patient has a program that is asked and answers nothing in time ended.
+// patient is middleware that kills the program if it does not answer a request in time.
 func (l *listing) patient(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -119,15 +119,15 @@ func (l *listing) patient(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// explain returns the error of requests, or that the program was ended.
+// explain returns err, or ErrSilent if the program was killed.
 func (l *listing) explain(err error) error {
 	if err != nil && l.running != nil && context.Cause(l.running) == ErrSilent {
-		return fmt.Errorf("%w within %v, and was ended", ErrSilent, l.patience)
+		return fmt.Errorf("%w within %v and was killed", ErrSilent, l.patience)
 	}
 	return err
 }
 
-// served connects to an MCP server and asks what it serves, once for each plan.
+// served connects to an MCP server and lists its skills, at most once per plan.
 func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing {
 	if known := p.servers[from.Source]; known != nil {
 		return known
@@ -147,7 +147,7 @@ func (p *Plan) served(ctx context.Context, from Origin, access Access) *listing 
 	return l
 }
 
-// unfetched returns the error of a server that cannot be read, as it is if the command says or ends it.
+// unfetched wraps the error of a server in a FetchError, unless the source was refused or ctx ended.
 func unfetched(ctx context.Context, from Origin, err error) error {
 	if _, refused := errors.AsType[*SourceError](err); err == nil || refused || ctx.Err() != nil {
 		return err
@@ -171,7 +171,7 @@ func (p *Plan) connect(ctx context.Context, l *listing, from Origin, access Acce
 	return err
 }
 
-// fetchServed fetches skills of an MCP server, at the digest of the origin if it has one.
+// fetchServed fetches skills of an MCP server, at the digest of the origin if set.
 func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
 	l := p.served(ctx, f.origin, access)
 	if l.err != nil {
@@ -198,7 +198,7 @@ func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root
 	return root, unfetched(ctx, f.origin, err)
 }
 
-// checkServer returns why an origin of an MCP server cannot be one.
+// checkServer returns an error if an origin of an MCP server is not valid.
 func (o Origin) checkServer() error {
 	if _, _, err := parseServer(o.Source, true); err != nil || !strings.HasPrefix(o.Source, mcpPrefix) {
 		return fmt.Errorf("source: %q is not an MCP server", clip(o.Source))

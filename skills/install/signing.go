@@ -15,18 +15,18 @@ import (
 	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
-// signers returns who may have signed an origin, and whether somebody must have.
+// signers returns the signers that an origin may have, and whether one of them is required.
 func (a Access) signers(from Origin) (all []signed.Signer, must bool) {
 	if from.Signer != "" {
-		// A lock file that says who signed holds its source to that, whoever else the signer covers.
+		// A signer in the lock file is required, with the recorded identity if the signer covers several.
 		return []signed.Signer{from.Signer.As(from.Identity)}, true
 	}
 	return a.Offered, false
 }
 
-// vouch verifies the bundles of a source as a whole, for the digest that was fetched. A source without one
-// may have skills that are signed themselves, as those that cannot be fetched may; a bundle of somebody else
-// refuses the source if there is one who must have signed it.
+// vouch verifies the signature bundles of a source as a whole, against the fetched digest. A source without a
+// bundle, or whose bundles cannot be fetched, may have skills with their own signatures. If a signer is
+// required, a bundle by another signer is an error.
 func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]byte, error)) error {
 	signers, must := access.signers(f.origin)
 	if len(signers) == 0 {
@@ -63,11 +63,11 @@ func (f *fetched) vouch(ctx context.Context, access Access, bundles func() ([][]
 	return nil
 }
 
-// unverifiedError is why the signature that there is counts as none.
+// unverifiedError reports signatures of which none verifies. The source is then treated as unsigned.
 type unverifiedError struct{ reasons []string }
 
 func (e *unverifiedError) Error() string {
-	return "there is a signature, and it does not verify: " + strings.Join(e.reasons, "; ")
+	return "its signature does not verify: " + strings.Join(e.reasons, "; ")
 }
 
 func (e *unverifiedError) add(err error) {
@@ -76,19 +76,19 @@ func (e *unverifiedError) add(err error) {
 	}
 }
 
-// refused returns an error if a skill must be signed that has such a signature.
+// refused returns an error if the configuration requires a signature for the origin.
 func (e *unverifiedError) refused(i *Installer, from Origin) error {
 	if _, err := i.admit(from); err != nil {
-		return refuse("ask its publisher: somebody may have changed it, or somebody signed it whom "+
-			"trust.signers of the configuration does not name", "%v; %v", err, e)
+		return refuse("ask its publisher: it may have been changed, or its signer is not in "+
+			"trust.signers of the configuration", "%v; %v", err, e)
 	}
 	return nil
 }
 
-// signer returns who signed a skill of a source, empty for nobody, and which identity if it is one.
+// signer returns the signer of a skill, or "" if it is unsigned, and the identity if the signer is one.
 //
-// Errors: *SourceError if somebody must have signed it and did not; *unverifiedError, with nobody, if it need
-// not be signed and has a signature that does not verify; errors of ctx.
+// Errors: *SourceError if a required signature is missing or invalid; *unverifiedError if no signature is
+// required and none of those present verifies; errors of ctx.
 func (f *fetched) signer(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, access Access,
 ) (by signed.Signer, identity string, err error) {
@@ -133,27 +133,28 @@ func (f *fetched) signer(
 	return "", "", unverified
 }
 
-// unable returns the error of what cannot be verified here, whoever signed it, and nil for any other.
+// unable returns an error if this machine cannot verify signatures at all, else nil.
 func unable(err error) error {
 	if here, ok := errors.AsType[*signed.VerifierError](err); ok {
-		return refuse("", "who signed cannot be verified: %s", here.Reason)
+		return refuse("", "the signer cannot be verified: %s", here.Reason)
 	}
 	return nil
 }
 
-// neverInstalled reports whether a path lies in what no skill has.
+// neverInstalled reports whether a path has a segment that skills ignore, so that a signature need not cover
+// it.
 func neverInstalled(name string) bool {
 	return slices.ContainsFunc(strings.Split(path.Clean(name), "/"), skills.Ignored)
 }
 
-// notBy returns the error of what a signer did not sign.
+// notBy returns the error for a source that lacks a valid signature of a signer.
 func (o *Origin) notBy(by signed.Signer, err error) error {
 	return refuse("ask its publisher; `skillsd update NAME --signed-by OTHER` takes another signer",
 		"%s is not signed by %.500s: %v", o.Source, by,
 		strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// admit decides whether a skill of an origin may be installed.
+// admit decides whether a skill of an origin may be installed, and at which tier.
 //
 // Errors: *SourceError.
 func (i *Installer) admit(from Origin) (skills.Tier, error) {
@@ -162,14 +163,14 @@ func (i *Installer) admit(from Origin) (skills.Tier, error) {
 	}
 	tier, err := i.cfg.Admit(from)
 	if err != nil {
-		return tier, refuse("ask its publisher for a signature, and name who signed in trust.signers of the "+
+		return tier, refuse("ask its publisher for a signature, and name its signer in trust.signers of the "+
 			"configuration; for a skill that is installed: skillsd update NAME --signed-by", "%v", err)
 	}
 	return tier, nil
 }
 
-// verified reports whether a skill with a tree is installed here whose signer was verified, and is that of
-// an origin.
+// verified reports whether an installed skill has this tree, from the same verified signer and identity as
+// the origin.
 func (l *Lock) verified(tree digest.Digest, from Origin) bool {
 	same := func(known Origin) bool { return known.Signer == from.Signer && known.Identity == from.Identity }
 	return slices.ContainsFunc(l.Skills, func(e *Entry) bool {
@@ -178,18 +179,18 @@ func (l *Lock) verified(tree digest.Digest, from Origin) bool {
 	})
 }
 
-// SignedBy reports whether a signer, or one whom they cover, signed what is installed.
+// SignedBy reports whether the signer of the origin is by, or is covered by it.
 func (o Origin) SignedBy(by signed.Signer) bool { return by.Covers(o.Signer.As(o.Identity)) }
 
-// checkSigner returns why who signed cannot be that.
+// checkSigner returns an error if signer and identity do not fit together.
 func (o Origin) checkSigner() error {
 	switch {
 	case o.Signer != "" && o.Signer.Check() != nil:
 		return errors.New("signer: is not a key, an authority or an identity")
 	case o.Signer.IsIdentity() != (o.Identity != ""):
-		return errors.New("identity: is missing, or there is no signer whose identity it is")
+		return errors.New("identity: is missing, or has no signer")
 	case o.Identity != "" && !o.SignedBy(o.Signer):
-		return errors.New("identity: is not one of the signer")
+		return errors.New("identity: is not covered by the signer")
 	}
 	return nil
 }

@@ -22,29 +22,29 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// fetched is a source that can be read.
+// fetched is a fetched and scanned source.
 type fetched struct {
-	origin   Origin // Path is that of the directory that was scanned
+	origin   Origin // Path is the scanned directory
 	snapshot *skills.Snapshot
 	notes    []string
-	base     string                   // the name in the source of a skill that is the whole source
-	failed   map[string]error         // of an index: skills that could not be fetched, by path
-	digests  map[string]digest.Digest // of an index: what was fetched, by path
-	own      string                   // the directory of this plan alone with its skills by path
-	vouched  bool                     // its signer signed it as a whole
-	unsigned error                    // why nobody is known to have
+	base     string                   // name of the source, for a skill that is all of it
+	failed   map[string]error         // errors of the parts that could not be fetched, by path
+	digests  map[string]digest.Digest // digests of the fetched parts, by path
+	own      string                   // directory with the parts, used by this plan alone
+	vouched  bool                     // the signature of the whole source was verified
+	unsigned error                    // why no signature of the whole was verified
 	close    func() error             // releases it; its skills can no longer be read
 }
 
-// maxSourceDirs is how many directories a source may have.
+// maxSourceDirs is the maximum number of directories in a source.
 const maxSourceDirs = 1_000_000
 
-// missed are the codes of diagnostics that say what a scan left out.
+// missed lists the codes of diagnostics for files that a scan left out.
 var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skills.CodeMaxDepth,
 	skills.CodeInvalidPath, skills.CodeUnreadableDir}
 
-// fetch opens the source of an origin and scans it. origin.Path is the directory to scan; of git, the
-// commit is fetched instead of the ref if the origin has one.
+// fetch opens the source of an origin and scans the directory origin.Path. For git, it fetches the commit of
+// the origin if set, else the ref.
 //
 // Errors: *SourceError, *FetchError, *source.ArchiveError; system errors.
 func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetched, err error) {
@@ -91,7 +91,7 @@ func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetc
 	for _, d := range f.snapshot.Diagnostics {
 		if d.Code == skills.CodeScanLimit && !isSkillFile(d.Path) {
 			return nil, refuse("name a part of it with --subdir",
-				"the source is larger than a scan may be: %s", d.Detail)
+				"the source exceeds a limit of the scan: %s", d.Detail)
 		}
 		if slices.Contains(missed, d.Code) {
 			at := clip(path.Join(origin.Path, d.Path))
@@ -131,10 +131,9 @@ func (p *Plan) fetchGit(ctx context.Context, f *fetched, access Access) (root sk
 	return f.directoryRoot(p.path(name + "/files"))
 }
 
-// directoryRoot returns the root of the part of a directory that was requested. The files of git and of
-// an archive that was extracted are written by nobody else. Any other directory is read as it is at each
-// moment, but of a part of it nothing outside is read, even if a link takes its name meanwhile: others
-// than the one who installs may write there.
+// directoryRoot returns the root for the requested part of a directory. No other process writes to the files
+// of git or of an extracted archive. Any other directory is read in its current state. A part of it is held
+// open, so that a link that replaces it cannot lead elsewhere: other users may have write access there.
 func (f *fetched) directoryRoot(top string) (skills.Root, error) {
 	handle, err := os.OpenRoot(top)
 	if err != nil {
@@ -157,7 +156,7 @@ func noDirectory(dir string) error {
 	return refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))
 }
 
-// zipRoot returns the root of the part of an archive that was requested.
+// zipRoot returns the root for the requested part of an archive.
 func (f *fetched) zipRoot(place string) (skills.Root, error) {
 	archive, release := source.NewZip(place), f.close
 	f.close = func() error { return errors.Join(archive.Close(), release()) }
@@ -181,11 +180,11 @@ func isSkillFile(p string) bool { return strings.EqualFold(path.Base(p), "SKILL.
 type candidate struct {
 	path  string // in the source
 	skill *skills.Skill
-	err   string // why it does not load, when skill is nil
-	name  string // that it gets here
+	err   string // why it does not load, if skill is nil
+	name  string // to install it under
 }
 
-// ownDir returns the directory of a skill below the state directory if nothing else needs it, else "".
+// ownDir returns the directory with the files of this skill alone, relative to the state directory, or "".
 func (f *fetched) ownDir(at string) string {
 	if _, part := f.digests[at]; part {
 		return f.own + "/" + at
@@ -193,7 +192,8 @@ func (f *fetched) ownDir(at string) string {
 	return ""
 }
 
-// candidates returns the skills of a source that lie in no other, by path, and skills that do not load.
+// candidates returns the skills of a source that are not nested in another, by path, and those that do not
+// load.
 func (f *fetched) candidates() []candidate {
 	var all []candidate
 	for _, sk := range slices.Concat(f.snapshot.Skills, f.snapshot.Withheld) {
@@ -239,8 +239,8 @@ func (f *fetched) find(at string) (*skills.Skill, error) {
 	return nil, fmt.Errorf("the source has no skill at %q", clip(at))
 }
 
-// name returns the name to install a skill of the source under: the name of its directory there, or its
-// own if the directory has none that can be used here.
+// name returns the name to install a skill under: the name of its directory, or the name of the skill if the
+// former is not usable here.
 func (f *fetched) name(c candidate) (string, error) {
 	choices := []string{path.Base(c.path), c.skill.Frontmatter.Name, f.base}
 	if c.path == "." {
@@ -254,7 +254,7 @@ func (f *fetched) name(c candidate) (string, error) {
 	return "", checkName(choices[0])
 }
 
-// resolve finds out what kind of source was given.
+// resolve returns the origin for a source given by the user.
 func resolve(given, ref string, insecure bool) (Origin, error) {
 	if strings.HasPrefix(strings.ToLower(given), oci.Scheme) {
 		return resolveOCI(given, ref)
@@ -304,8 +304,8 @@ func resolve(given, ref string, insecure bool) (Origin, error) {
 		"%q is neither a directory nor a zip archive", given)
 }
 
-// heldDir is a directory that stays the same one if another takes its name. No link leads out of it, and
-// opening a named pipe does not wait.
+// heldDir is a directory that is held open, so that renaming it or replacing it has no effect. No link leads
+// out of it, and opening a named pipe does not block.
 type heldDir struct{ root *os.Root }
 
 func (h heldDir) Open(name string) (fs.File, error) { return h.open(name, 0) }

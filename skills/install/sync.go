@@ -18,29 +18,28 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Sync is how an installation is made equal to a lock file.
+// Sync describes how to make an installation equal to a lock file.
 type Sync struct {
-	// Lock is that file; nil: the lock file of the installation itself, to repair what was changed. The
-	// earlier version of a skill that is installed stays the one of this machine: the version that is
-	// replaced, or else the one there was. All else is taken from Lock: the caller decides whether its
-	// tiers are trusted.
+	// Lock is the lock file; nil: that of the installation, to repair changes on disk. An installed skill
+	// keeps an earlier version of this machine: the version that is replaced, or else its current earlier
+	// one. The rest comes from Lock, so the caller must decide whether to trust its tiers.
 	Lock *Lock
-	// TrustAccepted serves the contents that Lock says somebody accepted, without somebody here.
+	// TrustAccepted makes acceptances in Lock valid on this machine.
 	TrustAccepted bool
 	// Exact removes skills that are not in Lock.
 	Exact bool
-	// DropEarlier forgets earlier versions that cannot be fetched again. Earlier versions of a Lock from
-	// elsewhere, which this machine never had, are forgotten without it.
+	// DropEarlier drops earlier versions that cannot be fetched again. Earlier versions that are new with a
+	// Lock from another machine are dropped in any case.
 	DropEarlier bool
 	Access
 }
 
-// Sync compares the installation with a lock file. The plan makes the installation equal to it: exactly
-// the same bytes, from the store, or else by their digests, or from the recorded source at the recorded
-// commit. If they cannot be had, applying it changes nothing; an earlier version that cannot be had
-// prevents no other change and is reported as Lost.
+// Sync compares the installation with a lock file. The plan makes it equal: with exactly the same bytes, from
+// the store, or else by their digests, or from the recorded source at the recorded commit. If they cannot be
+// fetched, Apply fails and changes nothing; an earlier version that cannot be fetched is reported as Lost and
+// prevents no other change.
 //
-// Errors: errors of ctx; system errors; of Apply, also *SourceError, *FetchError and other errors of
+// Errors: errors of ctx; system errors. Apply also returns *SourceError, *FetchError and other errors of
 // sources.
 func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	s.Offered, s.lock = nil, s.Lock
@@ -81,10 +80,10 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 	})
 }
 
-// compare says how an installed skill differs from the entry that is wanted, if it does.
+// compare sets c.What to how an installed skill differs from the wanted entry, if it does.
 func (i *Installer) compare(ctx context.Context, c *Change) error {
 	here, e := c.Before, c.After
-	// The entries are compared first: if they differ, no file needs to be read.
+	// The entries are compared first: if they differ, no file has to be read.
 	switch {
 	case here == nil:
 		c.What = "is not installed"
@@ -109,7 +108,7 @@ func (i *Installer) compare(ctx context.Context, c *Change) error {
 	return err
 }
 
-// obtainAll makes the trees of a Sync ready.
+// obtainAll stages the trees of a Sync.
 func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	at := &sources{plan: p, access: s.Access, fetched: map[Origin]func() (*fetched, error){}}
 	defer p.disconnect()
@@ -122,9 +121,11 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 		}
 		if !c.Earlier {
 			origins := []Origin{c.After.Origin}
+			// A tree that needs no signer is the same from anywhere, so its digest is enough.
 			if s.Files != nil && s.Lock != nil && c.After.Origin.Signer == "" {
 				origins[0] = Origin{Kind: KindTree, Source: c.After.Tree.String(), Path: "."}
 			}
+			// The served copy on this machine is the cheapest source.
 			if here := c.Before; here != nil && here.Served() && here.Tree == c.After.Tree {
 				place := p.i.path(placeOf(here.Tier, here.Name))
 				origins = slices.Insert(origins, 0, Origin{Kind: KindDirectory, Source: place, Path: "."})
@@ -147,7 +148,7 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 				return err
 			}
 		}
-		// A fetch that was canceled does not mean that the version is lost.
+		// After a cancellation, an error does not mean that the version is lost.
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -168,7 +169,8 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	paths := pathsByName(p.New)
 	for _, c := range p.Changes {
 		if err := p.i.taken(ctx, c.Before, paths[c.Name]); err != nil {
-			return refuse("take it from the lock file, or move what is served there", "%s: %v", c.Name, err)
+			return refuse("remove it from the lock file, or move the skill served there",
+				"%s: %v", c.Name, err)
 		}
 	}
 	if s.Lock != nil {
@@ -182,11 +184,11 @@ func (p *Plan) obtainAll(ctx context.Context, s Sync) (err error) {
 	return p.assess(ctx)
 }
 
-// sources are those that a Sync has fetched. Close releases them.
+// sources are the sources that a Sync fetched. Close releases them.
 type sources struct {
 	plan    *Plan
 	access  Access
-	fetched map[Origin]func() (*fetched, error) // a source that cannot be had is asked once
+	fetched map[Origin]func() (*fetched, error) // each is fetched once, even if that fails
 }
 
 func (a *sources) Close() (err error) {
@@ -198,10 +200,10 @@ func (a *sources) Close() (err error) {
 	return err
 }
 
-// tree returns a stored tree. If the store has lost it, it is stored again from the first origin that has
-// it still, at the recorded commit.
+// tree returns a stored tree. If the store lost it, the tree is stored again from the first origin that still
+// has it, at the recorded commit.
 func (a *sources) tree(ctx context.Context, want digest.Digest, origins ...Origin) (*store.Tree, error) {
-	// What a lock file says of a signature counts only if it was verified here.
+	// A signer in a lock file is not trusted unless its signature was verified here.
 	if at := origins[len(origins)-1]; at.Signer != "" && !a.plan.i.lock.verified(want, at) {
 		return a.storeAgain(ctx, want, at)
 	}
@@ -239,7 +241,7 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 	// A directory or an archive has no commit, so it may have changed since the entry was written.
 	if index.TreeDigest != want {
 		return nil, refuse("bring the source back, or `skillsd remove` and install it anew",
-			"%s has another version than the lock file: tree %.19s, want %.19s",
+			"%s does not match the lock file: tree %.19s, want %.19s",
 			origin.Source, index.TreeDigest, want)
 	}
 	return a.plan.store(ctx, sk)

@@ -4,5 +4,5 @@ package install
 
 import "os/exec"
 
-// killTree does nothing: there are no process groups here, so only the command itself ends.
+// killTree does nothing: without process groups, only the command itself is killed.
 func killTree(*exec.Cmd) {}

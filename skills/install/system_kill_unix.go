@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// killTree makes a command end with everything it started when its context ends.
+// killTree makes the end of its context kill a command and all processes that it started.
 func killTree(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTree makes a command end with everything it started when its context ends, and end itself when the
-// thread that started it ends.
+// killTree makes the end of its context kill a command and all processes that it started. The command is also
+// killed when the thread that started it exits.
 func killTree(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// limitFiles keeps a process, and what it starts from now on, from writing a file of more than most bytes.
+// limitFiles keeps a process and its later children from writing a file longer than most bytes.
 func limitFiles(pid int, most int64) error {
 	var now unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &now)
@@ -24,12 +24,12 @@ func limitFiles(pid int, most int64) error {
 		err = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended already
+		return nil // it has exited already
 	}
 	return err
 }
 
-// exchange swaps two files in one step. Not every file system can.
+// exchange swaps two files atomically. Not every file system supports it.
 func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }

@@ -4,8 +4,8 @@ package install
 
 import "errors"
 
-// limitFiles does nothing: the limits of another process cannot be set here.
+// limitFiles does nothing: this system cannot set the limits of another process.
 func limitFiles(int, int64) error { return nil }
 
-// exchange cannot be done in one step here.
+// exchange is not supported on this system.
 func exchange(_, _ string) error { return errors.ErrUnsupported }

@@ -67,7 +67,7 @@ func TestSyncByDigests(t *testing.T) {
 		}, lock, "fetch scripts/run.sh of the published skills: it is not there"},
 		"other bytes": {func(sum digest.Digest) (string, error) {
 			return strings.ReplaceAll(files[sum], "echo a", "echo b"), nil
-		}, lock, "has another version than the lock file"},
+		}, lock, "does not match the lock file"},
 		"no skill": {func(sum digest.Digest) (string, error) {
 			return strings.ReplaceAll(files[sum], "name:", "name"), nil
 		}, lock, "the source has no skill"},

@@ -101,7 +101,7 @@ func TestSyncGit(t *testing.T) {
 	forged.Origin.Path = "b"
 	before := tree(t, third.state)
 	if _, err := synced(t.Context(), k, Sync{Lock: &Lock{Skills: []*Entry{&forged}}}); err == nil ||
-		!strings.Contains(err.Error(), "another version than the lock file") {
+		!strings.Contains(err.Error(), "does not match the lock file") {
 		t.Errorf("error for other content = %v", err)
 	}
 	if after := tree(t, third.state); len(after) != len(before) {
@@ -141,7 +141,7 @@ func TestVerifyFindsEveryByte(t *testing.T) {
 			return errors.Join(os.Rename(name, filepath.Join(place, "..", "..", "kept")),
 				os.Symlink("../../kept", name))
 		}, "is not a regular file"},
-		{"all", func(t *testing.T, place string) error { return os.RemoveAll(place) }, "is not in its place"},
+		{"all", func(t *testing.T, place string) error { return os.RemoveAll(place) }, "is missing from the served directory"},
 		{"a file", func(t *testing.T, place string) error {
 			return errors.Join(os.RemoveAll(place), os.WriteFile(place, nil, 0o600))
 		}, "is not a directory"},

@@ -13,13 +13,13 @@ import (
 
 var (
 	commitID = pattern.New(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	// validRef is stricter than git: a ref is an argument, and part of a refspec.
+	// validRef is stricter than git, since a ref becomes an argument and part of a refspec.
 	validRef = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_./@+-]*$`)
 	// sshSource is the short form of an ssh URL: user@host:path.
 	sshSource = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
 )
 
-// SourceError says why nothing is installed from a source, and what to do about it.
+// SourceError is the reason why nothing is installed from a source, with a hint for the user.
 type SourceError struct{ Reason, Hint string }
 
 func (e *SourceError) Error() string { return e.Reason }
@@ -38,18 +38,18 @@ func checkRef(ref string) error {
 	return nil
 }
 
-// isURL reports whether a source is meant for git: it cannot be a path of this machine.
+// isURL reports whether a source is meant for git and cannot be a path on this machine.
 func isURL(source string) bool {
 	return strings.Contains(source, "://") || strings.Contains(source, "::") ||
 		sshSource().MatchString(source)
 }
 
-// parseURL returns the protocol of a git source. Plain http and git, which anyone on the network can
-// change, are for this machine only unless insecure is set.
+// parseURL returns the protocol of a git source. Plain http and git can be changed by anyone on the network,
+// so they are accepted only for this machine unless insecure is set.
 func parseURL(source string, insecure bool) (protocol string, err error) {
 	const hint = "use an https:// or ssh:// URL, a zip archive or a directory"
 	isOdd := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) || r == '\\' }
-	// A source that begins with a hyphen would be an option of git.
+	// git would parse a source that begins with a hyphen as an option.
 	if strings.HasPrefix(source, "-") || len(source) > 2048 || strings.ContainsFunc(source, isOdd) {
 		return "", refuse(hint, "%q is not a URL", clip(source))
 	}
@@ -63,7 +63,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	case err != nil:
 		return "", refuse(hint, "%q is not a URL", clip(source))
 	case strings.HasPrefix(source, "file:///") && at.RawQuery == "" && at.Fragment == "":
-		return "file", nil // a mirror on this machine; git takes file:/x for a path on the host "file"
+		return "file", nil // a mirror on this machine; git reads file:/x as path /x on the host "file"
 	case at.Host == "" || strings.HasPrefix(at.Hostname(), "-") || at.RawQuery != "" || at.Fragment != "":
 		return "", refuse(hint, "%q names no host, or has a query or a fragment", clip(at.Redacted()))
 	}
@@ -71,7 +71,7 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	isPlain := at.Scheme == "http" || at.Scheme == "git"
 	switch {
 	case secret || at.User != nil && at.Scheme != "ssh":
-		return "", refuse("leave them out; git asks nobody, and the lock file would keep them",
+		return "", refuse("leave them out: git does not prompt for them, and the lock file would store them",
 			"the URL of %s holds credentials", at.Host)
 	case strings.HasPrefix(at.User.Username(), "-"):
 		return "", refuse(hint, "%q is not a user", clip(at.User.Username()))
@@ -84,17 +84,17 @@ func parseURL(source string, insecure bool) (protocol string, err error) {
 	return at.Scheme, nil
 }
 
-// baseName returns the name of a repository by its URL.
+// baseName returns the name of a repository from its URL.
 func baseName(source string) string {
 	name := strings.TrimRight(source, "/")
 	name = name[strings.LastIndexAny(name, "/:")+1:]
 	return strings.TrimSuffix(name, ".git")
 }
 
-// ErrNoGit is the error of a git source without git.
+// ErrNoGit is the error for a git source if git is not installed.
 var ErrNoGit = errors.New("git is not on PATH")
 
-// FetchError is a source of another machine that could not be fetched, or that was refused after it was.
+// FetchError reports a source on another machine that could not be fetched, or was rejected after the fetch.
 type FetchError struct {
 	Source string // a URL without credentials
 	Err    error

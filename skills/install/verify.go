@@ -20,30 +20,30 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Problem is a difference between the lock file and what is on disk.
+// Problem is a difference between the lock file and the files on disk.
 type Problem struct {
 	Name string `json:"name"`           // of the skill
-	Path string `json:"path,omitempty"` // of the file, below the skill; empty for the whole
+	Path string `json:"path,omitempty"` // of the file in the skill; empty for the whole skill
 	What string `json:"what"`
 
 	Kind ProblemKind `json:"kind"`
-	Dir  string      `json:"dir,omitempty"` // of ProblemStray: where it lies below the state directory
+	Dir  string      `json:"dir,omitempty"` // for ProblemStray: relative to the state directory
 }
 
-// ProblemKind says how a problem is repaired.
+// ProblemKind tells how a problem is repaired.
 type ProblemKind string
 
 // The kinds of problems.
 const (
 	ProblemContent ProblemKind = "content" // Sync repairs it
-	ProblemEarlier ProblemKind = "earlier" // Sync repairs it, or with DropEarlier forgets the version
-	ProblemStray   ProblemKind = "stray"   // was never installed: to be removed by hand
+	ProblemEarlier ProblemKind = "earlier" // Sync repairs it, or drops the version with DropEarlier
+	ProblemStray   ProblemKind = "stray"   // was never installed; must be removed by hand
 )
 
-// Verify compares every byte of the installed skills, where they are served and where they are stored,
-// with the lock file, and finds entries of the directories that are served that are not in the lock
-// file. Problems are in byte order of name and path. If ctx ends it, it returns what it found so far.
-// done is how many skills were verified.
+// Verify compares every byte of the installed skills, in the served directories and in the store, with the
+// lock file. It also finds entries of the served directories that are not in the lock file. Problems are
+// sorted by name and path. If ctx ends, it returns the problems found so far. done is the number of skills
+// that were verified completely.
 //
 // Errors: errors of ctx; system errors.
 func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, err error) {
@@ -59,7 +59,7 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				return err // this skill was not verified to its end
+				return err // this skill was not verified completely
 			}
 			problems = append(problems, found...)
 			done++
@@ -76,8 +76,8 @@ func (i *Installer) Verify(ctx context.Context) (problems []Problem, done int, e
 	return problems, done, errors.Join(err, stray)
 }
 
-// verifyEntry compares what is served and stored of a skill with its entry. Problems of the earlier
-// version come last.
+// verifyEntry compares the served and stored files of a skill with its entry. Problems of the earlier version
+// come last.
 func (i *Installer) verifyEntry(ctx context.Context, e *Entry) ([]Problem, error) {
 	found, err := i.verifyPlaced(ctx, e)
 	found = append(found, i.verifyStored(ctx, e.Name, e.Tree, ProblemContent)...)
@@ -114,7 +114,7 @@ func (i *Installer) verifyStored(
 	return []Problem{p}
 }
 
-// verifyPlaced compares the directory of a skill that is served with its entry.
+// verifyPlaced compares the served directory of a skill with its entry.
 func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, error) {
 	var problems []Problem
 	add := func(path, what string) {
@@ -125,16 +125,16 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if e.Served() {
-			add("", "is not in its place")
+			add("", "is missing from the served directory")
 		}
 		return problems, nil
 	case err != nil:
 		return nil, err
 	case e.Quarantined():
-		add("", "is in its place although nobody has accepted it")
+		add("", "is served although it was not accepted")
 		return problems, nil
 	case !e.Served():
-		add("", "is in its place although it is disabled")
+		add("", "is served although it is disabled")
 		return problems, nil
 	case !info.IsDir():
 		add("", "is not a directory")
@@ -178,7 +178,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 	return problems, err
 }
 
-// hashFile returns the digest of a regular file, empty if it cannot be read.
+// hashFile returns the digest of a regular file, or "" if it cannot be read.
 func hashFile(root *os.Root, name string) digest.Digest {
 	file, _, err := fsys.OpenIn(root, name)
 	if err != nil {
@@ -189,7 +189,7 @@ func hashFile(root *os.Root, name string) digest.Digest {
 	return sum
 }
 
-// strays finds what is served and not in the lock file.
+// strays returns the entries of the served directories that are not in the lock file.
 func (i *Installer) strays() ([]Problem, error) {
 	var problems []Problem
 	for _, tier := range skills.Tiers() {
@@ -214,17 +214,16 @@ func (i *Installer) strays() ([]Problem, error) {
 // Inspection is the result of Inspect.
 type Inspection struct {
 	Lock     *Lock
-	Problems []Problem // as of Verify
-	Verified int       // skills that were verified to their end; fewer than there are if the time was up
-	// Busy says that another command changes the installation at this moment, so that nothing was verified.
+	Problems []Problem // as returned by Verify
+	Verified int       // skills verified completely; not all if the time ran out
+	// Busy is set if another command is changing the installation, so that nothing was verified.
 	Busy bool
-	// Interrupted says that a command did not end; the next one undoes it.
+	// Interrupted is set if a command was interrupted; the next command undoes it.
 	Interrupted bool
 }
 
-// Inspect does what Verify does without changing anything or waiting: it does not undo an interrupted
-// command, and ends after the time most. Other commands wait for it. It does not use Git and Waiting
-// of cfg.
+// Inspect verifies an installation without changing anything or waiting: it does not undo an interrupted
+// command, and stops after the time most. Other commands wait for it. It ignores Git and Waiting of cfg.
 //
 // Errors: *LockError for a lock file that cannot be read; errors of ctx; system errors.
 func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspection, err error) {
@@ -236,8 +235,8 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 		return found, nil
 	}
 	defer func() { err = errors.Join(err, guard.Unlock()) }()
-	// Without a guard, because nothing was ever installed or its directory cannot be written, the lock
-	// file is complete all the same: it is only ever replaced.
+	// The guard cannot be locked if nothing was ever installed or its directory is not writable. The lock
+	// file is complete even then, since it is only ever replaced by a rename.
 	found.Lock, err = ReadLock(LockFile(cfg.State))
 	if err != nil {
 		return found, err
@@ -261,9 +260,9 @@ func Inspect(ctx context.Context, cfg Config, most time.Duration) (found *Inspec
 	return found, err
 }
 
-// Collect removes the stored trees that neither the lock file nor anything else needs, and returns how
-// many it removed. used deletes the trees that something else needs from a set. While another process,
-// such as a server, has the store open, nothing is removed, which is not an error.
+// Collect removes the stored trees that neither the lock file nor other records need, and returns their
+// number. used deletes the trees that are still needed from a set. If another process, such as a server, has
+// the store open, Collect removes nothing and returns no error.
 //
 // Errors: the error of used; errors of ctx; system errors.
 func (i *Installer) Collect(
@@ -277,7 +276,7 @@ func (i *Installer) Collect(
 			}
 		}
 		if len(trees) == 0 {
-			return nil // what else needs trees is costly to find out
+			return nil // calling used is costly
 		}
 		return used(trees)
 	})

@@ -19,20 +19,21 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// maxDownload is the longest archive that is fetched, in bytes.
+// maxDownload is the maximum size of a downloaded archive, in bytes.
 const maxDownload = 1 << 30
 
-// archiveEnds are the ends of the names of archives of web servers.
+// archiveEnds are the extensions of archives on web servers.
 var archiveEnds = []string{".zip", ".tar.gz", ".tgz", ".tar"}
 
-// isArchive reports whether a URL is that of an archive: git has no repository of such a name in use.
+// isArchive reports whether a URL is the URL of an archive. Git repositories are not named like this in
+// practice.
 func isArchive(source string) bool {
 	lower := strings.ToLower(source)
 	web := strings.HasPrefix(lower, "https://") || strings.HasPrefix(lower, "http://")
 	return web && archiveEnd(lower) != ""
 }
 
-// archiveEnd returns the end of a name that says what an archive is, empty for none.
+// archiveEnd returns the extension of an archive, or "".
 func archiveEnd(name string) string {
 	lower := strings.ToLower(name)
 	for _, end := range archiveEnds {
@@ -43,13 +44,13 @@ func archiveEnd(name string) string {
 	return ""
 }
 
-// resolveURL returns the origin of an archive of a web server.
+// resolveURL returns the origin of an archive on a web server.
 func resolveURL(given, ref string, insecure bool) (Origin, error) {
 	if ref != "" {
-		return Origin{}, refuse("leave it out; --sha256 says which archive it must be",
+		return Origin{}, refuse("leave it out; --sha256 pins the archive",
 			"--ref goes with a git URL only")
 	}
-	// The checks of a URL of git, and their hints, hold for any.
+	// The checks of git URLs, and their hints, apply to any URL.
 	if _, err := parseURL(given, insecure); err != nil {
 		return Origin{}, err
 	}
@@ -60,7 +61,7 @@ func resolveURL(given, ref string, insecure bool) (Origin, error) {
 	return Origin{Kind: KindURL, Source: at.String()}, nil
 }
 
-// expect makes a digest what the bytes of the source must have, at an update as well.
+// expect sets the digest that the source must have, also in later updates.
 func (o *Origin) expect(want digest.Digest) error {
 	switch {
 	case want == "":
@@ -74,13 +75,13 @@ func (o *Origin) expect(want digest.Digest) error {
 	return nil
 }
 
-// client returns what fetches files for a source.
+// client returns a client to download files of a source.
 func (p *Plan) client(home *url.URL, access Access) *web.Client {
 	return &web.Client{Home: home, Insecure: access.Insecure, Token: access.token(home), Proxy: p.i.cfg.Proxy,
 		Transport: p.i.cfg.transport}
 }
 
-// fetchURL fetches an archive of a web server. If the origin has a digest, only these bytes are accepted.
+// fetchURL downloads an archive from a web server. If the origin has a digest, it must match.
 func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
 	p.i.progress("fetching", 0, 0)
 	home, err := web.Parse(f.origin.Source, access.Insecure)
@@ -124,7 +125,8 @@ func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root sk
 	return f.directoryRoot(p.path(name + "/files"))
 }
 
-// accept takes the digest of what was fetched, if it is the one that the lock file or the user wants.
+// accept sets the digest of the origin to that of the download. It returns an error if the lock file or the
+// user requires another one.
 func (o *Origin) accept(got digest.Digest) error {
 	want := digest.Digest(cmp.Or(o.Digest.String(), o.Ref))
 	if want == "" || want == got {
@@ -133,14 +135,14 @@ func (o *Origin) accept(got digest.Digest) error {
 	}
 	if o.Digest != "" {
 		return refuse("bring the source back, or `skillsd remove` and install it anew",
-			"%s has other bytes than the lock file says: %.19s, want %.19s", o.Source, got, want)
+			"%s does not match the lock file: digest %.19s, want %.19s", o.Source, got, want)
 	}
-	return refuse("ask its publisher which digest is right; to install other bytes, "+
+	return refuse("ask its publisher which digest is right; to accept another one, "+
 		"`skillsd remove` the skill and install it with their --sha256",
-		"%s has other bytes than --sha256 says: %.19s, want %.19s", o.Source, got, want)
+		"%s does not match --sha256: digest %.19s, want %.19s", o.Source, got, want)
 }
 
-// download fetches a file into the plan's work.
+// download downloads a file to a path below the state directory.
 func (p *Plan) download(
 	ctx context.Context, c *web.Client, at *url.URL, name string, most int64,
 ) (*web.File, error) {
@@ -165,7 +167,7 @@ func fetchError(at *url.URL, err error) error {
 	return &FetchError{web.Shown(at), err, KindURL}
 }
 
-// untar extracts an archive that was fetched.
+// untar extracts a downloaded tar archive.
 func (p *Plan) untar(name, into string, size int64) error {
 	archive, err := p.i.root.Open(name)
 	if err != nil {

@@ -130,7 +130,7 @@ func TestInstallURL(t *testing.T) {
 	other := newMachine(t)
 	there := other.open()
 	if _, err := synced(t.Context(), there, Sync{Lock: e.lockOf()}); err == nil ||
-		!strings.Contains(err.Error(), "other bytes than the lock file says") {
+		!strings.Contains(err.Error(), "does not match the lock file") {
 		t.Errorf("sync = %v", err)
 	}
 	s.put("/pack-1.tar.gz", tarball(t, map[string]string{
@@ -150,7 +150,7 @@ func TestInstallURLPinned(t *testing.T) {
 	good := s.put("/a.zip", data)
 	i := m.open()
 	err := apply(t.Context(), i, Request{Source: s.URL + "/a.zip", Digest: digest.FromString("x")})
-	if err == nil || !strings.Contains(err.Error(), "other bytes than --sha256 says") || len(i.Lock().Skills) > 0 {
+	if err == nil || !strings.Contains(err.Error(), "does not match --sha256") || len(i.Lock().Skills) > 0 {
 		t.Errorf("error = %v", err)
 	}
 	if err := apply(t.Context(), i, Request{Source: s.URL + "/a.zip", Digest: good}); err != nil {
