@@ -23,40 +23,40 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Limits of the file of a cache.
+// Limits of the cache file.
 const (
 	maxRecords   = 1 << 20
 	maxCacheFile = 512 << 20 // bytes
 )
 
-// Cache remembers from one process to the next what directories list, what SKILL.md files say, and the
-// indexes of skills, by what changes whenever one of them does: device, inode, size, modification and
-// change time, since the kernel was started. It spares the reading of what has not been touched. It is
-// a hint only: bytes are verified whenever they are served. Some of what it knows is read all the
-// same, and if it says something else, all of it is discarded. Its methods are safe for concurrent use.
+// Cache keeps facts about directories, SKILL.md files and indexes across processes. A fact is valid as long
+// as device, inode, size, modification time and change time of the file are the same, on the same boot. So
+// untouched files are not read again. It is only a hint: bytes are verified whenever they are served. A
+// random sample of its facts is read anyway, and if one differs, the whole cache is discarded. Its methods
+// are safe for concurrent use.
 //
-// The file has a line with the program that wrote it, the kernel's boot and the digest of the rest, and a
-// record for each directory and file: its kind, its mark, the length of its value and the value. A damaged
-// file is noticed, and what another version of the program found by other rules does not count. A value is
-// decoded when it is looked for: a process that serves one of ten thousand skills must not decode the
-// others.
+// The file begins with a line with the program that wrote it, the boot ID of the kernel and the digest of the
+// rest. A record for each directory and file follows: its kind, its mark, the length of its value and the
+// value. A damaged file is discarded, and so are the records of another version of the program, whose rules
+// may differ. A value is decoded only when it is looked up: a process that serves one of ten thousand skills
+// must not decode the others.
 type Cache struct {
 	file   string
-	sample func() bool // nil: one in sampleOne
+	sample func() bool // nil: true once in sampleOne calls
 
-	lied  atomic.Bool // a sample was another one, and the scan has not begun again
-	wrong atomic.Bool // nothing of the file may be in the one that replaces it
-	fresh atomic.Bool // something was read that was not known
+	lied  atomic.Bool // a sample differed, and the scan has not restarted yet
+	wrong atomic.Bool // Save must not copy records from the file
+	fresh atomic.Bool // a fact was read that the file lacks
 
 	saving sync.Mutex
 	once   sync.Once
-	known  atomic.Pointer[[]string] // records in the order of their keys; nil: none, or released
+	known  atomic.Pointer[[]string] // records sorted by key; nil: empty or released
 }
 
-// keySize is how many bytes of a record are its key: the kind and the five numbers of a mark.
+// keySize is the size of a record's key in bytes: the kind and the five numbers of a mark.
 const keySize = 1 + 5*8
 
-// key identifies the state of a file or directory.
+// key returns the key for the state of a file or directory.
 func (m mark) key(kind recordKind) []byte {
 	key := append(make([]byte, 0, keySize), byte(kind))
 	for _, n := range []uint64{m.dev, m.inode, uint64(m.size), uint64(m.mtime), uint64(m.ctime)} {
@@ -65,23 +65,22 @@ func (m mark) key(kind recordKind) []byte {
 	return key
 }
 
-// place returns a mark by which a directory is found whatever is in it now.
+// place returns a mark that identifies a directory regardless of its content.
 func (m mark) place() mark {
 	return mark{dev: m.dev, inode: m.inode, known: m.known, settled: m.settled}
 }
 
-// NewCache returns the cache that is kept in a file. The file is read when something is first looked
-// for; one that is missing or damaged is an empty cache.
+// NewCache returns the cache in a file. The file is read at the first lookup; a missing or damaged file is an
+// empty cache.
 func NewCache(file string) *Cache { return &Cache{file: file} }
 
-// File returns where the cache is kept.
+// File returns the path of the cache file.
 func (c *Cache) File() string { return c.file }
 
-// Rebuild makes the cache an empty one, which Save writes in the place of the file. It must be called
-// before the cache is used.
+// Rebuild empties the cache; Save then replaces the file. It must be called before the cache is used.
 func (c *Cache) Rebuild() { c.once.Do(func() { c.wrong.Store(true) }) }
 
-// value returns what is known of something that has a mark now.
+// value returns the cached value for a mark.
 func (c *Cache) value(kind recordKind, now mark) (string, bool) {
 	if c == nil || !now.known {
 		return "", false
@@ -97,19 +96,19 @@ func (c *Cache) value(kind recordKind, now mark) (string, bool) {
 	return u.Text(), true
 }
 
-// empty reports whether nothing is known, so that no mark is worth its system call.
+// empty reports whether the cache has no records, so that the stat for a mark would be wasted.
 func (c *Cache) empty() bool {
 	return c == nil || len(c.load()) == 0
 }
 
-// readAnew notes that something was read that was not known.
+// readAnew notes a fact that the cache did not have, so that Save writes the file.
 func (c *Cache) readAnew() {
 	if c != nil {
 		c.fresh.Store(true)
 	}
 }
 
-// distrust discards all that is known.
+// distrust discards all records.
 func (c *Cache) distrust() {
 	c.known.Store(nil)
 	c.wrong.Store(true)
@@ -129,20 +128,20 @@ func (c *Cache) load() []string {
 	return nil
 }
 
-// read returns the bytes of the file, none if it cannot be read, or somebody else can write it: what it says
-// is shown to whoever allows a script.
+// read returns the content of the file. It is empty if the file cannot be read, or if another user can write
+// it: cached facts are shown to the user who allows a script.
 func (c *Cache) read() []byte {
 	data, _ := fsys.ReadFile(c.file, maxCacheFile, fsys.Exposed)
 	return data
 }
 
-// header returns the first line of a cache with those records.
+// header returns the first line of a cache with these records.
 func header(records []byte) []byte {
 	return fmt.Appendf(nil, "{\"program\":%q,\"boot\":%q,\"sha256\":\"%x\"}\n",
 		program(), fsys.BootID(), sha256.Sum256(records))
 }
 
-// program identifies the file of this program.
+// program identifies the executable of this process.
 var program = sync.OnceValue(func() string {
 	file, err := os.Executable()
 	if err != nil {
@@ -155,8 +154,8 @@ var program = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s %d %d", file, info.Size(), info.ModTime().UnixNano())
 })
 
-// splitRecords returns the records of a cache; nil if it is damaged, of another program, or from before the
-// kernel was started: what other systems did to the disk since need not have left marks.
+// splitRecords returns the records of a cache, or nil if it is damaged, was written by another program or
+// before this boot: changes made by another system in between may have left the marks as they were.
 func splitRecords(data []byte) []string {
 	first, records, _ := bytes.Cut(data, []byte("\n"))
 	if string(first)+"\n" != string(header(records)) {
@@ -174,15 +173,15 @@ func splitRecords(data []byte) []string {
 	return known
 }
 
-// joinRecords returns a cache of records.
+// joinRecords returns the content of a cache file with these records.
 func joinRecords(known []string) []byte {
-	first := header(nil) // as long as that of any records
+	first := header(nil) // every header has this length
 	data := append(first, strings.Join(known, "")...)
 	copy(data, header(data[len(first):]))
 	return data
 }
 
-// newRecord returns a record; an empty text if the mark will not vouch for the value, or there is none.
+// newRecord returns a record, or "" if value is nil or the mark cannot vouch for it.
 func newRecord(kind recordKind, m mark, value []byte) string {
 	if !m.known || !m.settled || value == nil {
 		return ""
@@ -192,23 +191,23 @@ func newRecord(kind recordKind, m mark, value []byte) string {
 	return string(append(record, value...))
 }
 
-// Save stores the facts of a snapshot, and of its skills' indexes, and replaces the file, unless it has just
-// these already. For skills without an index, what the file knows of their files is kept. If all skills
-// have an index, the memory of the cache is released. It reports whether the file was written.
+// Save writes the facts of a snapshot and of the indexes of its skills to the file, if they changed. For
+// skills without an index, records in the file about their files are kept. If all skills have an index, the
+// memory of the cache is released. It reports whether the file was written.
 //
 // Errors: errors of the file system.
 func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if !c.fresh.Swap(false) {
-		return false, nil // all of it came from the file
+		return false, nil // all facts came from the file
 	}
 	c.saving.Lock()
 	defer c.saving.Unlock()
 	if c.lied.Load() {
-		s = &Snapshot{} // what was indexed since may be as wrong as what was found out
+		s = &Snapshot{} // indexes made since may contain wrong facts too
 	}
 	pending := func(sk *Skill) bool { return !sk.broken && sk.indexed() == nil }
 	complete := !slices.ContainsFunc(s.scanned, pending)
-	known := make([]string, 2*len(s.scanned)) // of each skill its own record, and that of its index
+	known := make([]string, 2*len(s.scanned)) // two records for each skill: itself and its index
 	_ = parallel(context.Background(), len(s.scanned), func() func(int) {
 		return func(i int) {
 			if sk := s.scanned[i]; !sk.broken {
@@ -219,7 +218,7 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 			}
 		}
 	})
-	there := map[string]bool{} // keys of the indexes of directories that are still there
+	there := map[string]bool{} // index keys of the directories that still exist
 	for _, listings := range s.listings {
 		for i := range listings {
 			known = append(known, newRecord(ofListing, listings[i].mark, listings[i].pack()))
@@ -240,7 +239,8 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 		}
 	}
 	byKey := func(a, b string) int { return strings.Compare(a[:keySize], b[:keySize]) }
-	slices.SortStableFunc(known, byKey) // the first counts: of a file with several names, and before what was
+	// The first wins: among several names of a file, and over the old file.
+	slices.SortStableFunc(known, byKey)
 	known = slices.CompactFunc(known, func(a, b string) bool { return byKey(a, b) == 0 })
 	data := joinRecords(known[:min(len(known), maxRecords)])
 	if bytes.Equal(was, data) {
@@ -249,20 +249,20 @@ func (c *Cache) Save(s *Snapshot) (written bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
 		return false, err
 	}
-	// After a crash of the system it is not believed, whatever it has.
+	// No fsync: after a crash of the system, the boot ID differs and the file is ignored.
 	return true, fsys.WriteUnsynced(c.file, data, 0o600)
 }
 
-// Release releases the memory of the cache of the scan: a skill that has no index yet is read when one is
-// asked for.
+// Release releases the memory of the scan's cache. A skill without an index is then read when its index is
+// requested.
 func (s *Snapshot) Release() {
 	if c := s.opts.Cache; c != nil {
 		c.known.Store(nil)
 	}
 }
 
-// reuse adds a file to the index without opening it, if the skill's earlier index knows its bytes, and
-// reports whether it did.
+// reuse adds a file to the index without opening it, if the earlier index has its bytes, and reports whether
+// it did.
 func (in *indexer) reuse(name string) bool {
 	hint := in.hint
 	at := hint.at(name)
@@ -273,7 +273,7 @@ func (in *indexer) reuse(name string) bool {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > min(in.budget, MaxFile) {
 		return false
 	}
-	// Near the limit of the search a file may be searched in part only, which its signals do not show.
+	// Close to the limit, a file may have been searched only in part, which its signals do not show.
 	if info.Size() > int64(in.unseen) && in.unseen < signal.MaxFile {
 		return false
 	}
@@ -291,7 +291,7 @@ func (in *indexer) reuse(name string) bool {
 	return true
 }
 
-// believed reports whether a sample of the files of an index that is kept have the bytes that it says.
+// believed reports whether a random sample of the files in a cached index still have the indexed bytes.
 func (s *Skill) believed(t tree, x *Index) bool {
 	cache := s.opts.Cache
 	for i := range x.Files {
@@ -303,14 +303,15 @@ func (s *Skill) believed(t tree, x *Index) bool {
 	return true
 }
 
-// differs reports whether a file that has a mark has other bytes than a cache says.
+// differs reports whether a file with an unchanged mark has another digest than want, so that the cache is
+// wrong.
 func differs(t tree, name string, known mark, want digest.Digest) bool {
 	file, info, err := openFile(t, name)
 	if err != nil {
 		return false
 	}
 	defer file.Close()
-	// A byte more shows that a file grows. With a larger limit the buffer is larger than most files.
+	// One byte more detects a file that grows. A larger limit would make the buffer larger than most files.
 	sum, err := digest.FromReader(io.LimitReader(file, min(info.Size()+1, MaxFile)))
 	return err == nil && known.vouches(markOf(info)) && sum != want
 }
@@ -328,7 +329,7 @@ func (in *indexer) take(r Resource, info fs.FileInfo, m mark, found []Diagnostic
 	}
 }
 
-// reuseSelf is reuse for the skill file, whose digest the scan has.
+// reuseSelf is reuse for the skill file, whose digest is known from the scan.
 func (in *indexer) reuseSelf() bool {
 	s := in.skill
 	at := in.hint.at(s.File)
@@ -339,13 +340,13 @@ func (in *indexer) reuseSelf() bool {
 	return true
 }
 
-// sawSignals counts a text as searched.
+// sawSignals subtracts a text from the search budget and adds its signals.
 func (in *indexer) sawSignals(size int64, found []Diagnostic) {
 	in.unseen -= int(min(size, int64(in.unseen), signal.MaxFile))
 	in.found = append(in.found, found...)
 }
 
-// at returns the place of a path in Files, or -1; of no index too.
+// at returns the position of a path in Files, or -1. x may be nil.
 func (x *Index) at(path string) int {
 	if x == nil {
 		return -1
@@ -358,7 +359,7 @@ func (x *Index) at(path string) int {
 	return at
 }
 
-// signalsOf returns the signals of one file.
+// signalsOf returns the signals in one file.
 func (x *Index) signalsOf(path string) (found []Diagnostic) {
 	for _, d := range x.Diagnostics[len(x.Diagnostics)-x.signals:] {
 		if d.Path == path {

@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Severity is how much a diagnostic matters.
+// Severity is the severity of a diagnostic.
 type Severity int
 
 // The severities.
@@ -26,7 +26,7 @@ func (s Severity) String() string { return severityNames[s] }
 // MarshalText returns the severity's name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses the name of a severity.
 func (s *Severity) UnmarshalText(text []byte) error {
 	at := slices.Index(severityNames, string(text))
 	if at < 0 {
@@ -36,7 +36,7 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Code names what a diagnostic is about. The list is closed.
+// Code identifies the kind of a diagnostic. The list is closed.
 type Code string
 
 // Codes of roots and of the scan.
@@ -47,21 +47,21 @@ const (
 	CodeUnreadableDir Code = "unreadable-directory"
 	// CodeOutsideRoot: a link leads out of the root and of every allowed root.
 	CodeOutsideRoot Code = "skill-scan-outside-root"
-	// CodeScanLimit: there are more directories, or a larger SKILL.md, than the limit.
+	// CodeScanLimit: a limit was exceeded, by the number of directories or the size of a SKILL.md.
 	CodeScanLimit Code = "scan-limit-exceeded"
 	// CodeMaxDepth: directories below the depth limit were not scanned.
 	CodeMaxDepth Code = "max-depth-exceeded"
-	// CodeInvalidPath: no path or URI can have the name; what has it is left out.
+	// CodeInvalidPath: a name cannot be part of a path or URI; the file or directory is left out.
 	CodeInvalidPath Code = "invalid-path"
-	// CodeCacheWrong: what was kept of earlier scans was not what the files say, and was discarded.
+	// CodeCacheWrong: the scan cache disagreed with a file and was discarded.
 	CodeCacheWrong Code = "cache-wrong"
-	// CodeShadowed: a skill of another root with the same path, or one above or below it, is served.
+	// CodeShadowed: another root serves a skill with the same path, or a path above or below it.
 	CodeShadowed Code = "shadowed"
 	// CodeDuplicateName: skills at different paths have one name; all are served.
 	CodeDuplicateName Code = "duplicate-skill-name"
-	// CodeRequiresMissing: the host lacks what the skill requires; it is not served.
+	// CodeRequiresMissing: the host lacks a requirement of the skill; it is not served.
 	CodeRequiresMissing Code = "requires-missing"
-	// CodeNotStrict: only strictly valid skills are served, and this one is not.
+	// CodeNotStrict: only strictly valid skills are served, and this skill is not valid.
 	CodeNotStrict Code = "not-strict"
 	// CodeUnknownSkill: the operator disabled, pinned or shortened a skill that does not exist.
 	CodeUnknownSkill Code = "unknown-skill"
@@ -69,38 +69,38 @@ const (
 
 // Codes of a SKILL.md.
 const (
-	// CodeMisspeltFile: the name is SKILL.md in another case, which some systems take for the same; the
+	// CodeMisspeltFile: the name is SKILL.md in another case, which is the same file on some systems; the
 	// directory is not a skill.
 	CodeMisspeltFile Code = "misspelt-skill-file"
-	// CodeUnreadableSkill: not a regular file, or it cannot be read.
+	// CodeUnreadableSkill: SKILL.md is not a regular file, or cannot be read.
 	CodeUnreadableSkill Code = "unreadable-skill"
-	// CodeInvalidEncoding: not UTF-8, or it has a NUL.
+	// CodeInvalidEncoding: SKILL.md is not UTF-8, or contains a NUL.
 	CodeInvalidEncoding Code = "invalid-encoding"
-	// CodeInvalidFrontmatter: the block cannot be understood, not even repaired.
+	// CodeInvalidFrontmatter: the block cannot be parsed, even with repairs.
 	CodeInvalidFrontmatter Code = "invalid-frontmatter"
 	// CodeFrontmatterRepaired: the skill was loaded only after a repair.
 	CodeFrontmatterRepaired Code = "frontmatter-repaired"
-	// CodeMissingName: the directory's name is used.
+	// CodeMissingName: the frontmatter has no name; the name of the directory is used.
 	CodeMissingName Code = "missing-name"
-	// CodeMissingDescription: there is not even a paragraph to use; the skill is skipped.
+	// CodeMissingDescription: there is no description and no paragraph to use instead; the skill is skipped.
 	CodeMissingDescription Code = "missing-description"
-	// CodeInvalidName: not lower-case letters and digits with single hyphens, or too long.
+	// CodeInvalidName: the name is not of lower-case letters and digits with single hyphens, or too long.
 	CodeInvalidName Code = "invalid-name"
-	// CodeNameMismatch: the name is not the directory's.
+	// CodeNameMismatch: the name differs from the name of the directory.
 	CodeNameMismatch Code = "name-directory-mismatch"
-	// CodeNotPublishable: the skills extension does not show it; the detail names the rule.
+	// CodeNotPublishable: the skills extension does not list the skill; the detail names the rule.
 	CodeNotPublishable Code = "not-publishable"
 )
 
 // Codes of the other files of a skill.
 const (
-	// CodeUnreadableResource: not a regular file, or it cannot be read; it is left out.
+	// CodeUnreadableResource: not a regular file, or cannot be read; it is left out.
 	CodeUnreadableResource Code = "unreadable-skill-resource"
 	// CodeResourceOutside: a link leads out of the skill; it is left out.
 	CodeResourceOutside Code = "skill-resource-outside-root"
 	// CodeResourceSize: larger than the limit; it is left out.
 	CodeResourceSize Code = "resource-size-limit-exceeded"
-	// CodeResourceCount: more files than the limit; the others are left out.
+	// CodeResourceCount: the skill has more files than the limit; the rest is left out.
 	CodeResourceCount Code = "resource-file-limit-exceeded"
 )
 
@@ -108,36 +108,37 @@ const (
 const (
 	// CodeNameCollision: paths differ only by case or by the Unicode form of a letter; all are served.
 	CodeNameCollision Code = "name-collision"
-	// CodeUnportableName: Windows has no file of this name.
+	// CodeUnportableName: Windows does not allow this file name.
 	CodeUnportableName Code = "unportable-name"
 )
 
-// Codes of what a file says, counted once a file, with the line of the first. They are found by
-// simple rules: they block nothing, miss what hides from them, and may be wrong. See package signal.
+// Codes of suspicious content. Each is reported once per file, with the line of the first occurrence. The
+// rules are simple: they block nothing, miss content that hides from them, and may be wrong. See package
+// signal.
 const (
-	// CodeInvisibleText: tag characters, bidirectional controls, control characters, carriage returns
-	// within a line, zero-width characters where no script or emoji needs them.
+	// CodeInvisibleText: tag characters, bidirectional controls, control characters, carriage returns within
+	// a line, or zero-width characters where no script or emoji needs them.
 	CodeInvisibleText Code = "invisible-text"
-	// CodeHTMLComment: in Markdown outside of code, of more than three words. A model reads it, a person
-	// does not see it.
+	// CodeHTMLComment: a comment of more than three words in Markdown, outside of code. A model reads it, a
+	// reader of the rendered page does not see it.
 	CodeHTMLComment Code = "html-comment"
 	// CodePipeToShell: a download or decoded text is passed to a shell.
 	CodePipeToShell Code = "pipe-to-shell"
-	// CodeDynamicCommand: !`command`, which other clients run while they load a skill; here it is text.
+	// CodeDynamicCommand: !`command`, which other clients run while they load a skill; here it remains text.
 	CodeDynamicCommand Code = "dynamic-command"
 	// CodeHooksIgnored: the frontmatter declares hooks; they never run.
 	CodeHooksIgnored Code = "hooks-ignored"
-	// CodeInjectionPhrase: words known from attempts to take over a model.
+	// CodeInjectionPhrase: a phrase known from prompt injections.
 	CodeInjectionPhrase Code = "injection-phrase"
-	// CodeAgentConfig: an order to change a file that configures an agent: CLAUDE.md, AGENTS.md, settings
-	// with hooks and permissions, MCP servers.
+	// CodeAgentConfig: an instruction to change a file that configures an agent: CLAUDE.md, AGENTS.md,
+	// settings with hooks and permissions, MCP servers.
 	CodeAgentConfig Code = "agent-configuration"
-	// CodeRunsUnasked: programs run it by themselves where they find it: conftest.py, sitecustomize.py, .pth,
-	// .envrc, install scripts of a package.json.
+	// CodeRunsUnasked: a file that programs run on their own where they find it: conftest.py,
+	// sitecustomize.py, .pth, .envrc, install scripts in a package.json.
 	CodeRunsUnasked Code = "runs-unasked"
 )
 
-// fixes is what the author of a skill, or the operator, does about each code.
+// fixes is the remedy for each code, for the author of a skill or the operator.
 var fixes = map[Code]string{
 	CodeUnreadableRoot:  "make it a readable directory or a sound zip archive, or leave the root out",
 	CodeUnreadableDir:   "make the directory readable, or remove the link",
@@ -184,34 +185,32 @@ var fixes = map[Code]string{
 	CodeRunsUnasked:     "read it before a test, an installation or a shell in its directory runs it",
 }
 
-// Fix returns in one phrase what to do about a diagnostic of this code. It is empty only for a code
-// outside of the list.
+// Fix returns a phrase with the remedy for a diagnostic with this code, or "" for an unknown code.
 func (c Code) Fix() string { return fixes[c] }
 
-// Fix returns in one phrase what to do about the diagnostic.
+// Fix returns a phrase with the remedy for the diagnostic.
 func (d *Diagnostic) Fix() string {
 	switch {
 	case d.Code == CodeFrontmatterRepaired:
 		return frontmatter.Fix(d.Detail)
-	case d.Code == CodeOutsideRoot && d.Severity == Error: // of a skill file
+	case d.Code == CodeOutsideRoot && d.Severity == Error: // the link is a skill file
 		return "put the file here in place of the link"
 	}
 	return d.Code.Fix()
 }
 
-// Diagnostic is a fact about a skill, a file or a root that its author or the operator should know.
-// Diagnostics of skills and files name no place of this machine; the diagnostics of a snapshot may,
-// since they are about roots.
+// Diagnostic is a problem of a skill, a file or a root, for its author or the operator. Diagnostics of skills
+// and files contain no path of this machine; the diagnostics of a snapshot may, since they are about roots.
 type Diagnostic struct {
 	Severity Severity `json:"severity"`
 	Code     Code     `json:"code"`
-	Detail   string   `json:"detail"` // one line, without text of a skill
-	// Path is what it is about: a file of the skill, or, in a snapshot, a root or a path below one.
+	Detail   string   `json:"detail"` // one line, without text from a skill
+	// Path is a file of the skill, or, in a snapshot, a root or a path below a root.
 	Path string `json:"path,omitempty"`
 	Line int    `json:"line,omitempty"` // in the file, from 1
 }
 
-// quoted returns a name that may hold anything, on one line.
+// quoted returns any name in quotes, on one line.
 func quoted(name string) string {
 	return strconv.QuoteToASCII(frontmatter.Clip(strings.ToValidUTF8(name, "\ufffd"), frontmatter.MaxName))
 }

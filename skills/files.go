@@ -15,29 +15,29 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// maxFileDepth is how deep the directories of a skill are read.
+// maxFileDepth is the maximum depth of directories in a skill.
 const maxFileDepth = 32
 
-// candidate is a file that a skill's directory lists.
+// candidate is a file in the directory of a skill.
 type candidate struct {
 	path string
-	err  error // why it is left out
+	err  error // why it is left out, or nil
 }
 
-// lister walks the directory of a skill. Links are followed where they stay within it, so a file
-// may be found under several names; a link to a directory that is being walked ends there.
+// lister walks the directory of a skill. It follows links that stay within it, so a file may be listed under
+// several names; a link to a directory on the path of the walk is not followed.
 type lister struct {
 	tree  tree
 	opts  *ScanOptions
-	self  string // the skill file, which no limit leaves out
+	self  string // the skill file, exempt from the limits
 	files []candidate
 	dirs  int
 	open  []string // the directories from the top to the current one
-	more  bool     // a limit was passed
+	more  bool     // a limit was exceeded
 }
 
-// listFiles returns the files below the directory of a skill in byte order of their paths: its skill
-// file self and all others, including the files of nested skills.
+// listFiles returns the files below the directory of a skill, sorted by path: the skill file self and all
+// others, including the files of nested skills. more is true if a limit was exceeded.
 func listFiles(ctx context.Context, t tree, opts *ScanOptions, self string) (
 	files []candidate, more bool, err error) {
 	l := &lister{tree: t, opts: opts, self: self, files: []candidate{{path: self}}}
@@ -97,7 +97,7 @@ func (l *lister) entry(ctx context.Context, name string, mode fs.FileMode) error
 	case mode&fs.ModeSymlink != 0:
 		info, err := l.tree.stat(name)
 		if err == nil && info.IsDir() {
-			// A link to a directory that contains it would never end.
+			// Following a link to a directory that contains it would never end.
 			if slices.ContainsFunc(l.open, func(above string) bool { return l.same(above, info) }) {
 				return nil
 			}
@@ -125,11 +125,11 @@ func (l *lister) same(dir string, info fs.FileInfo) bool {
 
 var errUnusableName = errors.New("the name cannot be part of a path")
 
-// leftOut returns the diagnostic of a file that is not part of the index.
+// leftOut returns the diagnostic for a file that is left out of the index.
 func leftOut(c candidate) Diagnostic {
 	switch {
 	case errors.Is(c.err, errUnusableName):
-		// The name itself could break a line of output.
+		// The name itself could break a line of the output.
 		dir := path.Dir(strings.ToValidUTF8(c.path, "?"))
 		return diagnose(Warning, CodeInvalidPath, dir,
 			"a file has a name that no path can hold: %s", quoted(path.Base(c.path)))
@@ -141,21 +141,21 @@ func leftOut(c candidate) Diagnostic {
 	return diagnose(Warning, CodeUnreadableResource, c.path, "the file cannot be read: %v", c.err)
 }
 
-// foldPath returns the same text for all paths that some file system takes for one name: it ignores
-// case, and whether a letter with an accent is one character or two.
+// foldPath maps all paths that are the same name on some file system to the same text: it ignores case, and
+// whether an accented letter is one character or two.
 func foldPath(path string) string {
 	return norm.NFC.String(strings.ToLower(strings.ToUpper(norm.NFKD.String(path))))
 }
 
-// isPlain reports whether a path folds to itself, as most do.
+// isPlain reports whether a path folds to itself, as most paths do.
 func isPlain(path string) bool {
 	return !strings.ContainsFunc(path, func(r rune) bool { return r >= 0x80 || 'A' <= r && r <= 'Z' })
 }
 
-// collisions calls report for each of some unique paths that folds to the same text as one before it, with
-// the first of these.
+// collisions calls report for each path that folds to the same text as an earlier one, with the first of
+// them. The paths must be unique.
 func collisions(paths []string, report func(path, first string)) {
-	// Plain paths alone cannot collide.
+	// Paths that fold to themselves cannot collide with each other.
 	if !slices.ContainsFunc(paths, func(path string) bool { return !isPlain(path) }) {
 		return
 	}
@@ -173,11 +173,10 @@ func collisions(paths []string, report func(path, first string)) {
 	}
 }
 
-// maxNameNotes bounds the diagnostics about the names of the files of one skill.
+// maxNameNotes is the maximum number of diagnostics about file names per skill.
 const maxNameNotes = 20
 
-// fileNames returns the diagnostics about names of files that are one name to another system, or that it
-// cannot have.
+// fileNames returns the diagnostics for names that collide, or are not allowed, on other systems.
 func fileNames(files []store.File) (notes []Diagnostic) {
 	paths := make([]string, len(files))
 	for i := range files {
@@ -199,7 +198,7 @@ func fileNames(files []store.File) (notes []Diagnostic) {
 	return notes
 }
 
-// reserved reports whether Windows gives a name to a device or cannot have it.
+// reserved reports whether Windows reserves a name for a device or does not allow it.
 func reserved(name string) bool {
 	if last := name[len(name)-1]; last == '.' || last == ' ' || strings.ContainsAny(name, `<>:"|?*`) {
 		return true

@@ -12,24 +12,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// folder is an open directory as the walk of a scan sees it. It never follows a link.
+// folder is an open directory for the walk of a scan. It never follows a link.
 type folder interface {
-	// list returns the entries that matter to a scan, unsorted: directories, links, and whatever is
-	// named like a skill file. If there are more than limit, more is true.
+	// list returns the entries that matter to a scan, unsorted: directories, links, and any entry with the
+	// name of a skill file. If there are more than limit, more is true.
 	list(limit int) (entries []entry, more bool, err error)
-	// sub opens a directory in it.
+	// sub opens a subdirectory.
 	sub(name string) (folder, error)
-	// read returns the bytes of a file that list called regular, in buf where they fit. The mark
-	// has no settled.
+	// read returns the content of a file that list reported as regular, in buf if it fits. The mark is not
+	// settled.
 	read(name string, limit int64, buf []byte) ([]byte, mark, error)
-	// mark returns the mark of a file that list called regular, as it is now. It has no settled.
+	// mark returns the current mark of a file that list reported as regular. It is not settled.
 	mark(name string) (mark, error)
-	// look returns the mark of a file or directory at a slash-separated path below it, not followed if it
-	// is a link. It is unknown where there is no such thing, and where opening is no dearer. Links on the way
-	// are not refused, so it shows only that something known is as it was.
+	// look returns the mark of the file or directory at a slash-separated path below, without following a
+	// final link. The mark is unknown if the file does not exist, or if look is not cheaper than opening it.
+	// Earlier links in the path are followed, so look can only confirm that a known file is unchanged.
 	look(path string) mark
-	// barren reports whether a directory in it is known to have neither directories nor a skill file, and
-	// the mark it had before that was found.
+	// barren reports whether a subdirectory is known to have neither directories nor a skill file, and
+	// returns its mark from before that check.
 	barren(name string) (mark, bool)
 	close()
 }
@@ -50,8 +50,8 @@ func relevant(name string, mode fs.FileMode) bool {
 	return strings.EqualFold(name, upperFile) || (mode&(fs.ModeDir|fs.ModeSymlink) != 0 && !Ignored(name))
 }
 
-// Ignored reports whether scans and indexes leave out files and directories of that name: version
-// control, caches, and what editors write next to a file.
+// Ignored reports whether scans and indexes skip files and directories with this name: version control,
+// caches, and backup files of editors.
 func Ignored(name string) bool {
 	switch name {
 	case ".git", ".github", ".hub", ".archive", "node_modules", "__pycache__", ".DS_Store":
@@ -62,7 +62,7 @@ func Ignored(name string) bool {
 		len(name) > 1 && name[0] == '#' && strings.HasSuffix(name, "#")
 }
 
-// descend opens a directory below f, by a path free of links.
+// descend opens a directory below f. The path must not contain links.
 func descend(f folder, rel string) (folder, error) {
 	at, opened := f, false
 	for name := range strings.SplitSeq(rel, "/") {
@@ -78,7 +78,7 @@ func descend(f folder, rel string) (folder, error) {
 	return at, nil
 }
 
-// genericFolder reads through an os.Root or an fs.FS, on systems without a faster way.
+// genericFolder reads through an os.Root or an fs.FS, on systems without a faster implementation.
 type genericFolder struct {
 	tree tree
 	rel  string
@@ -97,10 +97,7 @@ func (g genericFolder) mark(name string) (mark, error) {
 		return mark{}, err
 	}
 	if !info.Mode().IsRegular() {
-		err = ErrNotFile
-	}
-	if err != nil {
-		return mark{}, err
+		return mark{}, ErrNotFile
 	}
 	return markOf(info), nil
 }
@@ -148,7 +145,7 @@ func (g genericFolder) read(name string, limit int64, buf []byte) ([]byte, mark,
 	return readTree(g.tree, path.Join(g.rel, name), limit, buf)
 }
 
-// readTree reads a regular file of a tree, links within it followed.
+// readTree reads a regular file of a tree and follows links within the tree.
 func readTree(t tree, name string, limit int64, buf []byte) ([]byte, mark, error) {
 	file, info, err := openFile(t, name)
 	if err != nil {
@@ -159,7 +156,7 @@ func readTree(t tree, name string, limit int64, buf []byte) ([]byte, mark, error
 	return data, markOf(info), err
 }
 
-// readLimited reads r, which claims to have size bytes, to its end.
+// readLimited reads r to its end. size is its expected size.
 //
 // Errors: ErrTooLarge.
 func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
@@ -169,39 +166,42 @@ func readLimited(r io.Reader, size, limit int64, buf []byte) ([]byte, error) {
 	data := bytes.NewBuffer(buf[:0])
 	data.Grow(int(max(size, 0)) + bytes.MinRead)
 	_, err := data.ReadFrom(io.LimitReader(fsys.Ending(r, size), limit+1))
-	if err == nil && int64(data.Len()) > limit {
-		err = ErrTooLarge
+	if err != nil {
+		return data.Bytes(), cause(err)
 	}
-	return data.Bytes(), cause(err)
+	if int64(data.Len()) > limit {
+		return data.Bytes(), ErrTooLarge
+	}
+	return data.Bytes(), nil
 }
 
-// mark shows whether a file was touched since it was read, without reading it.
+// mark is the stat data that shows whether a file changed since it was read.
 type mark struct {
 	size         int64
 	mtime, ctime int64 // nanoseconds since 1970
 	inode, dev   uint64
-	known        bool // the system gives all of the above
-	settled      bool // it had not been touched for a while when it was read
+	known        bool // the system provides all of the above
+	settled      bool // the file had not changed for settleTime when it was read
 }
 
-// settleTime is how long a file must not have been touched for its times to vouch for its bytes:
-// two changes within the resolution of a clock look alike.
+// settleTime is how long a file must have been unchanged for its times to identify its bytes: two changes
+// within the resolution of a clock look the same.
 const settleTime = 2 * time.Second
 
-// readAt returns the mark of a file that was read at a time.
+// readAt returns the mark of a file that was read at now.
 func (m mark) readAt(now time.Time) mark {
 	m.settled = now.UnixNano()-max(m.mtime, m.ctime) >= int64(settleTime)
 	return m
 }
 
-// vouches reports whether a file with the mark now has the bytes it had when m was made, as far as its
-// times show: a write through a shared mapping need not change them.
+// vouches reports whether a file whose mark is now has the same bytes as when m was made. Times can miss a
+// change: a write through a shared mapping need not update them.
 func (m mark) vouches(now mark) bool {
 	now.settled = m.settled
 	return m == now && m.known && m.settled
 }
 
-// component refuses names that the kernel would resolve.
+// component returns an error for names that the kernel would resolve to another directory.
 func component(name string) error {
 	if name == "" || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return &fs.PathError{Op: "openat", Path: name, Err: fs.ErrInvalid}

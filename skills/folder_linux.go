@@ -16,17 +16,17 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// fdFolder is a directory by its descriptor. It needs one system call for each thing a scan does, where
-// os.Root needs several; a scan of thousands of skills consists of them. As with os.Root, a name is a
-// single component opened relative to its parent, and the kernel refuses links.
+// fdFolder is a directory by its descriptor. It needs one system call per step of a scan, where os.Root needs
+// several; a scan of thousands of skills spends its time in them. Like os.Root, it opens single components
+// relative to their parent, and the kernel refuses links.
 type fdFolder struct {
 	fd     int
-	counts uint64 // the device, if its directories count their subdirectories; else 0
+	counts uint64 // the device, if st_nlink includes subdirectories; else 0
 }
 
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
-// openBase opens a directory whose path is trusted.
+// openBase opens a directory with a trusted path.
 func openBase(dir string) (folder, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(dir, folderFlags, 0) })
 	if err != nil {
@@ -53,8 +53,8 @@ func (f fdFolder) look(path string) mark {
 	return newMark(&stat)
 }
 
-// barren recognizes a directory without subdirectories by its two links, one in its parent and its own
-// ".", so three cheap calls save opening and listing it.
+// barren recognizes a directory without subdirectories by its link count of two, for its name and ".". So
+// three cheap calls save opening and listing it.
 func (f fdFolder) barren(name string) (mark, bool) {
 	var stat, none unix.Stat_t
 	if f.counts == 0 || component(name) != nil ||
@@ -108,11 +108,11 @@ func (f fdFolder) list(limit int) (entries []entry, more bool, err error) {
 	return entries, more, err
 }
 
-// listBuffers are for what the kernel lists: a scan has tens of thousands of directories.
+// listBuffers are buffers for getdents: a scan lists tens of thousands of directories.
 var listBuffers = sync.Pool{New: func() any { return new([8192]byte) }}
 
-// entries calls yield with the name and the type of each entry, until it returns false. The name is
-// valid until then.
+// entries calls yield with the name and type of each entry until it returns false. The name is valid only
+// during the call.
 func (f fdFolder) entries(yield func(name []byte, kind byte) bool) error {
 	buf := listBuffers.Get().(*[8192]byte)
 	defer listBuffers.Put(buf)
@@ -134,7 +134,7 @@ func (f fdFolder) entries(yield func(name []byte, kind byte) bool) error {
 	}
 }
 
-// mode returns the type of an entry, which some file systems leave out of the listing.
+// mode returns the type of an entry. Some file systems do not report it in the listing.
 func (f fdFolder) mode(name []byte, kind byte) fs.FileMode {
 	if kind == unix.DT_UNKNOWN {
 		var stat unix.Stat_t
@@ -158,8 +158,8 @@ func (f fdFolder) read(name string, limit int64, buf []byte) ([]byte, mark, erro
 	if err := component(name); err != nil {
 		return nil, mark{}, err
 	}
-	// The listing had a regular file. If it has been replaced since, the flags keep the open from
-	// following a link or waiting for a pipe, and the descriptor shows what it is.
+	// The file was regular when it was listed. If it was replaced since, the flags keep open from following a
+	// link or blocking on a pipe, and fstat shows the new type.
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(f.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -195,11 +195,11 @@ func markOf(info fs.FileInfo) mark {
 	return m
 }
 
-// untouched reports whether the directory of a skill has the files of its index and no others, each with
-// a mark that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed,
-// and also if there is anything but plain files and directories, or any error. It needs one call of the
-// kernel for each file and each directory, because every load and every run is checked: a directory is listed
-// anew only if its own mark has changed, as it does with each entry that comes, goes or gets another name.
+// untouched reports whether the directory of a skill has exactly the files of its index, each with a mark
+// that vouches for its bytes. It is false for every skill that [Skill.Verify] would find changed, for other
+// kinds of files, and on any error. It needs one system call per file and directory, because it runs at every
+// load and every run: a directory is listed again only if its mark changed, as it does when an entry is
+// created, removed or renamed.
 func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	if s.place.fsys != nil {
 		return false
@@ -222,7 +222,7 @@ func (s *Skill) untouched(ctx context.Context, index *Index) bool {
 	return true
 }
 
-// folder opens the directory of a place without following any link below the base.
+// folder opens the directory of a place without following links below the base.
 func (p place) folder() (fdFolder, error) {
 	if t, ok := p.openBeneath(); ok {
 		return t.(*fdTree).fdFolder, nil
@@ -239,8 +239,8 @@ func (p place) folder() (fdFolder, error) {
 	return top.(fdFolder), nil
 }
 
-// unchanged reports whether neither the directories nor the files were touched since all were found
-// unchanged. The mark of a directory is looked at before the marks of what its name leads to.
+// unchanged reports whether no directory and no file changed since they were last compared with the index.
+// The mark of a directory is checked before the marks of its entries.
 func (l *listedDirs) unchanged(top fdFolder) bool {
 	for _, d := range l.dirs {
 		now, err := top.markBelow(d.path, unix.S_IFDIR)
@@ -257,7 +257,7 @@ func (l *listedDirs) unchanged(top fdFolder) bool {
 	return true
 }
 
-// markBelow returns the mark of a file or directory of a type, at any depth; of the folder itself for "".
+// markBelow returns the mark of a file or directory of a type at any depth; path "" is the folder itself.
 func (f fdFolder) markBelow(path string, kind uint32) (mark, error) {
 	var stat unix.Stat_t
 	_, err := retry(func() (int, error) {
@@ -270,31 +270,28 @@ func (f fdFolder) markBelow(path string, kind uint32) (mark, error) {
 		return mark{}, err
 	}
 	if stat.Mode&unix.S_IFMT != kind {
-		err = ErrNotFile
-	}
-	if err != nil {
-		return mark{}, err
+		return mark{}, ErrNotFile
 	}
 	return newMark(&stat), nil
 }
 
-// lookOver compares directories with an index.
+// lookOver compares directories on disk with an index.
 type lookOver struct {
 	index       *Index
-	seen        []bool // of the index's files: a listing may name one twice during renames
-	directories int    // how many more are looked at
+	seen        []bool // for each file of the index; during renames, a listing may name a file twice
+	directories int    // how many more may be read
 	dirs        []dirMark
 	now         time.Time
 }
 
-// over reports whether a directory and those below it agree with the index. above is its path with a slash
-// behind it, empty for the top.
+// over reports whether a directory and its subdirectories match the index. above is its path with a trailing
+// slash, or "" for the top.
 func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth int) bool {
 	l.directories--
 	if l.directories < 0 || depth > maxFileDepth || ctx.Err() != nil {
 		return false
 	}
-	// Before the listing, so that a change during it changes the mark.
+	// Taken before the listing, so that a change during the listing changes the mark.
 	was, err := dir.markBelow("", unix.S_IFDIR)
 	if err != nil {
 		return false
@@ -314,7 +311,7 @@ func (l *lookOver) over(ctx context.Context, dir fdFolder, above string, depth i
 			}
 		default:
 			at := l.index.at(above + name)
-			now, err := dir.mark(name) // refuses what is not a regular file
+			now, err := dir.mark(name) // an error unless it is a regular file
 			same = at >= 0 && err == nil && l.index.marks[at].vouches(now)
 			if same {
 				l.seen[at] = true

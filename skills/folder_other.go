@@ -17,15 +17,15 @@ func openBase(dir string) (folder, error) {
 	return genericFolder{tree: osTree{root}, rel: ".", own: true}, nil
 }
 
-// markOf returns a mark that does not vouch for bytes, so every check reads them.
+// markOf returns a mark that vouches for nothing, so every check reads the bytes.
 func markOf(info fs.FileInfo) mark { return mark{size: info.Size(), mtime: info.ModTime().UnixNano()} }
 
-// untouched returns false, since the system has no marks that vouch for bytes.
+// untouched returns false, since this system has no marks that vouch for bytes.
 func (s *Skill) untouched(context.Context, *Index) bool { return false }
 
 func (p place) openBeneath() (tree, bool) { return nil, false }
 
 func (x *Index) listed(tree, time.Time, bool) *listedDirs { return nil }
 
-// known returns nil, since the system has no marks by which what is kept of a skill could be found.
+// known returns nil, since this system has no marks for looking up cached indexes.
 func (s *Skill) known(tree) (x *Index, value string, untouched bool) { return nil, "", false }

@@ -16,19 +16,19 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Form is how well-formed a SKILL.md is, and what it is good for. Every skill of a snapshot can be loaded.
+// Form describes how well-formed a SKILL.md is. Every skill of a snapshot can be loaded, whatever its form.
 type Form struct {
-	// Strict: the reference validator (skills-ref) accepts the skill, see [frontmatter.Validate].
+	// Strict is true if the reference validator (skills-ref) accepts the skill, see [frontmatter.Validate].
 	Strict bool `json:"strict"`
-	// Publishable: SKILL.md may be shown by the skills extension. The limits on a skill's files are
-	// not part of it, see [Index].
+	// Publishable is true if the skills extension may list the SKILL.md. The limits on a skill's files are
+	// checked separately, see [Index].
 	Publishable bool `json:"publishable"`
-	// Repaired: the frontmatter did not parse, or lacked the description, as it is.
+	// Repaired is true if the frontmatter could be parsed only after repairs, or lacked the description.
 	Repaired bool `json:"repaired"`
 }
 
-// setForm sets the form of a skill and adds the diagnostics that explain it. It is called before
-// the skill is published.
+// setForm sets the form of a skill and adds the diagnostics that explain it. It is called before the skill is
+// shared between goroutines.
 func (s *Skill) setForm(doc *frontmatter.Document) {
 	dir, name := s.dirName(), s.Frontmatter.Name
 	s.Form.Repaired = doc.Repaired()
@@ -62,16 +62,16 @@ func (s *Skill) setForm(doc *frontmatter.Document) {
 	}
 }
 
-// errKept is the error of a skill whose root has too much frontmatter.
+// errKept is the error for a skill beyond the frontmatter limit of its root.
 var errKept = errors.New("there is too much frontmatter")
 
-// parseCodes are the codes of files that cannot be parsed, where they are not CodeInvalidFrontmatter.
+// parseCodes maps kinds of parse errors to codes; other kinds are CodeInvalidFrontmatter.
 var parseCodes = map[frontmatter.Kind]Code{
 	frontmatter.Encoding:      CodeInvalidEncoding,
 	frontmatter.NoDescription: CodeMissingDescription,
 }
 
-// unloadable returns the diagnostic of a skill that was skipped. The caller sets its path.
+// unloadable returns the diagnostic for a skill that was skipped. The caller sets its path.
 func unloadable(err error) Diagnostic {
 	var invalid *frontmatter.Error
 	switch {
@@ -94,15 +94,15 @@ func unloadable(err error) Diagnostic {
 	return diagnose(Error, CodeUnreadableSkill, "", "the file cannot be read: %v", err)
 }
 
-// violated returns one violation of a strict rule.
+// violated returns a list with one violation of a strict rule.
 func violated(rule, fix, format string, args ...any) []frontmatter.Violation {
 	return []frontmatter.Violation{{Rule: rule, Message: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
 // ValidateDir applies the strict rules to a directory, whose name is the last element of its absolute path.
-// Only a regular file of at most MaxSkillFile bytes is read, or one that a link names: of the directory, or
-// a SKILL.md of another one, which the root that holds both would serve. Anything else breaks V3, as does
-// the end of ctx.
+// It reads a regular file of at most MaxSkillFile bytes, or one behind a link: within the directory, or a
+// SKILL.md of another directory, as a root that contains both would serve it. Any other file violates V3, and
+// so does a canceled ctx.
 func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	shown := frontmatter.Shown(dir)
 	absolute, err := filepath.Abs(dir)
@@ -132,7 +132,7 @@ func ValidateDir(ctx context.Context, dir string) []frontmatter.Violation {
 	return validateTree(ctx, t, filepath.Base(absolute))
 }
 
-// Violations applies the strict rules to the file of the skill as it is now.
+// Violations applies the strict rules to the current file of the skill.
 func (s *Skill) Violations(ctx context.Context) []frontmatter.Violation {
 	t, err := s.place.open()
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// How much of a file is read at a time, in bytes. Most files are small, so the buffer is small until a
-// larger file is read.
+// Sizes of read buffers, in bytes. Most files are small, so a large buffer is allocated only for a larger
+// file.
 const (
 	hashBuffer  = 32 << 10
 	smallBuffer = 8 << 10
 )
 
-// readBuffers are for the files of a skill, one for each index that is being made.
+// readBuffers are buffers for reading files, one per running index.
 var readBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 
 // hashed is the result of one pass over a file.
@@ -32,7 +32,7 @@ type hashed struct {
 	head   []byte // the first 4 KiB
 }
 
-// searchFile reads a file to its end, and searches it for signals as long as it is text.
+// searchFile reads a file to its end, hashes it, and searches it for signals while it is valid text.
 //
 // Errors: ErrTooLarge.
 func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search *signal.Scanner) (
@@ -42,7 +42,7 @@ func searchFile(file fs.File, info fs.FileInfo, limit int64, buf []byte, search 
 	}
 	sum, reader := sha256.New(), fsys.Ending(file, info.Size())
 	h := hashed{text: true}
-	cut := 0 // bytes at the start of buf, of a character that the last read did not reach the end of
+	cut := 0 // bytes of an incomplete character, kept at the start of buf
 	for {
 		n, err := reader.Read(buf[cut:])
 		chunk, whole := buf[cut:cut+n], buf[:cut+n]

@@ -19,29 +19,29 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Limits on a skill that the skills extension shows.
+// Limits for skills that the skills extension lists.
 const (
 	maxPublishedFiles = 512
 	maxPublishedBytes = 16 << 20
 )
 
-// indexState is what is known of the files of a skill. Copies of the skill under another name share it.
+// indexState is the state of a skill's index. Copies of the skill under another name share it.
 type indexState struct {
 	turn chan struct{}         // full while a call computes the index
-	last atomic.Pointer[Index] // the index; before done, an earlier one, for files not touched since
+	last atomic.Pointer[Index] // the index; until done is set, an earlier one, as a hint
 	done atomic.Bool           // set after last
 
 	listed atomic.Pointer[listedDirs] // nil until all files were found unchanged
 }
 
-// listedDirs are the directories of a skill when all files of an index were found in them, and no others.
+// listedDirs are the directories of a skill from when they contained exactly the files of an index.
 type listedDirs struct {
 	index *Index
 	dirs  []dirMark // each before those below it
 }
 
 type dirMark struct {
-	path string // empty for that of the skill
+	path string // empty for the skill's directory
 	mark mark
 }
 
@@ -51,7 +51,7 @@ func newIndexState(last *Index) *indexState {
 	return s
 }
 
-// indexed returns the index if it is known, else nil.
+// indexed returns the index if it was computed, else nil.
 func (s *Skill) indexed() *Index {
 	if s.state.done.Load() {
 		return s.state.last.Load()
@@ -59,15 +59,15 @@ func (s *Skill) indexed() *Index {
 	return nil
 }
 
-// lastIndex returns the index, or else an earlier one; nil if the skill was never indexed.
+// lastIndex returns the index, or an earlier one, or nil if the skill was never indexed.
 func (s *Skill) lastIndex() *Index { return s.state.last.Load() }
 
-// Index returns the facts of all files of the skill. The first call computes them, from the files as
-// they are at that time; SKILL.md has the digest of the scan. Concurrent calls share one computation.
-// If it fails, the next call repeats it.
+// Index returns the facts about all files of the skill. The first call computes them from the current files;
+// SKILL.md must still have the digest of the scan. Concurrent calls share one computation. If it fails, the
+// next call repeats it.
 //
-// Errors: the sentinels of [Skill.Read] if the directory cannot be read; *DriftError if SKILL.md is no
-// longer what the scan read, because the other files would be of another version; the error of ctx.
+// Errors: the sentinels of [Skill.Read] if the directory cannot be read; *DriftError if SKILL.md changed
+// since the scan, because the other files would be of another version; the error of ctx.
 func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	if index := s.indexed(); index != nil {
 		return index, nil
@@ -90,7 +90,7 @@ func (s *Skill) Index(ctx context.Context) (*Index, error) {
 	return index, nil
 }
 
-// index computes the index. Facts of files that have not been touched since are taken from hint.
+// index computes the index. Facts about unchanged files come from hint, which may be nil.
 func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	t, err := s.place.open()
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			file.err = in.add(file.path)
 		}
 		if errors.Is(file.err, ErrExhausted) {
-			return nil, file.err // the index would lack the file for as long as it is kept
+			return nil, file.err // temporary, but the index would lack the file for good
 		}
 		if file.err != nil {
 			if x.ignored == nil {
@@ -157,7 +157,7 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 			x.Diagnostics = append(x.Diagnostics, leftOut(file))
 		}
 	}
-	// SKILL.md is compared before and after, so the index is of one version of the skill.
+	// SKILL.md is compared before and after, so that the index is of one version of the skill.
 	if err := s.same(t); err != nil {
 		return nil, err
 	}
@@ -171,8 +171,8 @@ func (s *Skill) index(ctx context.Context, hint *Index) (*Index, error) {
 	return x, nil
 }
 
-// Oversized reports whether the files of the skill, as they are now, are too many or too large for the
-// skills extension. It reads none of them, so that a list need not hash what it leaves out.
+// Oversized reports whether the current files of the skill are too many or too large for the skills
+// extension. It reads no file, so that a listing need not hash the skills that it leaves out.
 //
 // Errors: the sentinels of [Skill.Read] if the directory cannot be read; the error of ctx.
 func (s *Skill) Oversized(ctx context.Context) (bool, error) {
@@ -199,7 +199,7 @@ func (s *Skill) Oversized(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// same makes sure that the skill file in a tree is what the scan read.
+// same returns an error if the skill file in a tree changed since the scan.
 //
 // Errors: ErrNotFound; *DriftError.
 func (s *Skill) same(t tree) error {
@@ -229,7 +229,7 @@ type indexer struct {
 	skill   *Skill
 	tree    tree
 	index   *Index
-	hint    *Index // an earlier index; nil for none
+	hint    *Index // an earlier index, or nil
 	kept    bool   // hint is from a cache
 	budget  int64  // bytes that may still be hashed
 	unseen  int    // bytes that may still be searched for signals
@@ -238,7 +238,7 @@ type indexer struct {
 	buf     []byte
 }
 
-// finish adds what depends on all files.
+// finish adds the facts that depend on all files.
 func (in *indexer) finish() {
 	x := in.index
 	x.TreeDigest = store.TreeDigest(x.Files)
@@ -263,7 +263,7 @@ func (in *indexer) finish() {
 	x.Diagnostics = append(x.Diagnostics, in.found...)
 }
 
-// self searches the skill file for signals, unless it is no longer what the scan read.
+// self searches the skill file for signals, unless it changed since the scan.
 //
 // Errors: ErrExhausted.
 func (in *indexer) self() error {
@@ -286,7 +286,7 @@ func (in *indexer) self() error {
 		found = append(found, in.escaped(data)...)
 	}
 	in.found = append(in.found, found...)
-	// Most skills have no hooks; only those that may are parsed once more.
+	// Most skills have no hooks, so the block is parsed again only if the key occurs.
 	if bytes.Contains(s.Frontmatter.JSON, []byte(`"hooks":`)) && s.Frontmatter.Value("hooks") != nil {
 		line := frontmatter.LineOf(data, "hooks")
 		d := diagnose(Info, CodeHooksIgnored, s.File, "the hooks that the frontmatter declares never run")
@@ -296,7 +296,7 @@ func (in *indexer) self() error {
 	return nil
 }
 
-// escaped searches the frontmatter for invisible text that is written with escapes of YAML.
+// escaped searches the frontmatter for invisible text that is written with YAML escapes.
 func (in *indexer) escaped(data []byte) []Diagnostic {
 	has := func(escape string) bool { return bytes.Contains(data, []byte(escape)) }
 	if !has(`\u`) && !has(`\U`) && !has(`\x`) {
@@ -307,7 +307,7 @@ func (in *indexer) escaped(data []byte) []Diagnostic {
 	var found []Diagnostic
 	for _, d := range diagnostics(in.skill.File, in.signals.End()) {
 		if isInvisible(d) {
-			d.Line = 1 // of the JSON; where in the block it is written is not known
+			d.Line = 1 // the line in the block is not known
 			found = append(found, d)
 		}
 	}
@@ -345,13 +345,13 @@ func (in *indexer) add(name string) error {
 	return nil
 }
 
-// Limits of the search for signals in a skill. What is beyond them is served all the same.
+// Limits of the search for signals in a skill. Files beyond them are served nevertheless.
 const (
 	maxSignalSkill = 4 << 20 // bytes of all files
 	maxSignals     = 50      // diagnostics
 )
 
-// signalCodes are the codes of signals.
+// signalCodes maps signals to diagnostics.
 var signalCodes = map[signal.Kind]struct {
 	severity Severity
 	code     Code
@@ -380,7 +380,7 @@ func diagnostics(path string, found []signal.Signal) []Diagnostic {
 	return out
 }
 
-// Kind is what a file of a skill is for, by the directory it is in.
+// Kind is the purpose of a file in a skill, derived from its directory.
 type Kind string
 
 // The kinds of files.
@@ -399,32 +399,32 @@ type Resource struct {
 	Size     int64         `json:"size"` // in bytes
 	Digest   digest.Digest `json:"digest"`
 	Text     bool          `json:"text"` // valid UTF-8 without NUL, to the last byte
-	MIMEType string        `json:"-"`    // by the name, or else by the first bytes
+	MIMEType string        `json:"-"`    // from the name, or else from the first bytes
 	Script   *script.Info  `json:"-"`
 }
 
-// Index is what is known of all files of a skill. It is immutable.
+// Index holds the facts about all files of a skill. It is immutable.
 type Index struct {
-	Resources  []Resource // in byte order of Path, without SKILL.md
+	Resources  []Resource // sorted by Path, without SKILL.md
 	TreeDigest digest.Digest
-	Files      []store.File // in byte order of Path, with SKILL.md
-	// Publishable: the skill may be shown by the skills extension, its SKILL.md and its files both.
+	Files      []store.File // sorted by Path, with SKILL.md
+	// Publishable is true if the skills extension may list the skill, considering SKILL.md and all files.
 	Publishable bool
-	Diagnostics []Diagnostic // about files, those that were left out included, and what they say
+	Diagnostics []Diagnostic // about files, including those left out, and their content
 
 	marks   []mark          // of Files
-	signals int             // how many of Diagnostics, at their end, are signals of single files
-	whole   bool            // no limit has left out signals
-	ignored map[string]bool // paths that were found and left out
+	signals int             // number of signals at the end of Diagnostics
+	whole   bool            // no limit cut the search for signals
+	ignored map[string]bool // paths on disk that were left out
 }
 
-// expect makes room for a number of files, the skill file among them.
+// expect allocates space for a number of files, including the skill file.
 func (x *Index) expect(files int) {
 	x.Files, x.marks = make([]store.File, 0, files), make([]mark, 0, files)
 	x.Resources = slices.Grow(x.Resources, max(files-1, 0))
 }
 
-// Resource returns the resource of that exact path, or nil.
+// Resource returns the resource with exactly this path, or nil.
 func (x *Index) Resource(path string) *Resource {
 	at := sort.Search(len(x.Resources), func(i int) bool { return x.Resources[i].Path >= path })
 	if at == len(x.Resources) || x.Resources[at].Path != path {
@@ -433,8 +433,8 @@ func (x *Index) Resource(path string) *Resource {
 	return &x.Resources[at]
 }
 
-// Suspicious returns the codes of what in the texts of the skill may be meant to take over a model, or to
-// be seen by a model alone: each once, sorted.
+// Suspicious returns the codes of signals that suggest a prompt injection or text hidden from users: each
+// once, sorted.
 func (x *Index) Suspicious() (codes []Code) {
 	for _, d := range x.Diagnostics {
 		if d.Severity != Info && (d.Code == CodeInjectionPhrase || d.Code == CodeInvisibleText) {
@@ -445,10 +445,10 @@ func (x *Index) Suspicious() (codes []Code) {
 	return slices.Compact(codes)
 }
 
-// Searched reports whether Diagnostics has every signal: no limit has left out texts or signals.
+// Searched reports whether Diagnostics has every signal, because no limit cut the search.
 func (x *Index) Searched() bool { return x.whole }
 
-// kinds are the kinds by directory.
+// kinds maps directories to kinds.
 var kinds = map[string]Kind{
 	"references": KindReference,
 	"assets":     KindAsset,

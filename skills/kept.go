@@ -17,24 +17,23 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// kind says what a record of a cache is about.
+// recordKind is the kind of a record in the cache.
 type recordKind byte
 
 const (
-	ofIndex   recordKind = 'i' // the index of a skill, by where its directory is
-	ofSkill   recordKind = 's' // what a scan reads from a SKILL.md
-	ofListing recordKind = 'd' // what a directory has that matters to a scan
+	ofIndex   recordKind = 'i' // the index of a skill, keyed by its directory
+	ofSkill   recordKind = 's' // the facts that a scan reads from a SKILL.md
+	ofListing recordKind = 'd' // the entries of a directory that matter to a scan
 )
 
-// listing is what a scan saw in a directory. It belongs to a mark that was made before the directory was
-// read.
+// listing is the content of a directory as a scan saw it, with a mark made before the directory was read.
 type listing struct {
 	mark    mark
 	entries []entry
-	barren  bool // it has no directories and no skill file; whether there are links is not known
+	barren  bool // no directories and no skill file; links were not checked
 }
 
-// childless reports whether a search for nested skills finds nothing in the directory.
+// childless reports whether no skill can be nested in the directory.
 func (l *listing) childless() bool {
 	for _, e := range l.entries {
 		if e.mode.IsDir() || e.name == upperFile || e.name == lowerFile {
@@ -44,12 +43,12 @@ func (l *listing) childless() bool {
 	return true
 }
 
-// pack returns the listing as a record's value.
+// pack encodes the listing as the value of a record.
 func (l *listing) pack() []byte {
 	var p packed.Writer
 	p.Flags(l.barren)
 	for _, e := range l.entries {
-		p.Number(int(e.mode >> 16)) // only type bits, which are above
+		p.Number(int(e.mode >> 16)) // all type bits are above bit 16
 		p.Text(e.name)
 	}
 	return p
@@ -69,24 +68,23 @@ func unpackListing(text string) (l listing, ok bool) {
 	return l, !u.Bad && len(l.entries) <= maxList
 }
 
-// subject is what the record of a skill begins with: its form depends on these names, and a file may have
-// several.
+// subject begins the record of a skill: its form depends on these names, and a file may have several names.
 func (s *Skill) subject() string {
 	var p packed.Writer
 	p.Text(s.dirName(), s.File)
 	return string(p)
 }
 
-// packNotes returns diagnostics as a text, empty for none.
+// packNotes encodes diagnostics, as "" if there are none.
 func packNotes(list []Diagnostic) string {
 	if len(list) == 0 {
 		return ""
 	}
-	data, _ := json.Marshal(list) // texts and numbers cannot fail
+	data, _ := json.Marshal(list) // strings and numbers cannot fail
 	return string(data)
 }
 
-// pack returns as a record's value all that parse found. What a skill keeps as it is in the record is last.
+// pack encodes all results of parse as the value of a record. Strings that alias the record come last.
 func (s *Skill) pack() []byte {
 	f, p := &s.Frontmatter, make(packed.Writer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
 	p = append(p, s.subject()...)
@@ -100,8 +98,8 @@ func (s *Skill) pack() []byte {
 	return p
 }
 
-// unpack fills a skill, whose path and file are known, as parse would, from a record that begins with its
-// subject.
+// unpack fills a skill with known path and file from a record with its subject, like parse. It reports false
+// if the record is damaged.
 func (s *Skill) unpack(text string, now mark) bool {
 	u := packed.Reader{Rest: text[len(s.subject()):]}
 	var sum, notes, block string
@@ -119,13 +117,13 @@ func (s *Skill) unpack(text string, now mark) bool {
 		return false
 	}
 	f.JSON = []byte(block)
-	now.settled = true // only such marks are stored
+	now.settled = true // only settled marks are stored
 	s.Frontmatter, s.Digest = f, digest.Digest(sum)
 	s.readAs(now)
 	return true
 }
 
-// unpackMark reads a mark that is known and settled, as [mark.key] has it.
+// unpackMark decodes a mark as encoded by [mark.key]. The mark is known and settled.
 func unpackMark(u *packed.Reader) mark {
 	text := u.Fixed(keySize - 1)
 	if text == "" {
@@ -136,9 +134,8 @@ func unpackMark(u *packed.Reader) mark {
 		ctime: int64(number(4)), known: true, settled: true}
 }
 
-// packIndex returns as a record's value all that indexing found, with the marks by which it is known whether
-// it still holds; nil without these, or if a limit left something out. What an index keeps as it is in the
-// record is last.
+// packIndex encodes an index as the value of a record, with the marks that show whether it is still valid. It
+// returns nil if these are missing, or if a limit left files out. Strings that alias the record come last.
 func (s *Skill) packIndex(x *Index) []byte {
 	listed := s.state.listed.Load()
 	if listed == nil || listed.index != x || !x.whole || len(x.ignored) > 0 {
@@ -183,8 +180,8 @@ func (s *Skill) packIndex(x *Index) []byte {
 	return p
 }
 
-// unpackIndex returns the index in a record that begins with the skill's subject, and its directories: nil
-// if it is beyond limits of this scan, and false if it is of another SKILL.md.
+// unpackIndex decodes the index and its directories from a record with the skill's subject. It returns nil if
+// the record exceeds the limits of this scan, and false if the record is about another SKILL.md.
 func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 	u := packed.Reader{Rest: text[len(s.subject()):]}
 	var sum, notes string
@@ -192,7 +189,7 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 	u.Texts(&sum, &notes)
 	x.signals = u.Number()
 	u.Flags(&x.Publishable)
-	// Each has a mark at least.
+	// Each item has at least a mark, which bounds the allocation.
 	count := func() int { return min(u.Number(), len(u.Rest)/(keySize-1)) }
 	l := &listedDirs{index: x, dirs: make([]dirMark, count())}
 	files := count()
@@ -245,10 +242,10 @@ func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
 	return l, self
 }
 
-// sampleOne is the share of what a cache knows that is read all the same: one in so many.
+// sampleOne is the sampling rate of the cache: one in so many cached facts is read anyway.
 const sampleOne = 64
 
-// sampled reports whether something that is known must be read, to find a cache that is wrong.
+// sampled reports whether a cached fact must be read, to detect a wrong cache.
 func (c *Cache) sampled() bool {
 	if c.sample != nil {
 		return c.sample()
@@ -256,13 +253,13 @@ func (c *Cache) sampled() bool {
 	return rand.IntN(sampleOne) == 0
 }
 
-// lazyFolder is a directory that is opened when something of it must be read. Without a parent its path is
-// below the area's top, else its name is in the parent.
+// lazyFolder is a directory that is opened at the first read. With a parent it is opened in the parent, else
+// by its path below the top of the area.
 type lazyFolder struct {
 	visitor *visitor
 	parent  *lazyFolder
-	rel     string // to the area
-	folder  folder // nil: not opened
+	rel     string // relative to the area
+	folder  folder // nil until opened
 }
 
 func (l *lazyFolder) close() {
@@ -272,20 +269,21 @@ func (l *lazyFolder) close() {
 }
 
 func (l *lazyFolder) open() (err error) {
-	switch {
-	case l.folder != nil:
-	case l.parent == nil:
-		l.folder, err = descend(l.visitor.top, l.rel)
-	default:
-		err = l.parent.open()
-		if err == nil {
-			l.folder, err = l.parent.folder.sub(path.Base(l.rel))
-		}
+	if l.folder != nil {
+		return nil
 	}
+	if l.parent == nil {
+		l.folder, err = descend(l.visitor.top, l.rel)
+		return err
+	}
+	if err := l.parent.open(); err != nil {
+		return err
+	}
+	l.folder, err = l.parent.folder.sub(path.Base(l.rel))
 	return err
 }
 
-// known returns what a cache knows of the directory as it is now.
+// known returns the cached listing if the directory has not changed.
 func (l *lazyFolder) known() (found listing, ok bool) {
 	v := l.visitor
 	if v.opts.Cache.empty() {
@@ -300,12 +298,12 @@ func (l *lazyFolder) known() (found listing, ok bool) {
 	return found, ok
 }
 
-// keep keeps a listing for the cache.
+// keep keeps a listing for Cache.Save.
 func (l *lazyFolder) keep(found listing) {
 	l.visitor.out.listings = append(l.visitor.out.listings, found)
 }
 
-// list returns the entries that matter, sorted; more is true if there are more than maxList.
+// list returns the relevant entries, sorted; more is true if there are more than maxList.
 func (l *lazyFolder) list() (entries []entry, more bool, err error) {
 	v := l.visitor
 	found, ok := l.known()
@@ -329,7 +327,7 @@ func (l *lazyFolder) list() (entries []entry, more bool, err error) {
 	return entries, more, err
 }
 
-// barren reports whether the directory is known to have nothing in which skills are nested.
+// barren reports whether the directory is known to contain no nested skill.
 func (l *lazyFolder) barren() bool {
 	found, ok := l.known()
 	if !ok {
@@ -352,7 +350,7 @@ func (l *lazyFolder) barren() bool {
 	return true
 }
 
-// mark returns the mark of a file in it, as it is now.
+// mark returns the current mark of a file in the directory.
 func (l *lazyFolder) mark(name string) (mark, error) {
 	if l.folder == nil {
 		if now := l.visitor.top.look(path.Join(l.rel, name)); now.known {
@@ -365,7 +363,7 @@ func (l *lazyFolder) mark(name string) (mark, error) {
 	return l.folder.mark(name)
 }
 
-// read returns the bytes of a skill file that list called regular.
+// read returns the content of a skill file that list reported as regular.
 func (l *lazyFolder) read(name string) ([]byte, mark, error) {
 	if err := l.open(); err != nil {
 		return nil, mark{}, cause(err)

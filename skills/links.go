@@ -21,9 +21,9 @@ type link struct {
 	depth int
 }
 
-// followLinks walks the directories to which links lead and that no walk has seen. They may have links
-// themselves; every walk begins at a directory not walked before, so loops end. Links of more trusted
-// roots go first: a directory belongs to the first link that leads there.
+// followLinks walks the directories behind links that no walk has visited. They may contain further links;
+// every walk begins at a directory that was not walked before, so loops end. Links of more trusted roots go
+// first: a directory belongs to the first link that leads to it.
 func (s *scanner) followLinks(ctx context.Context) error {
 	tier := func(l link) Tier {
 		if s.opts.AllowShadow {
@@ -45,7 +45,7 @@ func (s *scanner) followLinks(ctx context.Context) error {
 			s.note(Error, CodeScanLimit, root.Dir,
 				"there are more than %d links; the others are not followed", s.opts.MaxDirs)
 		}
-		// The links it led to are of the same root, so they come after other links of its tier.
+		// The new links belong to the same root, so they come after other links of its tier.
 		at, _ := slices.BinarySearchFunc(waiting[1:], tier(l)+1,
 			func(other link, t Tier) int { return cmp.Compare(tier(other), t) })
 		waiting = slices.Insert(waiting[1:], at, s.links...)
@@ -53,7 +53,7 @@ func (s *scanner) followLinks(ctx context.Context) error {
 	return nil
 }
 
-// followLink walks the directory that a link leads to, if it is to be walked.
+// followLink walks the directory behind a link, unless it was walked already.
 func (s *scanner) followLink(ctx context.Context, l *link) error {
 	if s.unreadable[l.area.root] {
 		if w := s.earlier(l.area.root, l.path, true); w != nil {
@@ -75,7 +75,7 @@ func (s *scanner) followLink(ctx context.Context, l *link) error {
 	return s.walk(ctx, a, top)
 }
 
-// resolve returns the area behind a link, nil if there is nothing to walk.
+// resolve returns the area behind a link, or nil if there is nothing to walk.
 func (s *scanner) resolve(l *link) (*area, folder, error) {
 	base := l.area.place.base
 	target, err := filepath.EvalSymlinks(filepath.Join(l.area.place.onDisk(), filepath.FromSlash(l.rel)))
@@ -111,8 +111,8 @@ func (s *scanner) resolve(l *link) (*area, folder, error) {
 		linked: true}, below, nil
 }
 
-// hasWalked reports whether a real directory was part of an earlier walk. A directory below a name that
-// walks skip was not.
+// hasWalked reports whether an earlier walk included a real directory. Directories below ignored names were
+// not included.
 func (s *scanner) hasWalked(target string) bool {
 	return slices.ContainsFunc(s.walked, func(dir string) bool {
 		return within(dir, target) &&

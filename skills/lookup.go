@@ -11,12 +11,12 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// NotFoundError is a name or path that no skill has, or that no file of a skill has.
+// NotFoundError reports a name or path without a skill, or a path without a file in a skill.
 type NotFoundError struct {
 	Name       string
-	Suggestion string   // what was probably meant; empty if nothing is close
-	Nearest    []string // at most 20 skills or files, the closest first; hidden skills are left out
-	Total      int      // skills or files there are, hidden skills left out
+	Suggestion string   // the closest skill or file; empty if none is close
+	Nearest    []string // at most 20 skills or files, closest first, without hidden skills
+	Total      int      // number of skills or files, without hidden skills
 }
 
 func (e *NotFoundError) Error() string {
@@ -27,7 +27,7 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// AmbiguousError is a name that several skills of one tier have.
+// AmbiguousError reports a name that several skills of one tier have.
 type AmbiguousError struct {
 	Name  string
 	Paths []string // sorted
@@ -38,13 +38,12 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("%q names more than one skill: %s", name, strings.Join(e.Paths, ", "))
 }
 
-// Skill returns the skill of exactly that path, or nil.
+// Skill returns the skill with exactly this path, or nil.
 func (s *Snapshot) Skill(path string) *Skill { return s.byPath[path] }
 
-// HiddenBy returns the skills that hide a file of sk from models, outermost first: sk if it hides itself, and
-// those nested in it whose directory is path or holds it. A nested one that the operator disabled hides its
-// files, and so does one that hides itself and is not available. path is canonical; empty means the skill
-// alone.
+// HiddenBy returns the skills that hide a file of sk from models, outermost first: sk if it is hidden, and
+// hidden or disabled skills nested in sk whose directory contains path. This includes hidden skills that are
+// unavailable. path must be canonical; "" means the skill alone.
 func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 	if sk.Hidden() {
 		by = append(by, sk)
@@ -67,8 +66,8 @@ func (s *Snapshot) HiddenBy(sk *Skill, path string) (by []*Skill) {
 	return by
 }
 
-// KnowsNested reports whether the snapshot has every skill nested in sk in which a file of an index lies.
-// Otherwise a later index has a nested skill that no scan has read, and HiddenBy does not report it.
+// KnowsNested reports whether the snapshot has every skill of the index that is nested in sk and contains the
+// file. If not, the nested skill is newer than the scan, and HiddenBy does not report it.
 func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		nested := slices.ContainsFunc(index.Resources, func(r Resource) bool {
@@ -81,10 +80,9 @@ func (s *Snapshot) KnowsNested(sk *Skill, index *Index, file string) bool {
 	return true
 }
 
-// Lookup finds a skill by its path or its name. A name means the only skill of that name in the most
-// trusted tier that has one, so a less trusted skill can neither take it nor make it ambiguous, not
-// even with a path that is equal to it. Otherwise a path counts before a name; skill://PATH always means
-// the path.
+// Lookup finds a skill by path or name. A name resolves to the only skill with that name in the most trusted
+// tier that has one. So a less trusted skill can neither claim the name nor make it ambiguous, not even by an
+// equal path. Otherwise a path takes precedence over a name; skill://PATH is always a path.
 //
 // Errors: *NotFoundError, *AmbiguousError.
 func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
@@ -116,7 +114,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	return only, nil
 }
 
-// leastTier returns the most trusted tier of some skills, or the least trusted one without any.
+// leastTier returns the most trusted tier of some skills, or the least trusted tier if there are none.
 func leastTier(all []*Skill) Tier {
 	tier := LeastTrusted()
 	for _, sk := range all {
@@ -125,9 +123,9 @@ func leastTier(all []*Skill) Tier {
 	return tier
 }
 
-// Resolve finds the skill and the file of it a URI names. A file of a nested skill belongs to the
-// nested one. file is empty if the URI names the directory of the skill. Lookups do not check whether
-// the file exists.
+// Resolve returns the skill and the file that a URI names. A file of a nested skill belongs to the nested
+// one. file is "" if the URI names the directory of the skill. Resolve does not check whether the file
+// exists.
 //
 // Errors: *PathError, *NotFoundError.
 func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
@@ -141,7 +139,7 @@ func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
 		}
 		cut := strings.LastIndexByte(at, '/')
 		if cut < 0 {
-			// A URI is listed, not typed, so nothing similar is looked for.
+			// URIs come from listings rather than typing, so no similar name is suggested.
 			return nil, "", &NotFoundError{Name: path}
 		}
 		at = at[:cut]
@@ -150,10 +148,10 @@ func (s *Snapshot) Resolve(uri string) (sk *Skill, file string, err error) {
 
 const (
 	maxNearest = 20
-	maxCompare = 128 // characters of a name that are compared
+	maxCompare = 128 // characters of a name to compare
 )
 
-// NotFound returns the error of a name that no skill has, or that is to look as if no skill had it.
+// NotFound returns the error for a name without a skill, or for a skill that must appear absent.
 func (s *Snapshot) NotFound(name string) *NotFoundError {
 	missing := strings.ToLower(frontmatter.Clip(name, maxCompare))
 	all := make([]meant, 0, len(s.Skills))
@@ -161,7 +159,7 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 		if sk.Hidden() {
 			continue
 		}
-		// A path is what is suggested, since it always works; but a name may have been mistyped.
+		// Paths are suggested, since they are never ambiguous, but the name may have been misspelt.
 		byPath := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.Path, maxCompare)))
 		byName := nameDistance(missing, strings.ToLower(frontmatter.Clip(sk.name, maxCompare)))
 		all = append(all, meant{sk.Path, min(byPath, byName)})
@@ -169,27 +167,28 @@ func (s *Snapshot) NotFound(name string) *NotFoundError {
 	return nearest(name, missing, all)
 }
 
-// NoFile returns the error of a path that none of some files of a skill has.
+// NoFile returns the error for a path that is not among the files of a skill.
 func NoFile(file string, files []Resource) *NotFoundError {
 	base := func(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 	missing := strings.ToLower(frontmatter.Clip(file, maxCompare))
 	all := make([]meant, len(files))
 	for i := range files {
 		file := strings.ToLower(frontmatter.Clip(files[i].Path, maxCompare))
-		// The name may be right, or nearly, and the directory wrong.
+		// The base name may be right, or nearly, with a wrong directory.
 		byName := 1 + nameDistance(base(missing), base(file))
 		all[i] = meant{files[i].Path, min(nameDistance(missing, file), byName)}
 	}
 	return nearest(file, missing, all)
 }
 
-// meant is what a name may have meant.
+// meant is a possible meaning of a name.
 type meant struct {
 	label    string
 	distance int
 }
 
-// nearest returns the error of a name, which is compared as missing.
+// nearest returns the error for a name, with candidates sorted by distance. missing is the name in folded
+// form.
 func nearest(name, missing string, all []meant) *NotFoundError {
 	slices.SortFunc(all, func(a, b meant) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.label, b.label))
@@ -204,8 +203,8 @@ func nearest(name, missing string, all []meant) *NotFoundError {
 	return e
 }
 
-// nameDistance returns the edit distance of two names, and 1 if b begins or ends with a, or if a is b with
-// more around it, such as a scheme or the name of a file.
+// nameDistance returns the edit distance of two names. It returns 1 if b begins or ends with a, or if a
+// contains b between slashes or after a colon, as with a scheme or a file name.
 func nameDistance(a, b string) int {
 	part := len(a) > 2 && (strings.HasPrefix(b, a) || strings.HasSuffix(b, a))
 	whole := len(b) > 2 && (strings.Contains("/"+a+"/", "/"+b+"/") || strings.HasSuffix(a, ":"+b))
@@ -216,7 +215,7 @@ func nameDistance(a, b string) int {
 }
 
 // EditDistance returns the number of characters to insert, delete, replace or swap with the next to get from
-// a to b; some number above limit if there are more. Both have at most 128.
+// a to b, or some number above limit if it is larger. Both must have at most 128 characters.
 func EditDistance(a, b []rune, limit int) int {
 	var rows [3][maxCompare + 1]int
 	older, previous, current := &rows[0], &rows[1], &rows[2]
@@ -239,7 +238,7 @@ func EditDistance(a, b []rune, limit int) int {
 			least = min(least, n)
 		}
 		if least > limit {
-			return least // no later row has less
+			return least // the minimum of later rows is not smaller
 		}
 		older, previous, current = previous, current, older
 	}

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Within returns the paths within the skill that a path can stand for as models and people write it: in
-// quotes, with backslashes, absolute, or behind the URI, the name or a directory of the skill. An empty one
-// is the skill itself. All are canonical; with ".." or another scheme it stands for nothing.
+// Within returns the paths in the skill that a path, as written by a model or user, may mean: in quotes, with
+// backslashes, absolute, or after the URI, the name or a directory of the skill. "" is the skill itself. All
+// are canonical; a path with ".." or another scheme means nothing.
 func (s *Skill) Within(written string) (within []string) {
 	p := strings.ReplaceAll(strings.Trim(written, " \t\r\n`'\""), `\`, "/")
 	if p == "" {
@@ -37,7 +37,7 @@ func (s *Skill) Within(written string) (within []string) {
 		}
 	}
 	add(p)
-	if rest, ok := strings.CutPrefix(p+"/", "/skill/"); ok { // where scripts see it
+	if rest, ok := strings.CutPrefix(p+"/", "/skill/"); ok { // the path of the skill in a sandbox
 		add(rest)
 	}
 	whole := "/" + p + "/"
@@ -49,9 +49,9 @@ func (s *Skill) Within(written string) (within []string) {
 	return within
 }
 
-// Meant returns which of some files of the skill a written path means, "" unless that can be one alone. The
-// path may differ in case and in what joins words, lack the extension, or lack the directory; a file that
-// differs less is meant before another one.
+// Meant returns the file that a written path means, or "" if no single file is the closest. The path may
+// differ in case and in separators of words, or lack the extension or the directory; a file that differs less
+// takes precedence.
 func (s *Skill) Meant(written string, files []string) string {
 	within := s.Within(written)
 	for i := range within {
@@ -74,7 +74,7 @@ func (s *Skill) Meant(written string, files []string) string {
 	return meant
 }
 
-// likeness is how a file can be like a path, closest first. Both are folded.
+// likeness lists how a file can match a path, closest first. Both are folded.
 var likeness = []func(file, p string) bool{
 	func(file, p string) bool { return file == p },
 	func(file, p string) bool { return withoutExtension(file, p) == p },
@@ -82,7 +82,7 @@ var likeness = []func(file, p string) bool{
 	func(file, p string) bool { return strings.HasSuffix(withoutExtension(file, p), "/"+p) },
 }
 
-// withoutExtension returns a file's path without its extension if p has none.
+// withoutExtension returns a file's path, without its extension if p has none.
 func withoutExtension(file, p string) string {
 	if path.Ext(p) != "" {
 		return file
@@ -90,8 +90,8 @@ func withoutExtension(file, p string) string {
 	return strings.TrimSuffix(file, path.Ext(file))
 }
 
-// joiners are characters between words that people mistake for each other.
+// joiners maps characters between words that are often confused to one of them.
 var joiners = strings.NewReplacer("_", "-", " ", "-")
 
-// folded returns a path in the form in which two are compared.
+// folded returns a path in the form used for comparison.
 func folded(p string) string { return joiners.Replace(strings.ToLower(norm.NFC.String(p))) }

@@ -7,7 +7,7 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// byExtension has the types that are known better by names than by bytes.
+// byExtension lists types that the extension tells better than the bytes.
 var byExtension = map[string]string{
 	".md":       "text/markdown",
 	".markdown": "text/markdown",
@@ -58,8 +58,8 @@ var byExtension = map[string]string{
 	".pptx":     "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
 
-// mimeType returns a file's type without parameters. If name and bytes disagree about whether it is
-// text, the bytes decide.
+// mimeType returns a file's type without parameters. If name and content disagree about being text, the
+// content decides.
 func mimeType(file string, head []byte, isText bool) string {
 	named := byExtension[strings.ToLower(path.Ext(file))]
 	if named != "" && textual(named) == isText {

@@ -9,10 +9,10 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Outline is what a catalogue shows of a skill, and what a search finds it by.
+// Outline holds the parts of a skill that catalogues show and searches use.
 type Outline struct {
 	Path        string        `json:"path"`
-	Root        int           `json:"root"` // its place among the roots of the snapshot
+	Root        int           `json:"root"` // index into the roots of the snapshot
 	File        string        `json:"file"`
 	Digest      digest.Digest `json:"digest"`
 	Name        string        `json:"name,omitempty"`
@@ -22,7 +22,7 @@ type Outline struct {
 	Lead        string        `json:"lead,omitempty"`
 }
 
-// Outline returns the outlines of the skills that are not hidden from models.
+// Outline returns the outlines of all skills that models may see.
 func (s *Snapshot) Outline() []Outline {
 	all := make([]Outline, 0, len(s.Skills))
 	for _, sk := range s.Skills {
@@ -37,8 +37,8 @@ func (s *Snapshot) Outline() []Outline {
 	return all
 }
 
-// Outlined returns a snapshot of outlines that an earlier snapshot of the same roots and options had. Its
-// skills have names and descriptions, and no files: nothing of them can be read, staged or run.
+// Outlined returns a snapshot made from outlines of an earlier snapshot with the same roots and options. Its
+// skills have names and descriptions but no files, so they cannot be read, staged or run.
 func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
 	o := opts.withDefaults()
 	shown := (&ScanOptions{Pinned: o.Pinned, NameOnly: o.NameOnly, AllowShadow: true}).withDefaults()
@@ -58,7 +58,7 @@ func Outlined(roots []Root, all []Outline, opts *ScanOptions) *Snapshot {
 	return assemble(roots, found, nil, shown)
 }
 
-// noFiles is a file system without files.
+// noFiles is an empty file system.
 type noFiles struct{}
 
 func (noFiles) Open(name string) (fs.File, error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// maxPath is the longest path of a file within a skill, in bytes.
+// maxPath is the maximum length of a path in a skill, in bytes.
 const maxPath = 4096
 
-// PathError is a path or URI that cannot name a file of a skill.
+// PathError reports a path or URI that cannot name a file of a skill.
 type PathError struct {
 	Path   string
 	Reason string // a phrase that follows "path"
@@ -21,10 +21,10 @@ type PathError struct {
 
 func (e *PathError) Error() string { return "path " + e.Reason }
 
-// CleanPath returns the canonical form of a path within a skill: relative, separated by "/",
-// without empty and "." segments. It refuses, and does not resolve, what could name another file on
-// another system, or anything outside: "..", backslashes, control characters, line separators, absolute
-// paths, schemes and drives.
+// CleanPath returns the canonical form of a path in a skill: relative, separated by "/", without empty and
+// "." segments. It refuses, rather than resolves, paths that could name another file on another system, or a
+// file outside: with "..", backslashes, control characters, line separators, a scheme or a drive, and
+// absolute paths.
 //
 // Errors: *PathError.
 func CleanPath(p string) (string, error) {
@@ -67,8 +67,8 @@ func CleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// CleanScriptPath returns the canonical form of a script's path, which is below scripts/. It is
-// stricter than [CleanPath] because allowlists have such paths.
+// CleanScriptPath returns the canonical form of a script's path, which is below scripts/. It is stricter than
+// [CleanPath], because allowlists contain such paths.
 //
 // Errors: *script.PathError.
 func CleanScriptPath(p string) (string, error) { return script.CleanPath(p) }
@@ -86,8 +86,8 @@ func isCanonical(p string) bool {
 	return true
 }
 
-// hasScheme reports whether a path begins with "letters:/", which other programs read as a URI or a
-// drive, or with a URI scheme that needs no slash.
+// hasScheme reports whether a path begins with "letters:/", which other programs parse as a URI or a drive,
+// or with a URI scheme that needs no slash.
 func hasScheme(p string) bool {
 	colon := strings.IndexByte(p, ':')
 	if colon < 1 {
@@ -110,11 +110,12 @@ func hasScheme(p string) bool {
 
 const uriScheme = "skill://"
 
-// maxURIPath is the longest path a URI names, in bytes: a skill's and, below it, a file's.
+// maxURIPath is the maximum length of the path in a URI, in bytes: the path of a skill and of a file below
+// it.
 const maxURIPath = 2*maxPath + 1
 
-// URI returns the URI of a file of the skill, skill://<path>/<file>, each segment percent-encoded.
-// Every path that [CleanPath] returns has one, and [ParseURI] returns the path again.
+// URI returns the URI of a file of the skill, skill://<path>/<file>, with each segment percent-encoded.
+// [ParseURI] returns the same path for it.
 func (s *Skill) URI(path string) string {
 	var b strings.Builder
 	b.Grow(len(uriScheme) + len(s.Path) + 1 + len(path))
@@ -138,10 +139,9 @@ func escape(b *strings.Builder, path string) {
 	}
 }
 
-// ParseURI returns the decoded path that a skill URI names: the path of a skill and, after it, the path
-// of a file. Other spellings of the same path give the same result, but nothing is resolved: queries,
-// fragments, empty, "." and ".." segments and encoded separators are refused. One trailing "/" is
-// dropped.
+// ParseURI returns the decoded path of a skill URI: the path of a skill, optionally followed by the path of a
+// file. Other spellings of the same path give the same result, but nothing is resolved: queries, fragments,
+// empty, "." and ".." segments and encoded separators are refused. One trailing "/" is dropped.
 //
 // Errors: *PathError.
 func ParseURI(uri string) (path string, err error) {

@@ -12,17 +12,17 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Content is a file as it is now.
+// Content is the current content of a file.
 type Content struct {
 	Data    []byte
-	Digest  digest.Digest // of Data
-	Size    int64         // of Data
-	Matches bool          // Data is what the snapshot describes
+	Digest  digest.Digest // digest of Data
+	Size    int64         // length of Data
+	Matches bool          // Data has the digest of the snapshot
 }
 
-// DriftError is a difference between a skill on disk and its index.
+// DriftError reports a file on disk that differs from the index.
 type DriftError struct {
-	Want, Got digest.Digest // of the file; Got is empty if it is gone, Want if it is not indexed
+	Want, Got digest.Digest // digests; Got is empty if the file is gone, Want if it is not indexed
 	Path      string        // relative to the skill
 }
 
@@ -36,9 +36,9 @@ func (e *DriftError) Error() string {
 	return fmt.Sprintf("%s changed since the snapshot", e.Path)
 }
 
-// Read returns a file of the skill as it is now, and whether that is what the snapshot describes.
-// path is SKILL.md or a path of the index, in any spelling that [CleanPath] accepts. The file may have
-// at most limit bytes.
+// Read returns the current content of a file of the skill, and whether it matches the snapshot. path is
+// SKILL.md or a path of the index, in any spelling that [CleanPath] accepts. The file may have at most limit
+// bytes.
 //
 // Errors: *PathError, ErrNotIndexed, ErrNotFound, ErrNotFile, ErrOutsideRoot, ErrPermission,
 // ErrTooLarge, ErrExhausted; as for [Skill.Index].
@@ -75,11 +75,11 @@ func (s *Skill) Read(ctx context.Context, path string, limit int64) (*Content, e
 	return &Content{Data: data, Digest: got, Size: int64(len(data)), Matches: got == want}, nil
 }
 
-// Verify compares all files on disk with the index: it lists them, and reads those whose times, size or
-// inode differ from the index, or cannot vouch for their bytes.
+// Verify compares all files on disk with the index. It lists them, and reads the files whose marks changed or
+// cannot vouch for their bytes.
 //
-// Errors: *DriftError for the first difference in byte order of paths; ErrExhausted, which is not a
-// difference; as for [Skill.Index].
+// Errors: *DriftError for the first difference, by path; ErrExhausted, which is not a difference; the errors
+// of [Skill.Index].
 func (s *Skill) Verify(ctx context.Context) error {
 	index, err := s.Index(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 		if errors.Is(file.err, ErrExhausted) {
 			return file.err
 		}
-		// Both lists are in byte order: an indexed file that was passed over is gone.
+		// Both lists are sorted: an indexed file that the listing skipped is gone.
 		if len(rest) > 0 && rest[0].Path < file.path {
 			break
 		}
@@ -129,7 +129,7 @@ func (s *Skill) Verify(ctx context.Context) error {
 	return nil
 }
 
-// unknown returns the drift of a file that is not indexed.
+// unknown returns the drift error for a file that is not indexed.
 func (s *Skill) unknown(t tree, file candidate) error {
 	drift := &DriftError{Path: file.path, Got: digest.FromBytes(nil)}
 	if file.err == nil {
@@ -140,7 +140,7 @@ func (s *Skill) unknown(t tree, file candidate) error {
 	return drift
 }
 
-// compare returns the drift of one file, or nil.
+// compare returns the drift error of one file, or nil.
 func compare(t tree, known mark, want store.File, file candidate) error {
 	drift := &DriftError{Want: want.Digest, Path: want.Path}
 	if file.err != nil {
@@ -164,7 +164,7 @@ func compare(t tree, known mark, want store.File, file candidate) error {
 	return drift
 }
 
-// digestNow returns the digest of a file as it is now.
+// digestNow returns the current digest of a file.
 func digestNow(t tree, name string) (digest.Digest, error) {
 	file, info, err := openFile(t, name)
 	if err != nil {
@@ -175,8 +175,7 @@ func digestNow(t tree, name string) (digest.Digest, error) {
 	return read.digest, err
 }
 
-// driftOf returns the error of a file that cannot be read: drift, unless this process cannot open any
-// file.
+// driftOf returns drift for a file that cannot be read, or err if this process cannot open any file.
 func driftOf(err error, drift *DriftError) error {
 	if errors.Is(err, ErrExhausted) {
 		return err
@@ -184,10 +183,10 @@ func driftOf(err error, drift *DriftError) error {
 	return drift
 }
 
-// Stage copies the files of the index into a store. The store checks every digest on the way, so the
-// copy is exactly what was indexed.
+// Stage copies the files of the index into a store. The store checks every digest, so the copy has exactly
+// the indexed bytes.
 //
-// Errors: *DriftError if the files differ from the index; as for [Skill.Index]; errors of the store.
+// Errors: *DriftError if the files differ from the index; the errors of [Skill.Index]; errors of the store.
 func (s *Skill) Stage(ctx context.Context, st store.Putter) (*store.Tree, error) {
 	index, err := s.Index(ctx)
 	if err != nil {
@@ -202,9 +201,13 @@ func (s *Skill) Stage(ctx context.Context, st store.Putter) (*store.Tree, error)
 		file, _, err := openFile(t, path)
 		return file, err
 	})
-	if err == nil || ctx.Err() != nil {
+	if err == nil {
+		return staged, nil
+	}
+	if ctx.Err() != nil {
 		return staged, err
 	}
+	// The error of the store does not tell which file differs; Verify does.
 	var drift *DriftError
 	if errors.As(s.Verify(ctx), &drift) {
 		return nil, drift

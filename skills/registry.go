@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// Registry has the current snapshot of some roots. Its methods are safe for concurrent use; a returned
-// snapshot does not change. A snapshot is swapped in as a whole, so a caller that takes
-// everything from one [Registry.Snapshot] never sees a mixture of two generations.
+// Registry holds the current snapshot of some roots. Its methods are safe for concurrent use; a returned
+// snapshot does not change. Snapshots are swapped as a whole, so a caller that uses one [Registry.Snapshot]
+// throughout never mixes two generations.
 //
-// Nothing is read twice without need: a skill whose SKILL.md has not been touched is taken from the
-// snapshot before, and what was known of its other files is a hint for the next [Skill.Index].
+// A skill with an unchanged SKILL.md is reused from the previous snapshot, and its index is a hint for the
+// next [Skill.Index].
 //
-// Locks: scanning, then swapping. scanning is held while directories are read, swapping only while a snapshot
-// is made and swapped in, so that [Registry.RescanSkill] does not wait for a scan. Readers take no lock.
+// Lock order: scanning, then swapping. scanning is held while directories are read, swapping only while a
+// snapshot is assembled and swapped in, so that [Registry.RescanSkill] does not wait for a scan. Readers take
+// no lock.
 type Registry struct {
 	roots   []Root       // shared by all snapshots, so that their skills can be
 	opts    *ScanOptions // with defaults
@@ -29,20 +30,20 @@ type Registry struct {
 
 	scanning, swapping sync.Mutex
 
-	walks []*walk  // of the last scan; guarded by scanning, as is found
-	found []*Skill // the skills in walks
+	walks []*walk  // walks of the last scan; guarded by scanning
+	found []*Skill // the skills in walks; guarded by scanning
 
-	scans, took atomic.Int64 // of Rescan and Refresh; nanoseconds
+	scans, took atomic.Int64 // number of scans, and their total time in nanoseconds
 	rescanned   atomic.Pointer[func()]
 	scanned     atomic.Bool
 
-	gone map[string]bool // paths and names of skills that were served; guarded by swapping
+	gone map[string]bool // paths and names of removed skills; guarded by swapping
 }
 
-// maxGone is how many names of skills that were removed are remembered.
+// maxGone bounds the number of removed skills in gone.
 const maxGone = 4096
 
-// publish swaps a snapshot in, and remembers what is no longer served. r.swapping is held.
+// publish swaps a snapshot in and records the skills that it removes. r.swapping is held.
 func (r *Registry) publish(next *Snapshot, removed ...*Skill) {
 	for _, sk := range removed {
 		if r.gone == nil {
@@ -55,7 +56,7 @@ func (r *Registry) publish(next *Snapshot, removed ...*Skill) {
 	r.current.Store(next)
 }
 
-// Removed reports whether a skill of that path or name was served by this registry, and no skill is now.
+// Removed reports whether a skill with this path or name was served by this registry and is no longer served.
 func (r *Registry) Removed(nameOrPath string) bool {
 	r.swapping.Lock()
 	defer r.swapping.Unlock()
@@ -74,9 +75,8 @@ func NewRegistry(roots []Root, opts *ScanOptions) *Registry {
 // Snapshot returns the current snapshot, never nil.
 func (r *Registry) Snapshot() *Snapshot { return r.current.Load() }
 
-// Diff names the paths that differ between two snapshots, sorted. Changed skills are those whose
-// SKILL.md, root or place differ, and those whose other files differ where both snapshots know
-// them.
+// Diff lists the paths that differ between two snapshots, sorted. A skill is changed if its SKILL.md, root or
+// directory differs, or if its other files differ and both snapshots have indexed them.
 type Diff struct {
 	Added, Removed, Changed []string
 }
@@ -84,23 +84,21 @@ type Diff struct {
 // Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Added)+len(d.Removed)+len(d.Changed) == 0 }
 
-// Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. If a root
-// could be read before and cannot be read any more, it keeps its skills, with a diagnostic; with
-// StrictRoots it is an error instead.
+// Rescan scans the roots and swaps the result in. If it fails, the last good snapshot stays. A root that was
+// readable and no longer is keeps its skills, with a diagnostic; with StrictRoots it is an error instead.
 //
-// Errors: as for [Scan].
+// Errors: the errors of [Scan].
 func (r *Registry) Rescan(ctx context.Context) (Diff, error) { return r.rescan(ctx, nil, false) }
 
-// maxChanged bounds the changed paths: with more, a scan of everything is cheaper.
+// maxChanged bounds the number of changed paths: with more, a full scan is cheaper.
 const maxChanged = 256
 
-// Refresh updates the snapshot after the files or directories at those absolute paths have changed,
-// appeared or gone, and swaps it in. The paths are free of links but for their last name. Directories
-// that they do not concern are neither read nor listed. If changed is empty, everything is
-// scanned as by [Registry.Rescan]. Skills concerned that have been indexed before are indexed again, so
-// that the diff includes changes of any file.
+// Refresh updates the snapshot after files or directories at these absolute paths were changed, created or
+// removed, and swaps it in. Only the last element of a path may be a link. Directories that no path affects
+// are neither read nor listed. If changed is empty, everything is scanned as by [Registry.Rescan]. Affected
+// skills that were indexed before are indexed again, so that the diff includes changes of any file.
 //
-// Errors: as for [Registry.Rescan].
+// Errors: the errors of [Registry.Rescan].
 func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) {
 	if len(changed) > maxChanged {
 		changed = nil
@@ -108,17 +106,16 @@ func (r *Registry) Refresh(ctx context.Context, changed []string) (Diff, error) 
 	return r.rescan(ctx, changed, true)
 }
 
-// Scanned reports whether some scan has succeeded.
+// Scanned reports whether a scan has succeeded.
 func (r *Registry) Scanned() bool { return r.scanned.Load() }
 
-// Scans returns how often Rescan or Refresh scanned the roots, with success or without, and how long
-// it took in total.
+// Scans returns how many scans Rescan and Refresh made, including failed ones, and their total time.
 func (r *Registry) Scans() (n int, took time.Duration) {
 	return int(r.scans.Load()), time.Duration(r.took.Load())
 }
 
-// rescan scans what changed paths concern, without any everything. With index, what was read again is
-// indexed before the swap.
+// rescan scans the directories that changed paths affect, or everything if there are none. With index, skills
+// that were read again are indexed before the swap.
 func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Diff, error) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -138,7 +135,7 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 	if index {
 		err := parallel(ctx, len(s.read), func() func(int) {
 			return func(i int) {
-				// Only the index shows whether other files differ. Whoever asks for it gets its errors.
+				// Only an index shows whether other files differ. Callers of Index get its errors.
 				if sk := s.read[i]; !sk.broken && sk.lastIndex() != nil {
 					_, _ = sk.Index(ctx)
 				}
@@ -155,14 +152,14 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 		if sk == old.scanned[i] {
 			continue
 		}
-		// RescanSkill may have swapped in a reading meanwhile that is more recent than the scan's, or less.
+		// RescanSkill may have swapped in a reading meanwhile, which may be newer or older than the scan's.
 		if at := slices.IndexFunc(found, sk.isAt); at >= 0 && found[at].mark.ctime <= sk.mark.ctime {
 			found[at] = sk
 		}
 	}
 	r.walks, r.found = s.walks, s.found
 	r.scanned.Store(true)
-	// A snapshot that is the same stays, since much is kept by snapshot.
+	// An equal snapshot is not replaced, since callers cache results per snapshot.
 	if len(changed) > 0 && slices.Equal(found, now.scanned) && slices.Equal(s.notes, now.scan) &&
 		slices.Equal(s.dirs(), now.dirs) {
 		return Diff{}, nil
@@ -178,8 +175,8 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 	return d, nil
 }
 
-// remember puts the skills of the current snapshot in the places of those that were found: some have been
-// read again since, or have another name.
+// remember replaces the skills of the last scan by those of the current snapshot: some were read again since,
+// or got another name.
 func (r *Registry) remember(current []*Skill) {
 	replaced := map[*Skill]*Skill{}
 	for i, sk := range r.found {
@@ -200,14 +197,14 @@ func (r *Registry) remember(current []*Skill) {
 	}
 }
 
-// OnRescan sets what RescanSkill calls when it may have swapped a snapshot in: the next scan finds no
-// difference then.
+// OnRescan sets the function that RescanSkill calls when it may have swapped a snapshot in. The next scan
+// would not report this change.
 func (r *Registry) OnRescan(changed func()) { r.rescanned.Store(&changed) }
 
 // RescanSkill reads one skill again and swaps it in. If it cannot be loaded, the snapshot stays.
 //
-// Errors: *frontmatter.Error; as for [Skill.Read]; ErrNotFound also if the skill as it is now is not
-// served, because it requires what is missing or is not strictly valid.
+// Errors: *frontmatter.Error; the errors of [Skill.Read]; ErrNotFound also if the current skill is not
+// served, because a requirement is missing or it is not strictly valid.
 func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -222,7 +219,7 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s again: %w", sk.Path, err)
 	}
-	defer (*r.rescanned.Load())() // when the lock is free
+	defer (*r.rescanned.Load())() // runs after the unlock
 	r.swapping.Lock()
 	defer r.swapping.Unlock()
 	old := r.current.Load()
@@ -242,14 +239,14 @@ func (r *Registry) RescanSkill(ctx context.Context, sk *Skill) (*Skill, error) {
 	return fresh, nil
 }
 
-// attempts is how often a skill is indexed that changes again and again.
+// attempts is how often a skill that keeps changing is indexed.
 const attempts = 3
 
-// Index returns the index of a skill of a snapshot. If the skill changed since it was read, it is read
-// again and swapped in, so that all results are of one version; the skill returned is then another one.
+// Index returns the index of a skill of a snapshot. If the skill changed since the scan, it is read again and
+// swapped in, so that all results are of one version; the returned skill then differs from sk.
 //
-// Errors: as for [Skill.Index] and [Registry.RescanSkill]; *DriftError for a skill that changes again
-// and again.
+// Errors: the errors of [Skill.Index] and [Registry.RescanSkill]; *DriftError for a skill that keeps
+// changing.
 func (r *Registry) Index(ctx context.Context, sk *Skill) (*Skill, *Index, error) {
 	for attempt := 1; ; attempt++ {
 		index, err := sk.Index(ctx)
@@ -291,8 +288,7 @@ func diff(old, fresh *Snapshot) (d Diff) {
 	return d
 }
 
-// Differs reports whether a later reading of a skill, of the same path, describes something else: a
-// [Diff] would name it as changed.
+// Differs reports whether a later reading of the skill at the same path would be a change in a [Diff].
 func (s *Skill) Differs(later *Skill) bool { return s != later && differ(s, later) }
 
 func differ(was, is *Skill) bool {

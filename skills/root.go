@@ -7,26 +7,25 @@ import (
 	"strings"
 )
 
-// Root is a configured directory with skills below it, or a [Source] of them.
+// Root is a configured directory that contains skills, or a [Source] of them.
 type Root struct {
-	Dir    string // on this machine; with FS only a label, the Source's Origin
-	Prefix string // put in front of the paths of its skills; empty for none
-	Origin string // where its skills came from, in words; empty if not known
+	Dir    string // path on this machine; with FS a label, the Source's Origin
+	Prefix string // prefix of the paths of its skills; may be empty
+	Origin string // where its skills come from, for display; may be empty
 	Tier   Tier
-	// Awaited is a directory that need not exist: until it does, it has no skills, and nothing is wrong with
-	// it.
+	// Awaited marks a directory that need not exist yet. While missing, it has no skills and no diagnostic.
 	Awaited bool
 	// FS, if set, is read instead of Dir. It should be a [Source] if it can change or is outside of the
-	// program. A link it lists counts as the file it names, and is left out if that is not a file. It
-	// must not block for ever and must not panic: neither is guarded against.
+	// program. A link in it is treated as its target, and ignored if that is not a file. It must not block
+	// forever or panic: neither is guarded against.
 	FS fs.FS
-	// Name is used as the name of the root's directory if the root itself is a skill. It is used with FS
-	// only; empty: the last name of Dir.
+	// Name replaces the directory name if the root itself is a skill. Used only with FS; empty: the last
+	// element of Dir.
 	Name string
 }
 
-// ParseRoot reads DIR, TIER=DIR or TIER:PREFIX=DIR. Without a tier it is user. The text before the
-// first "=" is a tier only if it begins with the name of one, so a directory may have "=" in its name.
+// ParseRoot parses DIR, TIER=DIR or TIER:PREFIX=DIR. The default tier is user. Text before the first "=" is a
+// tier only if it begins with the name of one, so a directory may contain "=".
 func ParseRoot(spec string) (Root, error) {
 	root := Root{Dir: spec, Tier: TierUser}
 	if head, dir, ok := strings.Cut(spec, "="); ok {
@@ -39,15 +38,13 @@ func ParseRoot(spec string) (Root, error) {
 			return Root{}, fmt.Errorf("root %q: %w", spec, err)
 		}
 		if err == nil && prefixed {
-			// Only the canonical form is accepted: a prefix is written by an operator, once.
+			// Only the canonical form is accepted, since an operator writes the prefix.
 			clean, err := CleanPath(prefix)
 			if err != nil {
 				return Root{}, fmt.Errorf("root %q: prefix: %w", spec, err)
 			}
 			if clean != prefix {
-				err = &PathError{Path: prefix, Reason: fmt.Sprintf("must be written %q", clean)}
-			}
-			if err != nil {
+				err := &PathError{Path: prefix, Reason: fmt.Sprintf("must be written %q", clean)}
 				return Root{}, fmt.Errorf("root %q: prefix: %w", spec, err)
 			}
 		}
@@ -58,34 +55,32 @@ func ParseRoot(spec string) (Root, error) {
 	return root, nil
 }
 
-// Source is a tree of skills that is not a directory of this machine: an archive, a part of a program,
-// something remote. Root{Dir: src.Origin(), FS: src} serves it; only what is staged for execution is
-// copied to disk. Its files are as foreign as the files of any other root.
+// Source is a tree of skills that is not a directory of this machine: an archive, an embedded file system, a
+// remote tree. Root{Dir: src.Origin(), FS: src} serves it; only files that are staged for execution are
+// copied to disk. Its files are as untrusted as those of any other root.
 //
-// As an [fs.FS] it must list each name once, in any order, as the name that opens it; a name is one
-// element, not "." or "..". What Stat calls a regular file must be one: reads of it end, and give the
-// same bytes each time within one version. A file that cannot be read in full is an error of Open or of
-// Read, never a shorter file. Errors wrap [fs.ErrNotExist] for what does not exist and
-// [fs.ErrPermission] for what may not be read; operators see their text, so it must not have a
-// secret. All methods are safe for concurrent use.
+// As an [fs.FS] it must list each name once, in any order; a name is one path element, not "." or "..". A
+// file that Stat reports as regular must end, and have the same bytes at each read within one version. If a
+// file cannot be read completely, Open or Read returns an error; it never appears shorter. Errors wrap
+// [fs.ErrNotExist] for missing files and [fs.ErrPermission] for denied access; operators see their text, so
+// it must not contain a secret. All methods are safe for concurrent use.
 //
-// Reads see the version that is current at each call, so that a file that was replaced is noticed
-// as drift. A Source that holds resources is an [io.Closer] too; whoever made it closes it, after the
-// last use of every [Snapshot] that was scanned from it. Its methods then return [fs.ErrClosed].
+// Reads use the version that is current at each call, so that a replaced file is reported as drift. A Source
+// that holds resources is also an [io.Closer]. The caller that opened it closes it, after the last use of
+// every [Snapshot] scanned from it. Its methods then return [fs.ErrClosed].
 type Source interface {
 	fs.FS
 
-	// Origin names the source to operators, in one line: a path, a URL without credentials. It is
+	// Origin identifies the source for operators, in one line: a path, or a URL without credentials. It is
 	// the same for every version and for every Source of the same tree.
 	Origin() string
 
-	// Version identifies the content: it differs if any file, name or mode differs. It may also differ
-	// if none does, which costs a rescan. It may be called often, to learn whether a rescan is due; the
-	// implementation says what a call costs.
+	// Version identifies the content: it changes whenever a file, name or mode changes. It may also change
+	// without that, at the cost of a rescan. It is called often, to detect changes; implementations document
+	// its cost.
 	Version(ctx context.Context) (string, error)
 
-	// Pin returns the tree at its current version. Reads of it give that version or an error, however
-	// late they come, so that what is listed, hashed and copied in one go belongs together. Its
-	// resources are released when it is no longer referred to.
+	// Pin returns the tree at its current version. Later reads return that version or an error, so that
+	// listing, hashing and copying see the same files. Its resources are released once it is unreachable.
 	Pin() (fs.FS, error)
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ScanOptions are the optional parts of a scan. The zero value and nil are fine.
+// ScanOptions are the options of a scan. The zero value and nil are valid.
 type ScanOptions struct {
 	// AllowRoots are directories outside of the roots into which links in a root may lead.
 	AllowRoots []string
@@ -27,38 +27,38 @@ type ScanOptions struct {
 
 	// StrictSkills serves only skills that the reference validator accepts.
 	StrictSkills bool
-	// Disabled, Pinned and NameOnly are the operator's choices: paths or names of skills. A name
-	// means every skill that has it.
+	// Disabled, Pinned and NameOnly are chosen by the operator: paths or names of skills. A name selects
+	// every skill with it.
 	Disabled, Pinned, NameOnly []string
-	// HasCommand and HasEnv report whether the host has what skills require: a command on PATH, a
-	// variable that is set. nil: not checked. They are called by one goroutine at a time.
+	// HasCommand and HasEnv report whether the host has a required command on PATH, or a required variable.
+	// nil: not checked. Calls do not overlap.
 	HasCommand, HasEnv func(name string) bool
-	// Platform is the GOOS of the host, which skills may require; empty: neither it nor the other skills
-	// that a skill requires are checked.
+	// Platform is the GOOS of the host, for skills that require one; empty: neither the platform nor required
+	// skills are checked.
 	Platform string
-	// HasSecret reports whether the operator gives a script of the skill with this path a secret under the
-	// name of a required variable: the server's environment need not have it then. nil: no script gets one.
+	// HasSecret reports whether the operator configured a secret for scripts of the skill at path under the
+	// name of a required variable, which the server's environment then need not have. nil: no secrets.
 	HasSecret func(path, name string) bool
 
 	MaxDepth int // levels of directories below a root; 0: 8
-	// MaxDirs is the most directories below a root, those inside of skills not counted; 0: 20,000.
-	// Inside of the skills of a level at most ten times as many are searched for nested skills.
+	// MaxDirs is the maximum number of directories below a root, without those inside of skills; 0: 20,000.
+	// Inside of the skills of a level, at most ten times as many are searched for nested skills.
 	MaxDirs int
-	// MaxFiles is the most files of a skill, and the most directories looked at for skills nested
-	// in it; 0: 2,000.
+	// MaxFiles is the maximum number of files of a skill, and of directories searched for skills nested in
+	// it; 0: 2,000.
 	MaxFiles int
-	// MaxTree is the most bytes of the files of a skill together; 0: 256 MiB.
+	// MaxTree is the maximum total size of the files of a skill, in bytes; 0: 256 MiB.
 	MaxTree int64
 
-	// Cache has what earlier scans read and has not been touched since; nil: none.
+	// Cache holds facts of earlier scans; nil: no cache.
 	Cache *Cache
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// Progress is called after each directory that was read, concurrently; nil: not called.
+	// Progress is called after each directory, concurrently; nil: not called.
 	Progress func()
 }
 
-// withDefaults returns a copy in which every limit and the clock are set.
+// withDefaults returns a copy with all limits and functions set.
 func (o *ScanOptions) withDefaults() *ScanOptions {
 	set := ScanOptions{}
 	if o != nil {
@@ -77,16 +77,16 @@ func (o *ScanOptions) withDefaults() *ScanOptions {
 	return &set
 }
 
-// Scan reads the SKILL.md of every skill below the roots. What is wrong with a skill or a root is
-// a diagnostic; the others are served. The result does not depend on the order in which directories
-// are listed, unless a limit on entries is passed.
+// Scan reads the SKILL.md of every skill below the roots. A problem of a skill or a root becomes a
+// diagnostic; the other skills are served. The result does not depend on the order of directory listings,
+// unless a limit on entries is exceeded.
 //
-// A real directory wins over a link to it, whatever tier the link is in; a directory that is reached in
-// two ways is one skill, of the more trusted way. Of two skills with equal paths the one of the more
-// trusted tier wins, then the one of the earlier root.
+// A real directory takes precedence over a link to it, in any tier; a directory that is reached in two ways
+// is one skill, of the more trusted way. Of two skills with equal paths, the one of the more trusted tier
+// wins, then the one of the earlier root.
 //
-// Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because an
-// incomplete scan must not replace a complete one.
+// Errors: the error of ctx; a root that cannot be read, with StrictRoots; ErrExhausted, because an incomplete
+// scan must not replace a complete one.
 func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, error) {
 	s := &scanner{opts: opts.withDefaults(), roots: slices.Clone(roots)}
 	if err := s.scan(ctx); err != nil {
@@ -97,14 +97,14 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 	return snapshot, nil
 }
 
-// scan scans the roots: once more, without the cache, if the cache turns out to be wrong.
+// scan scans the roots, and again without the cache if the cache turns out to be wrong.
 func (s *scanner) scan(ctx context.Context) error {
 	err := s.once(ctx)
 	if cache := s.opts.Cache; err == nil && cache != nil && cache.lied.Swap(false) {
 		*s = scanner{opts: s.opts, roots: s.roots}
 		err = s.once(ctx)
 		s.note(Warning, CodeCacheWrong, cache.file,
-			"what was kept of earlier scans was another than a file that was read again: it is discarded")
+			"the scan cache disagreed with a file on disk; it was discarded")
 	}
 	return err
 }
@@ -141,7 +141,7 @@ func (s *scanner) dirs() []string {
 	return slices.Compact(dirs)
 }
 
-// listings returns what was seen in directories.
+// listings returns the listings of all visited directories.
 func (s *scanner) listings() (all [][]listing) {
 	for _, w := range s.walks {
 		for _, v := range w.visits {
@@ -153,27 +153,28 @@ func (s *scanner) listings() (all [][]listing) {
 	return all
 }
 
-// scanner collects what a scan finds. It belongs to one goroutine; the walk hands it results.
+// scanner collects the results of a scan. It belongs to one goroutine, which merges the results of parallel
+// visits.
 type scanner struct {
 	opts    *ScanOptions // with defaults
 	roots   []Root
 	allowed []string // real directories
-	walked  []string // real directories whose trees have been walked
+	walked  []string // real directories that were walked with their subdirectories
 	walks   []*walk
 	found   []*Skill // in the order of roots, then of walks, then of paths
-	read    []*Skill // of these, the ones that were not taken from an earlier scan as they were
+	read    []*Skill // the skills in found that were not reused from an earlier scan
 	notes   []Diagnostic
 	links   []link
-	kept    map[*Root]*atomic.Int64 // bytes of frontmatter that are kept of a root
+	kept    map[*Root]*atomic.Int64 // bytes of frontmatter kept per root
 
-	// The walks of the scan before, and the paths on disk that have changed since; none: all may have.
+	// The walks of the previous scan, and the paths on disk that changed since; if empty, all may have
+	// changed.
 	known      []*walk
 	changed    []string
-	unreadable map[*Root]bool // could be read before
+	unreadable map[*Root]bool // roots that were readable before
 }
 
-// walk is a tree that was walked, with what was found in each of its directories. Whoever repeats a scan
-// takes from it what has not changed.
+// walk is a walked tree with the results for each directory. A later scan reuses the unchanged ones.
 type walk struct {
 	area   *area
 	visits map[string]*visit // by the directory, relative to the area
@@ -183,8 +184,8 @@ func (s *scanner) note(severity Severity, code Code, path, format string, args .
 	s.notes = append(s.notes, diagnose(severity, code, path, format, args...))
 }
 
-// owners returns the root to which each real directory belongs that is given as a root, by whatever
-// name: the more trusted one if there are several, else the first.
+// owners returns, for each real directory that is configured as a root under any name, the root that owns it:
+// the more trusted one if there are several, else the first.
 func (s *scanner) owners() map[string]*Root {
 	owners := map[string]*Root{}
 	for i := range s.roots {
@@ -203,7 +204,7 @@ func (s *scanner) owners() map[string]*Root {
 	return owners
 }
 
-// scanRoot walks the real directories of a root, unless they belong to another one.
+// scanRoot walks the real directories of a root, unless another root owns them.
 func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*Root) error {
 	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."},
 		label: filepath.Base(root.Dir)}
@@ -249,10 +250,10 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 	return s.walk(ctx, a, top)
 }
 
-// errNotDirectory is the reason why a root that is a file cannot be read.
+// errNotDirectory is the error for a root that is a file.
 var errNotDirectory = errors.New("it is not a directory of skills, but a file")
 
-// realDir returns the absolute path of a directory, free of links.
+// realDir returns the absolute path of a directory, with links resolved.
 func realDir(dir string) (string, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -261,8 +262,8 @@ func realDir(dir string) (string, error) {
 	return filepath.EvalSymlinks(absolute)
 }
 
-// walk visits an area level by level, each level in parallel, so that limits fall on the same
-// directories every time. What an earlier scan found is taken from there; top is nil if all of it is.
+// walk visits an area level by level, each level in parallel, so that limits always cut the same directories.
+// Unchanged results are reused from an earlier scan; top is nil if all of them are.
 func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 	old, changed := s.recall(a)
 	w := &walk{area: a, visits: make(map[string]*visit, len(old))}
@@ -276,7 +277,7 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 				"%d directories below depth %d are not scanned", len(level), s.opts.MaxDepth)
 			return nil
 		}
-		// Sorted, a limit leaves out the same directories however they are listed.
+		// Sorted, so that a limit cuts the same directories in any order of listing.
 		slices.Sort(level)
 		over := len(w.visits)+len(level) > s.opts.MaxDirs
 		if over {
@@ -328,7 +329,7 @@ func (s *scanner) walk(ctx context.Context, a *area, top folder) error {
 	return nil
 }
 
-// earlier returns the walk of an earlier scan that began at a path of a root, nil for none.
+// earlier returns the walk of the previous scan that began at a path of a root, or nil.
 func (s *scanner) earlier(root *Root, path string, linked bool) *walk {
 	for _, w := range s.known {
 		if w.area.root == root && w.area.path == path && w.area.linked == linked {
@@ -338,8 +339,7 @@ func (s *scanner) earlier(root *Root, path string, linked bool) *walk {
 	return nil
 }
 
-// recall returns what an earlier scan found in an area, and the paths in it that have changed since,
-// relative to it.
+// recall returns the results of the previous scan for an area, and the changed paths relative to it.
 func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	w := s.earlier(a.root, a.path, a.linked)
 	if w == nil || w.area.place.base != a.place.base || w.area.place.rel != a.place.rel {
@@ -369,7 +369,7 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	return old, changed
 }
 
-// parallel calls the functions that worker makes, one for each processor, with 0 to n-1.
+// parallel calls worker on each of several goroutines, and the functions it returns with each of 0 to n-1.
 func parallel(ctx context.Context, n int, worker func() func(int)) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -385,8 +385,8 @@ func parallel(ctx context.Context, n int, worker func() func(int)) error {
 	return ctx.Err()
 }
 
-// within reports whether a path free of links is dir or is below it. Neither ends in a separator,
-// but for a root directory.
+// within reports whether path is dir or below it. Both must be free of links and not end in a separator,
+// except for a root directory.
 func within(dir, path string) bool {
 	const separator = string(filepath.Separator)
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)

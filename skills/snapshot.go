@@ -12,40 +12,40 @@ import (
 
 // Snapshot is the immutable result of a scan. Its methods are safe for concurrent use.
 type Snapshot struct {
-	Skills []*Skill // in byte order of Path; paths are unique
+	Skills []*Skill // sorted by Path; paths are unique
 	// Diagnostics are about roots, directories and skills that were skipped or share a name.
 	Diagnostics []Diagnostic
 	Roots       []Root
 	GeneratedAt time.Time
-	// Shadowed are the skills that lost to a skill of equal path, or of a path above or below, in byte
-	// order of Path.
+	// Shadowed are the skills that lost to a skill with an equal path, or with a path above or below, sorted
+	// by Path.
 	Shadowed []*Skill
-	// Withheld are the skills that are disabled or unavailable, in byte order of Path. They are for
-	// operators: no lookup finds them, and no other skill has their paths.
+	// Withheld are the disabled and unavailable skills, sorted by Path. They are for operators: lookups do
+	// not find them, and no other skill gets their paths.
 	Withheld []*Skill
 
-	scanned  []*Skill     // all that were found, in the order of roots; nil before the first scan
-	scan     []Diagnostic // the ones of the scan
-	unread   []string     // directories of roots that cannot be read
-	dirs     []string     // that were walked
-	listings [][]listing  // of directories, for a cache
+	scanned  []*Skill     // all found skills, in the order of roots; nil before the first scan
+	scan     []Diagnostic // diagnostics of the scan
+	unread   []string     // directories of unreadable roots
+	dirs     []string     // walked directories
+	listings [][]listing  // listings of directories, for the cache
 	opts     *ScanOptions // with defaults
 	byPath   map[string]*Skill
-	byName   map[string][]*Skill // in byte order of Path
-	statuses map[*Skill]Status   // where they differ from the default
+	byName   map[string][]*Skill // sorted by Path
+	statuses map[*Skill]Status   // only those that differ from the default
 }
 
 func (s *Snapshot) note(severity Severity, code Code, path, format string, args ...any) {
 	s.Diagnostics = append(s.Diagnostics, diagnose(severity, code, path, format, args...))
 }
 
-// Has reports whether a root of the snapshot counts: one that is waited for does as soon as it has skills.
+// Has reports whether a root is active: an awaited root is active once it has skills.
 func (s *Snapshot) Has(root *Root) bool {
 	return !root.Awaited || slices.ContainsFunc(s.scanned, func(sk *Skill) bool { return sk.Root == root })
 }
 
-// Broken returns the skills whose file could not be loaded, in the order of roots. The diagnostics of
-// the snapshot say why.
+// Broken returns the skills whose file could not be loaded, in the order of roots. The diagnostics of the
+// snapshot have the reasons.
 func (s *Snapshot) Broken() []*Skill {
 	var broken []*Skill
 	for _, sk := range s.scanned {
@@ -56,8 +56,8 @@ func (s *Snapshot) Broken() []*Skill {
 	return broken
 }
 
-// Cut returns the diagnostics that say which directories were not scanned because of a limit: there may be
-// skills that the snapshot does not know.
+// Cut returns the diagnostics for directories that were not scanned because of a limit. They may contain
+// further skills.
 func (s *Snapshot) Cut() []Diagnostic {
 	var cut []Diagnostic
 	for _, d := range s.Diagnostics {
@@ -69,7 +69,7 @@ func (s *Snapshot) Cut() []Diagnostic {
 	return cut
 }
 
-// assemble makes a snapshot of the skills a scan found, by the rules of precedence.
+// assemble makes a snapshot of the found skills by the rules of precedence.
 func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions) *Snapshot {
 	s := &Snapshot{
 		Roots:       roots,
@@ -109,7 +109,7 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	}
 	byPath := func(a, b *Skill) int { return strings.Compare(a.Path, b.Path) }
 	slices.SortFunc(s.Skills, byPath)
-	// Precedence is decided before anything is withheld: a disabled skill still hides a less trusted one.
+	// Precedence is decided before skills are withheld: a disabled skill still hides a less trusted one.
 	s.separate()
 	s.refuse(found)
 	s.withhold()
@@ -126,9 +126,9 @@ func assemble(roots []Root, found []*Skill, scan []Diagnostic, opts *ScanOptions
 	return s
 }
 
-// after returns the snapshot of a later scan of the same roots. If all that differs are readings of skills
-// that are served, and other skills do not notice, the rules of precedence are not applied again: that makes
-// a change of one skill among thousands cheap.
+// after returns the snapshot of a later scan of the same roots. If only readings of served skills differ, and
+// no other skill is affected, the rules of precedence are not applied again. So a change of one skill among
+// thousands is cheap.
 func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 	if len(found) != len(s.scanned) || !slices.Equal(scan, s.scan) {
 		return assemble(s.Roots, found, scan, s.opts)
@@ -142,7 +142,7 @@ func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 		if sk == old {
 			continue
 		}
-		// A name that changes may collide with another skill's, or end a collision.
+		// A changed name may collide with that of another skill, or end a collision.
 		if s.byPath[old.Path] != old || !sk.isAt(old) || sk.Frontmatter.Name != old.Frontmatter.Name ||
 			s.opts.unusable(sk) || !reflect.DeepEqual(s.Status(old), s.statusOf(sk, map[string]bool{})) {
 			return assemble(s.Roots, found, scan, s.opts)
@@ -162,14 +162,14 @@ func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 	return &next
 }
 
-// isAt reports whether two skills are readings of one file, in the same place of the catalogue.
+// isAt reports whether two skills are readings of the same file, at the same path of the catalogue.
 func (s *Skill) isAt(other *Skill) bool {
 	return s.Path == other.Path && s.Root == other.Root && s.File == other.File &&
 		s.place.rel == other.place.rel && s.place.base == other.place.base
 }
 
-// reservePaths denies the path of a skill that could not be loaded to less trusted skills: if a file of
-// the operator's is broken, a foreign skill must not replace it.
+// reservePaths denies the path of a broken skill to less trusted skills: if a skill of the operator is
+// broken, an untrusted skill must not replace it.
 func (s *Snapshot) reservePaths(found []*Skill) {
 	for _, sk := range found {
 		if other := s.byPath[sk.Path]; s.opts.unusable(sk) && other != nil && s.beats(sk, other) {
@@ -179,9 +179,8 @@ func (s *Snapshot) reservePaths(found []*Skill) {
 	}
 }
 
-// separate shadows one of two skills of different roots if the path of one is below the path of the
-// other. Their files would have the same URIs, so a less trusted skill could provide the references of
-// another.
+// separate shadows one of two skills of different roots if the path of one is below the other. Their files
+// would have the same URIs, so a less trusted skill could provide the references of another.
 func (s *Snapshot) separate() {
 	for _, sk := range s.Skills {
 		for at := strings.LastIndexByte(sk.Path, '/'); at > 0; at = strings.LastIndexByte(sk.Path[:at], '/') {
@@ -201,7 +200,7 @@ func (s *Snapshot) separate() {
 	s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
 }
 
-// wins reports whether skill a takes precedence over b, which has another root.
+// wins reports whether skill a takes precedence over b. They must have different roots.
 func (s *Snapshot) wins(a, b *Skill) bool {
 	for i := range s.Roots {
 		switch &s.Roots[i] {
@@ -214,7 +213,7 @@ func (s *Snapshot) wins(a, b *Skill) bool {
 	panic("skills: a skill of no root")
 }
 
-// distinct drops all but the best way to each directory, and keeps the order.
+// distinct keeps the preferred skill for each directory, in the same order.
 func (s *Snapshot) distinct(found []*Skill) []*Skill {
 	best := make(map[string]*Skill, len(found))
 	for _, sk := range found {
@@ -228,7 +227,7 @@ func (s *Snapshot) distinct(found []*Skill) []*Skill {
 }
 
 // beats reports whether the later of two skills wins: only by a more trusted tier, or if the root of the
-// earlier one cannot be read, as where its skills were moved elsewhere.
+// earlier one cannot be read, for example because its skills moved to the other root.
 func (s *Snapshot) beats(later, earlier *Skill) bool {
 	unread := func(sk *Skill) bool { return slices.Contains(s.unread, sk.Root.Dir) }
 	if unread(earlier) && !unread(later) {
@@ -244,8 +243,8 @@ func (s *Snapshot) shadow(loser, winner *Skill) {
 		loser.Root.Dir, loser.Root.Tier, winner.Root.Dir, winner.Root.Tier)
 }
 
-// renamed returns a skill under another name. What an earlier snapshot has too is replaced by a copy, in
-// this snapshot only.
+// renamed returns a skill under another name. A skill that an earlier snapshot shares is copied, for this
+// snapshot only.
 func (s *Snapshot) renamed(old *Skill, name string) *Skill {
 	if old.name == "" {
 		old.name = name
@@ -264,8 +263,7 @@ func (s *Snapshot) renamed(old *Skill, name string) *Skill {
 	return &sk
 }
 
-// label sets the names of skills: if a name that is not the directory's belongs to another skill too,
-// the directory's name is used.
+// label sets the names of the skills: if a name is not unique, the name of the directory is used.
 func (s *Snapshot) label() {
 	count := make(map[string]int, len(s.Skills))
 	for _, sk := range s.Skills {
@@ -298,13 +296,13 @@ func (s *Snapshot) label() {
 	}
 }
 
-// Dirs returns the directories whose trees were scanned, absolute and free of links: the directories of
-// the roots, and directories outside of them to which links lead. Roots with FS have none, nor has a
-// snapshot that is not the result of a scan.
+// Dirs returns the scanned directories, absolute and with links resolved: the directories of the roots, and
+// directories outside of them behind links. Roots with FS have none, nor has a snapshot that is not the
+// result of a scan.
 func (s *Snapshot) Dirs() []string { return slices.Clone(s.dirs) }
 
-// SkillFiles returns the paths of the skill files that were scanned, including those that could not be
-// loaded. They are absolute, and their directories are free of links. Roots with FS have none.
+// SkillFiles returns the paths of the scanned skill files, including those that could not be loaded. They are
+// absolute, and links in their directories are resolved. Roots with FS have none.
 func (s *Snapshot) SkillFiles() []string {
 	files := make([]string, 0, len(s.scanned))
 	for _, sk := range s.scanned {
@@ -315,9 +313,8 @@ func (s *Snapshot) SkillFiles() []string {
 	return files
 }
 
-// Only returns the part of a snapshot that consists of the skills of some paths. It has nothing of other
-// skills: no diagnostics, and no skills that are shadowed or withheld. Paths without a skill are left
-// out.
+// Only returns a snapshot with just the skills at some paths. It has no diagnostics and no shadowed or
+// withheld skills. Paths without a skill are ignored.
 func (s *Snapshot) Only(paths []string) *Snapshot {
 	part := &Snapshot{
 		Roots:       s.Roots,

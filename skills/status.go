@@ -7,27 +7,27 @@ import (
 	"github.com/skillsd/skillsd/skills/requires"
 )
 
-// State says whether a skill is offered.
+// State is the state of a skill: whether it is offered.
 type State string
 
 // The states of a skill.
 const (
 	StateEnabled     State = "enabled"     // offered to models
-	StateHidden      State = "hidden"      // not offered to models, as it asks; users can load it
+	StateHidden      State = "hidden"      // not offered to models, by its frontmatter; users can load it
 	StateUnavailable State = "unavailable" // lacks something it requires; not served
 	StateDisabled    State = "disabled"    // switched off by the operator; not served
 )
 
-// Status is a skill's state and what the operator chose for it.
+// Status is the state of a skill and the operator's choices for it.
 type Status struct {
 	State    State
-	Pinned   bool // named first wherever room is short
-	NameOnly bool // catalogues leave its description out
-	// Reasons explain whatever is not the default, one phrase each.
+	Pinned   bool // listed first where space is limited
+	NameOnly bool // catalogues omit its description
+	// Reasons explain each deviation from the default, one phrase each.
 	Reasons []string
 }
 
-// Status returns the status of a skill of the snapshot, withheld ones included.
+// Status returns the status of a skill of the snapshot, including withheld ones.
 func (s *Snapshot) Status(sk *Skill) Status {
 	if status, ok := s.statuses[sk]; ok {
 		return status
@@ -35,8 +35,8 @@ func (s *Snapshot) Status(sk *Skill) Status {
 	return Status{State: StateEnabled}
 }
 
-// withhold takes the skills that the operator disabled, and those that lack what they require, out
-// of the snapshot. Precedence has been decided before, so nothing replaces a withheld skill.
+// withhold moves disabled and unavailable skills to Withheld. Precedence was decided before, so no other
+// skill replaces them.
 func (s *Snapshot) withhold() {
 	named := map[string]bool{}
 	off := func(status Status) bool {
@@ -72,8 +72,8 @@ func (s *Snapshot) withhold() {
 	}
 }
 
-// statusOf returns the status by the operator's choices, then by what the skill declares. It adds the
-// entries of the operator's lists that name the skill to named.
+// statusOf returns the status of a skill by the operator's choices, then by its frontmatter. It adds the
+// operator's entries that match the skill to named.
 func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	status := Status{State: StateEnabled}
 	chosen := func(list []string) bool {
@@ -115,7 +115,7 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 	return status
 }
 
-// missing returns what a skill requires and the host does not have.
+// missing returns the requirements of a skill that the host lacks.
 func (o *ScanOptions) missing(sk *Skill) []string {
 	host := requires.Host{HasCommand: o.HasCommand, HasEnv: o.HasEnv, Platform: o.Platform}
 	if o.HasEnv != nil && o.HasSecret != nil {
@@ -124,8 +124,8 @@ func (o *ScanOptions) missing(sk *Skill) []string {
 	return host.Missing(&sk.Frontmatter.Requires)
 }
 
-// withholdRequiring makes skills unavailable that require another one that is not served, and those that
-// require them in turn: a path, a name or the name of a directory.
+// withholdRequiring makes skills unavailable that require a skill that is not served, and in turn the skills
+// that require them. A requirement is a path, a name or the name of a directory.
 func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
 	asked := slices.DeleteFunc(slices.Clone(s.Skills), func(sk *Skill) bool { return !served(sk) })
 	nodes := make([]requires.Skill, len(asked))
@@ -138,13 +138,12 @@ func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
 	}
 }
 
-// unusable reports whether a skill only reserves its path against less trusted ones.
+// unusable reports whether a skill is not served but reserves its path against less trusted ones.
 func (o *ScanOptions) unusable(sk *Skill) bool {
 	return sk.broken || o.StrictSkills && !sk.Form.Strict
 }
 
-// refuse adds the diagnostics of skills that load and are not served, because only strictly valid ones
-// are.
+// refuse adds diagnostics for skills that are not served because they are not strictly valid.
 func (s *Snapshot) refuse(found []*Skill) {
 	if !s.opts.StrictSkills {
 		return

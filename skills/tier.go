@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Tier is how far the skills of a root are trusted. Lower values are trusted more.
+// Tier is the trust in the skills of a root. Lower values are more trusted.
 type Tier int
 
 // The tiers, from the most to the least trusted.
@@ -17,18 +17,18 @@ const (
 	TierThirdParty
 )
 
-// Consent is what a run of a script needs of the user.
+// Consent is the consent of the user that a run of a script needs.
 type Consent int
 
-// The consents, from the least to the most that is asked for.
+// The consents, from the weakest to the strongest.
 const (
 	ConsentNone     Consent = iota
-	ConsentWish             // anything that shows that the user wants the run
+	ConsentWish             // any sign that the user wants the run
 	ConsentApproval         // an approval, which may be remembered
 )
 
-// tiers is the table of tiers, in the order of their values. All else derives from it, except for the
-// schema of records, which a test compares.
+// tiers is the table of tiers, in the order of their values. Everything else derives from it, except for the
+// schema of records, which a test compares with it.
 var tiers = [...]struct {
 	name    string
 	scripts Consent
@@ -64,13 +64,13 @@ func TierList() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// LeastTrusted returns the tier that is trusted least.
+// LeastTrusted returns the least trusted tier.
 func LeastTrusted() Tier { return Tier(len(tiers) - 1) }
 
 // Valid reports whether t is a tier.
 func (t Tier) Valid() bool { return t >= 0 && int(t) < len(tiers) }
 
-// Scripts returns what a run of a script of the tier needs. An unknown tier needs the most.
+// Scripts returns the consent for a run of a script of the tier. An unknown tier needs the strongest.
 func (t Tier) Scripts() Consent {
 	if !t.Valid() {
 		return ConsentApproval
@@ -93,7 +93,7 @@ func (t Tier) MarshalText() ([]byte, error) {
 	return []byte(t.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses the name of a tier.
 func (t *Tier) UnmarshalText(text []byte) error {
 	tier, err := ParseTier(string(text))
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *Tier) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseTier reads the name of a tier.
+// ParseTier parses the name of a tier.
 func ParseTier(name string) (Tier, error) {
 	if i := slices.Index(TierNames(), name); i >= 0 {
 		return Tier(i), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Errors of reading a file of a skill. They carry no place of this machine.
+// Errors of reading a file of a skill. They contain no path of this machine.
 var (
 	ErrNotIndexed  = errors.New("file is not in the skill's index")
 	ErrNotFound    = errors.New("file does not exist")
@@ -24,17 +24,17 @@ var (
 	ErrExhausted   = errors.New("too many files are open") // temporary; the file is sound
 )
 
-// place is where the directory of a skill is.
+// place locates the directory of a skill.
 type place struct {
-	base string // a directory of this machine, free of links; unused with fsys
+	base string // a directory of this machine, with links resolved; unused with fsys
 	fsys fs.FS
-	rel  string // slash-separated, below base or fsys, free of links when it was found
-	// skillFile is the file below base that the skill file is a link to, free of links when it was found;
-	// empty if the skill file is in the directory.
+	rel  string // slash-separated, below base or fsys, without links when found
+	// skillFile is the target of the skill file if that is a link, relative to base and without links when
+	// found; else "".
 	skillFile string
 }
 
-// key identifies the directory: two skills with the same one are the same.
+// key identifies the directory: skills with equal keys are the same skill.
 func (p place) key(root *Root) string {
 	if p.fsys != nil {
 		return strings.Join([]string{root.Dir, root.Prefix, p.rel}, "\x00")
@@ -42,7 +42,7 @@ func (p place) key(root *Root) string {
 	return p.onDisk()
 }
 
-// onDisk returns the real directory of a place that is not in an fs.FS.
+// onDisk returns the path of the directory, for a place that is not in an fs.FS.
 func (p place) onDisk() string { return filepath.Join(p.base, filepath.FromSlash(p.rel)) }
 
 // open opens the directory for reads below it. The caller closes the tree.
@@ -73,8 +73,7 @@ func (p place) open() (tree, error) {
 	return osTree{root}, nil
 }
 
-// Gone reports whether the file of the skill no longer exists, nor anything else in its place. A skill that
-// cannot be looked at is not gone.
+// Gone reports whether the file of the skill no longer exists. A skill that cannot be accessed is not gone.
 func (s *Skill) Gone() bool {
 	t, err := s.place.open()
 	if err == nil {
@@ -84,10 +83,11 @@ func (s *Skill) Gone() bool {
 	return errors.Is(cause(err), ErrNotFound)
 }
 
-// follow returns the place of a skill whose skill file is a link to the one of another directory of base.
+// follow returns the place of a skill whose skill file is a link to the skill file of another directory in
+// base.
 //
-// Errors: ErrOutsideRoot also for a link to a file of another name: whoever may write one skill must not
-// have any file of the root served.
+// Errors: ErrOutsideRoot also for a link to a file with another name: write access to one skill must not be
+// enough to have any file of the root served.
 func (p place) follow(name string) (place, error) {
 	if p.fsys != nil || p.rel == "." {
 		return p, ErrOutsideRoot
@@ -103,7 +103,7 @@ func (p place) follow(name string) (place, error) {
 	return p, nil
 }
 
-// linkedTree is the directory of a skill whose skill file is a file of another directory of base.
+// linkedTree is the directory of a skill whose skill file is in another directory of base.
 type linkedTree struct {
 	osTree
 	base      osTree
@@ -136,16 +136,16 @@ func (t linkedTree) close() {
 	t.base.close()
 }
 
-// tree is a directory whose links are followed only if they lead to something within it.
+// tree is a directory in which only links with a target within it are followed.
 type tree interface {
 	lstat(name string) (fs.FileInfo, error)
 	stat(name string) (fs.FileInfo, error)
 	list(name string) ([]fs.DirEntry, error)
-	open(name string) (fs.File, error) // must not be called for anything but a regular file
+	open(name string) (fs.File, error) // must be called for regular files only
 	close()
 }
 
-// openFile opens a regular file of a tree. Anything else is not opened.
+// openFile opens a regular file of a tree. It does not open any other kind of file.
 func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 	if err := regular(t, name); err != nil {
 		return nil, nil, cause(err)
@@ -155,22 +155,24 @@ func openFile(t tree, name string) (fs.File, fs.FileInfo, error) {
 		return nil, nil, cause(err)
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = ErrNotFile
-	}
-	// A private file with a second name may belong to somebody who never gave it to the skill: linking to
-	// a file takes no right to read it.
-	if err == nil && info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
-		err = ErrPermission
-	}
 	if err != nil {
 		file.Close()
 		return nil, nil, cause(err)
 	}
+	if !info.Mode().IsRegular() {
+		file.Close()
+		return nil, nil, ErrNotFile
+	}
+	// A private file with a second name may belong to another user who never gave it to the skill: creating a
+	// hard link needs no permission to read the file.
+	if info.Mode()&0o004 == 0 && fsys.Names(info) > 1 {
+		file.Close()
+		return nil, nil, ErrPermission
+	}
 	return file, info, nil
 }
 
-// regular returns ErrNotFile for anything of a tree but a regular file, without opening it.
+// regular returns ErrNotFile if a name is not a regular file, without opening it.
 func regular(t tree, name string) error {
 	if quick, ok := t.(interface{ isFile(string) bool }); ok && quick.isFile(name) {
 		return nil
@@ -180,12 +182,12 @@ func regular(t tree, name string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		err = ErrNotFile
+		return ErrNotFile
 	}
-	return err
+	return nil
 }
 
-// cause returns an error without places of this machine for an error of the file system.
+// cause maps an error of the file system to one without paths of this machine.
 func cause(err error) error {
 	if err == nil {
 		return nil
@@ -201,7 +203,7 @@ func cause(err error) error {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return ErrExhausted
 	case errors.As(err, &pathErr):
-		// os.Root has no exported error for this.
+		// os.Root does not export this error.
 		if pathErr.Err.Error() == "path escapes from parent" {
 			return ErrOutsideRoot
 		}
@@ -234,10 +236,10 @@ func (t osTree) list(name string) ([]fs.DirEntry, error) {
 	return dir.ReadDir(maxList)
 }
 
-// maxList is the most entries of one directory that are looked at.
+// maxList is the maximum number of entries read from one directory.
 const maxList = 100_000
 
-// openFS opens a directory of an fs.FS, a [Source] at its current version.
+// openFS opens a directory of an fs.FS, or of a [Source] at its current version.
 func openFS(fsys fs.FS, rel string) (tree, error) {
 	if src, ok := fsys.(Source); ok {
 		pinned, err := src.Pin()
@@ -253,7 +255,7 @@ func openFS(fsys fs.FS, rel string) (tree, error) {
 	return fsTree{sub}, nil
 }
 
-// fsFolder opens the top of an fs.FS, a [Source] at its current version.
+// fsFolder opens the top of an fs.FS, or of a [Source] at its current version.
 func fsFolder(fsys fs.FS) (folder, error) {
 	t, err := openFS(fsys, ".")
 	if err != nil {
@@ -267,7 +269,7 @@ func fsFolder(fsys fs.FS) (folder, error) {
 	return genericFolder{tree: t, rel: "."}, nil
 }
 
-// fsTree has no links: one that an [fs.FS] lists is the file it names, or left out.
+// fsTree has no links: a link in an [fs.FS] is replaced by its target file, or left out.
 type fsTree struct{ fsys fs.FS }
 
 func (t fsTree) lstat(name string) (fs.FileInfo, error) { return fs.Stat(t.fsys, name) }
@@ -275,8 +277,8 @@ func (t fsTree) stat(name string) (fs.FileInfo, error)  { return fs.Stat(t.fsys,
 func (t fsTree) open(name string) (fs.File, error)      { return t.fsys.Open(name) }
 func (t fsTree) close()                                 {}
 
-// list returns the usable entries, and with them an error if there are others: a name that is not a
-// single element would lead elsewhere as part of a path.
+// list returns the usable entries, and an error if there are unusable ones: a name that is not a single
+// element would lead elsewhere as part of a path.
 func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(t.fsys, name)
 	entries := make([]fs.DirEntry, 0, len(all))
@@ -298,8 +300,8 @@ func (t fsTree) list(name string) ([]fs.DirEntry, error) {
 	return once, err
 }
 
-// resolve returns the entry of a link: a regular file, or one that cannot be used. A link to a directory
-// may be a loop, and a scan would look for it on this machine.
+// resolve returns the entry for a link: a regular file, or an irregular one. A link to a directory may be a
+// loop, and a scan would resolve it on this machine.
 func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
 	info, err := fs.Stat(t.fsys, path.Join(dir, link.Name()))
 	if err == nil && info.Mode().IsRegular() {
@@ -308,7 +310,7 @@ func (t fsTree) resolve(dir string, link fs.DirEntry) fs.DirEntry {
 	return linkEntry{link, fs.ModeIrregular}
 }
 
-// linkEntry is a link under the type of the file it names.
+// linkEntry is a link with the type of its target.
 type linkEntry struct {
 	fs.DirEntry
 	mode fs.FileMode
@@ -317,8 +319,8 @@ type linkEntry struct {
 func (e linkEntry) Type() fs.FileMode { return e.mode }
 func (e linkEntry) IsDir() bool       { return false }
 
-// join joins slash-separated paths, "" and "." for nothing. Without the first it returns the second, not a
-// copy of it.
+// join joins slash-separated paths, where "" and "." are empty. If dir is empty it returns name without a
+// copy.
 func join(dir, name string) string {
 	joined := path.Clean(name)
 	if dir != "" && dir != "." {

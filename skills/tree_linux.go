@@ -12,16 +12,16 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// fdTree is the directory of a skill by its descriptor. The kernel keeps links within it, so that a file is
-// opened with one system call, where os.Root needs several for each directory on the way.
+// fdTree is the directory of a skill by its descriptor. The kernel confines links to it, so a file is opened
+// with one system call, where os.Root needs several for each directory in the path.
 type fdTree struct {
 	fdFolder
-	dirs   []dirMark // that were listed, as they were before
-	others bool      // something was listed that is neither a file nor a directory
+	dirs   []dirMark // listed directories, with marks from before the listing
+	others bool      // an entry is neither a regular file nor a directory
 }
 
-// openBeneath opens the directory of a place. It reports false if the place must be opened by other means:
-// the kernel does not know how, or there is a link on the way.
+// openBeneath opens the directory of a place with openat2. It reports false if that is not supported by the
+// kernel, or if there is a link in the path.
 func (p place) openBeneath() (tree, bool) {
 	if p.skillFile != "" {
 		return nil, false
@@ -35,10 +35,10 @@ func (p place) openBeneath() (tree, bool) {
 	return &fdTree{fdFolder: fdFolder{fd: fd}}, true
 }
 
-// at opens what a path below the directory leads to.
+// at opens a path below the directory.
 func (t *fdTree) at(op, name string, flags uint64) (fd int, err error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
-	// EAGAIN: something was renamed on a way that has ".."; whoever renames all the time gets the error.
+	// EAGAIN: a directory in a path with ".." was renamed. The retries are limited in case that never ends.
 	for range 16 {
 		fd, err = retry(func() (int, error) { return unix.Openat2(t.fd, name, &how) })
 		if err != unix.EAGAIN {
@@ -66,9 +66,9 @@ func (t *fdTree) info(name string, flags uint64) (fs.FileInfo, error) {
 func (t *fdTree) lstat(name string) (fs.FileInfo, error) { return t.info(name, unix.O_NOFOLLOW) }
 func (t *fdTree) stat(name string) (fs.FileInfo, error)  { return t.info(name, 0) }
 
-// isFile reports whether a path leads to a regular file. Only the type of a link's target is looked at:
-// [fdTree.open] refuses links on the way. What was listed is not looked at again if all were files and
-// directories: a file replaced since is opened without waiting, and its descriptor shows what it is.
+// isFile reports whether a path leads to a regular file. Only the type of the target is checked:
+// [fdTree.open] refuses links that lead out. If all listed entries were files and directories, there is no
+// further check: a file replaced since is opened without blocking, and its descriptor shows the type.
 func (t *fdTree) isFile(name string) bool {
 	if len(t.dirs) > 0 && !t.others {
 		return true
@@ -92,7 +92,7 @@ func (t *fdTree) list(name string) ([]fs.DirEntry, error) {
 	}
 	dir := fdFolder{fd: fd}
 	defer dir.close()
-	// Before the listing, so that a change during it changes the mark.
+	// Taken before the listing, so that a change during the listing changes the mark.
 	was, err := dir.markBelow("", unix.S_IFDIR)
 	if err != nil {
 		return nil, err
@@ -109,14 +109,13 @@ func (t *fdTree) list(name string) ([]fs.DirEntry, error) {
 		return entries, err
 	}
 	if len(entries) == 0 {
-		err = io.EOF // as of an empty *os.File
+		err = io.EOF // like ReadDir of an empty *os.File
 	}
 	return entries, err
 }
 
-// listed returns the directories of an index that was made with a tree, nil if a change of the files might
-// not be a change of their marks or those of their directories. All were listed after began; more means that
-// some were left out.
+// listed returns the directories of an index that was made with a tree, or nil if marks might not detect
+// every change. All were listed after began; more means that some were left out.
 func (x *Index) listed(t tree, began time.Time, more bool) *listedDirs {
 	f, ok := t.(*fdTree)
 	if !ok || f.others || more || len(x.ignored) > 0 {
@@ -135,8 +134,8 @@ func (e dirEntry) IsDir() bool                { return e.mode.IsDir() }
 func (e dirEntry) Type() fs.FileMode          { return e.mode }
 func (e dirEntry) Info() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
 
-// known returns the index that the cache has of the directory, or nil, and its record. If somebody touched
-// the skill since, the index only has the files that were not touched.
+// known returns the cached index of the directory, or nil, and its record. untouched is false if some files
+// changed since; the index is then valid only for the others.
 func (s *Skill) known(t tree) (x *Index, value string, untouched bool) {
 	f, ok := t.(*fdTree)
 	if !ok || s.opts.Cache.empty() {

@@ -15,29 +15,28 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// area is a directory tree that is walked: a root, or what a link in one leads to.
+// area is a directory tree to walk: a root, or the target of a link.
 type area struct {
 	root   *Root
 	path   string // of the area in the catalogue
 	dir    string // of the area below Root.Dir
-	label  string // the name of a root that is itself a skill; empty behind a link
+	label  string // name of a root that is itself a skill; empty behind a link
 	place  place
 	depth  int
-	linked bool // a link led to it
+	linked bool // the target of a link
 }
 
-// visit is what was found in a directory. It is not changed, but for the skills, which a [Registry] replaces.
+// visit is the result for one directory. Only the skills may change, when a [Registry] replaces them.
 type visit struct {
 	skills      []*Skill
 	diagnostics []Diagnostic
-	dirs        []string // to be visited, relative to the area
+	dirs        []string // directories to visit, relative to the area
 	links       []link
-	listings    []listing // for a cache
-	err         error     // ErrExhausted: something was not found
+	listings    []listing // for the cache
+	err         error     // ErrExhausted: the result is incomplete
 }
 
-// outdated reports whether a visit of the directory at rel would find something else, because of changed
-// paths of the area.
+// outdated reports whether changed paths of the area may affect the result for the directory at rel.
 func (v *visit) outdated(rel string, changed []string) bool {
 	return slices.ContainsFunc(changed, func(path string) bool {
 		if contains(path, rel) {
@@ -50,7 +49,7 @@ func (v *visit) outdated(rel string, changed []string) bool {
 		if rel != "." {
 			from = len(rel) + 1
 		}
-		// A directory that is listed here has a visit of its own, unless it is part of a skill.
+		// A listed subdirectory has its own visit, unless it is part of a skill.
 		child, _, deeper := strings.Cut(path[from:], "/")
 		_, listed := slices.BinarySearch(v.dirs, path[:from+len(child)])
 		return len(v.skills) > 0 || !deeper || !listed
@@ -67,28 +66,28 @@ type visitor struct {
 	area   *area
 	top    folder // of the area
 	opts   *ScanOptions
-	buf    []byte   // of the SKILL.md read last
-	was    []*Skill // that an earlier visit found
+	buf    []byte   // of the last SKILL.md
+	was    []*Skill // skills of an earlier visit
 	out    *visit
 	outer  string        // the path of the skill being visited
-	budget int           // directories that may still be looked at in the skill being visited
-	opened *atomic.Int64 // directories opened inside of the skills of the level
-	kept   *atomic.Int64 // bytes of frontmatter that the scan keeps of the root
+	budget int           // directories that may still be searched in the skill being visited
+	opened *atomic.Int64 // directories opened inside of skills of this level
+	kept   *atomic.Int64 // bytes of frontmatter kept of the root
 }
 
 func (v *visitor) note(severity Severity, code Code, path, format string, args ...any) {
 	v.out.diagnostics = append(v.out.diagnostics, diagnose(severity, code, path, format, args...))
 }
 
-// exhausted keeps the error of something that was not read because too many files are open.
+// exhausted records an ErrExhausted, since the result is then incomplete.
 func (v *visitor) exhausted(err error) {
 	if err := cause(err); errors.Is(err, ErrExhausted) {
 		v.out.err = err
 	}
 }
 
-// visit reads one directory of an area and, if it is a skill, the skills nested in it. was is what an earlier
-// visit found, nil without one.
+// visit reads one directory of an area and, if it is a skill, the skills nested in it. was is the result of
+// an earlier visit, or nil.
 func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 	v.out, v.was, v.budget = &visit{}, nil, v.opts.MaxFiles
 	if was != nil {
@@ -137,7 +136,7 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 // path returns the catalogue path of a directory of the area.
 func (v *visitor) path(rel string) string { return join(v.area.path, rel) }
 
-// skillFile returns the entry that makes the directory a skill.
+// skillFile returns the entry that makes the directory a skill, or nil.
 func (v *visitor) skillFile(entries []entry, rel string) *entry {
 	for _, name := range []string{upperFile, lowerFile} {
 		for i := range entries {
@@ -153,8 +152,8 @@ func (v *visitor) skillFile(entries []entry, rel string) *entry {
 	return nil
 }
 
-// skill loads a skill and looks for skills nested in it. Links inside a skill are left to its index: they
-// never lead to a skill.
+// skill loads a skill and searches it for nested skills. Links inside a skill are left to its index, since
+// they never lead to a skill.
 func (v *visitor) skill(f *lazyFolder, entries []entry, file *entry, rel string, depth int) {
 	path := v.path(rel)
 	if rel == "." && v.area.label != "" {
@@ -169,7 +168,7 @@ func (v *visitor) skill(f *lazyFolder, entries []entry, file *entry, rel string,
 	v.nested(f, entries, rel, path, depth)
 }
 
-// maxInner is how many directories may be inside of skills for each one outside of them.
+// maxInner is the maximum number of directories inside of skills, per allowed directory outside of them.
 const maxInner = 10
 
 func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth int) {
@@ -189,7 +188,7 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 			}
 			return
 		}
-		// Most directories of a skill have no others: not opening them saves most of the time.
+		// Most directories of a skill have no subdirectories; not opening them saves most of the time.
 		below := &lazyFolder{visitor: v, parent: f, rel: join(rel, e.name)}
 		if below.barren() {
 			continue
@@ -201,7 +200,7 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 						"the others are not searched for nested skills",
 					most)
 			}
-			// The loops in the directories above end too, without another diagnostic.
+			// The loops in the directories above end too, without a second diagnostic.
 			v.budget = -1
 			return
 		}
@@ -209,7 +208,7 @@ func (v *visitor) nested(f *lazyFolder, entries []entry, rel, path string, depth
 	}
 }
 
-// inner searches a directory of a skill.
+// inner searches a directory of a skill for nested skills.
 func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 	defer f.close()
 	entries, _, err := f.list()
@@ -225,19 +224,19 @@ func (v *visitor) inner(f *lazyFolder, path string, depth int) {
 	v.nested(f, entries, f.rel, path, depth)
 }
 
-// maxKept bounds the bytes of frontmatter that a scan keeps of a root, and so the time and memory that
-// a tree of skills with nothing but frontmatter costs. A hundred thousand real skills have half of it.
-// Each root has a limit of its own, so that none can use up what another needs. Which skills are beyond
-// the limit depends on the order in which directories are visited.
+// maxKept limits the bytes of frontmatter that a scan keeps of a root, and thereby the time and memory for a
+// tree of skills that are all frontmatter. A hundred thousand real skills have half of it. Each root has its
+// own limit, so that no root can use up the memory for another. Which skills exceed the limit depends on the
+// order of visits.
 const maxKept = 64 << 20
 
-// load reads the skill file of a directory, unless its mark shows that what is known of it still holds.
+// load loads the skill file of a directory, or reuses earlier facts if its mark is unchanged.
 func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 	at := v.area.place
 	at.rel = cmp.Or(join(at.rel, rel), ".")
 	var last *Index
 	var now mark
-	// The times of a link say nothing about the file it leads to, so links are read again.
+	// The times of a link do not show changes of its target, so links are always read.
 	if file.mode == 0 && (len(v.was) > 0 || !v.opts.Cache.empty()) {
 		now, _ = f.mark(file.name)
 	}
@@ -314,16 +313,16 @@ func (s *Skill) readLinked(buf []byte) (data []byte, m mark, err error) {
 	}
 }
 
-// readAs sets what the mark of the skill's file says of it.
+// readAs sets the fields of the skill that derive from the mark of its file.
 func (s *Skill) readAs(m mark) {
 	s.mark, s.Size = m, m.size
-	// An fs.FS may know no times.
+	// An fs.FS may have no times.
 	if m.mtime > 0 {
 		s.LastModified = time.Unix(0, m.mtime)
 	}
 }
 
-// parse fills the skill from the bytes of its file.
+// parse fills the skill from the content of its file.
 func (s *Skill) parse(data []byte, m mark) error {
 	doc, err := frontmatter.Parse(data)
 	if err != nil {
