@@ -138,7 +138,7 @@ func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Sessio
 	case s.cfg.Peers != nil:
 		return s.locate(ctx, call)
 	}
-	return s.opened(ctx, func() *Session { return s.keyed[call.key(kind, id)] }), nil
+	return s.table.enterKey(ctx, call.key(kind, id)), nil
 }
 
 // shows reports whether the session shows a file of that name if there is one.

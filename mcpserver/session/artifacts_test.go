@@ -197,7 +197,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	load(remote(bob, true, "p2", "", ""))
 	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
-	count := len(b.keyed) + 2                   // with those that bob begins
+	count := len(b.table.keyed) + 2                   // with those that bob begins
 	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
 	for _, tt := range []struct {
 		name string
@@ -242,7 +242,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	if a, err := b.shown(remote(bob, false, "p2", "", ""), inURI); code(err) != "activation_unknown" {
 		t.Errorf("another's handle in the URI: %+v, %v", a, err)
 	}
-	if got := len(b.keyed); got != count {
+	if got := len(b.table.keyed); got != count {
 		t.Errorf("reading opened %d sessions", got-count)
 	}
 	if text := b.mustHave(remote(alice, false, "p9", "", ""), "skill-registry.json"); !strings.Contains(text, `"demo"`) || strings.Contains(text, b.root) {
@@ -253,7 +253,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 			t.Errorf("%s = %+v, %v", name, a, err)
 		}
 	}
-	if got := len(b.keyed); got != count+1 {
+	if got := len(b.table.keyed); got != count+1 {
 		t.Errorf("reading opened %d sessions, want 1", got-count)
 	}
 	call := remote(alice, false, "p1", "", "")
@@ -297,8 +297,8 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 
 // inUse reports whether a call of the session is under way.
 func (b *bench) inUse(ses *Session) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.table.mu.Lock()
+	defer b.table.mu.Unlock()
 	return ses.keyed.busy > 0
 }
 

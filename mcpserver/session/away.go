@@ -132,9 +132,9 @@ func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error
 	return nil
 }
 
-// late waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that recorded
-// the outcome as unknown, empty without. If no worker reports that it runs it, or the session ends before, late
-// calls lost, which records that and returns the event; nil records nothing more.
+// late waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that
+// recorded the outcome as unknown, empty without. If no worker reports that it runs it, or the session ends
+// before, late calls lost, which records that and returns the event; nil records nothing more.
 func (s *Session) late(r *run, unknown string, lost func() string) {
 	ctx, cancel := context.WithTimeout(s.open, lateLife)
 	defer cancel()

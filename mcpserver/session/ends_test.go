@@ -165,13 +165,13 @@ func TestNothingBehindTheEnd(t *testing.T) {
 			runtime.Gosched()
 		}
 		if ses.ended.Load() {
-			b.ending.Wait()
+			b.table.recording.Wait()
 		}
 	}
 	if err := read(); err != nil {
 		t.Errorf("a read that began before the end: %v", err)
 	}
-	b.ending.Wait()
+	b.table.recording.Wait()
 	if kinds := b.kinds(ses); !slices.Equal(kinds, []provenance.Kind{
 		provenance.KindSessionStarted, provenance.KindResourceRead, provenance.KindResourceRead, provenance.KindSessionEnded}) {
 		t.Errorf("events = %v", kinds)
@@ -205,7 +205,7 @@ func TestOwedOutFiles(t *testing.T) {
 // that is owed, and once.
 func TestEndIsTriedAgain(t *testing.T) {
 	for name, again := range map[string]func(*bench){
-		"while the server lives on": func(b *bench) { b.EndIdle(); b.ending.Wait() },
+		"while the server lives on": func(b *bench) { b.EndIdle(); b.table.recording.Wait() },
 		"at its end": func(b *bench) {
 			if err := b.End(b.t.Context()); err != nil {
 				b.t.Error(err)
@@ -227,26 +227,26 @@ func TestEndIsTriedAgain(t *testing.T) {
 			}
 			leave()
 			b.EndProtocolSession("p1")
-			b.ending.Wait()
+			b.table.recording.Wait()
 			if last := b.kinds(ses); slices.Contains(last, provenance.KindSessionEnded) {
 				t.Fatalf("recorded %v", last)
 			}
 			b.EndIdle()
-			b.ending.Wait()
+			b.table.recording.Wait()
 			// Then there is room for the outcome, but not for the end.
 			b.records.noResult.Store(false)
 			appends := 0
 			b.records.onAppend = func() { appends++; b.records.broken.Store(appends == 2) }
 			b.EndIdle()
-			b.ending.Wait()
+			b.table.recording.Wait()
 			b.records.onAppend = nil
 			b.records.broken.Store(false)
 			want := []provenance.Kind{provenance.KindScriptExecuted, provenance.KindSessionEnded}
-			for _, last := range []func(*bench){again, func(b *bench) { b.EndIdle(); b.ending.Wait() }} {
+			for _, last := range []func(*bench){again, func(b *bench) { b.EndIdle(); b.table.recording.Wait() }} {
 				last(b)
 				all := b.kinds(ses)
-				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.unended) != 0 {
-					t.Errorf("recorded %v, %d ends are open", all, len(b.unended))
+				if !slices.Equal(all[len(all)-2:], want) || slices.Index(all, provenance.KindSessionEnded) != len(all)-1 || len(b.table.unended) != 0 {
+					t.Errorf("recorded %v, %d ends are open", all, len(b.table.unended))
 				}
 			}
 		})

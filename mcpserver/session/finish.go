@@ -66,7 +66,9 @@ func (s *Session) finish(
 	if keepErr != nil {
 		s.broken.Store(true)
 	} else {
-		events, err = recordEach(events, func(e *provenance.Event) error { return s.record(ctx, r.request, e) })
+		events, err = recordEach(events, func(e *provenance.Event) error {
+			return s.record(ctx, r.request, e)
+		})
 	}
 	if err != nil {
 		// The answer is withheld whole: nothing of it was shown.

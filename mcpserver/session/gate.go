@@ -33,8 +33,8 @@ func (r *recording) wait() error {
 }
 
 // gate is where a script waits that is ready to start: until its request is recorded, there is room for its
-// outcome, and what enforcement would have refused is recorded too. Without room, a run would happen without a
-// record.
+// outcome, and what enforcement would have refused is recorded too. Without room, a run would happen without
+// a record.
 type gate struct {
 	session *Session
 	ctx     context.Context

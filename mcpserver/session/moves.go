@@ -25,8 +25,8 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 	}
 	ses, err := peers.Locate(ctx, s.cfg.Peers, keys, peers.Host[*Session]{
 		Here: func(id string) (_ *Session, open bool) {
-			ses := s.opened(ctx, func() *Session {
-				for _, ses := range s.keyed {
+			ses := s.table.enter(ctx, func() *Session {
+				for _, ses := range s.table.keyed {
 					open = ses.id == id
 					if open {
 						return ses
@@ -71,22 +71,13 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	} else if id == ses.id {
 		return ses, nil
 	}
-	s.dropLost(ses)
+	s.table.lose(ses)
 	call.Handle = "" // the name comes first
 	first, err := s.locate(ctx, call)
 	if first == nil && err == nil {
 		err = fault.SessionMoved.Because(provenance.ErrNotFound)
 	}
 	return first, err
-}
-
-// dropLost drops a session that another server has, if it is still open here.
-func (s *Sessions) dropLost(ses *Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ses.keyed != nil && s.keyed[ses.keyed.key] == ses {
-		s.drop(ses)
-	}
 }
 
 // publish lets all servers find the session by a handle before the client gets it.
@@ -124,7 +115,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	if err != nil || was.Principal != call.Principal.Name || !call.admits(was.Profile, was.ParentSession) {
 		return nil, err
 	}
-	if err := s.takePlace(ctx, call.Principal.Name); err != nil {
+	if err := s.table.acquirePlace(ctx, call.Principal.Name); err != nil {
 		return nil, err
 	}
 	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
@@ -139,7 +130,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 		err = ses.settle(ctx, was)
 	}
 	if err != nil {
-		s.places.Free()
+		s.table.places.Free()
 		return nil, err
 	}
 	ses.recordInBackground()
@@ -148,5 +139,5 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 		ses.keyed.protocol = call.ProtocolSession
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))
-	return s.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
+	return s.table.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
 }

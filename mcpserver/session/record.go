@@ -72,7 +72,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	_, full := errors.AsType[*provenance.FullError](err)
 	s.broken.Store(err != nil && !full) // a full quota has an answer of its own
 	if errors.Is(err, provenance.ErrLost) {
-		s.ending.Go(func() { s.dropLost(s) })
+		s.table.recording.Go(func() { s.table.lose(s) })
 	}
 	if err != nil {
 		return fault.OfRecord(err)

@@ -32,7 +32,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.EndProtocolSession("p1")
-		b.ending.Wait()
+		b.table.recording.Wait()
 		for i, protocol := range []string{"p2", "p3"} {
 			again := b.session(remote(alice, false, protocol, "", loaded.Handle))
 			if again == ses || again.activated("demo") == nil || again.activated("narrow") == nil {
@@ -48,7 +48,7 @@ func TestRestoredAsItEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.EndProtocolSession(protocol)
-			b.ending.Wait()
+			b.table.recording.Wait()
 			offset.Add(int64(2 * earlier.ScanEvery))
 		}
 	}
@@ -121,10 +121,10 @@ func TestClientSessionGoesOnAtOnce(t *testing.T) {
 	if _, err := ses.Activate(t.Context(), ActivateRequest{Call: call, Skill: "demo"}); err != nil {
 		t.Fatal(err)
 	}
-	b.mu.Lock()
-	b.drop(ses)
-	b.mu.Unlock()
-	b.ending.Wait()
+	b.table.mu.Lock()
+	b.table.drop(ses)
+	b.table.mu.Unlock()
+	b.table.recording.Wait()
 	if again := b.session(call); again == ses || again.activated("demo") == nil {
 		t.Errorf("active in %s: %v", again.ID(), again.active)
 	}

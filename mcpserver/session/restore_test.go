@@ -307,7 +307,7 @@ func TestRestoredAsNarrowAndStrict(t *testing.T) {
 		}
 		again := b.restart()
 		ses := again.session(first)
-		if ses == again.process || ses.profile != "notes" || ses.activated("demo") == nil {
+		if ses == again.table.process || ses.profile != "notes" || ses.activated("demo") == nil {
 			t.Errorf("restored in %s, narrowed to %q", ses.ID(), ses.profile)
 		}
 		if _, err := ses.Activate(t.Context(), ActivateRequest{Call: first, Skill: "narrow"}); code(err) != string(policy.CodeProfileExcludes) {

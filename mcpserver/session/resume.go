@@ -61,9 +61,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 		}
 	}
 	ses.recordInBackground()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.process = ses
+	s.table.setCurrent(ses)
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/sandbox"
@@ -189,16 +188,7 @@ func secretsOf(f *inForce) []string {
 
 // forgetApproved forgets what the user approved for the rest of sessions.
 func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
-	s.mu.Lock()
-	open := []*Session{s.process}
-	for _, of := range []map[earlier.Key]*Session{s.keyed, s.resting} {
-		open = slices.AppendSeq(open, maps.Values(of))
-	}
-	s.mu.Unlock()
-	for _, ses := range open {
-		if ses == nil {
-			continue
-		}
+	for _, ses := range s.table.all() {
 		ses.mu.Lock()
 		maps.DeleteFunc(ses.approved, func(key approval.Key, _ bool) bool { return over(key) })
 		ses.mu.Unlock()

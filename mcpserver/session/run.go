@@ -83,9 +83,9 @@ func (r *RunResult) SeesWorkspace() bool {
 	return r.Output.Skillsd != nil && r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone)
 }
 
-// run is one call of RunScript: what it asks for, the rules that decide about it, and what its stages returned.
-// Only the functions that go through the stages set it: RunScript, again, late and work. The stages return
-// *policy.Denial, *Question or *Error, which notRun records.
+// run is one call of RunScript: what it asks for, the rules that decide about it, and what its stages
+// returned. Only the functions that go through the stages set it: RunScript, again, late and work. The stages
+// return *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
 	in       RunRequest
@@ -640,7 +640,8 @@ func (s *Session) runnerOf(ctx context.Context, onHost bool) (sandbox.Runner, er
 		return s.cfg.Runner(ctx)
 	}
 	if s.cfg.Host == nil {
-		return nil, &sandbox.UnavailableError{Backend: "host", Reason: "this server runs no scripts on the host",
+		return nil, &sandbox.UnavailableError{Backend: "host",
+			Reason: "this server runs no scripts on the host",
 			Remedy: "the operator can set the entry's target to sandbox"}
 	}
 	return s.cfg.Host, nil

@@ -29,8 +29,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,7 +147,6 @@ type Sessions struct {
 	serving  context.Context // until the server ends
 	patient  context.Context // registryPatience longer
 	over     context.CancelFunc
-	ending   sync.WaitGroup // ends of keyed sessions that are being recorded
 	registry snapshot.Registries
 	known    secrets.Known
 	narrow   narrowed
@@ -157,14 +154,7 @@ type Sessions struct {
 	caches   *caches.Caches
 	earlier  *earlier.Index
 	rooms    sync.RWMutex // held while room is reserved, and shared from its release until it is used
-
-	mu      sync.Mutex
-	process *Session                 // the one session of a stdio process
-	keyed   map[earlier.Key]*Session // the other open ones
-	resting map[earlier.Key]*Session // whose place others took, at most maxResting
-	unended []*Session               // whose end could not be recorded
-	endings int                      // sessions whose end is being recorded
-	places  *slots.Places            // of keyed sessions, those that are ending too
+	table    *table
 }
 
 // New returns the sessions of a server. Nothing is written before the first call.
@@ -174,20 +164,16 @@ func New(cfg Config) *Sessions {
 	}
 	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
 		reading: slots.New(1), approver: cmp.Or(cfg.Approver, approval.New()),
-		trees: map[string]digest.Digest{},
-		pins:  map[string]pin{}, keyed: map[earlier.Key]*Session{},
-		resting: map[earlier.Key]*Session{}}
+		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
 	s.serving, s.over = context.WithCancel(context.Background())
 	patient, stop := context.WithCancel(context.Background())
 	s.patient = patient
 	context.AfterFunc(s.serving, func() { time.AfterFunc(registryPatience, stop) })
-	if cfg.MaxRemote <= 0 || cfg.MaxRemote > maxRemote {
-		s.cfg.MaxRemote = maxRemote
-	}
-	s.places = slots.NewPlaces(s.cfg.MaxRemote)
 	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
-	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() }, s.openIDs)
+	s.table = newTable(cfg.MaxRemote, cfg.Peers != nil, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
+	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
+		func() map[string]bool { return s.table.ids() })
 	s.snapshots.init(cfg.Facts)
 	return s
 }
@@ -270,7 +256,7 @@ type ClientDir struct {
 
 // Session is one client's state: its activations, its numbering, its record.
 //
-// Its locks are taken in this order, none twice: runs, closing, sequence, mu. Sessions.mu comes before mu
+// Its locks are taken in this order, none twice: runs, closing, sequence, mu. table.mu comes before mu
 // and is never held with the others. Nothing is called with mu held.
 type Session struct {
 	*Sessions
@@ -368,7 +354,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	switch err := ses.awaken(ctx); {
 	case errors.Is(err, provenance.ErrNotFound):
-		s.forget(ses)
+		s.table.forget(ses)
 		return s.Open(ctx, call)
 	case err != nil:
 		return nil, err
@@ -450,26 +436,8 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	return ses, nil
 }
 
-// openIDs returns the ids of the sessions that are open.
-func (s *Sessions) openIDs() map[string]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := map[string]bool{}
-	for _, ses := range s.keyed {
-		ids[ses.id] = true
-	}
-	if s.process != nil {
-		ids[s.process.id] = true
-	}
-	return ids
-}
-
 // Current returns the session of the process, or nil before its first call.
-func (s *Sessions) Current() *Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.process
-}
+func (s *Sessions) Current() *Session { return s.table.current() }
 
 // ID returns the session's id, which is also the name of its directory of records.
 func (s *Session) ID() string { return s.id }
@@ -576,20 +544,14 @@ func (s *Sessions) shortened(text string) string { return policy.Clip(s.Secrets(
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
 // holds no secret, which the name of a directory would show, else a new one. The answer and the record then
 // say which was asked for: a harness whose server died in the middle of a run goes on, and sees that its rows
-// have another id. Sessions.mu is held.
+// have another id. table.mu is held.
 //
 // Errors: the errors of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {
 	id := call.RunID
-	open := slices.Collect(maps.Values(s.keyed))
-	if s.process != nil {
-		open = append(open, s.process)
-	}
-	// File systems may ignore the case of names.
-	taken := func(ses *Session) bool { return strings.EqualFold(ses.id, id) }
 	// On a command line, "latest" is the newest session, and an id that starts with a hyphen is an option.
 	if !provenance.ValidSessionID(id) || strings.ContainsRune("-._", rune(id[0])) ||
-		strings.EqualFold(id, "latest") || s.Secrets().Text(id) != id || slices.ContainsFunc(open, taken) ||
+		strings.EqualFold(id, "latest") || s.Secrets().Text(id) != id || s.table.taken(id) ||
 		s.cfg.Records.Claim(context.Background(), id) != nil {
 		return provenance.NewSessionID()
 	}

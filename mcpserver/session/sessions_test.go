@@ -41,8 +41,8 @@ func (b *bench) enter(call Call) (ses *Session, leave func()) {
 		return ses, cancel
 	}
 	busy := func() int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.table.mu.Lock()
+		defer b.table.mu.Unlock()
 		return ses.keyed.busy
 	}
 	before := busy()
@@ -156,7 +156,7 @@ func TestRemoteHandles(t *testing.T) {
 		t.Errorf("bob's record = %v", kinds)
 	}
 	opened := 0
-	for _, ses := range b.keyed {
+	for _, ses := range b.table.keyed {
 		if ses.principal.Name == "bob" {
 			opened++
 		}
@@ -198,8 +198,8 @@ func TestRemoteSessionsBounded(t *testing.T) {
 	for i := range 3 * maxRemoteEach {
 		b.session(remote(alice, false, fmt.Sprint(i), "", ""))
 	}
-	b.ending.Wait()
-	if got := len(b.keyed); got != maxRemoteEach+1 {
+	b.table.recording.Wait()
+	if got := len(b.table.keyed); got != maxRemoteEach+1 {
 		t.Errorf("%d sessions are open", got)
 	}
 	if got := b.session(remote(alice, false, "busy", "", "")); got != busy {
@@ -238,8 +238,8 @@ func TestRestingSessions(t *testing.T) {
 	ended, endedHandle := load(remote(alice, true, "over", "", ""))
 	crowd()
 	b.EndProtocolSession("over")
-	if len(b.keyed) != maxRemoteEach {
-		t.Fatalf("%d sessions are open", len(b.keyed))
+	if len(b.table.keyed) != maxRemoteEach {
+		t.Fatalf("%d sessions are open", len(b.table.keyed))
 	}
 	read := remote(alice, false, "", "", handle)
 	for range 2 {
@@ -257,7 +257,7 @@ func TestRestingSessions(t *testing.T) {
 	if _, err := b.Open(t.Context(), remote(bob, false, "", "", handle)); code(err) != string(policy.CodeActivationUnknown) {
 		t.Errorf("bob with the handle of alice: %v", err)
 	}
-	b.ending.Wait()
+	b.table.recording.Wait()
 	for _, ses := range []*Session{byKey, byHandle} {
 		want := []provenance.Kind{provenance.KindSessionStarted, provenance.KindSkillActivated}
 		for range 2 {
@@ -362,7 +362,7 @@ func TestSessionsGivenUp(t *testing.T) {
 	for range 2 * maxRemoteEach {
 		b.session(remote(alice, true, "", "", ""))
 	}
-	b.ending.Wait()
+	b.table.recording.Wait()
 	if got := deleted(provenance.CollectOptions{}); !slices.Contains(got, resting.ID()) || !slices.Contains(got, byName.ID()) {
 		t.Fatalf("another process deleted %q, want %s and %s too", got, resting.ID(), byName.ID())
 	}
@@ -390,8 +390,8 @@ func TestSessionsGivenUp(t *testing.T) {
 			t.Errorf("verify %s: %v", ses.ID, err)
 		}
 	}
-	if len(b.keyed) > 0 || len(b.unended) > 0 {
-		t.Errorf("left are %d sessions, %d of which have no end", len(b.keyed), len(b.unended))
+	if len(b.table.keyed) > 0 || len(b.table.unended) > 0 {
+		t.Errorf("left are %d sessions, %d of which have no end", len(b.table.keyed), len(b.table.unended))
 	}
 }
 
@@ -405,7 +405,7 @@ func TestRemoteSessionsAllBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.EndProtocolSession("over")
-	b.ending.Wait()
+	b.table.recording.Wait()
 	// One of them is the session that calls without a name share.
 	if _, err := b.Open(ctx, remote(alice, false, "", "", "")); err != nil {
 		t.Fatal(err)
@@ -441,7 +441,7 @@ func TestRemoteSessionsEnd(t *testing.T) {
 		return ses
 	}
 	ended := func(ses *Session) bool {
-		b.ending.Wait()
+		b.table.recording.Wait()
 		kinds := b.kinds(ses)
 		return kinds[len(kinds)-1] == provenance.KindSessionEnded
 	}
@@ -511,8 +511,8 @@ func TestRemoteSessionsAtOnce(t *testing.T) {
 // one in use is left.
 func TestEndingSessionsCount(t *testing.T) {
 	b := newBench(t, benchOptions{})
-	b.cfg.MaxRemote = 2
-	b.places = slots.NewPlaces(2)
+	b.table.most = 2
+	b.table.places = slots.NewPlaces(2)
 	unused := b.session(remote(alice, false, "a", "", ""))
 	_, leave := b.enter(remote(bob, false, "b", "", ""))
 	open := func(ctx context.Context, name string) <-chan error {
@@ -522,7 +522,7 @@ func TestEndingSessionsCount(t *testing.T) {
 			opened <- err
 		}()
 		for {
-			each, _ := b.places.Wanted(func() map[string]int { return map[string]int{} }, 0)
+			each, _ := b.table.places.Wanted(func() map[string]int { return map[string]int{} }, 0)
 			if each[name] > 0 || len(opened) > 0 {
 				return opened
 			}
@@ -570,7 +570,7 @@ func TestRestingSessionsCollected(t *testing.T) {
 	for range 2 * maxRemoteEach {
 		b.session(remote(alice, true, "", "", ""))
 	}
-	b.ending.Wait()
+	b.table.recording.Wait()
 	if _, err := b.records.Collect(t.Context(), provenance.CollectOptions{Total: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -243,8 +243,8 @@ func (s *Sessions) End(ctx context.Context) error {
 	s.over()
 	s.queue.Close()
 	s.caches.Close()
-	s.endThose(func(*Session) bool { return true })
-	s.ending.Wait()
+	s.table.endThose(func(*Session) bool { return true })
+	s.table.recording.Wait()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)
 	}

@@ -1,0 +1,462 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lmittmann/tint"
+
+	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/fault"
+	"github.com/skillsd/skillsd/mcpserver/session/slots"
+)
+
+const (
+	// maxRemote is how many sessions of remote clients are open at a time, maxRemoteEach how many
+	// of one principal. If there are more, the one that was unused longest rests.
+	maxRemote     = 1024
+	maxRemoteEach = earlier.MaxEach
+
+	// maxResting is how many sessions are continued in their own records after they lost their place. If
+	// there are more, what was active in the one that was unused longest is restored in another session.
+	maxResting = 4 * maxRemote
+
+	// maxShared is the number of decisions after which another session replaces the one that calls share: no
+	// record may grow without bound.
+	maxShared = 20_000
+)
+
+var (
+	errTooMany = errors.New("too many sessions in use")
+	errEnded   = errors.New("the session has ended")
+)
+
+// table owns the sessions of a server and the lock of their states. The session of a stdio process is open
+// from its first call to the end of the server. A session that is found by a key is in one of these states:
+//
+//	state   | is in   | place | its record          | next
+//	open    | keyed   | yes   | is open             | resting, if its place is wanted; ending
+//	resting | resting | no    | ended               | open, by a call of its key (Session.awaken)
+//	ending  | -       | yes   | its end is written  | ended, or unended
+//	unended | unended | yes   | has no end          | ending, with the next look for idle sessions
+//	ended   | -       | no    | ended               | its handle restores it in another session
+//
+// A session is busy while calls of it are under way: it neither rests nor ends by itself then. All methods
+// are safe for concurrent use, unless they hold mu.
+type table struct {
+	most      int  // sessions with a key that are open at once
+	peers     bool // other servers continue sessions: none rests
+	logger    *slog.Logger
+	now       func() time.Time
+	recording sync.WaitGroup // of ends
+
+	mu      sync.Mutex
+	process *Session                 // of the stdio process; nil before its first call
+	keyed   map[earlier.Key]*Session // open
+	resting map[earlier.Key]*Session // at most maxResting
+	unended []*Session
+	ending  int           // sessions whose end is being recorded
+	places  *slots.Places // of sessions with a key that hold files open
+}
+
+// newTable returns an empty table for at most so many sessions with a key; 0 and more than maxRemote mean
+// maxRemote.
+func newTable(most int, peers bool, logger *slog.Logger, now func() time.Time) *table {
+	if most <= 0 || most > maxRemote {
+		most = maxRemote
+	}
+	return &table{most: most, peers: peers, logger: logger, now: now, places: slots.NewPlaces(most),
+		keyed: map[earlier.Key]*Session{}, resting: map[earlier.Key]*Session{}}
+}
+
+// keyedState is the state of a session that is found by a key; guarded by table.mu.
+type keyedState struct {
+	key      earlier.Key
+	shared   bool   // by calls that only their principal connects
+	guessed  bool   // shared by calls of what seems to be one conversation
+	protocol string // id of the protocol session that it ends with
+	used     time.Time
+	busy     int  // calls under way
+	places   int  // that it holds until its end is recorded: one for each time it was opened
+	deleted  bool // its record
+}
+
+// current returns the session of the process, or nil before its first call.
+func (t *table) current() *Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.process
+}
+
+// setCurrent makes ses the session of the process.
+func (t *table) setCurrent(ses *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.process = ses
+}
+
+// begin returns the session of the process, which open opens at the first call.
+func (t *table) begin(open func() (*Session, error)) (*Session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.process != nil {
+		return t.process, nil
+	}
+	ses, err := open()
+	if err != nil {
+		return nil, err
+	}
+	t.process = ses
+	return ses, nil
+}
+
+// ids returns the ids of the sessions that are open.
+func (t *table) ids() map[string]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := map[string]bool{}
+	for _, ses := range t.keyed {
+		ids[ses.id] = true
+	}
+	if t.process != nil {
+		ids[t.process.id] = true
+	}
+	return ids
+}
+
+// taken reports whether an open session has an id, in any case: file systems may ignore the case of names.
+// t.mu is held.
+func (t *table) taken(id string) bool {
+	if t.process != nil && strings.EqualFold(t.process.id, id) {
+		return true
+	}
+	for _, ses := range t.keyed {
+		if strings.EqualFold(ses.id, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// all returns the sessions that are open or resting.
+func (t *table) all() []*Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []*Session
+	if t.process != nil {
+		all = append(all, t.process)
+	}
+	all = slices.AppendSeq(all, maps.Values(t.keyed))
+	return slices.AppendSeq(all, maps.Values(t.resting))
+}
+
+// enter returns the open session that find finds, or nil. The session stays open at least until ctx ends; a
+// context that never ends keeps no session open. t.mu is held while find is called.
+func (t *table) enter(ctx context.Context, find func() *Session) *Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ses := find()
+	if ses != nil {
+		t.hold(ctx, ses)
+	}
+	return ses
+}
+
+// enterKey is enter for the session of a key.
+func (t *table) enterKey(ctx context.Context, key earlier.Key) *Session {
+	return t.enter(ctx, func() *Session { return t.keyed[key] })
+}
+
+// acquirePlace acquires a place for one more session. The session holds it until its end is recorded, since
+// it has files open until then.
+//
+// Errors: *Error if no place became free.
+func (t *table) acquirePlace(ctx context.Context, principal string) error {
+	acquired := t.places.Take(ctx, principal, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.relieve()
+	})
+	switch {
+	case acquired:
+		return nil
+	case t.most < maxRemote: // with more open files, there would be more places
+		return fault.FilesExhausted.Because(errTooMany)
+	}
+	return fault.SessionsInUse.Because(errTooMany)
+}
+
+// seat opens a session in a place that was acquired, unless a session of its key is open, and enters it. A
+// resting session is the one that rested; another one is what open returns.
+//
+// Errors: *Error if the principal has its share of sessions, all of them busy; the errors of open.
+func (t *table) seat(
+	ctx context.Context, principal string, key earlier.Key, open func() (*Session, error),
+) (*Session, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ses := t.keyed[key]; ses != nil {
+		t.places.Free() // another call opened it meanwhile
+		t.hold(ctx, ses)
+		return ses, nil
+	}
+	if !t.keepShare(principal) {
+		t.places.Free()
+		return nil, fault.SessionsInUse.Because(errTooMany)
+	}
+	ses := t.resting[key]
+	if ses == nil {
+		var err error
+		ses, err = open()
+		if err != nil {
+			t.places.Free()
+			return nil, err
+		}
+	}
+	ses.keyed.places++
+	t.keyed[key] = ses
+	delete(t.resting, key)
+	t.hold(ctx, ses)
+	return ses, nil
+}
+
+// hold keeps a session open until ctx ends. t.mu is held.
+func (t *table) hold(ctx context.Context, ses *Session) {
+	if ses.keyed == nil {
+		return // the session of the process, which stays open
+	}
+	ses.keyed.busy++
+	if ctx.Done() == nil {
+		t.leave(ses)
+		return
+	}
+	ses.keyed.used = t.now()
+	context.AfterFunc(ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.leave(ses)
+	})
+}
+
+// leave ends a call of a session. t.mu is held.
+func (t *table) leave(ses *Session) {
+	k := ses.keyed
+	k.used = t.now()
+	k.busy--
+	if !k.shared || ses.decisions.Load() < maxShared {
+		t.relieve()
+		return
+	}
+	if t.keyed[k.key] == ses {
+		delete(t.keyed, k.key)
+	}
+	if k.busy == 0 {
+		t.finish(ses)
+	}
+}
+
+// byHandle returns the session that gave out the call's handle, of those of the call's principal or the
+// session of the process, if the handle is valid for the call, or nil. t.mu is held.
+func (t *table) byHandle(call Call, of map[earlier.Key]*Session) *Session {
+	// Hashed once for all sessions: a client may send a long text as a handle.
+	sum := earlier.Sum(call.Handle)
+	if t.process != nil && !call.keyed() && t.process.ownsSum(sum) {
+		return t.process
+	}
+	for _, ses := range of {
+		if ses.principal.Name == call.Principal.Name && call.admits(ses.profile, ses.parentName) &&
+			ses.ownsSum(sum) {
+			return ses
+		}
+	}
+	return nil
+}
+
+// restingOf returns the state of the resting session that gave out the call's handle, or nil.
+func (t *table) restingOf(call Call) *keyedState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ses := t.byHandle(call, t.resting); ses != nil {
+		return ses.keyed
+	}
+	return nil
+}
+
+// state reports whether a session with a key is open, and whether its record was deleted.
+func (t *table) state(ses *Session) (open, deleted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.keyed[ses.keyed.key] == ses, ses.keyed.deleted
+}
+
+// forget drops a session whose record was deleted, with everything that it had loaded.
+func (t *table) forget(ses *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ses.keyed.deleted = true
+	t.dropOpen(ses)
+}
+
+// lose drops a session that another server has, if it is still open here.
+func (t *table) lose(ses *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ses.keyed != nil {
+		t.dropOpen(ses)
+	}
+}
+
+// dropOpen drops a session if it is open. t.mu is held.
+func (t *table) dropOpen(ses *Session) {
+	if t.keyed[ses.keyed.key] == ses {
+		t.drop(ses)
+	}
+}
+
+// rest ends a session to make room. Its record is continued by the next call of its key, unless only a guess
+// leads there. t.mu is held.
+func (t *table) rest(ses *Session) {
+	t.drop(ses)
+	if ses.keyed.shared || t.peers {
+		return
+	}
+	if len(t.resting) >= maxResting {
+		longest := slices.MinFunc(slices.Collect(maps.Values(t.resting)), func(x, y *Session) int {
+			return x.keyed.used.Compare(y.keyed.used)
+		})
+		delete(t.resting, longest.keyed.key)
+	}
+	t.resting[ses.keyed.key] = ses
+}
+
+// relieve lets an unused session rest if more calls wait for a place than sessions are ending. Its principal
+// has the most sessions, and no fewer than one that waits: a principal that opens many ends none of the
+// others. t.mu is held.
+func (t *table) relieve() {
+	each, least := t.places.Wanted(t.held, t.ending)
+	if least == 0 {
+		return
+	}
+	if ses := t.unused(each, least); ses != nil {
+		t.rest(ses)
+	}
+}
+
+// held returns how many sessions each principal has open. t.mu is held.
+func (t *table) held() map[string]int {
+	each := map[string]int{}
+	for _, ses := range t.keyed {
+		each[ses.principal.Name]++
+	}
+	return each
+}
+
+// keepShare keeps a principal that opens one more session within its share, and reports whether it is: all
+// its sessions may be busy. t.mu is held.
+func (t *table) keepShare(principal string) bool {
+	n := t.held()[principal]
+	if n < min(maxRemoteEach, max(1, t.most/2)) {
+		return true
+	}
+	ses := t.unused(map[string]int{principal: n}, 1)
+	if ses == nil {
+		return false
+	}
+	t.rest(ses)
+	return true
+}
+
+// unused returns the session that was unused longest, of the principal with the most sessions in each. It
+// returns nil if no principal with an unused session has at least least. t.mu is held.
+func (t *table) unused(each map[string]int, least int) (oldest *Session) {
+	for _, ses := range t.keyed {
+		n := each[ses.principal.Name]
+		if ses.keyed.busy > 0 || n < least {
+			continue
+		}
+		if oldest == nil || n > each[oldest.principal.Name] ||
+			n == each[oldest.principal.Name] && ses.keyed.used.Before(oldest.keyed.used) {
+			oldest = ses
+		}
+	}
+	return oldest
+}
+
+// drop removes a session from those that are open, and records its end in the background. t.mu is held.
+func (t *table) drop(ses *Session) {
+	delete(t.keyed, ses.keyed.key)
+	t.finish(ses)
+}
+
+// finish records the end of a session in the background, and releases its place. If that fails, the session
+// keeps its place for another try. t.mu is held.
+func (t *table) finish(ses *Session) {
+	ses.remember()
+	t.ending++
+	t.recording.Go(func() {
+		err := ses.end(context.Background())
+		ses.remember() // calls that were under way may have loaded more
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.ending--
+		if err != nil {
+			t.logger.Error("end of a session not recorded", slog.String("session", ses.id), tint.Err(err))
+			t.unended = append(t.unended, ses)
+			return
+		}
+		if ses.keyed.places > 0 {
+			ses.keyed.places--
+			t.places.Free()
+		}
+	})
+}
+
+// endThose ends the sessions with a key that over selects; those that rest are not continued. It tries again
+// to record the ends that could not be recorded.
+func (t *table) endThose(over func(*Session) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	unended := t.unended
+	t.unended = nil
+	for _, ses := range unended {
+		if t.keyed[ses.keyed.key] != ses { // it is in use again
+			t.finish(ses)
+		}
+	}
+	for _, ses := range t.keyed {
+		if over(ses) {
+			t.drop(ses)
+		}
+	}
+	maps.DeleteFunc(t.resting, func(_ earlier.Key, ses *Session) bool { return over(ses) })
+}
+
+// giveUp ends the session of an id for good, unless a call used it within quiet. It returns the session, nil
+// if no session with a key has the id, and reports whether it is over.
+func (t *table) giveUp(id string, quiet time.Duration) (found *Session, over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, of := range []map[earlier.Key]*Session{t.keyed, t.resting} {
+		for key, ses := range of {
+			if ses.id != id {
+				continue
+			}
+			if ses.keyed.busy > 0 || t.now().Before(ses.keyed.used.Add(quiet)) {
+				return ses, false
+			}
+			if t.keyed[key] == ses {
+				t.drop(ses)
+			} else {
+				delete(t.resting, key)
+			}
+			return ses, true
+		}
+	}
+	return nil, t.process == nil || t.process.id != id
+}
