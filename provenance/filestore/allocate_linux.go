@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate makes a file that has its blocks and, when it returns, no name. Where the file system cannot
-// give a file blocks, it has none.
+// allocate creates a file of allocated blocks; when it returns, the file has no name. On file systems that
+// cannot allocate blocks, the file is empty.
 func allocate(root *os.Root, name string, bytes int64) (io.Closer, error) {
 	f, err := root.OpenFile(".", os.O_RDWR|unix.O_TMPFILE, fileMode)
 	if err != nil { // not every file system has files without a name

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// allocate makes nothing: only on Linux can a file be given blocks that it does not fill.
+// allocate does nothing: only Linux can allocate blocks to a file without writing them.
 func allocate(*os.Root, string, int64) (io.Closer, error) { return io.NopCloser(nil), nil }

@@ -17,11 +17,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// CopyFrom copies a session of another store into a directory, as that one has it, and returns what there is
-// to say of the copy, which appears at once. It is not there after an error. With durably, it is on the disk.
+// CopyFrom copies a session of another store into dir unchanged, verifies the copy and returns the report.
+// The copy appears under its name only when it is complete; after an error there is none. If durably is set,
+// the copy is on stable storage when CopyFrom returns.
 //
-// Errors: provenance.ErrTaken if the directory has a session of this id, the errors of from and of
-// provenance.Reader.Verify, *provenance.VerifyError for example, the errors of the disk.
+// Errors: provenance.ErrTaken if dir has a session with this ID; the errors of from, of writing and of
+// provenance.Reader.Verify, such as *provenance.VerifyError.
 func CopyFrom(
 	ctx context.Context, dir string, from provenance.Reader, id string, durably bool, keys ...note.Verifier,
 ) (report *provenance.Report, err error) {
@@ -36,7 +37,7 @@ func CopyFrom(
 	if _, err := root.Lstat(id); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, fmt.Errorf("copy session %s: %w", id, provenance.ErrTaken))
 	}
-	part := "~copy-" + rand.Text() // which no session can have as its name
+	part := "~copy-" + rand.Text() // a name that no session can have
 	defer func() { err = errors.Join(err, root.RemoveAll(part)) }()
 	write := fsys.WriteUnsyncedIn
 	if durably {
@@ -55,33 +56,34 @@ func CopyFrom(
 		if err != nil {
 			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
-		err = root.MkdirAll(path.Dir(to), 0o700)
-		if err != nil {
+		if err := root.MkdirAll(path.Dir(to), 0o700); err != nil {
 			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
-		err = write(root, to, data, 0o600)
-		if err != nil {
+		if err := write(root, to, data, 0o600); err != nil {
 			return fmt.Errorf("copy %s of session %s: %w", name, id, err)
 		}
 		return nil
 	}
-	err = copyFile(provenance.EventsFile)
-	for name, failed := range from.Files(ctx, id) {
-		err = errors.Join(err, failed)
-		if err == nil && name != provenance.EventsFile {
-			err = copyFile(name)
-		}
-		if err != nil {
-			break
-		}
-	}
-	for name := range dirs {
-		if err == nil && durably {
-			err = fsys.SyncDir(root, name)
-		}
-	}
-	if err != nil {
+	if err := copyFile(provenance.EventsFile); err != nil {
 		return nil, err
+	}
+	for name, err := range from.Files(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		if name == provenance.EventsFile {
+			continue
+		}
+		if err := copyFile(name); err != nil {
+			return nil, err
+		}
+	}
+	if durably {
+		for name := range dirs {
+			if err := fsys.SyncDir(root, name); err != nil {
+				return nil, err
+			}
+		}
 	}
 	copied, err := OpenReader(filepath.Join(dir, part))
 	if err != nil {
@@ -92,15 +94,13 @@ func CopyFrom(
 	if err != nil {
 		return nil, err
 	}
-	err = root.Rename(path.Join(part, id), id)
-	if err != nil {
+	if err := root.Rename(path.Join(part, id), id); err != nil {
 		return nil, err
 	}
 	if durably {
-		err = fsys.SyncDir(root, ".")
-	}
-	if err != nil {
-		return nil, err
+		if err := fsys.SyncDir(root, "."); err != nil {
+			return nil, err
+		}
 	}
 	return report, nil
 }

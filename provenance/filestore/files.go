@@ -39,14 +39,14 @@ func openSession(root *os.Root, id string) (*os.Root, error) {
 	return dir, nil
 }
 
-// ownDir reports whether nobody but this user and the superuser can write to the directory of all records.
+// ownDir reports whether only this user and the superuser can write to the store's directory.
 func ownDir(root *os.Root) bool {
 	info, err := root.Stat(".")
 	return err == nil && fsys.Exposed(info) == nil
 }
 
-// checkOwner refuses a session that somebody else could write, and with it what it says was loaded: such a
-// directory was there before the one of all records was this user's.
+// checkOwner refuses a session that another user could write, because its record of loaded skills cannot be
+// trusted. Such a directory is older than this user's ownership of the store's directory.
 //
 // Errors: provenance.ErrCorrupt.
 func checkOwner(dir *os.Root) error {
@@ -66,12 +66,13 @@ func checkOwner(dir *os.Root) error {
 	return nil
 }
 
-// unbegun is a directory next to the directories of the sessions, under a name that no session has. A new
-// session's directory is in it until the first event is on stable storage: a session that answered nothing
-// before its process was killed leaves no record that looks emptied.
+// unbegun is a directory beside the session directories, under a name that no session can have. A new
+// session's directory stays in it until the first event is on stable storage. A process that is killed before
+// its session answered anything thus leaves no record that looks emptied.
 const unbegun = "~new"
 
-// makeUnbegun makes the directory of a session that has no event. It returns its name also if it exists.
+// makeUnbegun creates the directory of a session without events. It returns the name even if the directory
+// exists.
 func makeUnbegun(root *os.Root, id string) (string, error) {
 	if err := root.Mkdir(unbegun, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
@@ -80,11 +81,11 @@ func makeUnbegun(root *os.Root, id string) (string, error) {
 	return name, root.Mkdir(name, 0o700)
 }
 
-// staleUnbegun is how long a directory in unbegun is left alone that no process has locked: its process may
-// be about to.
+// staleUnbegun is the age at which an unlocked directory in unbegun may be deleted. The process that created
+// a younger one may be about to lock it.
 const staleUnbegun = time.Minute
 
-// removeUnbegun deletes what killed processes left in unbegun.
+// removeUnbegun deletes the directories that killed processes left in unbegun.
 func removeUnbegun(dir string, root *os.Root) error {
 	entries, err := fs.ReadDir(root.FS(), unbegun)
 	for _, en := range entries {
@@ -105,7 +106,7 @@ func removeUnbegun(dir string, root *os.Root) error {
 	return nil
 }
 
-// writeFile replaces name by data. After a crash, it is the old file or the new one.
+// writeFile replaces the file name with data. After a crash, name is the old file or the new one.
 func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	parent := path.Dir(name)
 	if err := makeDir(dir, parent); err != nil {
@@ -117,10 +118,10 @@ func writeFile(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return fsys.SyncDir(dir, parent)
 }
 
-// writeFile is the function of this name. In a session that has not begun, the file is on stable storage as
-// late as before its first event: its directory is synced once then.
+// writeFile writes a file of the session like the function writeFile. Before the session's first event, it
+// defers the sync until that event, so that the directory is synced only once.
 func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
-	if !syncsLater || path.Dir(name) != "." || s.at() == s.id {
+	if !syncsLater || path.Dir(name) != "." || s.dirName() == s.id {
 		return writeFile(dir, name, data, fileMode)
 	}
 	if err := fsys.WriteUnsyncedIn(dir, name, data, fileMode); err != nil {
@@ -133,13 +134,13 @@ func (s *session) writeFile(dir *os.Root, name string, data []byte) error {
 // makeDir creates a directory durably if it does not exist.
 func makeDir(dir *os.Root, name string) error {
 	err := dir.Mkdir(name, 0o700)
-	if err == nil {
-		return fsys.SyncDir(dir, ".")
-	}
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return fsys.SyncDir(dir, ".")
 }
 
 // removeTemps deletes the temporary files of a writeFile that a crash interrupted. The session must be
@@ -179,7 +180,9 @@ func checkRegular(dir *os.Root, name string) error {
 }
 
 // openRegular opens a regular file for reading. It refuses links and devices, and does not block on a named
-// pipe. Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
+// pipe.
+//
+// Errors: provenance.ErrNotFound, fsys.ErrNotRegular.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
 	f, _, err := fsys.OpenIn(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,22 +192,21 @@ func openRegular(dir *os.Root, name string) (*os.File, error) {
 }
 
 const (
-	// pool is a directory next to the directories of the sessions, under a name that no session has, with
-	// texts that models were shown and large snapshots, such as the registry. Sessions have links to its
-	// files, so it can be emptied at any time.
+	// pool is a directory beside the session directories, under a name that no session can have, with texts
+	// shown to models and large snapshots, such as the registry. Sessions have links to its files, so it can
+	// be emptied at any time.
 	pool = "~shown"
 
-	// minShared is the size in bytes from which a snapshot is shared; a link to a smaller one saves too
-	// little.
+	// minShared is the smallest snapshot that is shared, in bytes; linking a smaller one saves too little.
 	minShared = 16 << 10
 
-	// maxShown is how many bytes of shown texts a session keeps by default; maxShownFiles is how many texts
-	// it keeps.
+	// maxShown is the default limit for the shown texts of a session, in bytes; maxShownFiles limits their
+	// number.
 	maxShown      = 256 << 20
 	maxShownFiles = 10_000
 )
 
-// KeepsShown returns how many bytes a session keeps of the texts that its model is shown; 0 if it keeps none.
+// KeepsShown returns the limit for the shown texts of a session, in bytes; 0 if none are kept.
 func (st *Store) KeepsShown() int64 {
 	if st.opts.ForgetShown {
 		return 0
@@ -212,11 +214,10 @@ func (st *Store) KeepsShown() int64 {
 	return st.opts.Shown
 }
 
-// Keep implements provenance.Writer. The text is on stable storage before the event that names it, and as
-// late as that.
+// Keep implements provenance.Writer. The text is synced together with the event that names it, and before it.
 func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Digest, error) {
 	if !provenance.ValidSessionID(id) {
-		return "", fmt.Errorf("keep what is shown: %w: session id", provenance.ErrInvalid)
+		return "", fmt.Errorf("keep shown text: %w: session id", provenance.ErrInvalid)
 	}
 	d := digest.FromBytes(data)
 	err := st.with(ctx, id, func(s *session) error {
@@ -230,21 +231,21 @@ func (st *Store) Keep(ctx context.Context, id string, data []byte) (digest.Diges
 		s.shown.mu.Lock()
 		defer s.shown.mu.Unlock()
 		if s.kept[d] {
-			return nil // Verify finds it if it was removed since
+			return nil // Verify reports a text that was removed since
 		}
 		if s.shown.counted && s.hasRoom(data) && s.linkText(d, data) == nil {
 			return nil
 		}
-		return s.inDir("keep what is shown", func(dir *os.Root) error { return s.keepText(dir, d, data) })
+		return s.inDir("keep shown text", func(dir *os.Root) error { return s.keepText(dir, d, data) })
 	})
 	return d, err
 }
 
-// share makes name a link to the pool's file of these bytes. If there is none, or the file system has no
+// share links name to the pool's file with these bytes. If the pool has none, or the file system has no
 // links, it writes the file and offers it to other sessions. The content is on stable storage; the name is
-// not before its directory is.
+// durable once its directory is synced.
 func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte) error {
-	// Another session may have written it just now. One that cannot be synced is written again.
+	// Another session may have just written the file. If it cannot be synced, it is written again.
 	if s.link(dir, name, path.Join(pool, d.Encoded()), data) == nil && s.store.synced.file(dir, name) == nil {
 		return nil
 	}
@@ -258,22 +259,21 @@ func (s *session) share(dir *os.Root, name string, d digest.Digest, data []byte)
 	return nil
 }
 
-// offer puts a link to a file that the session wrote into the pool. A failure only costs other sessions a
-// file each.
+// offer links a file of the session into the pool. If that fails, other sessions write files of their own.
 func (s *session) offer(name string, d digest.Digest, data []byte) {
 	s.store.ledger.add(s.id, "", int64(len(data)), 0)
-	root, own, pooled := s.store.root, path.Join(s.at(), name), path.Join(pool, d.Encoded())
+	root, own, pooled := s.store.root, path.Join(s.dirName(), name), path.Join(pool, d.Encoded())
 	switch err := root.Link(own, pooled); {
 	case errors.Is(err, fs.ErrNotExist):
 		_ = root.Mkdir(pool, 0o700)
 		_ = root.Link(own, pooled)
 	case errors.Is(err, fs.ErrExist):
-		_ = root.Remove(pooled) // it was changed, or has as many links as a file can have
+		_ = root.Remove(pooled) // it was changed, or has the maximum number of links
 		_ = root.Link(own, pooled)
 	}
 }
 
-// link makes name a link to a file of the pool that has these bytes.
+// link links name to a file of the pool, which must have these bytes.
 func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	info, err := readPooled(s.store.root, pooled, data)
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	return err
 }
 
-// readPooled reads a file of the pool, which must have these bytes.
+// readPooled checks that a file of the pool has these bytes, and returns its info.
 func readPooled(root *os.Root, name string, data []byte) (fs.FileInfo, error) {
 	f, err := openRegular(root, name)
 	if err != nil {
@@ -297,29 +297,29 @@ func readPooled(root *os.Root, name string, data []byte) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// untouched reports whether a file is as it was when its bytes were known, as far as its times show.
+// untouched reports whether a file is unchanged since its bytes were known, judged by its times.
 func untouched(was, is fs.FileInfo) bool {
 	changed := fsys.ChangeTime(is)
 	return changed != 0 && changed == fsys.ChangeTime(was) && sameFile(was, is)
 }
 
-// sameFile reports whether a file is still the one that was looked at, and not written since.
+// sameFile reports whether was and is describe one file that was not written in between.
 func sameFile(was, is fs.FileInfo) bool {
 	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
 }
 
-// linkTo makes name a link to a file of the pool, if that still is the one that info is of. It returns what
-// is then known of the file.
+// linkTo links name to a file of the pool, if that is still the file that info describes. It returns the
+// file's new info.
 func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (fs.FileInfo, error) {
-	// Like the link, a new directory of shown texts may be lost: syncing it would delay the first text.
+	// The new directory, like the link, may be lost in a crash: syncing it would delay the first text.
 	if err := dir.Mkdir(path.Dir(name), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	temp := path.Join(path.Dir(name), fsys.TempPrefix+rand.Text())
-	if err := s.store.root.Link(pooled, path.Join(s.at(), temp)); err != nil {
+	if err := s.store.root.Link(pooled, path.Join(s.dirName(), temp)); err != nil {
 		return nil, err
 	}
-	// Another process may have replaced or written to the file after it was looked at.
+	// Another process may have replaced or written the file after info was read.
 	linked, err := dir.Lstat(temp)
 	if err == nil && !sameFile(info, linked) {
 		err = errors.New("the file was changed or replaced")
@@ -327,12 +327,12 @@ func (s *session) linkTo(dir *os.Root, name, pooled string, info fs.FileInfo) (f
 	if err == nil {
 		err = dir.Rename(temp, name)
 	}
-	// Renaming a file to another link to itself does nothing, so the temporary name may still be there.
+	// Renaming a file to another link to itself does nothing, so the temporary name may still exist.
 	if removed := dir.Remove(temp); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return dir.Lstat(name) // the names that a file has had are in the time of its last change
+	return dir.Lstat(name) // making and renaming links changes the ctime
 }

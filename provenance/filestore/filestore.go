@@ -1,61 +1,61 @@
-// Package filestore keeps the provenance of sessions in directories of files.
+// Package filestore stores the provenance of sessions in directories of files.
 //
-// Each session has a directory DIR/<session>, 0700, with files of mode 0600: events.jsonl is the
-// record, the JSON views and session.json are derived from it, and the others are files written with
-// Put and Keep. Large snapshots of equal content, such as the registry, and texts that models were
-// shown are stored once: sessions have them as hard links of one read-only file, so whoever changes it
-// in one session breaks Verify of all. Each session remains whole where it is copied to. The pool of these
-// files, DIR/~shown, can be emptied at any time; Collect takes from it what no session has a link to.
+// Each session has a directory DIR/<session>, 0700, with files of mode 0600. events.jsonl is the record; the
+// JSON views and session.json are derived from it; all other files were written with Put and Keep. Large
+// snapshots with equal content, such as the registry, and texts shown to models are stored once, as hard
+// links to one read-only file. A change to that file through one session therefore breaks Verify of every
+// session with a link to it. A copied session directory is complete. The pool of shared files, DIR/~shown,
+// can be emptied at any time; Collect removes pool files without a link in a session.
 //
-// The registry of an unchanged catalogue differs from server to server in its time alone. A later server
-// takes the file of an earlier one, with the earlier time, so that there is one; the event that names it says
-// when it was true of the session. No quota counts it, because the operator's catalogue makes it large.
+// The registry of an unchanged catalogue differs between servers only in its time. A later server reuses the
+// file of an earlier one, including the earlier time; the event that names the file records when it was true
+// of the session. Quotas exclude the registry, because the operator's catalogue determines its size.
 //
 // # Durability
 //
-// An event that Append acknowledged is in the file; one of a durable kind is on stable storage,
-// others follow within [Options.Commit]. A write that fails leaves the chain as it was before.
-// The consequences when something goes wrong:
-//   - A process that is killed loses no acknowledged event. A last line that it did not finish is
-//     dropped when the session is next opened for writing, and an event says so. Scripts that were
-//     running have a request without an outcome, which Verify lists. A session whose first event was not
-//     recorded leaves nothing under its name: its directory is in DIR/~new until then.
-//   - A machine that loses power may lose events that were acknowledged in the last [Options.Commit]
-//     and are not durable, and texts that only these name: a text is on stable storage before its event.
-//   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is
-//     space, and the record is whole throughout. What could not be synced is written again before it counts:
-//     after a failure, the kernel may say of the next sync that it succeeded.
-//   - Without permission to write, or on a read-only file system, no session can be opened. An open
-//     one continues to record events, but accepts no files, and its views lag behind. Sessions can
-//     still be read and verified.
-//   - Once the record of an open session was removed, moved, replaced, truncated or written to by
-//     another process, every Append to it returns ErrUnavailable, because the events would be lost. A
-//     change between the check and the write is noticed by the next Append. A directory made in its
-//     place is not mistaken for it.
-//   - A session that somebody besides this user and the superuser could write to is not read or continued,
-//     unless all of the directory is theirs too: it is damaged.
-//   - A lock keeps two processes, and two stores of one process, from writing to one session; the
-//     second gets ErrUnavailable. Different sessions of one directory do not affect each other.
-//   - Sequence numbers order the events. Their times are the clock's, which may be set back; no time
-//     is refused.
+// An event that Append acknowledged is in the file. An event of a durable kind is on stable storage; other
+// events follow within [Options.Commit]. A write that fails leaves the chain unchanged. The consequences of
+// failures:
+//   - A killed process loses no acknowledged event. The next open for writing drops an unfinished last line
+//     and records an event about it. Scripts that were running have a request without an outcome, which
+//     Verify lists. A session without a recorded first event leaves nothing under its name: until then its
+//     directory is in DIR/~new.
+//   - A power failure may lose events that are not durable and were acknowledged within the last
+//     [Options.Commit], and texts that only these events name: a text is on stable storage before its event.
+//   - On a full or failing disk, Append, Put and Keep return provenance.ErrUnavailable until there is space,
+//     and the record stays complete throughout. Data whose sync failed is written again before it is
+//     considered durable, because the kernel may report success for the next sync.
+//   - Without write permission, or on a read-only file system, no session can be opened for writing. A
+//     session that is already open continues to record events, but accepts no files, and its views lag
+//     behind. Sessions can still be read and verified.
+//   - If another process removes, moves, replaces, truncates or writes to the record of an open session,
+//     every later Append returns ErrUnavailable, because its events would be lost. The next Append detects a
+//     change between the check and the write. A directory created under the old name is not mistaken for the
+//     session.
+//   - If a user other than this one and the superuser can write to a session, it is damaged and is neither
+//     read nor continued, unless that user can also write to the whole directory.
+//   - A lock prevents two processes, and two stores in one process, from writing to one session; the second
+//     gets ErrUnavailable. Different sessions in one directory do not affect each other.
+//   - Sequence numbers order the events. Event times come from the clock, which may be set back; no time is
+//     refused.
 //
 // # Memory and lag
 //
-// The memory of an open session does not grow with its events. Its kept outputs do not grow beyond
-// [Options.Outputs]: the oldest are deleted, and an outputs.removed event names them first. The views
-// lag behind the record until a session is quiet, is read or ends, long ones longer. They are grown
-// from their earlier versions, so writing them costs a copy and the later events. Verify distinguishes
-// a view that lags from one that was changed. Only Collect deletes sessions.
+// The memory of an open session does not grow with its events. Its kept outputs do not exceed
+// [Options.Outputs]: the oldest are deleted, after an outputs.removed event names them. The views lag behind
+// the record until the session is quiet, is read or ends; the views of long sessions lag longer. Each version
+// of a view is a copy of the previous version plus the rows of later events. Verify distinguishes a view that
+// lags from one that was changed. Only Collect deletes sessions.
 //
 // # Limits
 //
-// Whoever can write to the directory can make a consistent record of something else. A signature by
-// [Options.Signer], with a key kept elsewhere, prevents that for sessions that have ended. An earlier state
-// of a session, or its absence, is as well signed as the last one, so a store with a Signer also keeps a
-// register of all sessions, DIR/~register: signed lines, each of which covers the one before it, on stable
-// storage before a start, a resumption or an end is acknowledged, and before Collect deletes. Verify compares
-// a session with it. Whoever puts back everything, the register too, is found by its head only, if that was
-// kept elsewhere.
+// A process that can write to the directory can forge a consistent record. A signature by [Options.Signer],
+// with a key stored elsewhere, prevents that for ended sessions. Signatures do not reveal that a session was
+// rolled back to an earlier state or removed, so a store with a Signer also writes a register of all
+// sessions, DIR/~register. Each of its signed lines covers the previous line and is on stable storage before
+// a start, a resumption or an end is acknowledged, and before Collect deletes. Verify compares each session
+// with the register. Rolling back the whole directory, register included, can be detected only with a copy of
+// the register's head stored elsewhere.
 package filestore
 
 import (
@@ -83,29 +83,28 @@ var _ provenance.Store = (*Store)(nil)
 
 // Options adjust a Store. The zero value and nil have the defaults.
 type Options struct {
-	// Commit is how long an event of a kind that is not durable may wait for stable storage; zero
-	// is 100 ms.
+	// Commit is the longest time before an event that is not durable is synced; zero means 100 ms.
 	Commit time.Duration
-	// Quiet is how long a session must record nothing before its views are written; zero is 1 s.
+	// Quiet is the time without events after which a session's views are written; zero means 1 s.
 	Quiet time.Duration
-	// LockWait is how long to wait for a session that another process holds; zero is 1 s.
+	// LockWait is how long to wait for a session that another process holds; zero means 1 s.
 	LockWait time.Duration
-	// Outputs is how many bytes of outputs a session keeps; zero is 256 MiB. The oldest are deleted
-	// to make space.
+	// Outputs is the limit for the kept outputs of a session, in bytes; zero means 256 MiB. The oldest are
+	// deleted to make space.
 	Outputs int64
-	// Shown is how many bytes a session keeps of the texts that its model is shown; zero is 256 MiB.
-	// Later texts are not kept.
+	// Shown is the limit for the texts shown to a session's model that are kept, in bytes; zero means 256
+	// MiB. Texts beyond it are not kept.
 	Shown int64
-	// ForgetShown says that no text that a model is shown is kept, so it cannot be shown again.
+	// ForgetShown keeps no text that was shown to a model, so such a text cannot be shown again.
 	ForgetShown bool
 	// Signer signs the head of a session's chain when the session ends; nil signs nothing. If the
 	// process is killed before it signs, the session stays unsigned: Verify with a key reports it.
 	Signer note.Signer
-	// Floor is how many bytes of the file system stay free: below it only events are recorded that conclude
-	// what has begun. 0 sets no floor.
+	// Floor is how many bytes of the file system stay free. Below it, only events that conclude an admitted
+	// one are recorded. Zero sets no floor.
 	Floor int64
-	// Quota returns how much the sessions of a principal may take; nil bounds nothing. Below its quota a
-	// principal may begin what exceeds it, such as one long event.
+	// Quota returns the limits for the sessions of a principal; nil sets none. While a principal is below its
+	// quota, one operation may exceed it, such as one long event.
 	Quota func(principal string) Quota
 	// Now is the clock for events without a time; nil is time.Now.
 	Now func() time.Time
@@ -134,20 +133,20 @@ func (o *Options) withDefaults() Options {
 type Store struct {
 	reader
 	opts   Options
-	ledger ledger // of what principals keep
+	ledger ledger // space used by principals
 
-	viewing chan struct{} // holds a token for each session whose views are being written
+	viewing chan struct{} // holds a token for each session that is writing its views
 	synced  syncedTexts
 	pooled  pooledTexts
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[string]func() (*session, error) // open or being opened; each waits until it is
-	failed   []error                             // from closing sessions
+	mu     sync.Mutex
+	closed bool
+	// sessions are those that are open or being opened. Each function waits until its session is open.
+	sessions map[string]func() (*session, error)
+	failed   []error // from closing sessions
 }
 
-// Open returns the Store of dir, which is created with mode 0700 if it does not exist. opts may
-// be nil.
+// Open returns the Store of dir, and creates dir with mode 0700 if it does not exist. opts may be nil.
 //
 // Errors: the error of creating or opening dir.
 func Open(dir string, opts *Options) (*Store, error) {
@@ -172,8 +171,8 @@ func Open(dir string, opts *Options) (*Store, error) {
 	return st, nil
 }
 
-// Take implements provenance.Writer: a turn is the lock of the session, which cannot be lost. A session that
-// another store is about to release is waited for.
+// Take implements provenance.Writer. A turn is the session's lock, which cannot be lost while it is held.
+// Take waits for a session that another store is about to release.
 func (st *Store) Take(ctx context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("take %.60q: %w: session id", session, provenance.ErrInvalid)
@@ -210,7 +209,7 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	return st.with(ctx, e.Session, func(s *session) error {
 		err := s.append(ctx, e)
 		if err == nil {
-			// The line, and the rows of views that are made of it.
+			// A view row repeats most of the line, so the size is doubled; 300 covers the other members.
 			st.ledger.add(s.id, e.Principal, 2*int64(len(e.Row)+len(e.Decision)+len(e.Invocation)+300), 0)
 		}
 		if err == nil && e.Kind == provenance.KindSessionEnded || errors.Is(err, provenance.ErrNotFound) {
@@ -251,7 +250,7 @@ func (st *Store) Put(ctx context.Context, id, name string, data []byte) (f prove
 	return f, nil
 }
 
-// Path returns where a file of a session is, or would be, on this machine.
+// Path returns the path of a session's file, whether or not the file exists.
 func (st *Store) Path(session, name string) string {
 	return filepath.Join(st.root.Name(), session, filepath.FromSlash(provenance.CleanFileName(name)))
 }
@@ -291,12 +290,12 @@ func (st *Store) Close() error {
 	wg.Wait()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	// Sessions that ended earlier could not return their errors to anybody.
+	// Sessions released earlier had no caller to return their errors to.
 	return errors.Join(append(slices.Clone(st.failed), st.pooled.close(), st.root.Close())...)
 }
 
-// open returns the open session id, opening it if needed. Opening happens outside the lock, because it
-// waits for other processes and reads the whole record.
+// open returns the open session id, and opens it if necessary. It opens the session without holding st.mu,
+// because that waits for other processes and reads the whole record.
 func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -310,14 +309,14 @@ func (st *Store) open(ctx context.Context, id string) (*session, error) {
 	if opened == nil {
 		opened = sync.OnceValues(func() (*session, error) {
 			s, err := openWriter(st, id)
-			if err == nil {
-				return s, nil
+			if err != nil {
+				// The next request tries again: another process may have released the session by then.
+				st.mu.Lock()
+				delete(st.sessions, id)
+				st.mu.Unlock()
+				return nil, fmt.Errorf("open session %s: %w", id, err)
 			}
-			// The next request tries again: another process may have released the session by then.
-			st.mu.Lock()
-			delete(st.sessions, id)
-			st.mu.Unlock()
-			return nil, fmt.Errorf("open session %s: %w", id, err)
+			return s, nil
 		})
 		st.sessions[id] = opened
 	}
@@ -337,14 +336,15 @@ func (st *Store) held(id string) *session {
 	return s
 }
 
-// release brings the views of s up to date and frees its directory. Once s.released is closed, the session
-// is no longer in the store.
+// release writes the views of s and releases its directory. Once s.released is closed, the session is no
+// longer in the store.
 func (st *Store) release(s *session) {
 	s.end.Do(func() {
 		err := s.shutdown()
 		if st.ledger.of != nil {
 			if u := st.measure(s.id, s.point().tally.Session.Principal); u.principal != "" {
 				st.ledger.mu.Lock()
+				// Before the first count the ledger is empty; that count will measure this session.
 				if !st.ledger.again.IsZero() {
 					st.ledger.put(s.id, u)
 				}
@@ -392,7 +392,8 @@ func unavailable(doing string, err error) error {
 	return fmt.Errorf("%w: %s: %w", provenance.ErrUnavailable, doing, cause(err))
 }
 
-// Claim implements provenance.Writer. If several processes claim an id, one of them makes the directory.
+// Claim implements provenance.Writer. If several processes claim one ID, only one of them creates the
+// directory.
 func (st *Store) Claim(_ context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("claim %.60q: %w: session id", session, provenance.ErrInvalid)
@@ -408,7 +409,7 @@ func (st *Store) Claim(_ context.Context, session string) error {
 	case err != nil:
 		return unavailable("claim session directory", err)
 	}
-	// Whoever had claimed it may have recorded its first event in between.
+	// A process with an earlier claim may have recorded the first event since the check above.
 	if _, err := st.root.Lstat(session); err == nil {
 		_ = st.root.Remove(place)
 		return taken

@@ -15,12 +15,12 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// followEvery is how often a session that is followed is looked at without a change of its record: nothing
-// says that its process was killed, nor, where files cannot be watched, that there are new events.
+// followEvery is the interval for checking a followed session whose file reports no change. It detects that
+// the session's process was killed and, where files cannot be watched, new events.
 const followEvery = time.Second
 
-// Follow implements provenance.Reader. It watches the record, so that nothing is read while nothing is
-// written. It may yield an event that is about to be taken back, because it cannot be put on stable storage.
+// Follow implements provenance.Reader. It watches the record and reads only after changes. It may yield an
+// event that is then truncated because it could not be synced.
 func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
 		dir, err := r.session(q.Session)
@@ -48,7 +48,7 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 	}
 }
 
-// follower reads a file that grows, up to the end of the session.
+// follower reads a growing file until the session ends.
 type follower struct {
 	ctx     context.Context
 	file    *os.File
@@ -58,9 +58,9 @@ type follower struct {
 	ended   bool                  // the last event read is the end of the session
 }
 
-// Read waits at the end of the file for more, unless the session has ended.
+// Read waits for more at the end of the file, unless the session has ended.
 //
-// Errors: io.EOF at the end, provenance.ErrCorrupt if the file became shorter, or the error of reading or of
+// Errors: io.EOF at the end; provenance.ErrCorrupt if the file became shorter; the errors of reading and of
 // ctx.
 func (f *follower) Read(p []byte) (int, error) {
 	for {
@@ -70,12 +70,12 @@ func (f *follower) Read(p []byte) (int, error) {
 		if n > 0 || err != nil && !errors.Is(err, io.EOF) {
 			return n, err
 		}
-		// It was looked for before the read, so that its last events were read.
+		// live was determined before the read, so the process's last events have been read.
 		if !live {
 			return 0, io.EOF
 		}
 		if info, err := f.file.Stat(); err != nil || info.Size() < f.at {
-			return 0, errors.Join(err, fmt.Errorf("%w: it became shorter", provenance.ErrCorrupt))
+			return 0, errors.Join(err, fmt.Errorf("%w: the record became shorter", provenance.ErrCorrupt))
 		}
 		select {
 		case <-f.ctx.Done():

@@ -24,7 +24,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Sessions implements provenance.Reader. It takes the time a record was written from the file system.
+// Sessions implements provenance.Reader. The time a record was written is the modification time of its file.
 func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[provenance.Session, error] {
 	return func(yield func(provenance.Session, error) bool) {
 		if r.root == nil {
@@ -50,11 +50,11 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 	}
 }
 
-// one returns a session; of one whose record is broken, as much as can be found out, with an error. It is
-// nil for a directory that does not belong to a session, or to one that a process has only begun.
+// one returns a session. If its record is broken, one returns as much of the session as can be read, and an
+// error. It returns nil for a directory that does not belong to a session or has no event yet.
 func (r *reader) one(id string) (*provenance.Session, error) {
 	if held := r.writing(id); held != nil {
-		// The store knows the session without reading its files.
+		// The store has the state of an open session in memory.
 		if m := held.point(); m.tally.Session.Head.Seq > 0 {
 			return &m.tally.Session, nil
 		}
@@ -67,27 +67,28 @@ func (r *reader) one(id string) (*provenance.Session, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	// The lock is checked before the record is read: a session that ends in between has not crashed.
+	// The lock is checked before the record is read, because a session that ends in between has not crashed.
 	open := r.isHeld(dir, id)
 	s, err := r.read(dir, id)
-	if err == nil {
-		if s.State == provenance.StateOpen && !open {
-			s.State = provenance.StateCrashed
+	if err != nil {
+		if s == nil {
+			s = remains(dir, id)
+			// A process that holds the lock may be about to record the first event.
+			if s == nil || s.Head.Seq == 0 && r.isHeld(dir, id) {
+				return nil, nil
+			}
 		}
-		return s, nil
+		s.State = provenance.StateDamaged
+		return s, err
 	}
-	if s == nil {
-		s = remains(dir, id)
-		if s == nil || s.Head.Seq == 0 && r.isHeld(dir, id) {
-			return nil, nil
-		}
+	if s.State == provenance.StateOpen && !open {
+		s.State = provenance.StateCrashed
 	}
-	s.State = provenance.StateDamaged
-	return s, err
+	return s, nil
 }
 
-// read returns a session as its events say, or what the events before the first broken one say. It does
-// not read the events if session.json names the last of them.
+// read returns a session as of its last event, or as of the event before the first broken one. It does not
+// read the events if session.json names the last of them.
 func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 	var named uint64
 	if s, err := readSessionFile(dir); err == nil && s.ID == id {
@@ -101,20 +102,21 @@ func (r *reader) read(dir *os.Root, id string) (*provenance.Session, error) {
 		return s, err
 	}
 	if s.Head.Seq < named {
-		err = fmt.Errorf("session %s: %w: ends at event %d, %s names event %d",
+		return s, fmt.Errorf("session %s: %w: ends at event %d, %s names event %d",
 			id, provenance.ErrCorrupt, s.Head.Seq, provenance.SessionFile, named)
 	}
-	return s, err
+	return s, nil
 }
 
-// foldSession counts the events of a session.
+// foldSession returns the session state folded from its events.
 func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
 	var tally provenance.Tally
 	for e, failed := range r.events(id) {
 		err = failed
-		if err == nil {
-			err = tally.Add(e)
+		if err != nil {
+			break
 		}
+		err = tally.Add(e)
 		if err != nil {
 			break
 		}
@@ -125,7 +127,7 @@ func (r *reader) foldSession(id string) (s *provenance.Session, err error) {
 	return nil, cmp.Or(err, fmt.Errorf("session %s: %w: no event", id, provenance.ErrNotFound))
 }
 
-// endsWith reports whether the last line of the record has this hash.
+// endsWith reports whether the last event of the record has this hash.
 func endsWith(dir *os.Root, hash string) bool {
 	f, err := openRegular(dir, provenance.EventsFile)
 	if err != nil {
@@ -133,7 +135,7 @@ func endsWith(dir *os.Root, hash string) bool {
 	}
 	defer f.Close()
 	want := []byte(`,"hash":"` + hash + "\"}\n")
-	// The hash covers the whole chain, so the last line is enough to recognize the record.
+	// The hash covers the whole chain, so the last line identifies the record.
 	if _, err := f.Seek(-int64(len(want)), io.SeekEnd); err != nil {
 		return false
 	}
@@ -154,7 +156,8 @@ func (r *reader) isHeld(dir *os.Root, id string) bool {
 	return lock.Close() == nil && !free
 }
 
-// remains returns what the other files of a session without a readable event say, or nil if it has none.
+// remains returns a session without a readable event, from its other files, or nil if these do not belong to
+// a session.
 func remains(dir *os.Root, id string) *provenance.Session {
 	s, err := readSessionFile(dir)
 	if err != nil || s.ID != id {
@@ -178,7 +181,7 @@ func remains(dir *os.Root, id string) *provenance.Session {
 	return s
 }
 
-// madeAt returns when [provenance.NewSessionID] made an id; ok is false for an id of another form.
+// madeAt returns the time at which [provenance.NewSessionID] created id; ok is false if it did not.
 func madeAt(id string) (at time.Time, ok bool) {
 	named, ok := strings.CutPrefix(id, "ses_")
 	when, err := uuid.Parse(named)
@@ -188,9 +191,9 @@ func madeAt(id string) (at time.Time, ok bool) {
 	return time.Unix(when.Time().UnixTime()), true
 }
 
-// isSession reports whether a directory belongs to a session, possibly to one that never began, rather than
-// being another directory whose name a session could have. A file in it says so, except for a session that
-// was killed at once: its directory has no files, but a name that nothing else makes.
+// isSession reports whether a directory belongs to a session, including one that never began. A file in it
+// proves that, unless the process was killed at once: then the directory is empty, but its name has the form
+// of an ID that only this program generates.
 func (r *reader) isSession(id string) bool {
 	dir, err := r.session(id)
 	if err != nil {
@@ -221,12 +224,12 @@ func (r *reader) isSession(id string) bool {
 	})
 }
 
-// trashPrefix begins the name of a session's directory that is being deleted; no session has it.
+// trashPrefix begins the name of a directory that is being deleted; no session ID begins with it.
 const trashPrefix = "~gc-"
 
-// Collect implements provenance.Reader. It deletes each session by renaming its directory and removing
-// the renamed directory; after a crash in between, the next call removes it. It leaves alone directories
-// of anything but sessions.
+// Collect implements provenance.Reader. It deletes a session by renaming its directory and removing the
+// renamed directory; after a crash in between, the next call removes it. It ignores directories other than
+// sessions.
 func (r *reader) Collect(
 	ctx context.Context, opts provenance.CollectOptions,
 ) ([]provenance.Collected, error) {
@@ -238,7 +241,7 @@ func (r *reader) Collect(
 		return nil, fmt.Errorf("list sessions: %w", cause(err))
 	}
 	for _, en := range entries {
-		// An earlier call renamed it and was killed before it removed it.
+		// A process was killed between renaming this directory and removing it.
 		if strings.HasPrefix(en.Name(), trashPrefix) && !opts.DryRun {
 			if err := r.root.RemoveAll(en.Name()); err != nil {
 				return nil, fmt.Errorf("collect sessions: %w", cause(err))
@@ -252,7 +255,7 @@ func (r *reader) Collect(
 	}
 	all := written(r.root, entries)
 	all = slices.DeleteFunc(all, func(w writtenAt) bool { return !r.isSession(w.id) })
-	// A server that ends writes to all its sessions at once.
+	// The time of writing is not enough: a server that exits writes to all its sessions at once.
 	for i := range all {
 		all[i].called = r.called(&all[i])
 	}
@@ -284,8 +287,8 @@ func (r *reader) Collect(
 	return gone, emptyPool(r.root)
 }
 
-// size returns how many bytes a session takes besides the files in seen, to which it adds those that other
-// sessions have as well.
+// size returns how many bytes a session uses, without files in seen. It adds the session's shared files to
+// seen.
 func (r *reader) size(id string, seen map[fileID]bool) (int64, error) {
 	dir, err := r.session(id)
 	if err != nil {
@@ -305,13 +308,13 @@ func (r *reader) size(id string, seen map[fileID]bool) (int64, error) {
 type writtenAt struct {
 	id     string
 	at     time.Time
-	called time.Time // the client, last; of Collect only
+	called time.Time // time of the client's last call; set by Collect only
 }
 
-// maxCalled is how much of the end of a record is looked at for the last call.
+// maxCalled limits how much of the end of a record is searched for the last call, in bytes.
 const maxCalled = 16 << 20
 
-// called returns when the client of a session called last, by its record, else when that was written.
+// called returns the time of the client's last call in the record, or else the time the record was written.
 func (r *reader) called(w *writtenAt) time.Time {
 	f, err := openRegular(r.root, path.Join(w.id, provenance.EventsFile))
 	if err != nil {
@@ -333,8 +336,8 @@ func (r *reader) called(w *writtenAt) time.Time {
 	return w.at
 }
 
-// written returns all sessions with the time their record was written, or their directory if there is no
-// record, the last one first.
+// written returns all sessions with the time their record was written, latest first. Without a record, it is
+// the time of the directory.
 func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 	var all []writtenAt
 	for _, en := range entries {
@@ -356,8 +359,8 @@ func written(root *os.Root, entries []fs.DirEntry) []writtenAt {
 	return all
 }
 
-// collect deletes a session whose lock is free. It holds the lock until the directory has lost its name: a
-// process that waits for the lock then notices the deletion.
+// collect deletes a session if its lock is free. It holds the lock until the directory is renamed, so that a
+// process waiting for the lock detects the deletion.
 func (r *reader) collect(ctx context.Context, id string,
 	opts provenance.CollectOptions) (size int64, err error) {
 	dir, err := r.session(id)
@@ -396,7 +399,7 @@ func (r *reader) collect(ctx context.Context, id string,
 	if err := r.strike(ctx, id, opts); err != nil {
 		return 0, err
 	}
-	// Renaming first makes the deletion atomic for readers; the prefix is not a session's name.
+	// Renaming first makes the deletion atomic for readers; trash is not a session's name.
 	trash := trashPrefix + rand.Text()
 	if err := r.root.Rename(id, trash); err != nil {
 		return 0, cause(err)
@@ -407,10 +410,10 @@ func (r *reader) collect(ctx context.Context, id string,
 	return size, cause(r.root.RemoveAll(trash))
 }
 
-// usage returns how many bytes the files take that counts selects, which is given whether deleting the
-// directory frees them; nil selects these.
+// usage returns the size of the files that include selects. free is whether deleting the directory frees the
+// file; a nil include selects free files.
 func usage(
-	dir *os.Root, counts func(name string, info fs.FileInfo, free bool) bool,
+	dir *os.Root, include func(name string, info fs.FileInfo, free bool) bool,
 ) (size int64, err error) {
 	err = fs.WalkDir(dir.FS(), ".", func(name string, en fs.DirEntry, err error) error {
 		if err != nil || !en.Type().IsRegular() {
@@ -420,10 +423,10 @@ func usage(
 		if err != nil {
 			return err
 		}
-		// A file with links in other sessions stays; of a shared file, the pool has one more link.
+		// A file with links in other sessions is not freed. The pool has one link to each shared file.
 		n, known := links(info)
 		free := !known || n == 1 || n == 2 && info.Mode().Perm() == sharedMode
-		if counts == nil && free || counts != nil && counts(name, info, free) {
+		if include == nil && free || include != nil && include(name, info, free) {
 			size += info.Size()
 		}
 		return nil
@@ -431,8 +434,8 @@ func usage(
 	return size, cause(err)
 }
 
-// emptyPool removes the files of the pool that no session has a link to. Where links cannot be counted, it
-// removes all of them, which costs later sessions a file each.
+// emptyPool removes the pool files without a link in a session. Where the number of links is unknown, it
+// removes all of them, and later sessions write files of their own.
 func emptyPool(root *os.Root) error {
 	entries, err := fs.ReadDir(root.FS(), pool)
 	for _, en := range entries {

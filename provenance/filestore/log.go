@@ -14,7 +14,7 @@ const maxUnsynced = 8 << 20
 // maxIdle is how many bytes of buffer an idle log keeps.
 const maxIdle = 64 << 10
 
-// log is an events.jsonl and the state of its chain. It is not safe for concurrent use.
+// log is an open events.jsonl and the state of its chain. It is not safe for concurrent use.
 type log struct {
 	file     file
 	now      func() time.Time
@@ -22,19 +22,19 @@ type log struct {
 	offset   int64  // end of the acknowledged lines
 	synced   int64  // end of the lines on stable storage
 	unsynced []byte // the lines between the two
-	suspect  bool   // the file from synced on may not be what was written
-	// first is called before the file is synced, and puts on stable storage what the lines name.
+	suspect  bool   // the file after synced may differ from what was written
+	// first is called before the file is synced; it syncs the files that the lines name.
 	first func() error
-	// begin is called once the first lines are on stable storage; an error takes them back. It is nil
-	// after it succeeded.
+	// begin is called once the first lines are on stable storage; after an error they are truncated. It is
+	// nil after it succeeded.
 	begin func() error
-	// note is called with the events that the register names, after they and begin; an error takes the lines
-	// back. It is nil for a session that is not signed.
+	// note is called with the events that belong in the register, after the sync and begin; after an error
+	// the lines are truncated. It is nil if sessions are not signed.
 	note func([]*provenance.Event) error
 }
 
-// append records events in order and returns the error of each. They share one write and, if one of them
-// is durable or durably is set, one sync. If either fails, none is recorded.
+// append records events in order and returns the error for each. They share one write and, if any of them is
+// durable or durably is set, one sync. If either fails, no event is recorded.
 func (l *log) append(events []*provenance.Event, durably bool) []error {
 	if err := l.repair(); err != nil {
 		return slices.Repeat([]error{unavailable("append event", err)}, len(events))
@@ -45,18 +45,19 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	tally := l.tally
 	for i, e := range events {
 		line, err := tally.Extend(e, l.now)
-		// An event that is refused leaves no gap: the next one follows the last that was accepted.
-		errs[i] = err
-		if err == nil {
-			if lines == nil {
-				lines = line // most often the only one
-			} else {
-				lines = append(lines, line...)
-			}
-			durably = durably || e.Kind.Durable()
-			if l.note != nil && marks(e) {
-				noted, durably = append(noted, e), true
-			}
+		if err != nil {
+			// A refused event leaves no gap: the next one follows the last accepted event.
+			errs[i] = err
+			continue
+		}
+		if lines == nil {
+			lines = line // most often the only one
+		} else {
+			lines = append(lines, line...)
+		}
+		durably = durably || e.Kind.Durable()
+		if l.note != nil && marks(e) {
+			noted, durably = append(noted, e), true
 		}
 	}
 	var failed error
@@ -77,25 +78,14 @@ func (l *log) append(events []*provenance.Event, durably bool) []error {
 	return errs
 }
 
-// write adds lines at the end of the file, or leaves the file as it was.
+// write appends lines to the file, or leaves the file unchanged.
 func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error {
 	_, err := l.file.WriteAt(lines, l.offset)
 	if err == nil && durably {
-		if err = l.flush(); err != nil {
-			// After a failed sync, the kernel may drop the pages and report them clean.
-			l.suspect = true
-		} else if l.begin != nil {
-			err = l.begin()
-			if err == nil {
-				l.begin = nil
-			}
-		}
-		if err == nil && len(noted) > 0 {
-			err = l.note(noted)
-		}
+		err = l.harden(noted)
 	}
 	if err != nil {
-		// A part of the lines may be in the file; a reader must not take them for recorded.
+		// Some of the lines may be in the file, and a reader would take them for recorded.
 		if l.file.Truncate(l.offset) != nil {
 			l.suspect = true
 		}
@@ -109,7 +99,26 @@ func (l *log) write(lines []byte, durably bool, noted []*provenance.Event) error
 	return nil
 }
 
-// sync puts every acknowledged line on stable storage.
+// harden syncs the file, then calls begin and note.
+func (l *log) harden(noted []*provenance.Event) error {
+	if err := l.flush(); err != nil {
+		// After a failed sync, the kernel may drop the pages and report them clean.
+		l.suspect = true
+		return err
+	}
+	if l.begin != nil {
+		if err := l.begin(); err != nil {
+			return err
+		}
+		l.begin = nil
+	}
+	if len(noted) == 0 {
+		return nil
+	}
+	return l.note(noted)
+}
+
+// sync syncs every acknowledged line.
 func (l *log) sync() error {
 	if l.suspect {
 		return l.repair()
@@ -125,7 +134,7 @@ func (l *log) sync() error {
 	return nil
 }
 
-// flush puts the file on stable storage, after what its lines name.
+// flush syncs the file, after the files that its lines name.
 func (l *log) flush() error {
 	if l.first != nil {
 		if err := l.first(); err != nil {
@@ -135,7 +144,7 @@ func (l *log) flush() error {
 	return l.file.Sync()
 }
 
-// clean notes that every line is on stable storage. It frees a buffer that grew large.
+// clean marks every line as synced. It frees a buffer that grew large.
 func (l *log) clean() {
 	l.synced, l.unsynced = l.offset, l.unsynced[:0]
 	if cap(l.unsynced) > maxIdle {
@@ -143,13 +152,13 @@ func (l *log) clean() {
 	}
 }
 
-// repair writes the lines again that may be lost after a failure.
+// repair rewrites the lines that a failure may have lost.
 func (l *log) repair() error {
 	if !l.suspect {
 		return nil
 	}
-	// Lines whose append failed may be in the file, and acknowledged lines since the last good sync may
-	// be gone from it.
+	// The file may contain lines whose append failed, and may lack acknowledged lines since the last
+	// successful sync.
 	err := l.file.Truncate(l.offset)
 	if err != nil {
 		return err
@@ -164,22 +173,21 @@ func (l *log) repair() error {
 	}
 	l.clean()
 	l.suspect = false
-	return err
+	return nil
 }
 
-// fold is the session that the events of a record make, with what its views say besides their rows.
+// fold is the session state folded from a record's events, and the heads of its views.
 type fold struct {
 	provenance.Tally
 	cfharness.Heads
 }
 
-// Extend adds events to the Tally. After an error the fold is as before, because Heads accepts every event
-// that a Tally accepts.
+// Extend adds an event to the Tally and to Heads. After an error the fold is unchanged, because Heads accepts
+// every event that a Tally accepts.
 func (f *fold) Extend(e *provenance.Event, now func() time.Time) ([]byte, error) {
 	line, err := f.Tally.Extend(e, now)
 	if err != nil {
 		return line, err
 	}
-	err = f.Heads.Add(e)
-	return line, err
+	return line, f.Heads.Add(e)
 }

@@ -200,7 +200,7 @@ func TestFailedSyncOfFile(t *testing.T) {
 					name = provenance.ShownName(sum)
 				}
 			}
-			path := filepath.Join(dir, st.held("s").at(), name)
+			path := filepath.Join(dir, st.held("s").dirName(), name)
 			was, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
@@ -259,7 +259,7 @@ func TestFailedSyncOfFile(t *testing.T) {
 	snapshot := func(id string) fs.FileInfo {
 		t.Helper()
 		_, err := st.Put(t.Context(), id, provenance.PolicySnapshotFile, make([]byte, minShared))
-		info, errInfo := os.Stat(st.Path(st.held(id).at(), provenance.PolicySnapshotFile))
+		info, errInfo := os.Stat(st.Path(st.held(id).dirName(), provenance.PolicySnapshotFile))
 		if err := errors.Join(err, errInfo); err != nil {
 			t.Fatal(err)
 		}

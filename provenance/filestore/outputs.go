@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxOutputs is how many bytes of outputs a session keeps by default; maxOutputFiles is how many
-	// files it keeps.
+	// maxOutputs is the default limit for the outputs of a session, in bytes; maxOutputFiles limits their
+	// number.
 	maxOutputs     = 256 << 20
 	maxOutputFiles = 10_000
 )
 
-// usedSpace counts the files in a directory of a session.
+// usedSpace is the number and size of the files in a directory of a session.
 type usedSpace struct {
-	mu      sync.Mutex // held while one is written
+	mu      sync.Mutex // held while a file is written
 	counted bool
 	files   int
 	bytes   int64
 }
 
-// count counts the files that earlier processes left. The caller holds mu.
+// count adds the files that earlier processes left. The caller holds mu.
 func (k *usedSpace) count(dir *os.Root, name string) error {
 	if k.counted {
 		return nil
@@ -50,7 +50,7 @@ func (k *usedSpace) count(dir *os.Root, name string) error {
 	return nil
 }
 
-// putOutput writes a kept stream, and deletes the oldest ones if there is no space. It does not replace a
+// putOutput writes a kept stream, after deleting the oldest streams if space is needed. It does not replace a
 // stream that an event names.
 func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File, data []byte) error {
 	s.outputs.mu.Lock()
@@ -60,7 +60,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	before, err := dir.Lstat(f.Name)
 	if err == nil {
-		// A Put whose event was not written may be repeated; what an event names is evidence.
+		// A Put may be repeated if its event was not written, but an output that an event names is evidence.
 		kept, err := s.keptOutputs()
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	}
 	most := s.opts.Outputs
 	if s.outputs.bytes+f.Size > most || s.outputs.files >= maxOutputFiles {
-		// Freeing more than this output needs avoids reading the record each time.
+		// Freeing more than this output needs makes reading the record less frequent.
 		if err := s.removeOutputs(ctx, dir, most/4+f.Size); err != nil {
 			return err
 		}
@@ -89,27 +89,24 @@ func (s *session) putOutput(ctx context.Context, dir *os.Root, f provenance.File
 	return nil
 }
 
-// writeOutput is writeFile for a file that no event names yet: nobody reads what a crash leaves of it. It has
-// its name before it is synced: its directory is then mostly on disk with it.
+// writeOutput writes a file that no event names yet, so nothing reads a partial file that a crash left.
+// Unlike writeFile, it syncs the file under its final name: that sync mostly puts the directory entry on disk
+// too.
 func writeOutput(dir *os.Root, name string, data []byte) error {
-	err := makeDir(dir, provenance.OutputsDir)
-	if err != nil {
+	if err := makeDir(dir, provenance.OutputsDir); err != nil {
 		return err
 	}
-	err = writeUnsynced(dir, name, data, fileMode)
-	if err != nil {
+	if err := writeUnsynced(dir, name, data, fileMode); err != nil {
 		return err
 	}
-	err = syncFile(dir, name)
-	if err != nil {
+	if err := syncFile(dir, name); err != nil {
 		return err
 	}
-	err = fsys.SyncDir(dir, provenance.OutputsDir)
-	return err
+	return fsys.SyncDir(dir, provenance.OutputsDir)
 }
 
 // removeOutputs deletes the oldest outputs that events name until need bytes are free, and at least a quarter
-// of the files if there are too many. It records an event that names them first.
+// of the files if there are too many. First it records an event that names them.
 func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) error {
 	old, err := s.keptOutputs()
 	if err != nil {
@@ -139,8 +136,8 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 		Detail: fmt.Sprintf("%d outputs of %d bytes, the oldest, made room for later ones",
 			len(gone.Files), s.outputs.bytes-left),
 	}
-	// The event comes first: after a crash in between, load deletes what it names, and Verify does not
-	// miss files that nothing explains.
+	// The event comes first. After a crash in between, load deletes the files it names, and Verify has an
+	// explanation for those already missing.
 	if err := s.append(ctx, e); err != nil {
 		return err
 	}
@@ -154,7 +151,7 @@ func (s *session) removeOutputs(ctx context.Context, dir *os.Root, need int64) e
 	return fsys.SyncDir(dir, provenance.OutputsDir)
 }
 
-// keptOutputs returns the outputs that events name and no later event removed, the oldest first.
+// keptOutputs returns the outputs that events name and no later event removed, oldest first.
 func (s *session) keptOutputs() (kept []provenance.File, err error) {
 	named := make(map[string]bool)
 	for e, err := range s.store.events(s.id) {

@@ -13,35 +13,35 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Quota is how much the sessions of one principal may take together; zero is any number.
+// Quota limits the sessions of one principal together; a zero field sets no limit.
 type Quota struct {
 	Bytes    int64 // of all files
 	Sessions int
 	Outputs  int64 // bytes of kept outputs
 }
 
-// ledger counts what each principal keeps. What is written is added as it comes; a session that is released
-// is measured. What other processes write and delete is found when everything is counted again, which is
-// done before a principal is refused.
+// ledger is how much space each principal uses. Writes of this store are added as they happen, and a session
+// is measured when it is released. Everything is counted again before a principal is refused, because other
+// processes write and delete too.
 type ledger struct {
-	of func(principal string) Quota // nil bounds nothing
+	of func(principal string) Quota // nil sets no limits
 
-	counting sync.Mutex // held while everything is counted; before mu
+	counting sync.Mutex // held while everything is counted; acquired before mu
 
 	mu       sync.Mutex
-	again    time.Time // from then on everything may be counted again; zero before the first time
+	again    time.Time // the earliest time of the next count; zero before the first
 	sessions map[string]use
 	totals   map[string]use
 }
 
-// use is what a session, or the sessions of a principal, take.
+// use is the space used by a session, or by the sessions of a principal.
 type use struct {
 	principal      string
 	sessions       int
 	bytes, outputs int64
 }
 
-// put replaces what a session takes. l.mu is held.
+// put replaces the use of a session. l.mu is held.
 func (l *ledger) put(id string, u use) {
 	old := l.sessions[id]
 	for _, change := range []struct {
@@ -63,8 +63,8 @@ func (l *ledger) put(id string, u use) {
 	}
 }
 
-// add counts what was written to a session. Before its first event, principal is empty and nothing is
-// counted; its measure at the end has it.
+// add adds bytes written to a session. It ignores writes before the session's first event, when principal is
+// empty; they are included when the session is measured at its end.
 func (l *ledger) add(id, principal string, bytes, outputs int64) {
 	if l.of == nil {
 		return
@@ -82,14 +82,14 @@ func (l *ledger) add(id, principal string, bytes, outputs int64) {
 	l.put(id, u)
 }
 
-// forget drops sessions that were deleted.
+// forget removes the use of a deleted session or of a reservation.
 func (l *ledger) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.put(id, use{})
 }
 
-// Use is what the sessions of one principal take together, and may take.
+// Use is the space that the sessions of one principal use together, and its limits.
 type Use struct {
 	Principal string
 	Sessions  int
@@ -98,8 +98,8 @@ type Use struct {
 	Most      Quota
 }
 
-// Uses returns what the sessions of each principal take, in the order of names. It may be a second old, or
-// older where counting takes long.
+// Uses returns the use of each principal, sorted by name. The numbers may be a second old, or older if
+// counting takes long.
 //
 // Errors: the errors of reading the sessions.
 func (st *Store) Uses(ctx context.Context) ([]Use, error) {
@@ -121,7 +121,7 @@ func (st *Store) Uses(ctx context.Context) ([]Use, error) {
 	return list, nil
 }
 
-// exceeded returns how a principal would exceed its quota with so many more; nil if it would not.
+// exceeded returns an error if adding more exceeds the quota of the principal.
 func (l *ledger) exceeded(principal string, more use) error {
 	most := l.of(principal)
 	l.mu.Lock()
@@ -141,7 +141,7 @@ func (l *ledger) exceeded(principal string, more use) error {
 	return &provenance.FullError{Principal: principal, What: what}
 }
 
-// needs says that so many bytes more are to be kept free.
+// needs returns the part of a message that names the bytes to be reserved.
 func needs(bytes int64) string {
 	if bytes == 0 {
 		return ""
@@ -149,7 +149,8 @@ func needs(bytes int64) string {
 	return fmt.Sprintf(", and this needs room for %d more", bytes)
 }
 
-// admit refuses what would exceed the quota of a principal.
+// admit returns an error if adding more exceeds the quota of the principal. It refuses only after a fresh
+// count, because the ledger may include deleted sessions.
 //
 // Errors: *provenance.FullError, or the error of counting.
 func (st *Store) admit(ctx context.Context, principal string, more use) error {
@@ -169,7 +170,7 @@ func (st *Store) admit(ctx context.Context, principal string, more use) error {
 	return l.exceeded(principal, more)
 }
 
-// count measures all sessions, unless that was done just now. Counting takes at most a twentieth of the time.
+// count measures all sessions, unless it did so recently. It runs at most a twentieth of the time.
 func (st *Store) count(ctx context.Context) error {
 	l := &st.ledger
 	l.counting.Lock()
@@ -186,7 +187,7 @@ func (st *Store) count(ctx context.Context) error {
 		if s.ID == "" && err != nil {
 			return unavailable("count records", err)
 		}
-		// Of a damaged session it may not be known whose it is; then it is nobody's.
+		// The principal of a damaged session may be unknown; the session then uses no principal's quota.
 		found[s.ID] = st.measure(s.ID, s.Principal)
 	}
 	l.mu.Lock()
@@ -196,6 +197,7 @@ func (st *Store) count(ctx context.Context) error {
 			found[id] = u
 		}
 	}
+	// Starting over also drops sessions that other processes deleted.
 	l.sessions, l.totals = make(map[string]use), make(map[string]use)
 	for id, u := range found {
 		l.put(id, u)
@@ -204,7 +206,7 @@ func (st *Store) count(ctx context.Context) error {
 	return nil
 }
 
-// measure returns what a session takes; zero if it is not there.
+// measure returns the use of a session, or zero if it does not exist.
 func (st *Store) measure(id, principal string) use {
 	dir, err := openSession(st.root, id)
 	if err != nil {
@@ -213,9 +215,10 @@ func (st *Store) measure(id, principal string) use {
 	defer dir.Close()
 	u := use{principal: principal, sessions: 1}
 	var outputs usedSpace
-	// A file that is removed while it is measured counts nothing.
+	// A file that is removed meanwhile is not included.
 	u.bytes, _ = usage(dir, func(name string, info fs.FileInfo, free bool) bool {
-		// The operator's catalogue makes the registry large, and later sessions have the same.
+		// The registry is excluded: its size depends on the operator's catalogue, and later sessions share
+		// it.
 		n, _ := links(info)
 		return free && (n < 2 || name != provenance.RegistryFile)
 	})
@@ -224,13 +227,13 @@ func (st *Store) measure(id, principal string) use {
 	return u
 }
 
-// reserved begins the names of reservations, in the ledger and for a moment in the directory; no session has
-// it.
+// reserved begins the names of reservations, in the ledger and briefly in the directory; no session ID begins
+// with it.
 const reserved = "~room-"
 
-// Reserve implements provenance.Writer. On Linux the reservation is a file without a name that has its
-// blocks, so that nobody else's bytes take them, and that is gone when the process is killed. Elsewhere, and
-// where the file system cannot do that, the free space is only looked at.
+// Reserve implements provenance.Writer. On Linux, the reservation is an unnamed file of allocated blocks: no
+// other process can use them, and they are freed if this process is killed. On other systems, and on file
+// systems without allocation, Reserve only checks the free space.
 func (st *Store) Reserve(ctx context.Context, id string, bytes int64) (release func(), err error) {
 	principal := ""
 	if s := st.held(id); s != nil {
@@ -254,14 +257,14 @@ func (st *Store) Reserve(ctx context.Context, id string, bytes int64) (release f
 		st.ledger.mu.Unlock()
 	}
 	return sync.OnceFunc(func() {
-		_ = room.Close() // nothing was written
+		_ = room.Close() // nothing was written, so nothing can be lost
 		if st.ledger.of != nil {
 			st.ledger.forget(name)
 		}
 	}), nil
 }
 
-// free refuses what would leave less free space than the floor.
+// free returns an error if adding bytes leaves less free space than the floor.
 func (st *Store) free(bytes int64) error {
 	if st.opts.Floor == 0 && bytes == 0 {
 		return nil
@@ -273,14 +276,14 @@ func (st *Store) free(bytes int64) error {
 	return nil
 }
 
-// noRoom says that there is less free space than is needed.
+// noRoom means that there is less free space than needed.
 type noRoom struct{ left, need int64 }
 
 func (e *noRoom) Error() string {
 	return fmt.Sprintf("%d bytes are free for records, %d are needed", e.left, e.need)
 }
 
-// concludes reports whether an event of a kind follows one that was admitted, for which there was room.
+// concludes reports whether an event of this kind concludes an admitted event, which left room for it.
 func concludes(kind provenance.Kind) bool {
 	return kind == provenance.KindScriptExecuted || kind == provenance.KindSessionEnded ||
 		kind == provenance.KindOutputsRemoved

@@ -23,9 +23,9 @@ import (
 // reader reads the sessions of a directory. It implements provenance.Reader.
 type reader struct {
 	dir  string
-	root *os.Root // nil if there is no directory
-	own  bool     // nobody else can write to the directory, so nobody else's session belongs there
-	// writing returns the session if this process writes it through a Store, else nil.
+	root *os.Root // nil if the directory does not exist
+	own  bool     // no other user can write to the directory, so it has only this user's sessions
+	// writing returns the session if this process has it open for writing, else nil.
 	writing func(id string) *session
 
 	register register
@@ -59,20 +59,20 @@ func (r *reader) session(id string) (*os.Root, error) {
 	}
 	dir, err := openSession(r.root, id)
 	if errors.Is(err, provenance.ErrNotFound) {
-		// Files may come before the first event.
-		if s := r.writing(id); s != nil && s.at() != id {
+		// The session may have files before its first event.
+		if s := r.writing(id); s != nil && s.dirName() != id {
 			return s.openDir()
 		}
 	}
 	if err != nil {
-		return dir, err
+		return nil, err
 	}
 	if r.own {
-		if err = checkOwner(dir); err != nil {
+		if err := checkOwner(dir); err != nil {
 			return nil, errors.Join(fmt.Errorf("session %s: %w", id, err), dir.Close())
 		}
 	}
-	return dir, err
+	return dir, nil
 }
 
 // Events implements provenance.Reader.
@@ -83,8 +83,7 @@ func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 				yield(nil, err)
 				return
 			}
-			err = ctx.Err()
-			if err != nil {
+			if err := ctx.Err(); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -95,7 +94,7 @@ func (r *reader) Events(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 	}
 }
 
-// events yields the events of a record that were acknowledged.
+// events yields the acknowledged events of a record.
 func (r *reader) events(id string) iter.Seq2[*provenance.Event, error] {
 	return func(yield func(*provenance.Event, error) bool) {
 		f, err := r.Stored(context.Background(), id, provenance.EventsFile)
@@ -117,8 +116,8 @@ func (r *reader) events(id string) iter.Seq2[*provenance.Event, error] {
 }
 
 // Artifact implements provenance.Reader. Besides the files of Put and Keep and the views, it opens
-// session.json and events.jsonl. The views of a session that this process does not write are made from its
-// events, without writing.
+// session.json and events.jsonl. If this process does not have the session open for writing, Artifact builds
+// views from the events and writes nothing.
 func (r *reader) Artifact(ctx context.Context, id, name string) (io.ReadCloser, error) {
 	name = provenance.CleanFileName(name)
 	if provenance.IsView(name) || name == provenance.SessionFile {
@@ -141,7 +140,7 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	}
 	limit := int64(math.MaxInt64)
 	if s := r.writing(id); s != nil && name == provenance.EventsFile {
-		// Lines after the acknowledged ones may be half written, or be taken back.
+		// Lines after the acknowledged ones may be partial or about to be truncated.
 		limit = s.point().offset
 	}
 	dir, err := r.session(id)
@@ -159,7 +158,7 @@ func (r *reader) Stored(_ context.Context, id, name string) (io.ReadCloser, erro
 	}{io.LimitReader(f, limit), f}, nil
 }
 
-// Files implements provenance.Reader. It leaves out files that cannot be the session's.
+// Files implements provenance.Reader. It omits files with names that no session file has.
 func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		dir, err := r.session(id)
@@ -188,7 +187,7 @@ func (r *reader) Files(_ context.Context, id string) iter.Seq2[string, error] {
 	}
 }
 
-// maxSessionFile bounds what is read of a session.json, in bytes.
+// maxSessionFile limits the size of a session.json, in bytes.
 const maxSessionFile = 1 << 20
 
 func readSessionFile(dir *os.Root) (*provenance.Session, error) {
@@ -219,18 +218,12 @@ func readAll(f *os.File, name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// foldArtifact makes a view or session.json of a session from its events.
+// foldArtifact builds a view or session.json of a session from its events.
 func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	var buf bytes.Buffer
 	var err error
 	if name == provenance.SessionFile {
-		var s *provenance.Session
-		s, err = r.foldSession(id)
-		if err == nil {
-			var data []byte
-			data, err = provenance.EncodePretty(s)
-			buf.Write(data)
-		}
+		err = r.foldSessionFile(&buf, id)
 	} else {
 		err = cfharness.WriteView(&buf, name, func() iter.Seq2[*provenance.Event, error] {
 			return r.events(id)
@@ -242,7 +235,18 @@ func (r *reader) foldArtifact(id, name string) (io.ReadCloser, error) {
 	return io.NopCloser(&buf), nil
 }
 
-// DropNamed implements provenance.Reader. It searches the bytes of the records, whatever they mean.
+// foldSessionFile writes the session.json of a session from its events.
+func (r *reader) foldSessionFile(buf *bytes.Buffer, id string) error {
+	s, err := r.foldSession(id)
+	if err != nil {
+		return err
+	}
+	data, err := provenance.EncodePretty(s)
+	buf.Write(data)
+	return err
+}
+
+// DropNamed implements provenance.Reader. It searches the bytes of the records without decoding them.
 func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
 	if r.root == nil {
 		return nil
@@ -266,7 +270,7 @@ func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) 
 	return nil
 }
 
-// dropNamed removes from digests those that the record of one session contains.
+// dropNamed removes from digests the ones that occur in the record of one session.
 //
 // Errors: provenance.ErrNotFound if there is no record.
 func (r *reader) dropNamed(ctx context.Context, id string, digests map[digest.Digest]bool) (err error) {

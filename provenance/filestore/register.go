@@ -19,20 +19,20 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// registerLock is locked while lines are added to the register.
+// registerLock is the lock for adding lines to the register.
 const registerLock = provenance.RegisterFile + ".lock"
 
-// register is what a reader or a store knows of the register of sessions from earlier uses.
+// register is the state of the register of sessions that a reader or store remembers between uses.
 type register struct {
 	mu     sync.Mutex
-	last   []byte // the last line that was added
-	end    int64  // of that line in the file
+	last   []byte // the last line added
+	end    int64  // offset of the end of that line in the file
 	read   *provenance.Register
-	readOf string // the file and the keys that it was read with
+	readOf string // identifies the file and the keys used to read it
 }
 
-// enroll adds lines to the register, on stable storage. A register that lacks a line which was added before
-// is refused: signing on would hide that it was put back.
+// enroll appends lines to the register and syncs it. It refuses a register without the line that was added
+// last, because another signature would hide the rollback.
 //
 // Errors: provenance.ErrCorrupt, or the error of writing.
 func (r *reader) enroll(signer note.Signer, wait time.Duration,
@@ -47,7 +47,7 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 	}
 	lock := flock.New(filepath.Join(r.dir, registerLock), flock.SetPermissions(fileMode))
 	if err := waitLock(lock, wait, 2*time.Millisecond); err != nil {
-		return fmt.Errorf("lock the register of sessions: %v", err) // the session itself is not held
+		return fmt.Errorf("lock the register of sessions: %v", err) // %v: the session itself is not held
 	}
 	defer lock.Close()
 	f, err := r.root.OpenFile(provenance.RegisterFile, os.O_RDWR|os.O_CREATE, fileMode)
@@ -74,26 +74,24 @@ func (r *reader) enroll(signer note.Signer, wait time.Duration,
 		}
 		data = append(data, before...)
 	}
-	_, err = f.WriteAt(data, end)
-	if err != nil {
+	if _, err := f.WriteAt(data, end); err != nil {
 		return errors.Join(cause(err), f.Truncate(end))
 	}
-	err = f.Sync()
-	if err != nil {
+	if err := f.Sync(); err != nil {
 		return errors.Join(cause(err), f.Truncate(end))
 	}
 	if end == 0 {
-		err = fsys.SyncDir(r.root, ".")
-	}
-	if err != nil {
-		return errors.Join(cause(err), f.Truncate(end))
+		// The file may be new.
+		if err := fsys.SyncDir(r.root, "."); err != nil {
+			return errors.Join(cause(err), f.Truncate(end))
+		}
 	}
 	reg.last, reg.end = before, end+int64(len(data))
 	return nil
 }
 
-// lastLine returns the last line of a register, nil if it has none, and where it ends. It drops a torn one,
-// which nobody was answered about.
+// lastLine returns the last line of a register, or nil for an empty one, and the offset of its end. It
+// truncates a torn line, which was never acknowledged.
 func lastLine(f *os.File) (line []byte, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -143,7 +141,7 @@ func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance
 	if err != nil {
 		return nil, cause(err)
 	}
-	// Every session that is verified is compared with it.
+	// The result is reused, because verifying all sessions compares each with the register.
 	of := fmt.Sprint(info.Size(), info.ModTime())
 	for _, key := range keys {
 		of += fmt.Sprintf(" %s+%08x", key.Name(), key.KeyHash())
@@ -156,7 +154,7 @@ func (r *reader) Register(_ context.Context, keys ...note.Verifier) (*provenance
 		return found, err
 	}
 	reg.read, reg.readOf = found, of
-	return found, err
+	return found, nil
 }
 
 // Missing implements provenance.Reader.
@@ -178,7 +176,7 @@ func (r *reader) Missing(ctx context.Context,
 	return missing, nil
 }
 
-// note adds the begins and ends of a session to the register. The events are on stable storage.
+// note adds starts, resumptions and ends of a session to the register. The events are on stable storage.
 func (s *session) note(events []*provenance.Event) error {
 	var lines []provenance.RegisterLine
 	for _, e := range events {
@@ -195,13 +193,13 @@ func (s *session) note(events []*provenance.Event) error {
 	return s.store.enroll(s.opts.Signer, s.opts.LockWait, lines...)
 }
 
-// marks reports whether the register has a line for e.
+// marks reports whether the register gets a line for e.
 func marks(e *provenance.Event) bool {
 	return e.Seq == 1 || e.Kind == provenance.KindSessionResumed || e.Kind == provenance.KindSessionEnded
 }
 
-// checkRegistered refuses to continue a record that is shorter than the register says: its next line would
-// hide that.
+// checkRegistered refuses to continue a record that is shorter than in the register: another event would hide
+// the difference.
 func (s *session) checkRegistered() error {
 	last := s.log.tally.Session.Head.Seq
 	if s.opts.Signer == nil || last == 0 {
@@ -213,27 +211,24 @@ func (s *session) checkRegistered() error {
 	}
 	if is := reg.Sessions[s.id]; is != nil && is.Events > last {
 		return fmt.Errorf("%w: ends at event %d, line %d of %s names event %d", provenance.ErrCorrupt, last,
-			is.Line,
-			provenance.RegisterFile, is.Events)
+			is.Line, provenance.RegisterFile, is.Events)
 	}
 	return nil
 }
 
-// checkRegister compares the record with what the register says of it. signed is the event that head.note
-// names.
+// checkRegister compares the record with the register. signed is the event that head.note names.
 func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Event, keyed bool) error {
 	is := reg.Sessions[v.id]
 	switch {
 	case is != nil && is.Again > 0:
 		return difference(provenance.RegisterFile, is.Again,
-			"session "+v.id+" had as many events before: it was put back "+
-				"or made again")
+			"session "+v.id+" had as many events before: it was rolled back or created again")
 	case is != nil && is.Events > uint64(v.report.Events):
 		return difference(provenance.EventsFile, v.report.Events+1,
 			fmt.Sprintf("missing: line %d of %s names event %d", is.Line, provenance.RegisterFile, is.Events))
 	case is != nil && is.Events > 0 && v.wanted[is.Events].Hash != is.Hash:
 		return difference(provenance.EventsFile, int(is.Events),
-			fmt.Sprintf("not the event of line %d of %s: the hash is another", is.Line,
+			fmt.Sprintf("not the event in line %d of %s: the hashes differ", is.Line,
 				provenance.RegisterFile))
 	case signed == nil || is != nil && is.Events >= signed.Seq:
 		return nil
@@ -246,8 +241,8 @@ func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Ev
 	return nil
 }
 
-// strike writes in the register that a session is deleted, if the register names it. In a dry run it only
-// says whether it can.
+// strike adds a line to the register that a session was deleted, if the register names it. In a dry run it
+// only checks whether it could.
 func (r *reader) strike(ctx context.Context, id string, opts provenance.CollectOptions) error {
 	reg, err := r.Register(ctx)
 	if err != nil {

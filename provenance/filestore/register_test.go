@@ -135,7 +135,7 @@ func TestRegister(t *testing.T) {
 		"made again": {func(r *registered) {
 			r.remove("s")
 			signed(r.t, r.dir, "s", r.signer, provenance.KindSessionStarted, provenance.KindResourceRead, ended)
-		}, "~register:5: session s had as many events before: it was put back or made again"},
+		}, "~register:5: session s had as many events before: it was rolled back or created again"},
 		"a line is left out": {func(r *registered) {
 			r.edit(func(lines []string) []string { return append(lines[:1:1], lines[2:]...) })
 		}, "~register:2: does not follow the line before it"},

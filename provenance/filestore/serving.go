@@ -10,16 +10,16 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// servingLock is locked by the server that clients of many connections have in common.
+// servingLock is the lock of the server that clients with many connections share.
 const servingLock = "serving.lock"
 
-// ErrServing is the error of [Serve] for a directory that another server serves.
+// ErrServing means that another server serves the directory; see [Serve].
 var ErrServing = errors.New("another server serves clients from these records")
 
-// Serve makes this process the one that serves clients of many connections from the records in dir, until
-// release is called or the process ends. What a user declined, who has which handle and which answers were
-// used is known to one process: with two, each of these guards is weaker. Nothing else is kept from the
-// records.
+// Serve makes this process the only one that serves clients with many connections from the records in dir,
+// until release is called or the process ends. One process must track which calls a user declined, which
+// client has which handle and which answers were used; with two processes, each of these guards is weaker.
+// Other access to the records is not restricted.
 //
 // Errors: [ErrServing], or the error of the lock.
 func Serve(dir string) (release func() error, err error) {
@@ -32,7 +32,7 @@ func Serve(dir string) (release func() error, err error) {
 		return nil, err
 	}
 	lock := flock.New(filepath.Join(dir, servingLock), flock.SetPermissions(fileMode))
-	// Served holds it for a moment.
+	// Served holds the lock for a moment.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	held, err := lock.TryLockContext(ctx, 20*time.Millisecond)
@@ -45,7 +45,7 @@ func Serve(dir string) (release func() error, err error) {
 	return lock.Close, nil
 }
 
-// Served reports whether a process has called [Serve] for dir, as far as that can be found out. It writes
+// Served reports whether a process has called [Serve] for dir, as far as that can be determined. It writes
 // nothing.
 func Served(dir string) bool {
 	lock := flock.New(filepath.Join(dir, servingLock), flock.SetFlag(os.O_RDONLY))

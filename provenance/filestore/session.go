@@ -20,23 +20,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// errReleased means that the session was released before it accepted a request.
+// errReleased means that the session was released before it accepted the request.
 var errReleased = errors.New("session was released")
 
-// errReplaced means that the directory of a session was removed, and possibly made again.
+// errReplaced means that the session directory was removed, and possibly created again.
 var errReplaced = errors.New("the session directory was removed or replaced")
 
-// heldError is the ErrHeld of a session that another process, or another store of this one, writes.
+// heldError is the ErrHeld for a session that another process, or another store of this one, has open for
+// writing.
 type heldError struct{}
 
 func (heldError) Error() string { return "another process holds it" }
 
 func (heldError) Unwrap() error { return provenance.ErrHeld }
 
-// waitLock locks, for which it tries every so often for as long as wait. If another process holds the lock
-// all that time, it returns a heldError.
+// waitLock acquires lock, polling at the interval every for at most wait. If another process holds the lock
+// all that time, waitLock returns a heldError.
 func waitLock(lock *flock.Flock, wait, every time.Duration) error {
-	// With a context that has ended, TryLockContext does not even try.
+	// TryLockContext does not try at all if its context has ended.
 	if held, err := lock.TryLock(); held || err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func waitLock(lock *flock.Flock, wait, every time.Duration) error {
 // maxBatch bounds how many events share one write.
 const maxBatch = 512
 
-// file is what a session needs of its open events.jsonl.
+// file is the part of *os.File that a session uses for its open events.jsonl.
 type file interface {
 	WriteAt(p []byte, off int64) (int, error)
 	Truncate(size int64) error
@@ -65,7 +66,7 @@ type session struct {
 	id     string
 	store  *Store
 	opts   *Options
-	dir    os.FileInfo // the directory that lock is in
+	dir    os.FileInfo // the directory that contains lock
 	lock   *flock.Flock
 	record *os.File // events.jsonl
 
@@ -75,19 +76,19 @@ type session struct {
 	appends  chan *appendRequest
 	stop     chan struct{}
 	done     chan struct{} // run has returned
-	released chan struct{} // the directory is free again
+	released chan struct{} // the directory is released
 	end      sync.Once
 	wg       sync.WaitGroup // users of the directory other than run
 
 	mu      sync.Mutex
-	place   string // the name of dir in the directory of the store
+	name    string // name of dir within the store's directory
 	stopped bool
 	paused  time.Time // until then, a quiet session does not write its views
 
 	outputs, shown usedSpace
 	unsynced       unsyncedTexts
-	// The directory of the texts, open while the session is not quiet, and some that it has; guarded by
-	// shown.mu.
+	// texts is the directory of the shown texts, open while the session is not quiet, and kept is a subset of
+	// its texts. Both are guarded by shown.mu.
 	texts *os.File
 	kept  map[digest.Digest]bool
 
@@ -100,24 +101,24 @@ type appendRequest struct {
 	reply chan error
 }
 
-// openWriter opens the directory of session id, or makes one in unbegun, and starts its goroutine.
+// openWriter opens the directory of session id, or creates one in unbegun, and starts its goroutine.
 func openWriter(st *Store, id string) (_ *session, err error) {
-	place := id
-	dir, err := st.root.OpenRoot(place)
+	name := id
+	dir, err := st.root.OpenRoot(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		place, err = makeUnbegun(st.root, id)
+		name, err = makeUnbegun(st.root, id)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, unavailable("create session directory", err)
 		}
-		dir, err = st.root.OpenRoot(place)
+		dir, err = st.root.OpenRoot(name)
 	}
 	if err != nil {
 		return nil, unavailable("open session directory", err)
 	}
 	defer dir.Close()
-	lock := flock.New(filepath.Join(st.dir, place, provenance.LockFile), flock.SetPermissions(fileMode))
+	lock := flock.New(filepath.Join(st.dir, name, provenance.LockFile), flock.SetPermissions(fileMode))
 	s := &session{
-		id: id, store: st, opts: &st.opts, lock: lock, place: place,
+		id: id, store: st, opts: &st.opts, lock: lock, name: name,
 		appends: make(chan *appendRequest), stop: make(chan struct{}), done: make(chan struct{}),
 		released: make(chan struct{}),
 	}
@@ -135,19 +136,19 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 			return nil, err
 		}
 	}
-	// Another process that ends the session writes its views before it frees the lock.
+	// A process that ends the session writes its views before it releases the lock.
 	if err := waitLock(lock, s.opts.LockWait, 10*time.Millisecond); err != nil {
 		return nil, unavailable("lock session", err)
 	}
 	// The first event and Collect rename the directory while they hold the lock.
 	if now, err := st.root.Lstat(id); err == nil && os.SameFile(now, s.dir) {
-		s.place = id
-	} else if now, err := st.root.Lstat(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.name = id
+	} else if now, err := st.root.Lstat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, unavailable("lock session", err)
 	} else if err != nil || !os.SameFile(now, s.dir) {
 		return nil, unavailable("lock session", errReplaced)
 	}
-	// Without the lock, a temporary file could belong to a process that is writing it.
+	// Without the lock, another process may still be writing a temporary file.
 	if err := removeTemps(dir); err != nil {
 		return nil, unavailable("clear session directory", err)
 	}
@@ -155,10 +156,10 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.place != id {
+	if s.name != id {
 		s.log.begin = s.begin
-		// The process that recorded the first event was killed before it renamed the directory, and maybe
-		// before it synced what is in it.
+		// The process that recorded the first event was killed before it renamed the directory, and possibly
+		// before it synced the directory's files.
 		if s.log.tally.Session.Head.Seq > 0 {
 			if err := errors.Join(s.unsynced.addAll(dir, "."), s.log.flush(), s.begin()); err != nil {
 				return nil, unavailable("create session directory", err)
@@ -167,7 +168,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 		}
 	}
 	go s.run()
-	// A record without events has no principal to write an event for, and nothing to lose.
+	// A record without events has no principal for the note, and lost nothing.
 	if torn > 0 && s.log.tally.Session.Head.Seq > 0 {
 		note := &provenance.Event{
 			Kind: provenance.KindSessionResumed, Session: id, Principal: s.log.tally.Session.Principal,
@@ -182,7 +183,7 @@ func openWriter(st *Store, id string) (_ *session, err error) {
 	return s, nil
 }
 
-// load reads the record and drops a torn last line, whose length it returns.
+// load reads the record and truncates a torn last line. It returns the length of that line.
 func (s *session) load(dir *os.Root) (torn int64, err error) {
 	if err := checkRegular(dir, provenance.EventsFile); errors.Is(err, fsys.ErrNotRegular) {
 		return 0, fmt.Errorf("%w: %s: %v", provenance.ErrCorrupt, provenance.EventsFile, err)
@@ -205,11 +206,10 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 		if err == nil && e.Session != s.id {
 			err = fmt.Errorf("%w: event of session %q", provenance.ErrCorrupt, e.Session)
 		}
-		var gone []provenance.File
 		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
-		gone, err = e.Removed()
+		gone, err := e.Removed()
 		if err != nil {
 			return 0, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
@@ -220,7 +220,7 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 			delete(removed, f.Name)
 		}
 	}
-	// A crash may have come between the event that removes outputs and their removal.
+	// A process may have crashed after the event that names removed outputs and before their removal.
 	for name := range removed {
 		if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, unavailable("remove outputs", err)
@@ -228,7 +228,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	}
 	s.log.offset, s.log.synced, s.log.tally = sc.Offset, sc.Offset, fold{sc.Tally, heads}
 	if info, err := f.Stat(); err == nil && s.store.synced.isLost(provenance.EventsFile, info) {
-		// The sync at the end of the session failed: the kernel may say of the next one that it succeeded.
+		// The sync at the end of the session failed, and the kernel may report success for the next one. The
+		// whole record is therefore rewritten before it is synced.
 		s.log.synced, s.log.suspect, s.log.unsynced = 0, true, make([]byte, sc.Offset)
 		if _, err := f.ReadAt(s.log.unsynced, 0); err != nil {
 			return 0, unavailable("read record", err)
@@ -245,9 +246,8 @@ func (s *session) load(dir *os.Root) (torn int64, err error) {
 	return sc.Torn, errors.Join(s.checkHead(dir), s.checkRegistered())
 }
 
-// checkHead refuses a record that ends before the head that session.json names. It writes a session.json that
-// names no event for a record without events, so that a missing session.json always means that it was
-// removed.
+// checkHead refuses a record that ends before the head in session.json. For a record without events it writes
+// a session.json that names no event, so a missing session.json always means that it was removed.
 func (s *session) checkHead(dir *os.Root) error {
 	last := s.log.tally.Session.Head.Seq
 	found, err := readSessionFile(dir)
@@ -265,24 +265,24 @@ func (s *session) checkHead(dir *os.Root) error {
 	return nil
 }
 
-// begin gives the directory the name of the session. Its first event is on stable storage.
+// begin renames the directory to the session's ID. Its first event is already on stable storage.
 func (s *session) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.place != s.id {
-		if err := s.store.root.Rename(s.place, s.id); err != nil {
+	if s.name != s.id {
+		if err := s.store.root.Rename(s.name, s.id); err != nil {
 			return cause(err)
 		}
-		s.place = s.id
+		s.name = s.id
 	}
 	return fsys.SyncDir(s.store.root, ".")
 }
 
-// at returns the name of the directory.
-func (s *session) at() string {
+// dirName returns the name of the directory within the store's directory.
+func (s *session) dirName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.place
+	return s.name
 }
 
 // run owns the log until the session is stopped.
@@ -299,7 +299,7 @@ func (s *session) run() {
 			s.commit(s.gather(r))
 			quiet.Reset(s.opts.Quiet)
 		case <-commit.C:
-			// In its own goroutine: events must not wait for a hundred texts.
+			// This runs in its own goroutine because events must not wait until a hundred texts are synced.
 			syncing = true
 			go func() {
 				s.syncMost()
@@ -315,13 +315,13 @@ func (s *session) run() {
 			if left > 0 {
 				quiet.Reset(left)
 			} else if writing {
-				// The disk is slow: more writers would only wait for this one, and write all once more.
+				// The disk is slow. A second writer would only wait for the first and rewrite everything.
 				quiet.Reset(s.opts.Quiet)
 			} else if s.enter() == nil {
 				writing = true
 				go func() {
 					defer s.wg.Done()
-					// If an error persists, the next reader and closing the session return it.
+					// If the error persists, the next reader and shutdown return it.
 					_ = s.writeViews()
 					written <- struct{}{}
 				}()
@@ -338,7 +338,7 @@ func (s *session) run() {
 		s.logMu.Lock()
 		waiting := len(s.log.unsynced) > 0
 		s.logMu.Unlock()
-		// A timer that each event reset would never fire while events keep coming.
+		// A timer that every event resets would never fire while events keep arriving.
 		if waiting && !armed {
 			commit.Reset(s.opts.Commit)
 			armed = true
@@ -346,7 +346,7 @@ func (s *session) run() {
 	}
 }
 
-// gather returns r and the requests that are waiting, in order.
+// gather returns r and the waiting requests, in order.
 func (s *session) gather(r *appendRequest) []*appendRequest {
 	batch := []*appendRequest{r}
 	for len(batch) < maxBatch {
@@ -360,7 +360,7 @@ func (s *session) gather(r *appendRequest) []*appendRequest {
 	return batch
 }
 
-// commit records a batch and answers each request. The first event of a session is durable.
+// commit records a batch and replies to each request. The first event of a session is recorded durably.
 func (s *session) commit(batch []*appendRequest) {
 	var events []*provenance.Event
 	for _, r := range batch {
@@ -369,7 +369,7 @@ func (s *session) commit(batch []*appendRequest) {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
 	var errs []error
-	// Checked once for the batch: each check costs two system calls.
+	// One check per batch: each costs two system calls.
 	if err := s.intact(); err != nil {
 		errs = slices.Repeat([]error{unavailable("append event", err)}, len(events))
 	} else {
@@ -384,7 +384,7 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	r := &appendRequest{e: e, reply: make(chan error, 1)}
 	select {
 	case s.appends <- r:
-		// From here on the event may be recorded even if ctx ends: only the reply says whether it was.
+		// From here on the event may be recorded even if ctx ends; only the reply tells.
 		return <-r.reply
 	case <-s.done:
 		return errReleased
@@ -393,8 +393,7 @@ func (s *session) append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// sync puts every acknowledged event on stable storage. The log remembers a failure, and returns it for the
-// next event.
+// sync syncs every acknowledged event. The log keeps an error and returns it for the next event.
 func (s *session) sync() {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
@@ -408,7 +407,7 @@ func (s *session) point() scanPoint {
 	return scanPoint{tally: s.log.tally, offset: s.log.offset}
 }
 
-// syncedPoint returns the end of the record, which is on stable storage.
+// syncedPoint syncs the record and returns its end.
 func (s *session) syncedPoint() (scanPoint, error) {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
@@ -423,7 +422,7 @@ func (s *session) syncedPoint() (scanPoint, error) {
 	return scanPoint{tally: s.log.tally, offset: s.log.offset}, err
 }
 
-// enter registers a user of the directory other than run. It fails if the session is stopping.
+// enter registers a user of the directory other than run. It fails if the session is being stopped.
 func (s *session) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,7 +433,7 @@ func (s *session) enter() error {
 	return nil
 }
 
-// use calls do with the directory of the session, for users other than run.
+// use calls do with the session directory, for users other than run.
 //
 // Errors: errReleased, provenance.ErrInvalid, provenance.ErrUnavailable.
 func (s *session) use(doing string, do func(dir *os.Root) error) error {
@@ -445,27 +444,28 @@ func (s *session) use(doing string, do func(dir *os.Root) error) error {
 	return s.inDir(doing, do)
 }
 
-// inDir calls do with the directory of the session.
+// inDir calls do with the session directory.
 //
 // Errors: provenance.ErrInvalid, provenance.ErrUnavailable.
 func (s *session) inDir(doing string, do func(dir *os.Root) error) error {
 	dir, err := s.openDir()
-	if err == nil {
-		err = errors.Join(do(dir), dir.Close())
+	if err != nil {
+		return unavailable(doing, err)
 	}
+	err = errors.Join(do(dir), dir.Close())
 	if err == nil || errors.Is(err, provenance.ErrInvalid) || errors.Is(err, provenance.ErrUnavailable) {
 		return err
 	}
 	return unavailable(doing, err)
 }
 
-// openDir opens the directory of the session. The directory is not kept open, because each session would hold
-// one more descriptor. A directory that replaced the locked one is refused.
+// openDir opens the session directory and refuses one that replaced the locked directory. The directory does
+// not stay open, because that would cost each session one more descriptor.
 func (s *session) openDir() (*os.Root, error) {
-	dir, err := s.store.root.OpenRoot(s.at())
+	dir, err := s.store.root.OpenRoot(s.dirName())
 	if errors.Is(err, fs.ErrNotExist) {
-		// The first event may have renamed it in between.
-		dir, err = s.store.root.OpenRoot(s.at())
+		// The first event may have renamed the directory since dirName returned its name.
+		dir, err = s.store.root.OpenRoot(s.dirName())
 	}
 	if err != nil {
 		return nil, err
@@ -475,17 +475,14 @@ func (s *session) openDir() (*os.Root, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	if !os.SameFile(info, s.dir) {
-		err = errReplaced
-	}
-	if err != nil {
-		return nil, errors.Join(err, dir.Close())
+		return nil, errors.Join(errReplaced, dir.Close())
 	}
 	return dir, nil
 }
 
-// shutdown stops the goroutine, signs, writes the views and frees the directory. It closes the record
-// first, so that at the limit of descriptors there are some for the views. It signs before it writes
-// the views: the views of a long session take a while and can be made again, and the signature cannot.
+// shutdown stops run, signs the head, writes the views and releases the directory. It closes the record
+// first: if file descriptors are exhausted, that frees some for the views. It signs before it writes the
+// views, because the views of a long session take a while and can be written later, while a signature cannot.
 func (s *session) shutdown() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -493,7 +490,7 @@ func (s *session) shutdown() error {
 	close(s.stop)
 	<-s.done
 	s.wg.Wait()
-	unsynced := s.syncTexts() // whose events are recorded once the session is open again
+	unsynced := s.syncTexts() // texts whose events are recorded once the session is open again
 	s.logMu.Lock()
 	if info, err := s.record.Stat(); err == nil && (s.log.suspect || unsynced != nil) {
 		text, _ := s.store.synced.has(provenance.EventsFile, info)
@@ -503,8 +500,8 @@ func (s *session) shutdown() error {
 	s.log.file = nil
 	s.logMu.Unlock()
 	var removed error
-	if place := s.at(); place != s.id {
-		removed = cause(s.store.root.RemoveAll(place)) // no event was recorded
+	if name := s.dirName(); name != s.id {
+		removed = cause(s.store.root.RemoveAll(name)) // no event was recorded
 	}
 	return errors.Join(closed, removed, s.signHead(), patiently(s.writeViews), s.closeFiles())
 }
@@ -520,9 +517,9 @@ func (s *session) closeFiles() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// intact returns an error if the open file is no longer the whole record of the session under its name:
-// events appended to it would be lost, or would follow bytes that are not the record's. A process that
-// writes between this check and the append is noticed at the next append.
+// intact returns an error if the open file is no longer the complete record under the session's name. Events
+// appended to such a file would be lost or would follow foreign bytes. If another process writes between this
+// check and the append, the next append detects it.
 func (s *session) intact() error {
 	open, err := s.record.Stat()
 	if err != nil {
@@ -530,14 +527,14 @@ func (s *session) intact() error {
 	}
 	n, known := links(open)
 	unlinked := known && n == 0
-	named, err := s.store.root.Lstat(path.Join(s.at(), provenance.EventsFile))
+	named, err := s.store.root.Lstat(path.Join(s.dirName(), provenance.EventsFile))
 	switch {
 	case err == nil && !os.SameFile(named, open), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s was removed, moved or replaced", provenance.EventsFile)
 	case err != nil && unlinked:
 		return errReplaced
 	case s.log.suspect:
-		// After a write that failed half-way, the log truncates the file itself.
+		// After a write that failed half-way, repair truncates the file.
 		return nil
 	case open.Size() != s.log.offset:
 		return fmt.Errorf("%s has %d bytes, not the %d that were recorded: another process changed it",
@@ -546,15 +543,15 @@ func (s *session) intact() error {
 	return nil
 }
 
-// signHead writes head.note for a session that has ended. Nothing signs a session later, because whoever can
-// write to the directory would get a signature for a record of their own.
+// signHead writes head.note for an ended session. Sessions are not signed later, because a process that can
+// write to the directory would then get its forged record signed.
 func (s *session) signHead() error {
 	if s.opts.Signer == nil {
 		return nil
 	}
 	m, err := s.syncedPoint()
 	if err != nil || m.tally.Session.State != provenance.StateEnded {
-		// Events that are not on stable storage are not signed. Writing the views returns the same error.
+		// Events that are not on stable storage are not signed. Writing the views returns this error too.
 		return nil
 	}
 	data, err := provenance.SignHead(s.id, m.tally.Session.Head, s.opts.Signer)

@@ -22,22 +22,21 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// sharedPrefix begins the names, in the pool, of files of PutShared. Such a name goes on with the digest of
-// the content without its time, so that servers which start one after another find what the first one wrote.
+// sharedPrefix begins the pool names of files written by PutShared. The digest of the content without its
+// time follows, so that a later server finds the file of an earlier one.
 const sharedPrefix = "common-"
 
-// sharedFile is what a Store knows of the content of a [provenance.Shared].
+// sharedFile is the state that a Store keeps about a [provenance.Shared].
 type sharedFile struct {
-	pooled string // its name; empty if it is not in the pool
+	pooled string // its name in the pool, or empty
 	size   int64
 	digest digest.Digest
-	info   fs.FileInfo // of the file when its bytes were known
+	info   fs.FileInfo // as of when its bytes were known
 }
 
-// PutShared implements provenance.Writer. The file is written to the session and offered to others in the
-// pool; if the pool has it, the session gets a link. A file that nobody touched since this Store knew its
-// bytes is linked without being read: whoever owns the records can change it afterwards as well, and Verify
-// finds it either way.
+// PutShared implements provenance.Writer. It links the pool's file into the session, or writes the file and
+// offers it to other sessions. A file that is unchanged since this Store knew its bytes is linked without
+// being read: the owner of the records could also change it afterwards, and Verify finds both.
 func (st *Store) PutShared(
 	ctx context.Context, id, name string, c *provenance.Shared,
 ) (f provenance.File, err error) {
@@ -72,7 +71,7 @@ func (st *Store) PutShared(
 	return f, nil
 }
 
-// linkAgain makes name a link to a file that an earlier session has. If it was touched since, it is read.
+// linkAgain links name to a file that an earlier session wrote. It reads the file if that was changed since.
 func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
 	info, err := s.store.root.Lstat(k.pooled)
 	if err != nil {
@@ -98,11 +97,11 @@ func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
 		return err
 	}
 	k.info = linked
-	return err
+	return nil
 }
 
-// writeShared writes a file of the session, or makes it a link to an equal one of the pool. After a crash,
-// name is the old file or the new one.
+// writeShared writes a file of the session, or links name to an equal file of the pool. After a crash, name
+// is the old file or the new one.
 func (s *session) writeShared(dir *os.Root, name string, c *provenance.Shared) (_ *sharedFile, err error) {
 	root, temp := s.store.root, fsys.TempPrefix+rand.Text()
 	file, err := dir.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -123,24 +122,25 @@ func (s *session) writeShared(dir *os.Root, name string, c *provenance.Shared) (
 		pooled: path.Join(pool, sharedPrefix+digest.NewDigest(digest.SHA256, w.timeless).Encoded())}
 	for synced := false; ; synced = true {
 		found, err := s.linkEqual(dir, name, k.pooled, file, w)
-		if err == nil || synced {
-			if err == nil {
-				return found, nil
-			}
+		if err == nil {
+			return found, nil
+		}
+		if synced {
 			break
 		}
+		// A file is synced before it enters the pool, because other sessions rely on its content.
 		if err := errors.Join(file.Chmod(sharedMode), file.Sync()); err != nil {
 			return nil, err
 		}
 		if !errors.Is(err, provenance.ErrNotFound) {
-			_ = root.Remove(k.pooled) // it was changed, or has as many links as a file can have
+			_ = root.Remove(k.pooled) // it was changed, or has the maximum number of links
 		}
 		if err := root.Mkdir(pool, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			break
 		}
-		// Of two servers that write the same at once, the second takes what the first one wrote. Any other
-		// failure only costs other sessions a file each.
-		if !errors.Is(root.Link(path.Join(s.at(), temp), k.pooled), fs.ErrExist) {
+		// If two servers write the same content at once, the second uses the first one's file. After any
+		// other failure, sessions write files of their own.
+		if !errors.Is(root.Link(path.Join(s.dirName(), temp), k.pooled), fs.ErrExist) {
 			break
 		}
 	}
@@ -151,8 +151,8 @@ func (s *session) writeShared(dir *os.Root, name string, c *provenance.Shared) (
 	return k, err
 }
 
-// linkEqual makes name a link to a file of the pool if that equals what w wrote to file, but for an earlier
-// time.
+// linkEqual links name to a file of the pool if that equals the content that w wrote to file, except for an
+// earlier time.
 func (s *session) linkEqual(
 	dir *os.Root, name, pooled string, file *os.File, w *sharedWriter,
 ) (*sharedFile, error) {
@@ -205,13 +205,13 @@ func (s *session) linkEqual(
 	return k, err
 }
 
-// sharedWriter writes a file of PutShared.
+// sharedWriter writes the content of PutShared and computes its digests.
 type sharedWriter struct {
 	out             *bufio.Writer
 	whole, timeless hash.Hash
 	size            int64
-	time            []byte // as it was written; nil if there is none
-	timeAt          int64  // where
+	time            []byte // as written; nil before made is called
+	timeAt          int64  // offset of time
 }
 
 func (w *sharedWriter) Write(p []byte) (int, error) {
@@ -225,7 +225,7 @@ func (w *sharedWriter) write(p []byte) (int, error) {
 	return w.out.Write(p)
 }
 
-// made writes the time at which the content was made.
+// made writes the time at which the content was created.
 func (w *sharedWriter) made(at time.Time) error {
 	if w.time != nil {
 		return errors.New("shared content has one time")

@@ -92,7 +92,7 @@ func TestSignedHead(t *testing.T) {
 			if err := os.WriteFile(path(dir, "s", "head.note"), data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, key, "events.jsonl", "not the event head.note was made for"},
+		}, key, "events.jsonl", "not the event that head.note signs"},
 		{"rewritten and signed by another", func(t *testing.T, dir string) {
 			if err := os.RemoveAll(filepath.Join(dir, "s")); err != nil {
 				t.Fatal(err)

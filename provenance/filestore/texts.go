@@ -17,37 +17,36 @@ import (
 )
 
 const (
-	// syncers is how many texts a store syncs at a time: a journal takes several together.
+	// syncers is how many texts a store syncs concurrently; one journal commit then covers several.
 	syncers = 8
 
-	// maxSynced is how many files of texts are remembered to be on stable storage.
+	// maxSynced is how many synced files the store remembers.
 	maxSynced = 10_000
 
-	// syncRounds bounds how often texts are synced before the record waits for those that came meanwhile.
+	// syncRounds bounds how often texts are synced before the record waits for texts that arrived meanwhile.
 	syncRounds = 3
 )
 
-// unsyncedTexts are the files of what was shown, and those that a session begins with, that may not be on
-// stable storage.
+// unsyncedTexts are the shown texts, and the first files of a session, that may not be on stable storage.
 type unsyncedTexts struct {
-	turn   sync.Mutex // held while some are synced; before mu
-	rooted bool       // the directory of the texts is on stable storage; guarded by turn
+	turn   sync.Mutex // held during a sync; acquired before mu
+	rooted bool       // the directory of the texts is synced; guarded by turn
 
 	mu    sync.Mutex
-	any   bool                     // the directory of the texts has a new name
-	names []string                 // of the files
-	sums  map[string]digest.Digest // of those that are no texts, where it is known
+	any   bool                     // the directory of the texts has a new entry
+	names []string                 // names of unsynced files
+	sums  map[string]digest.Digest // digests of unsynced files other than texts, if known
 }
 
-// syncedTexts are files that are on stable storage, which many sessions may have links to. A file that is
-// written anew has another time.
+// syncedTexts are files on stable storage to which many sessions may have links. The modification time
+// distinguishes a rewritten file.
 type syncedTexts struct {
-	places chan struct{} // holds a token for each that is being synced
+	places chan struct{} // holds a token for each sync in progress
 	file   func(dir *os.Root, name string) error
 
 	mu    sync.Mutex
 	known map[syncedText]bool
-	lost  map[syncedText]bool // files whose sync failed: the kernel may say of another that it succeeded
+	lost  map[syncedText]bool // files whose sync failed; the kernel may report success for the next
 }
 
 type syncedText struct {
@@ -56,7 +55,7 @@ type syncedText struct {
 	at   time.Time
 }
 
-// has reports whether a text is known to be on stable storage, and by what.
+// has returns the key of a text's file and reports whether that file is known to be synced.
 func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known bool) {
 	id, _ := identity(info)
 	text = syncedText{name: name, file: id, at: info.ModTime()}
@@ -65,7 +64,7 @@ func (t *syncedTexts) has(name string, info fs.FileInfo) (text syncedText, known
 	return text, t.known[text]
 }
 
-// note notes whether a file is on stable storage, which a session that has a link to it can rely on.
+// note records whether a file was synced. Sessions with a link to the file rely on it.
 func (t *syncedTexts) note(text syncedText, synced bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,7 +81,7 @@ func (t *syncedTexts) note(text syncedText, synced bool) {
 	t.known[text] = true
 }
 
-// isLost reports whether a sync of a file has failed.
+// isLost reports whether a sync of the file has failed.
 func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
 	text, _ := t.has(name, info)
 	t.mu.Lock()
@@ -90,9 +89,9 @@ func (t *syncedTexts) isLost(name string, info fs.FileInfo) bool {
 	return t.lost[text]
 }
 
-// syncText puts a file that was shown, or that the session begins with, on stable storage, if it is not known
-// to be there. One that was removed or replaced is for Verify to find. After a failure the kernel may take
-// the content for written: then it is written again, as another file.
+// syncText syncs a shown text, or a first file of the session, unless that is known to be done. It ignores a
+// file that was removed or replaced; Verify reports it. After a failed sync the kernel may report the pages
+// as written, so syncText writes the content again, to a new file.
 func (s *session) syncText(dir *os.Root, name string) error {
 	t := &s.store.synced
 	info, err := dir.Lstat(name)
@@ -113,7 +112,7 @@ func (s *session) syncText(dir *os.Root, name string) error {
 		if errors.Is(err, provenance.ErrNotFound) || errors.Is(err, fsys.ErrNotRegular) {
 			return nil
 		}
-		// Of a text only, other sessions may have the same file.
+		// Only a text may be shared with other sessions.
 		if _, identified := identity(info); identified && (err != nil || path.Dir(name) != ".") {
 			t.note(text, err == nil)
 		}
@@ -126,7 +125,7 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	s.unsynced.mu.Unlock()
 	if path.Dir(name) == provenance.ShownDir {
 		sum = digest.NewDigestFromEncoded(digest.SHA256, path.Base(name))
-		_ = s.store.root.Remove(path.Join(pool, path.Base(name))) // no other session gets a link to it
+		_ = s.store.root.Remove(path.Join(pool, path.Base(name))) // prevents new links to it
 	}
 	f, opened := openRegular(dir, name)
 	if opened != nil {
@@ -139,18 +138,18 @@ func (s *session) syncText(dir *os.Root, name string) error {
 	return fsys.WriteFileIn(dir, name, data, info.Mode().Perm())
 }
 
-// pooledTexts are the texts of the pool that this Store knows the bytes of.
+// pooledTexts are the texts of the pool with bytes known to this Store.
 type pooledTexts struct {
 	mu    sync.Mutex
-	dir   *openPool // nil: not open
+	dir   *openPool // nil if not open
 	known map[digest.Digest]*pooledText
 }
 
-// openPool is the directory of the pool. It stays open, because each text of each session is a link to a
+// openPool is the directory of the pool. It stays open, because every text of every session is a link to a
 // file in it.
 type openPool struct {
 	*os.Root
-	file *os.File // the same, for linkIn
+	file *os.File // the same directory, for linkIn
 	info fs.FileInfo
 }
 
@@ -162,22 +161,23 @@ func (t *pooledTexts) open(root *os.Root) {
 	if t.dir != nil && err == nil && os.SameFile(named, t.dir.info) {
 		return
 	}
-	t.dir = nil // not closed: others may be using it
+	t.dir = nil // not closed: other goroutines may be using it
 	dir, err := root.OpenRoot(pool)
 	if err != nil {
 		return
 	}
 	file, err := dir.Open(".")
-	if err == nil {
-		var info fs.FileInfo
-		info, err = file.Stat()
-		if err == nil {
-			t.dir = &openPool{dir, file, info}
-			return
-		}
-		file.Close()
+	if err != nil {
+		dir.Close()
+		return
 	}
-	dir.Close()
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		dir.Close()
+		return
+	}
+	t.dir = &openPool{dir, file, info}
 }
 
 func (t *pooledTexts) close() error {
@@ -191,7 +191,7 @@ func (t *pooledTexts) close() error {
 
 type pooledText struct {
 	mu   sync.Mutex
-	info fs.FileInfo // when its bytes were known; nil: not known
+	info fs.FileInfo // as of when the bytes were known, or nil
 }
 
 func (t *pooledTexts) text(d digest.Digest) (*pooledText, *openPool) {
@@ -208,21 +208,22 @@ func (t *pooledTexts) text(d digest.Digest) (*pooledText, *openPool) {
 	return text, t.dir
 }
 
-// maxKept is how many texts a session remembers to keep: what is shown again costs no call of the system.
+// maxKept is how many kept texts a session remembers. Showing one of them again costs no system call.
 const maxKept = 256
 
-// hasRoom reports whether the session may keep one more text. The caller holds shown.mu, and shown is
-// counted.
+// hasRoom reports whether the session may keep another text. The caller holds shown.mu and has called
+// shown.count.
 func (s *session) hasRoom(data []byte) bool {
 	return s.shown.bytes+int64(len(data)) <= s.opts.Shown && s.shown.files < maxShownFiles
 }
 
-// keepText keeps a text with nothing known and nothing open. The caller holds shown.mu.
+// keepText keeps a text without relying on earlier state: neither counts nor open directories. The caller
+// holds shown.mu.
 func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 	texts, err := dir.OpenRoot(provenance.ShownDir)
 	if err == nil {
 		defer texts.Close()
-		// Verify checks the bytes.
+		// The size is enough here; Verify checks the bytes.
 		info, err := texts.Lstat(d.Encoded())
 		if err == nil && info.Mode().IsRegular() && info.Size() == int64(len(data)) {
 			s.keeps(d)
@@ -253,7 +254,7 @@ func (s *session) keepText(dir *os.Root, d digest.Digest, data []byte) error {
 		return err
 	}
 	if !syncsLater {
-		defer s.closeTexts() // an open directory could not be renamed
+		defer s.closeTexts() // on these systems, an open directory cannot be renamed
 	}
 	s.store.pooled.open(s.store.root)
 	if s.linkText(d, data) == nil {
@@ -281,7 +282,7 @@ func (s *session) keeps(d digest.Digest) {
 	s.kept[d] = true
 }
 
-// addText notes that the session has a text, whose file is as info says; nil: it has just written it.
+// addText records that the session has a text. info describes its file, or is nil if it was just written.
 func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
 	s.keeps(d)
 	s.shown.files++
@@ -296,18 +297,19 @@ func (s *session) addText(d digest.Digest, data []byte, info fs.FileInfo) {
 	s.unsynced.add(name)
 }
 
-// linkText gives the session, which does not have it, a link to a text of the pool. As in
-// [session.linkAgain], a text that nobody touched since this Store knew its bytes is not read.
+// linkText links a text of the pool into the session, which does not have the text yet. As in
+// [session.linkAgain], a file that is unchanged since this Store knew its bytes is not read.
 //
-// The directories are those that were open. Whether the session still has its name is asked by the append of
-// the event that names the text, see [session.intact], which comes before the answer; a directory of texts
-// that another process put in the place of the open one lacks those of the last second, which Verify finds.
+// linkText uses directories that were opened earlier. Append checks whether the session still has its name,
+// see [session.intact], when it records the event that names the text, which is before the answer. If another
+// process replaced the directory of texts, the new one lacks the texts of the last second, and Verify reports
+// them missing.
 func (s *session) linkText(d digest.Digest, data []byte) error {
 	text, dir := s.store.pooled.text(d)
 	if dir == nil || s.texts == nil {
 		return fs.ErrNotExist
 	}
-	text.mu.Lock() // until the link is made: it changes the file's time
+	text.mu.Lock() // held until the link exists, because linking changes the file's ctime
 	defer text.mu.Unlock()
 	name := d.Encoded()
 	info, err := dir.Lstat(name)
@@ -324,7 +326,7 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 	if err := linkIn(dir.file, s.texts, name); err != nil {
 		return err
 	}
-	// As in [session.linkTo].
+	// The file may have changed before it was linked, as in [session.linkTo].
 	linked, err := dir.Lstat(name)
 	if err == nil && !sameFile(info, linked) {
 		err = errors.New("the file was changed or replaced")
@@ -348,15 +350,15 @@ func (s *session) writeText(texts *os.Root, d digest.Digest, data []byte) error 
 	return nil
 }
 
-// add notes that the session has another text, and the names of files that were written, or linked to one
-// that another session may just have written.
+// add records that the directory of the texts changed, and the names of files that may not be synced: files
+// just written, or links to files that another session may just have written.
 func (u *unsyncedTexts) add(names ...string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.any, u.names = true, append(u.names, names...)
 }
 
-// addFile adds a file that is not a text.
+// addFile adds a file other than a text.
 func (u *unsyncedTexts) addFile(name string, data []byte) {
 	u.add(name)
 	u.mu.Lock()
@@ -386,8 +388,8 @@ func (u *unsyncedTexts) take() (names []string, some bool) {
 	return names, some
 }
 
-// syncMost syncs texts until few are left, while events are recorded: the lines that name a text must not be
-// on stable storage before it, so the record waits for those that are left.
+// syncMost syncs texts until few are left, while events are being recorded. Lines must not be on stable
+// storage before the texts they name, so the record then waits for the remaining texts.
 func (s *session) syncMost() {
 	for range syncRounds {
 		s.unsynced.mu.Lock()
@@ -399,8 +401,8 @@ func (s *session) syncMost() {
 	}
 }
 
-// syncTexts puts on stable storage what was shown, and what the session begins with. After an error the files
-// remain to be synced.
+// syncTexts syncs the shown texts and the first files of the session. After an error, the files stay in
+// unsynced.
 func (s *session) syncTexts() error {
 	u := &s.unsynced
 	u.turn.Lock()
@@ -418,7 +420,7 @@ func (s *session) syncTexts() error {
 			return nil
 		}
 	}
-	there := false // the directory of the texts
+	there := false // the directory of the texts exists
 	err := s.inDir("sync what was shown", func(dir *os.Root) error {
 		errs := make([]error, syncers)
 		var all sync.WaitGroup
@@ -448,10 +450,10 @@ func (s *session) syncTexts() error {
 	return nil
 }
 
-// syncLinked puts the names of texts on stable storage where they were made. Whether the session still has
-// that directory under its name is for [session.intact] to say.
+// syncLinked syncs the directory entries of texts, in the directory where they were created. [session.intact]
+// checks whether that directory is still the session's.
 //
-// Errors: os.ErrClosed, if it is not open.
+// Errors: os.ErrClosed if the directory is not open.
 func (s *session) syncLinked() error {
 	s.shown.mu.Lock()
 	texts := s.texts
@@ -462,7 +464,7 @@ func (s *session) syncLinked() error {
 	return texts.Sync()
 }
 
-// writeUnsynced writes a file for syncFile.
+// writeUnsynced writes a file that syncFile will sync.
 func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) error {
 	if !syncsLater {
 		return fsys.WriteFileIn(dir, name, data, mode)
@@ -470,10 +472,10 @@ func writeUnsynced(dir *os.Root, name string, data []byte, mode fs.FileMode) err
 	return fsys.WriteUnsyncedIn(dir, name, data, mode)
 }
 
-// syncFile puts the content of a file that writeUnsynced wrote on stable storage.
+// syncFile syncs a file that writeUnsynced wrote.
 func syncFile(dir *os.Root, name string) error {
 	if !syncsLater {
-		return nil // it is
+		return nil // writeUnsynced has synced it
 	}
 	f, err := openRegular(dir, name)
 	if err != nil {

@@ -31,10 +31,10 @@ type verifier struct {
 	views    []*viewCheck
 	pending  cfharness.Pending
 	shown    shownCheck
-	recorded map[string]provenance.File   // the last record of each Put file that was not removed
-	names    []string                     // of recorded, in order
+	recorded map[string]provenance.File   // the last record of each file that was Put and not removed
+	names    []string                     // keys of recorded, in order of recording
 	wanted   map[uint64]*provenance.Event // by sequence number, if the record has them
-	enrolled bool                         // head.note says that the register names the session
+	enrolled bool                         // head.note states that the register names the session
 }
 
 // Verify implements provenance.Reader. It may run while a process writes to the session.
@@ -55,14 +55,14 @@ func (r *reader) Verify(_ context.Context, id string, keys ...note.Verifier) (*p
 	return &v.report, nil
 }
 
-// run reads derived files before the record, because files written after it was read would seem ahead of it.
-// It reads session.json first, because the views are never older than the head that session.json names.
+// run reads derived files before the record; files written after the record was read would seem ahead of it.
+// It reads session.json before the views, because views are never older than the head in session.json.
 func (v *verifier) run(keys []note.Verifier) (err error) {
 	signed, err := v.readNote(keys)
 	if err != nil {
 		return err
 	}
-	// It was written before the note, and names no event that the record lacks.
+	// The register was written before the note, and names no event that the record lacks.
 	reg, err := v.reader.Register(context.Background(), keys...)
 	if err != nil {
 		return err
@@ -99,12 +99,10 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	if err != nil {
 		return err
 	}
-	err = v.checkNote(signed, len(keys) > 0)
-	if err != nil {
+	if err := v.checkNote(signed, len(keys) > 0); err != nil {
 		return err
 	}
-	err = v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0)
-	if err != nil {
+	if err := v.checkRegister(reg, v.wanted[signed.Seq], len(keys) > 0); err != nil {
 		return err
 	}
 	if err := v.checkSession(session, head.Head.Seq, at); err != nil {
@@ -115,7 +113,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	}
 	for _, name := range v.names {
 		err := v.checkFile(v.recorded[name])
-		// A process may have removed outputs since the record was read.
+		// Another process may have removed outputs since the record was read.
 		if err != nil && v.removedSince(name) {
 			continue
 		}
@@ -129,7 +127,7 @@ func (v *verifier) run(keys []note.Verifier) (err error) {
 	return v.listUnrecorded()
 }
 
-// open opens a file of the session; it returns nil if the file does not exist.
+// open opens a file of the session, or returns nil if it does not exist.
 func (v *verifier) open(name string) (*os.File, error) {
 	f, err := openRegular(v.dir, name)
 	switch {
@@ -143,7 +141,7 @@ func (v *verifier) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// read reads a file of at most limit bytes; it returns nil if the file does not exist.
+// read reads a file of at most limit bytes, or returns nil if it does not exist.
 func (v *verifier) read(name string, limit int64) ([]byte, error) {
 	f, err := v.open(name)
 	if f == nil {
@@ -153,21 +151,17 @@ func (v *verifier) read(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return append([]byte{}, data...), nil // not nil for an empty file
+	return append([]byte{}, data...), nil // not nil if the file is empty
 }
 
-// readRecord checks the chain, compares the rows of the views, and returns the session as it was at event
-// seq.
+// readRecord checks the chain, compares the rows of the views, and returns the session state after event seq.
 func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance.Session, err error) {
 	f, err := v.open(provenance.EventsFile)
 	if err != nil {
 		return at, err
 	}
 	if f == nil {
-		err = difference(provenance.EventsFile, 1, "missing")
-	}
-	if err != nil {
-		return at, err
+		return at, difference(provenance.EventsFile, 1, "missing")
 	}
 	defer f.Close()
 	v.report.Files++
@@ -180,12 +174,10 @@ func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance
 		if err != nil {
 			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
-		err = v.event(e)
-		if err != nil {
+		if err := v.event(e); err != nil {
 			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
-		err = heads.Add(e)
-		if err != nil {
+		if err := heads.Add(e); err != nil {
 			return at, difference(provenance.EventsFile, sc.Line, err.Error())
 		}
 		for _, c := range v.views {
@@ -200,7 +192,7 @@ func (v *verifier) readRecord(heads *cfharness.Heads, seq uint64) (at provenance
 			v.wanted[e.Seq] = e
 		}
 	}
-	// A torn last line is not a difference: a process may be writing it.
+	// A torn last line is not a difference: another process may be writing it.
 	v.report.Session, v.report.Torn, v.report.Unfinished = sc.Tally.Session, sc.Torn, slices.Clone(v.pending)
 	return at, nil
 }
@@ -218,7 +210,7 @@ func (v *verifier) event(e *provenance.Event) error {
 	}
 	for _, f := range removed {
 		if v.recorded[f.Name] != f {
-			return fmt.Errorf("removes %q, which no event names so", f.Name)
+			return fmt.Errorf("removes %q, but no event records such a file", f.Name)
 		}
 		delete(v.recorded, f.Name)
 		v.names = slices.DeleteFunc(v.names, func(name string) bool { return name == f.Name })
@@ -233,7 +225,8 @@ func (v *verifier) event(e *provenance.Event) error {
 	return nil
 }
 
-// checkSession compares session.json, nil if it does not exist, with the session as it was at event seq.
+// checkSession compares session.json with the session state after event seq. found is nil if there is no
+// session.json.
 func (v *verifier) checkSession(found []byte, seq uint64, at provenance.Session) error {
 	switch {
 	case v.report.Events == 0:
@@ -273,10 +266,7 @@ func (v *verifier) checkFile(want provenance.File) error {
 		return err
 	}
 	if f == nil {
-		err = difference(want.Name, 1, "missing")
-	}
-	if err != nil {
-		return err
+		return difference(want.Name, 1, "missing")
 	}
 	defer f.Close()
 	d := digest.SHA256.Digester()
@@ -335,10 +325,10 @@ func (v *verifier) listUnrecorded() error {
 	return nil
 }
 
-// maxHeadNote bounds what is read of a head.note, in bytes.
+// maxHeadNote limits the size of a head.note, in bytes.
 const maxHeadNote = 64 << 10
 
-// readNote returns the head that head.note names, or the zero Head if there is no note.
+// readNote returns the head that head.note signs, or the zero Head if there is no note.
 func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	found, err := v.read(provenance.HeadNoteFile, maxHeadNote)
 	if err != nil || found == nil {
@@ -358,8 +348,7 @@ func (v *verifier) readNote(keys []note.Verifier) (provenance.Head, error) {
 	return head, nil
 }
 
-// checkNote compares the head that was signed with the record. With a key, the note must cover the whole
-// record.
+// checkNote compares the signed head with the record. With a key, the note must cover the whole record.
 func (v *verifier) checkNote(signed provenance.Head, keyed bool) error {
 	why := "the session has not ended; sessions are signed when they end"
 	if v.report.Session.State == provenance.StateEnded {
@@ -376,7 +365,7 @@ func (v *verifier) checkNote(signed provenance.Head, keyed bool) error {
 			fmt.Sprintf("missing: %s names event %d", provenance.HeadNoteFile, signed.Seq))
 	case v.wanted[signed.Seq].Hash != signed.Hash:
 		return difference(provenance.EventsFile, int(signed.Seq),
-			fmt.Sprintf("not the event %s was made for: the hash is another", provenance.HeadNoteFile))
+			fmt.Sprintf("not the event that %s signs: the hashes differ", provenance.HeadNoteFile))
 	case keyed && signed.Seq < uint64(v.report.Events):
 		return difference(provenance.EventsFile, int(signed.Seq)+1,
 			fmt.Sprintf("not signed: %s covers the events up to %d", provenance.HeadNoteFile, signed.Seq))

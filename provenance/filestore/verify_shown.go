@@ -17,25 +17,25 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// shownCheck tracks which texts models were shown and whether the session had to keep them. If a record does
-// not say so, because it has no [provenance.SessionInfo.KeepsShown], none is expected.
+// shownCheck tracks the texts shown to models and whether the session had to keep them. It expects no texts
+// if the record has no [provenance.SessionInfo.KeepsShown].
 type shownCheck struct {
-	limit int64 // in bytes, by the last start or resumption; 0 keeps nothing
+	limit int64 // in bytes, from the last start or resumption; 0 keeps nothing
 	named map[digest.Digest]shownText
-	over  bool // more texts were shown than a session keeps
+	over  bool // the number of texts exceeds the limit for a session
 }
 
 // shownText is a text that an event names.
 type shownText struct {
-	seq   uint64 // of the first event after which it had to be kept; 0 for none
-	limit int64  // at that event
-	bytes int64  // at most
+	seq   uint64 // the first event after which it had to be kept; 0 for none
+	limit int64  // the limit at that event
+	bytes int64  // upper bound of its size
 }
 
-// maxInstructions bounds instructions, whose size their event does not have, in bytes.
+// maxInstructions is the assumed size of instructions, in bytes, because their event does not record it.
 const maxInstructions = 1 << 20
 
-// shownBy returns the texts that an event says were shown.
+// shownBy returns the texts that were shown according to an event.
 func shownBy(e *provenance.Event) []cfharness.ShownText {
 	switch e.Kind {
 	case provenance.KindSkillActivated:
@@ -73,8 +73,8 @@ func shownBy(e *provenance.Event) []cfharness.ShownText {
 	return nil
 }
 
-// shownByRead returns what the row of a read says was shown, if it can say so without decoding the row: most
-// events of a long record are reads.
+// shownByRead returns the texts that were shown according to the row of a read, if it can find them without
+// decoding the row. It is a fast path, because most events in a long record are reads.
 func shownByRead(row json.RawMessage) (texts []cfharness.ShownText, sure bool) {
 	var of [4][]byte
 	var in [2][]byte
@@ -117,8 +117,8 @@ func (c *shownCheck) add(e *provenance.Event) {
 	}
 }
 
-// checkShown compares the kept texts with the digests in their names, and finds the ones that are missing: if
-// everything that was shown fits the limits of the session, the texts that it had to keep must be there.
+// checkShown compares the kept texts with the digests in their names. It reports a missing text if the
+// session had to keep it, which is so if all shown texts fit the limits of the session.
 func (v *verifier) checkShown() error {
 	entries, err := fs.ReadDir(v.dir.FS(), provenance.ShownDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -139,7 +139,7 @@ func (v *verifier) checkShown() error {
 			return err
 		}
 		kept[f.Digest] = true
-		// A file takes space even if no event names it.
+		// A file uses space even if no event names it.
 		if info, err := en.Info(); err == nil {
 			text := v.shown.named[f.Digest]
 			text.bytes = info.Size()

@@ -14,25 +14,25 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// viewCheck compares a view with the events as they are read, without keeping either in memory.
+// viewCheck compares a view with the events as they are read, and keeps neither in memory.
 type viewCheck struct {
-	name  string
-	file  *os.File // nil if there is none; the same file even if it is replaced meanwhile
-	rows  int      // that the file seems to have
-	next  uint64   // the first event whose row is not in the file; 0 for none
-	was   bool     // the events made that many rows at some point
-	parts [][]byte // around the lists, as they were there, or else at the end of the record
+	name    string
+	file    *os.File // nil if the view does not exist; stays open if the view is replaced meanwhile
+	rows    int      // number of rows in the file, as counted by openView
+	next    uint64   // the first event whose row is not in the file; 0 if all are
+	matched bool     // at some event, the view had that many rows
+	parts   [][]byte // the text around the lists at that event, or else at the end of the record
 
 	lists []cfharness.RowList
-	found []*comparer // of the rows of each list that the file seems to have
+	found []*comparer // for the rows of each list that openView found
 	row   []byte
 }
 
-// rowStart begins each row of a view, and no other line.
+// rowStart begins each row of a view and no other line.
 const rowStart = "    {"
 
-// openView opens a view, finds its lists and counts its rows. Whatever else the file holds, comparing it
-// finds.
+// openView opens a view, finds its lists and counts its rows. It ignores everything else, which the
+// comparison covers.
 func (v *verifier) openView(name string) (*viewCheck, error) {
 	c := &viewCheck{name: name, lists: cfharness.RowLists(name)}
 	var err error
@@ -64,17 +64,18 @@ func (v *verifier) openView(name string) (*viewCheck, error) {
 	return c, nil
 }
 
-// follow compares the rows that an event adds, up to the event after which the view had as many as the file.
+// follow compares the rows that an event adds, up to the event after which the view has as many rows as the
+// file.
 func (c *viewCheck) follow(heads *cfharness.Heads, e *provenance.Event) (err error) {
-	for i := 0; i < len(c.found) && !c.was; i++ {
+	for i := 0; i < len(c.found) && !c.matched; i++ {
 		c.row, err = c.lists[i].Append(c.row[:0], e)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", c.name, cause(err))
 		}
-		if len(c.row) > 0 {
-			err = c.found[i].addRow(c.row)
+		if len(c.row) == 0 {
+			continue
 		}
-		if err != nil {
+		if err := c.found[i].addRow(c.row); err != nil {
 			return fmt.Errorf("read %s: %w", c.name, cause(err))
 		}
 	}
@@ -82,8 +83,8 @@ func (c *viewCheck) follow(heads *cfharness.Heads, e *provenance.Event) (err err
 	if n > c.rows && c.next == 0 {
 		c.next = e.Seq
 	}
-	if n > 0 && n == c.rows && !c.was {
-		c.was = true
+	if n > 0 && n == c.rows && !c.matched {
+		c.matched = true
 		return c.takeParts(heads)
 	}
 	return nil
@@ -95,12 +96,12 @@ func (c *viewCheck) takeParts(heads *cfharness.Heads) error {
 		return err
 	}
 	c.parts = view.Parts()
-	return err
+	return nil
 }
 
-// finish compares what is around the lists, and returns the first difference.
+// finish compares the text around the lists and returns a comparer with the first difference.
 func (c *viewCheck) finish(heads *cfharness.Heads) (first *comparer, err error) {
-	if heads.Rows(c.name) > 0 && !c.was {
+	if heads.Rows(c.name) > 0 && !c.matched {
 		if err := c.takeParts(heads); err != nil {
 			return nil, err
 		}
@@ -110,30 +111,30 @@ func (c *viewCheck) finish(heads *cfharness.Heads) (first *comparer, err error) 
 		if i > 0 && at.rows > 0 {
 			part = append([]byte("\n  "), part...)
 		}
-		_, err = at.Write(part)
-		if err != nil {
+		if _, err := at.Write(part); err != nil {
 			return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
 		}
 		if i == len(c.parts)-1 {
-			err = at.end()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
-		}
-		if at.what != "" || i == len(c.parts)-1 {
+			if err := at.end(); err != nil {
+				return nil, fmt.Errorf("read %s: %w", c.name, cause(err))
+			}
 			break
 		}
-		if i >= len(c.found) { // the file was changed since it was opened
+		if at.what != "" {
+			break
+		}
+		if i >= len(c.found) { // the file was changed after openView read it
 			at.what = "differs from the events"
 			break
 		}
-		// The list begins where it was found: otherwise the part before it would differ.
+		// The next list begins here: otherwise the part before it would differ.
 		at = c.found[i]
 	}
 	return at, nil
 }
 
-// checkViews says what is wrong with the views. head is the number of the event in session.json.
+// checkViews returns the first difference between the views and the events. head is the number of the event
+// in session.json.
 func (v *verifier) checkViews(heads *cfharness.Heads, head uint64) error {
 	for _, c := range v.views {
 		var at comparer
@@ -144,15 +145,15 @@ func (v *verifier) checkViews(heads *cfharness.Heads, head uint64) error {
 			}
 			at = *found
 		}
-		// A view may be of an earlier moment. One that never was like this must be wrong somewhere.
-		if c.file != nil && (at.what != "" || !c.was) {
+		// A view may lag, but one that never had these rows must differ somewhere.
+		if c.file != nil && (at.what != "" || !c.matched) {
 			line := at.line
 			if at.what == "" {
 				line = 1
 			}
 			return difference(c.name, line, cmp.Or(at.what, "differs from the events"))
 		}
-		// Views are written before session.json, so none may lack a row of an event up to head.
+		// Views are written before session.json, so each has the rows of all events up to head.
 		switch older := c.next > 0 && c.next <= head; {
 		case older && c.file == nil:
 			return difference(c.name, 1, "missing")
@@ -169,31 +170,30 @@ func (v *verifier) checkViews(heads *cfharness.Heads, head uint64) error {
 	return nil
 }
 
-// comparer compares a file with the bytes that are written to it.
+// comparer compares a file with the bytes written to it.
 type comparer struct {
 	r    *bufio.Reader
-	rows int    // that were added
-	line int    // of the first difference, or of the next byte
-	what string // the first difference; empty if there is none yet
+	rows int    // number of rows added
+	line int    // line of the first difference, or of the next byte
+	what string // the first difference, or empty
 	buf  []byte
 }
 
-// newComparer returns a comparer of a file from an offset on, which is in a line.
+// newComparer returns a comparer of a file from offset on; line is the number of the line at offset.
 func newComparer(f io.ReaderAt, offset int64, line int) *comparer {
 	r := io.NewSectionReader(f, offset, math.MaxInt64-offset)
 	return &comparer{r: bufio.NewReaderSize(r, 64<<10), line: line}
 }
 
 // addRow compares the next row of a list.
-func (c *comparer) addRow(row []byte) (err error) {
+func (c *comparer) addRow(row []byte) error {
 	c.rows++
 	if c.rows > 1 {
-		_, err = c.Write([]byte{','})
+		if _, err := c.Write([]byte{','}); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	_, err = c.Write(row)
+	_, err := c.Write(row)
 	return err
 }
 
@@ -227,7 +227,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end checks that the file ends where the written bytes end.
+// end checks that the file ends here.
 func (c *comparer) end() error {
 	if c.what != "" {
 		return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"syscall"
@@ -16,27 +15,26 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// viewRate is how many bytes of views an active session writes in a second, on average.
+// viewRate is the average rate at which an active session writes views, in bytes per second.
 const viewRate = 1 << 20
 
-// viewFiles are the views of a session as they were last written. Their rows are copied into the next
-// version, so that writing it reads the later events only: for 100,000 events, that is 30 times faster
-// than making the views from all of them, and whoever reads a view waits for it. It is not safe for
-// concurrent use.
+// viewFiles are the views of a session as last written. The next version copies their rows and reads only
+// later events: with 100,000 events, that is 30 times faster than building the views anew, and readers of a
+// view wait for it. It is not safe for concurrent use.
 type viewFiles struct {
-	scanPoint // the end of the events that are in all views
+	scanPoint // the end of the events that all views include
 	files     map[string]viewFile
 }
 
-// viewFile is a view on disk. If the others could not be written, it is ahead of them.
+// viewFile is a view on disk. It may be newer than the others if writing them failed.
 type viewFile struct {
 	rows  int
-	end   int64 // of its events in the record
+	end   int64 // offset in the record of the end of its events
 	info  os.FileInfo
-	lists []cfharness.Span // of the rows
+	lists []cfharness.Span // the spans of the rows
 }
 
-// write brings the views up to m.
+// write updates the views to m.
 func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 	var writers []*viewWriter
 	defer func() {
@@ -62,10 +60,10 @@ func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 	}
 	after := v.scanPoint
 	if whole {
-		// One view has nothing to copy, so the pass starts at the first event for all of them.
+		// At least one view cannot be copied, so this pass reads all events.
 		after = scanPoint{}
 	}
-	// policy-trace.json has two lists, which cannot be written side by side in one pass.
+	// policy-trace.json has two lists, which one pass cannot write concurrently.
 	for list := range 2 {
 		if err := writeLists(dir, writers, list, after, m.offset); err != nil {
 			return err
@@ -90,13 +88,13 @@ func (v *viewFiles) write(dir *os.Root, m scanPoint) (err error) {
 	return nil
 }
 
-// scanPoint is a place between two events of a record.
+// scanPoint is a position between two events of a record.
 type scanPoint struct {
 	tally  fold
 	offset int64
 }
 
-// writeLists writes the list with an index of each view that has one, in one pass over the events.
+// writeLists writes list number list of each view in one pass over the events.
 func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, end int64) (err error) {
 	var having []*viewWriter
 	for _, w := range writers {
@@ -142,16 +140,16 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 	return nil
 }
 
-// viewWriter writes a view, usually its next version.
+// viewWriter writes a new version of a view.
 type viewWriter struct {
 	*cfharness.ViewWriter
 	name  string
 	rows  int
-	from  int64 // events before this offset of the record are in old; 0 if there is none to copy
+	from  int64 // events before this offset of the record are in old; 0 without old
 	old   *os.File
-	lists []cfharness.Span // of old
+	lists []cfharness.Span // the spans of old
 
-	temp string // empty once it has replaced the old version
+	temp string // empty once it replaced the old version
 	file *os.File
 }
 
@@ -160,7 +158,7 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
 	if err != nil {
 		return err
 	}
-	// Rows are copied only from the file that this process wrote: one that was changed is made again.
+	// Only a file that this process wrote is copied. If it was changed since, the view is built anew.
 	if info, err := dir.Lstat(w.name); err == nil && old.info != nil && os.SameFile(info, old.info) &&
 		info.Size() == old.info.Size() && info.ModTime().Equal(old.info.ModTime()) {
 		w.old, err = openRegular(dir, w.name)
@@ -178,17 +176,15 @@ func (w *viewWriter) open(dir *os.Root, old viewFile, tally *fold) (err error) {
 	return nil
 }
 
-// finish puts the version in its place, which is durable once its directory is synced.
+// finish renames the new version to its name; the name is durable once the directory is synced.
 func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
-	err := w.Close()
-	if err == nil {
-		err = w.file.Sync()
-	}
-	var info fs.FileInfo
-	if err != nil {
+	if err := w.Close(); err != nil {
 		return viewFile{}, err
 	}
-	info, err = w.file.Stat()
+	if err := w.file.Sync(); err != nil {
+		return viewFile{}, err
+	}
+	info, err := w.file.Stat()
 	if err != nil {
 		return viewFile{}, err
 	}
@@ -200,7 +196,7 @@ func (w *viewWriter) finish(dir *os.Root) (viewFile, error) {
 	return viewFile{rows: w.rows, info: info, lists: w.Spans}, nil
 }
 
-// discard closes the files of the writer, and removes a version that was not finished.
+// discard closes the files of the writer and removes an unfinished version.
 func (w *viewWriter) discard(dir *os.Root) error {
 	var err error
 	if w.file != nil {
@@ -215,14 +211,14 @@ func (w *viewWriter) discard(dir *os.Root) error {
 	return err
 }
 
-// maxWriting bounds how many sessions write their views at the same time, and with it the descriptors and
-// the memory needed if many end together.
+// maxWriting limits how many sessions write their views concurrently. This also limits descriptors and memory
+// if many sessions end together.
 const maxWriting = 8
 
-// viewPatience is how long a session that is being released waits for file descriptors.
+// viewPatience is how long the release of a session waits for file descriptors.
 const viewPatience = 5 * time.Second
 
-// flush brings the files derived from the record up to date.
+// flush updates the files derived from the record.
 func (s *session) flush() error {
 	if s.enter() != nil {
 		<-s.released
@@ -232,13 +228,13 @@ func (s *session) flush() error {
 	return s.writeViews()
 }
 
-// writeViews writes the views that have rows which their files lack, and session.json after them, so that no
-// view is older than the head that session.json names.
+// writeViews writes the views without all their rows, then session.json. With this order no view is older
+// than the head in session.json.
 func (s *session) writeViews() error {
 	s.viewing.Lock()
 	defer s.viewing.Unlock()
 	s.shown.mu.Lock()
-	s.closeTexts() // a session that is quiet holds no descriptor more than it needs
+	s.closeTexts() // a quiet session holds as few descriptors as possible
 	s.shown.mu.Unlock()
 	m, err := s.syncedPoint()
 	if err != nil {
@@ -259,7 +255,7 @@ func (s *session) writeViews() error {
 		return err
 	}
 	s.views.scanPoint = m
-	// Without a pause in proportion to its size, a long record would be copied all the time.
+	// The pause grows with the size of the views; otherwise a long record would be copied all the time.
 	var size int64
 	for _, f := range s.views.files {
 		size += f.info.Size()
@@ -270,8 +266,8 @@ func (s *session) writeViews() error {
 	return nil
 }
 
-// patiently calls do for a session that is being released. At the limit of descriptors, it waits until other
-// sessions that are being released free theirs.
+// patiently calls do while a session is being released. If file descriptors are exhausted, it retries,
+// because other sessions that are being released free theirs.
 func patiently(do func() error) error {
 	for end := time.Now().Add(viewPatience); ; time.Sleep(10 * time.Millisecond) {
 		err := do()
@@ -281,7 +277,7 @@ func patiently(do func() error) error {
 	}
 }
 
-// atLimit reports whether err says that there are no file descriptors left.
+// atLimit reports whether err means that file descriptors are exhausted.
 func atLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
