@@ -161,7 +161,7 @@ func TestCatalogue(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := p.start()
-	if said := third.stderr.String(); !strings.Contains(said, "are missing or others") {
+	if said := third.stderr.String(); !strings.Contains(said, "are missing or wrong") {
 		t.Errorf("the worker said\n%s", said)
 	}
 	p.wants(p.caller, "ok.sh", "x", "sandbox_unavailable", "does not have the skill demo with the files sha256:")

@@ -15,23 +15,23 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Cells are small values that processes have in common, each for a time. A value that was changed is seen by
-// everybody at once. It is safe for concurrent use.
+// Cells are small values that processes share, each with an expiry time. Every process sees a change at once.
+// It is safe for concurrent use.
 type Cells struct {
 	*cluster
 	state jetstream.Stream
 }
 
-// OpenCells returns the Cells of a cluster, whose stream it makes if it does not exist. The connection is the
-// caller's.
+// OpenCells returns the Cells of a cluster, and creates their stream if it does not exist. The caller owns
+// the connection.
 //
-// Errors: as Open.
+// Errors: see [Open].
 func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, error) {
 	c, err := newCluster(conn, opts.withDefaults())
-	cells := &Cells{cluster: c}
 	if err != nil {
 		return nil, fmt.Errorf("open cells: %w", err)
 	}
+	cells := &Cells{cluster: c}
 	cells.state, err = c.stream(ctx, streamState, true)
 	if err != nil {
 		return nil, fmt.Errorf("open cells: %w", err)
@@ -39,8 +39,8 @@ func OpenCells(ctx context.Context, conn *nats.Conn, opts *Options) (*Cells, err
 	return cells, nil
 }
 
-// Skew returns by how much the clock of the server that leads the cells is ahead of the clock of this
-// process, or behind. What its answer took does not count.
+// Skew returns how far the clock of the server that leads the cells is ahead of the clock of this process; it
+// is negative if that clock is behind. The time that the answer took is not included.
 //
 // Errors: provenance.ErrUnavailable, or the error of ctx.
 func (c *Cells) Skew(ctx context.Context) (ahead time.Duration, err error) {
@@ -51,30 +51,30 @@ func (c *Cells) Skew(ctx context.Context) (ahead time.Duration, err error) {
 			return err
 		}
 		ahead = skew(info, begin, c.opts.Now())
-		return err
+		return nil
 	})
 	return ahead, err
 }
 
-// skew returns how far the time in an answer is outside of the time between which it was made.
+// skew returns how far the time in an answer lies outside the interval between request and answer.
 func skew(info *jetstream.StreamInfo, begin, end time.Time) time.Duration {
 	return min(0, info.TimeStamp.Sub(begin)) + max(0, info.TimeStamp.Sub(end))
 }
 
-// subjectOfCell returns the subject of the cell of a key, which is not shown to the cluster.
+// subjectOfCell returns the subject of a key's cell, which does not reveal the key to the cluster.
 func (c *cluster) subjectOfCell(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return c.subject("st", hex.EncodeToString(sum[:]))
 }
 
-// headerToken distinguishes the changes of callers.
+// headerToken is the header with a random token that identifies the change of one caller.
 const headerToken = "Token"
 
-// Change calls change with the value of a key, nil for none, and makes what it returns the value, for a time
-// of at least a second; nil leaves the value as it is. If somebody else changes it meanwhile, change is
-// called again with the later value. Keys are not shown to the cluster.
+// Change calls change with the value of a key, nil if it has none, and sets the value to the result, for life
+// or at least a second. If the result is nil, the value stays unchanged. If another process changes the value
+// meanwhile, change is called again with the new value. Keys are not revealed to the cluster.
 //
-// Errors: provenance.ErrUnavailable, after which the change may have been made or not, or the error of ctx.
+// Errors: provenance.ErrUnavailable, after which the change may or may not have been made; the error of ctx.
 func (c *Cells) Change(
 	ctx context.Context, key string, life time.Duration, change func(value []byte) []byte,
 ) error {
@@ -104,9 +104,9 @@ func (c *Cells) Change(
 	}
 }
 
-// swap publishes a message if seq is the number of the last one of its subject, 0 for none, and reports
-// whether it did. It is kept for life; 0 is for good. As for records, only what the leader of the stream has
-// decides about an answer that was lost or refused.
+// swap publishes a message if seq is the number of the subject's last message, 0 for none, and reports
+// whether it did. The message expires after life, or never if life is 0. If an answer is lost or is a
+// refusal, only the last message at the leader of the stream decides.
 func (c *cluster) swap(
 	ctx context.Context, stream jetstream.Stream, m *nats.Msg, seq uint64, life time.Duration,
 ) (made bool, err error) {
@@ -135,7 +135,7 @@ func (c *cluster) swap(
 		case failed == nil && got.Header.Get(headerToken) == m.Header.Get(headerToken):
 			return true, nil
 		case failed == nil && got.Sequence > seq, errors.Is(failed, jetstream.ErrMsgNotFound) && seq > 0:
-			return false, nil // another value, or the end of its time
+			return false, nil // another value, or the value expired
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case refused(err):

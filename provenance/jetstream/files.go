@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// chunk is how many bytes of a file a message has.
+	// chunk is the maximum number of bytes of a file in one message.
 	chunk = 256 << 10
 
-	// fresh is how long bytes that were written are not written again, and kept is how long they are not
-	// deleted although nothing names them. Whoever is about to name them has the time in between.
+	// Bytes are not written again within fresh, and unnamed bytes are not deleted within kept. The difference
+	// is the time for naming bytes that were not written again.
 	fresh = time.Hour
 	kept  = 24 * time.Hour
 
-	// maxKnown is how many digests a store remembers to be in the cluster.
+	// maxKnown is how many digests a store remembers as present in the cluster.
 	maxKnown = 10_000
 )
 
-// headerChunks is in each message of a file how many there are.
+// headerChunks is the header, in each message of a file, with the number of messages.
 const headerChunks = "Chunks"
 
 func (c *cluster) chunkOf(d digest.Digest, n int) string {
 	return c.subject(cmp.Or(c.shelf, "blob"), d.Encoded(), strconv.Itoa(n))
 }
 
-// chunksOf returns the messages that have the bytes of a digest.
+// chunksOf returns the messages for a file's bytes.
 func (c *cluster) chunksOf(sum digest.Digest, data []byte) []*nats.Msg {
 	all := make([]*nats.Msg, max(1, (len(data)+chunk-1)/chunk))
 	for i := range all {
@@ -50,7 +50,7 @@ func (c *cluster) chunksOf(sum digest.Digest, data []byte) []*nats.Msg {
 	return all
 }
 
-// putBlob makes the cluster have some bytes, and keep them until they are named.
+// putBlob writes bytes unless the cluster has them, so that they are kept long enough to be named.
 func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) error {
 	st.mu.Lock()
 	until := st.known[sum]
@@ -60,7 +60,7 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 		return nil
 	}
 	chunks := st.chunksOf(sum, data)
-	last, err := st.last(ctx, st.blobs, chunks[len(chunks)-1].Subject) // which was written last
+	last, err := st.last(ctx, st.blobs, chunks[len(chunks)-1].Subject) // the last chunk is written last
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return err
 	}
@@ -83,10 +83,10 @@ func (st *Store) putBlob(ctx context.Context, sum digest.Digest, data []byte) er
 	return nil
 }
 
-// blob returns the bytes of a digest, of which there are at most most. It reads again if a part is missing,
-// or if they are others: the leader of a stream that was just elected may not have all of it.
+// blob returns the bytes of a digest, at most most. If a chunk is missing or wrong, it reads again, because a
+// newly elected leader of a stream may still lack messages.
 //
-// Errors: provenance.ErrUnavailable, provenance.ErrInvalid if there are more.
+// Errors: provenance.ErrUnavailable; provenance.ErrInvalid if there are more than most bytes.
 func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {
 	for begin := time.Now(); ; time.Sleep(pause) {
 		var data bytes.Buffer
@@ -95,13 +95,14 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		for i := 0; i < n && err == nil; i++ {
 			var m *jetstream.RawStreamMsg
 			m, err = c.last(ctx, c.blobs, c.chunkOf(sum, i))
-			if err == nil {
-				if int64(data.Len()+len(m.Data)) > most {
-					return nil, fmt.Errorf("%w: %s has more than %d bytes", provenance.ErrInvalid, sum, most)
-				}
-				data.Write(m.Data)
-				n, err = strconv.Atoi(m.Header.Get(headerChunks))
+			if err != nil {
+				break
 			}
+			if int64(data.Len()+len(m.Data)) > most {
+				return nil, fmt.Errorf("%w: %s has more than %d bytes", provenance.ErrInvalid, sum, most)
+			}
+			data.Write(m.Data)
+			n, err = strconv.Atoi(m.Header.Get(headerChunks))
 		}
 		if err == nil && digest.FromBytes(data.Bytes()) == sum {
 			return data.Bytes(), nil
@@ -110,22 +111,22 @@ func (c *cluster) blob(ctx context.Context, sum digest.Digest, most int64) ([]by
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, provenance.ErrSilent):
-			return nil, err // nothing is known of the bytes
+			return nil, err // the cluster is silent, so the bytes may exist
 		case time.Since(begin) > c.opts.Patience:
-			return nil, fmt.Errorf("%w: bytes of %s are missing or others", provenance.ErrUnavailable, sum)
+			return nil, fmt.Errorf("%w: bytes of %s are missing or wrong", provenance.ErrUnavailable, sum)
 		}
 	}
 }
 
-// fileOf returns what the subjects begin with that say which bytes a file of a session has: each has them for
-// its last part, so that a server which has lost the session replaces nothing that an event names.
+// fileOf returns the subject prefix under which the digest of a session file is published. The digest is the
+// last part of the subject, so a server that lost the session cannot replace a file that an event names.
 func (c *cluster) fileOf(session, name string) string {
 	return c.subject(append([]string{"file", session}, strings.Split(name, "/")...)...)
 }
 
-// file returns the bytes of a file: those that an event named last, or else those that were written last.
+// file returns the bytes of a file: the version that the last event names, or else the version written last.
 //
-// Errors: provenance.ErrNotFound, the errors of blob.
+// Errors: provenance.ErrNotFound; the errors of blob.
 func (r *reader) file(ctx context.Context, session, name string) ([]byte, error) {
 	var found []digest.Digest
 	for m, err := range r.messages(ctx, r.blobs, r.fileOf(session, name)+".*", 1) {
@@ -134,7 +135,7 @@ func (r *reader) file(ctx context.Context, session, name string) ([]byte, error)
 		}
 		var f provenance.File
 		if err := json.Unmarshal(m.Data, &f); err != nil || f.Digest.Validate() != nil {
-			return nil, fmt.Errorf("%w: what the cluster says of it", provenance.ErrCorrupt)
+			return nil, fmt.Errorf("%w: its digest in the cluster is invalid", provenance.ErrCorrupt)
 		}
 		found = append(found, f.Digest)
 	}
@@ -157,7 +158,7 @@ func (r *reader) file(ctx context.Context, session, name string) ([]byte, error)
 	return r.blob(ctx, sum, math.MaxInt64)
 }
 
-// names returns the names of the files that a session keeps.
+// names returns the names of a session's files.
 func (r *reader) names(ctx context.Context, session string) ([]string, error) {
 	base := r.subject("file", session) + "."
 	names, err := r.subjects(ctx, r.blobs, base+">")
@@ -169,7 +170,7 @@ func (r *reader) names(ctx context.Context, session string) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// size returns how many bytes a session takes, with those that others have too.
+// size returns the size of a session, including bytes that it shares with other sessions.
 func (r *reader) size(ctx context.Context, of found) (int64, error) {
 	size := of.state.Bytes
 	for m, err := range r.messages(ctx, r.blobs, r.subject("file", of.id)+".>", 1) {
@@ -198,7 +199,7 @@ func (st *Store) Put(ctx context.Context, session, name string, data []byte) (pr
 	return st.keep(ctx, session, name, digest.FromBytes(data), data)
 }
 
-// replaceable reports whether a Put can write an output. What an event names is evidence.
+// replaceable returns an error if an event names the output, because such an output is evidence.
 func (st *Store) replaceable(ctx context.Context, session, name string) error {
 	_, err := st.last(ctx, st.blobs, st.fileOf(session, name)+".*")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -221,11 +222,10 @@ func (st *Store) replaceable(ctx context.Context, session, name string) error {
 	return nil
 }
 
-// keep writes a file, its bytes first.
+// keep writes a file: first its bytes, then its name.
 func (st *Store) keep(
 	ctx context.Context, session, name string, sum digest.Digest, data []byte,
 ) (provenance.File, error) {
-	f := provenance.File{Name: name, Size: int64(len(data)), Digest: sum}
 	err := ctx.Err()
 	st.mu.Lock()
 	closed := st.closed
@@ -239,18 +239,17 @@ func (st *Store) keep(
 	if err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
-	err = st.putBlob(ctx, sum, data)
-	if err != nil {
+	if err := st.putBlob(ctx, sum, data); err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
-	err = st.setFile(ctx, st.fileOf(session, name)+"."+sum.Encoded(), f)
-	if err != nil {
+	f := provenance.File{Name: name, Size: int64(len(data)), Digest: sum}
+	if err := st.setFile(ctx, st.fileOf(session, name)+"."+sum.Encoded(), f); err != nil {
 		return provenance.File{}, fmt.Errorf("put %s: %w", name, err)
 	}
 	return f, nil
 }
 
-// setFile publishes which bytes belong to a subject.
+// setFile publishes the digest and size of a file.
 func (c *cluster) setFile(ctx context.Context, subject string, f provenance.File) error {
 	encoded, err := provenance.Encode(f)
 	if err != nil {
@@ -259,17 +258,16 @@ func (c *cluster) setFile(ctx context.Context, subject string, f provenance.File
 	return c.put(ctx, &nats.Msg{Subject: subject, Data: encoded})
 }
 
-// sweep deletes the bytes that no session names and that nobody has written for long.
+// sweep deletes the bytes that no session names and that were not written recently.
 func (c *cluster) sweep(ctx context.Context) error {
 	named := map[string]bool{}
 	for _, subject := range []string{c.subject("file", ">"), c.subject("long", ">")} {
 		for m, err := range c.messages(ctx, c.blobs, subject, 1) {
-			var f provenance.File
 			if err != nil {
 				return fmt.Errorf("collect files: %w", err)
 			}
-			err = json.Unmarshal(m.Data, &f)
-			if err != nil {
+			var f provenance.File
+			if err := json.Unmarshal(m.Data, &f); err != nil {
 				return fmt.Errorf("collect files: %w", err)
 			}
 			named[f.Digest.Encoded()] = true
@@ -277,20 +275,23 @@ func (c *cluster) sweep(ctx context.Context) error {
 	}
 	base := c.subject("blob", "")
 	first, err := c.subjects(ctx, c.blobs, base+"*.0")
-	for _, subject := range first {
-		sum := strings.TrimSuffix(strings.TrimPrefix(subject, base), ".0")
-		if err == nil && !named[sum] {
-			err = c.forget(ctx, base+sum)
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("collect files: %w", err)
+	}
+	for _, subject := range first {
+		sum := strings.TrimSuffix(strings.TrimPrefix(subject, base), ".0")
+		if named[sum] {
+			continue
+		}
+		if err := c.forget(ctx, base+sum); err != nil {
+			return fmt.Errorf("collect files: %w", err)
+		}
 	}
 	return nil
 }
 
-// forget deletes the chunks below a subject, unless one was written lately. Those that are written again in
-// the meantime have higher numbers, and stay.
+// forget deletes the chunks below a subject, unless the last one was written recently. Chunks that are
+// written again meanwhile have higher sequence numbers and stay.
 func (c *cluster) forget(ctx context.Context, base string) error {
 	m, err := c.last(ctx, c.blobs, base+".0")
 	if err != nil {
@@ -300,7 +301,7 @@ func (c *cluster) forget(ctx context.Context, base string) error {
 		m, err = c.last(ctx, c.blobs, base+"."+strconv.Itoa(n-1))
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // somebody is about to write it
+		return nil // another store is about to write it
 	}
 	if err != nil || c.opts.Now().Before(m.Time.Add(kept)) {
 		return err
@@ -311,7 +312,7 @@ func (c *cluster) forget(ctx context.Context, base string) error {
 	})
 }
 
-// PutShared implements provenance.Writer. The content is written once for all sessions of the process.
+// PutShared implements provenance.Writer. The content is generated once for all sessions of the process.
 func (st *Store) PutShared(
 	ctx context.Context, session, name string, s *provenance.Shared,
 ) (provenance.File, error) {
@@ -365,7 +366,7 @@ func (st *Store) Claim(ctx context.Context, session string) error {
 	return nil
 }
 
-// Reserve implements provenance.Writer. Servers of the cluster do not reserve room.
+// Reserve implements provenance.Writer. It does nothing: servers of a cluster do not reserve space.
 func (st *Store) Reserve(context.Context, string, int64) (release func(), err error) {
 	return func() {}, nil
 }

@@ -1,37 +1,38 @@
-// Package jetstream keeps the provenance of sessions in three streams of a NATS JetStream cluster, so that
-// several processes serve the same sessions and a lost machine loses nothing.
+// Package jetstream stores the provenance of sessions in three streams of a NATS JetStream cluster, so that
+// several processes can serve the same sessions and the loss of one machine loses nothing.
 //
-// The record of a session is the messages of one subject. A message is a batch of lines, as they are in an
-// events.jsonl, and is published with the sequence number of the one before it: the cluster refuses it if
-// another writer was faster. A header has the state of the session after the batch, so that the next writer
-// reads one message; whoever reads events reads the lines and checks their chain.
+// The record of a session is the messages of one subject. A message is a batch of lines of an events.jsonl,
+// and is published with the sequence number of the previous message; the cluster refuses it if another writer
+// was faster. A header has the session state after the batch, so that the next writer reads only one message.
+// Readers of events read the lines and check their chain.
 //
-// A header of some messages has what the events before it say of a session that is to be continued, so that
-// [Store.Recall] reads at most the last 1,000, and checks the chain of those. That has up to 48 KiB, or 1 MiB
-// before it is compressed, which is some 600 loads; in a longer session, all events after the last such
-// header are read.
+// Some messages have a checkpoint in a header: the state folded from all earlier events. [Store.Recall]
+// therefore reads at most the last 1,000 events, and checks only their chain. A checkpoint has up to 48 KiB
+// compressed and 1 MiB uncompressed, which is enough for some 600 loads. In a longer session, Recall reads
+// all events after the last checkpoint.
 //
 // # Turns
 //
-// [Store.Take] takes a session from any other writer. That one notices at its next event: it is not recorded,
-// and the error is provenance.ErrLost. Turns are named in events and messages, so equal bytes of two writers
-// are never taken for each other.
+// [Store.Take] takes a session over from any other writer. The other writer notices at its next event, which
+// is not recorded and fails with provenance.ErrLost. Events and messages name their turn, so equal bytes of
+// two writers are never confused.
 //
 // # Durability
 //
-// An acknowledged event is on most servers of the cluster, and on their disks if the servers have
-// "sync_interval: always", without which a power failure can lose it. An append waits for an election, for
-// [Options.Patience] at most. Then its error is provenance.ErrUnavailable, and whether the events become part
-// of the record is open: an event that is appended again in the same turn is recorded once in either case.
+// An acknowledged event is on most servers of the cluster. It is on their disks if the servers are configured
+// with "sync_interval: always"; without that, a power failure can lose it. An append waits for an election,
+// but at most for [Options.Patience]. After that it fails with provenance.ErrUnavailable, and its events may
+// or may not be recorded later; an event that is appended again in the same turn is recorded only once in
+// either case.
 //
-// Reads are answered by the leaders of the streams. Bytes of files are compared with their digests.
+// Reads are answered by the leaders of the streams. The bytes of files are compared with their digests.
 //
 // # Limits
 //
-// Nothing bounds the outputs and texts of a session but the limits of the streams, nothing is signed, and
-// there is no register of sessions. Bytes that no session names any more are deleted by the first Collect
-// that comes a day after they were written and deletes a session. Whoever may publish to the streams can make
-// a consistent record of something else.
+// The outputs and texts of a session are limited only by the streams. Nothing is signed, and there is no
+// register of sessions. Bytes that no session names are deleted at least a day after they were written, by
+// the next Collect that deletes a session. A client that may publish to the streams can forge a consistent
+// record.
 package jetstream
 
 import (
@@ -58,16 +59,16 @@ var _ provenance.Store = (*Store)(nil)
 
 // Options adjust a Store. The zero value and nil have the defaults.
 type Options struct {
-	// Prefix begins the names of streams and subjects; "" is "skillsd". Stores with different prefixes have
-	// nothing in common.
+	// Prefix begins the names of streams and subjects; "" means "skillsd". Stores with different prefixes
+	// share nothing.
 	Prefix string
-	// Replicas is of how many servers each has all records; zero is 3.
+	// Replicas is the number of servers with a copy of each stream; zero means 3.
 	Replicas int
-	// Node begins the names of turns, if a [Store] has a node of its own; "" is random.
+	// Node begins the names of a [Store]'s turns; "" means a random name.
 	Node string
-	// Address is what [Store.Holder] of other stores says of the sessions of this one.
+	// Address is the address that [Store.Holder] of other stores returns for the sessions of this one.
 	Address string
-	// Patience is how long an operation waits for the cluster; zero is 15 s, which is longer than an
+	// Patience is how long an operation waits for the cluster; zero means 15 s, which is longer than an
 	// election.
 	Patience time.Duration
 	// Now is the clock for events without a time; nil is time.Now.
@@ -88,12 +89,12 @@ func (o *Options) withDefaults() Options {
 }
 
 const (
-	// attempt bounds one request to the cluster, and pause is between two.
+	// attempt limits one request to the cluster; pause is the time between two.
 	attempt = 2 * time.Second
 	pause   = 20 * time.Millisecond
 
-	// deaf is how long nothing must have been answered before the connection is given up: a client stays
-	// connected to a server that is cut off from the others.
+	// deaf is how long the cluster may be silent before the client reconnects: a client stays connected to a
+	// server that is cut off from the others.
 	deaf = 4 * time.Second
 )
 
@@ -102,13 +103,13 @@ type Store struct {
 	reader
 	name    string // of this store, without a dot; begins the names of its turns
 	alive   []*nats.Subscription
-	packers sync.Pool // of *gzip.Writer, of which a new one costs ten checkpoints
+	packers sync.Pool // of *gzip.Writer: creating one costs as much as ten checkpoints
 
 	mu     sync.Mutex
 	closed bool
 	turns  map[string]*turn
-	took   int                         // turns that this store had
-	known  map[digest.Digest]time.Time // until when the cluster is known to keep the bytes
+	took   int                         // number of turns begun by this store
+	known  map[digest.Digest]time.Time // until this time, the cluster is known to keep the bytes
 }
 
 // cluster is a connection to the streams.
@@ -118,18 +119,18 @@ type cluster struct {
 	js     jetstream.JetStream
 	events jetstream.Stream
 	blobs  jetstream.Stream
-	shelf  string // of the subjects of blobs; empty for those of records
+	shelf  string // part of the subjects of blobs; empty for records
 
-	answered, moved atomic.Int64  // when the cluster last answered, and the connection was last given up
-	failing         atomic.Int64  // when the first attempt began since it answered; 0 for none
-	probing         chan struct{} // has one element while an operation tries whether it answers again
+	answered, moved atomic.Int64  // when the cluster last answered, and when nudge last reconnected
+	failing         atomic.Int64  // start of the first failed attempt since the last answer; 0 for none
+	probing         chan struct{} // full while one operation tries whether the cluster answers again
 }
 
-// Open returns the Store of a cluster, whose streams it makes if they do not exist. The connection is the
-// caller's, and must stay open until Close.
+// Open returns the Store of a cluster, and creates its streams if they do not exist. The caller owns the
+// connection, which must stay open until Close.
 //
-// Errors: the error of making the streams, provenance.ErrInvalid for streams that do not keep what a Store
-// promises.
+// Errors: the errors of creating the streams; provenance.ErrInvalid for a stream with a configuration that
+// could lose records.
 func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	c, err := connect(ctx, conn, opts.withDefaults(), true)
 	if err != nil {
@@ -145,7 +146,7 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 		if st.holds(string(m.Data)) {
 			answer = []byte("1" + c.opts.Address)
 		}
-		_ = m.Respond(answer) // who asks asks again
+		_ = m.Respond(answer) // if the answer is lost, the caller asks again
 	}
 	for subject, answer := range map[string]nats.MsgHandler{c.subject("holds", st.name): holds,
 		c.subject("nodes"): st.present} {
@@ -155,15 +156,14 @@ func Open(ctx context.Context, conn *nats.Conn, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
-	err = c.ask(ctx, conn.FlushWithContext)
-	if err != nil {
+	if err := c.ask(ctx, conn.FlushWithContext); err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
 	return st, nil
 }
 
-// OpenReader returns a Reader of the sessions in a cluster. It makes no streams. The connection is the
-// caller's.
+// OpenReader returns a Reader of the sessions in a cluster. It creates no streams. The caller owns the
+// connection.
 //
 // Errors: the error of finding the streams.
 func OpenReader(ctx context.Context, conn *nats.Conn, opts *Options) (provenance.Reader, error) {
@@ -174,7 +174,7 @@ func OpenReader(ctx context.Context, conn *nats.Conn, opts *Options) (provenance
 	return &reader{cluster: c, own: func(string) bool { return false }}, nil
 }
 
-// newCluster returns the connection, without streams.
+// newCluster returns a cluster without its streams.
 func newCluster(conn *nats.Conn, opts Options) (*cluster, error) {
 	if !provenance.ValidSessionID(opts.Prefix) || strings.Contains(opts.Prefix, ".") {
 		return nil, fmt.Errorf("%w: prefix %.60q", provenance.ErrInvalid, opts.Prefix)
@@ -199,8 +199,8 @@ func connect(ctx context.Context, conn *nats.Conn, opts Options, create bool) (*
 	return c, nil
 }
 
-// The streams of a cluster, by what their names end with: events and files of records, the values of cells,
-// and published skills.
+// The streams of a cluster, by the end of their names: events and files of records, the values of cells, and
+// published skills.
 const (
 	streamEvents = "events"
 	streamFiles  = "files"
@@ -208,14 +208,14 @@ const (
 	streamSkills = "skills"
 )
 
-// streams are all of them.
+// streams lists all streams.
 var streams = []string{streamEvents, streamFiles, streamState, streamSkills}
 
-// config returns what a stream is to be like.
+// config returns the required configuration of a stream.
 func (c *cluster) config(name string) jetstream.StreamConfig {
 	want := jetstream.StreamConfig{Name: c.opts.Prefix + "-" + name, Replicas: c.opts.Replicas,
 		Storage: jetstream.FileStorage, DenyDelete: true,
-		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld} // the earlier message of the subject
+		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld} // keeps only the last message of a subject
 	switch name {
 	case streamEvents:
 		want.Subjects = []string{c.subject("ev", "*")}
@@ -231,7 +231,7 @@ func (c *cluster) config(name string) jetstream.StreamConfig {
 	return want
 }
 
-// stream returns a stream of streams, which it makes if it may.
+// stream returns a stream, and creates it if create is set and it does not exist.
 func (c *cluster) stream(ctx context.Context, name string, create bool) (stream jetstream.Stream, err error) {
 	want := c.config(name)
 	defer func() {
@@ -249,7 +249,7 @@ func (c *cluster) stream(ctx context.Context, name string, create bool) (stream 
 	if err != nil {
 		return nil, err
 	}
-	// With direct reads any replica answers, and one that lags answers wrongly.
+	// With direct reads any replica may answer, and one that lags gives a wrong answer.
 	most := cmp.Or(want.MaxMsgsPerSubject, -1)
 	switch has := stream.CachedInfo().Config; {
 	case has.AllowDirect, has.MirrorDirect:
@@ -258,16 +258,16 @@ func (c *cluster) stream(ctx context.Context, name string, create bool) (stream 
 		return nil, fmt.Errorf("%w: it has %d replicas, not %d", provenance.ErrInvalid, has.Replicas,
 			want.Replicas)
 	case want.AllowMsgTTL && !has.AllowMsgTTL:
-		return nil, fmt.Errorf("%w: its messages cannot expire", provenance.ErrInvalid)
+		return nil, fmt.Errorf("%w: it does not allow messages to expire", provenance.ErrInvalid)
 	case has.Retention != jetstream.LimitsPolicy, has.MaxAge != 0, has.MaxMsgsPerSubject != most,
 		has.Storage != jetstream.FileStorage, has.Discard != want.Discard:
-		return nil, fmt.Errorf("%w: it does not keep what it has acknowledged", provenance.ErrInvalid)
+		return nil, fmt.Errorf("%w: its configuration can lose acknowledged messages", provenance.ErrInvalid)
 	}
 	return stream, nil
 }
 
-// subject returns a subject of the prefix. A dot ends a part of a subject, so those of ids and names are
-// replaced by a character that these cannot have.
+// subject returns a subject with the prefix. Dots separate the parts of a subject, so dots in IDs and names
+// are replaced by a character that these cannot contain.
 func (c *cluster) subject(parts ...string) string {
 	parts = slices.Clone(parts)
 	for i := range parts {
@@ -278,10 +278,10 @@ func (c *cluster) subject(parts ...string) string {
 
 func (c *cluster) subjectOf(session string) string { return c.subject("ev", session) }
 
-// ask calls do until it succeeds or its error is final: jetstream.ErrMsgNotFound, jetstream.ErrStreamNotFound
-// or provenance.ErrTaken.
+// ask calls do until it succeeds or fails with a final error: jetstream.ErrMsgNotFound,
+// jetstream.ErrStreamNotFound or provenance.ErrTaken.
 //
-// Errors: these, provenance.ErrUnavailable, or the error of ctx.
+// Errors: the final errors, provenance.ErrUnavailable, or the error of ctx.
 func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) error {
 	end, hopeless := c.probe()
 	if hopeless {
@@ -308,39 +308,39 @@ func (c *cluster) ask(ctx context.Context, do func(ctx context.Context) error) e
 	}
 }
 
-// noPeers is the code of the error for a stream that is to be on more servers than run, as while they start.
+// noPeers is the error code for a stream with more replicas than there are running servers, as during
+// startup.
 const noPeers = 10005
 
-// refused reports whether the cluster has said that it will not do what it was asked to, as opposed to not
-// now.
+// refused reports whether the cluster refused a request permanently.
 func refused(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.Code == 400 && api.ErrorCode != noPeers && !wrongLast(err)
 }
 
-// wrongLast reports whether another message came first, which may be one of the same writer that is still on
-// its way.
+// wrongLast reports whether another message came first. That may be an earlier message of the same writer
+// whose answer is still on its way.
 func wrongLast(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// heard notes that the cluster has answered.
+// heard records that the cluster has answered.
 func (c *cluster) heard() {
 	c.answered.Store(time.Now().UnixNano())
 	c.failing.Store(0)
 }
 
-// spent reports whether an operation that began at a time, and whose attempt failed, has waited for as long
-// as it may. Those that begin when nothing was answered for that long have one attempt.
+// spent reports whether an operation that began at the given time, and whose last attempt failed, must stop
+// waiting. If the cluster has been silent for that long already, each operation gets one attempt.
 func (c *cluster) spent(begin time.Time) bool {
 	c.failing.CompareAndSwap(0, begin.UnixNano())
 	return c.conn.IsClosed() || time.Since(begin) > c.opts.Patience || !c.Answers()
 }
 
-// probe begins an operation; end ends it. When nothing was answered for long, one tries, and those that begin
-// meanwhile have no hope unless it succeeds soon: a connection that looks for a server lets nobody ask.
+// probe begins an operation; end ends it. After a long silence, one operation tries, and later ones are
+// hopeless unless it succeeds soon, because requests block while the connection looks for a server.
 func (c *cluster) probe() (end func(), hopeless bool) {
 	if c.Answers() {
 		return func() {}, false
@@ -358,7 +358,7 @@ func (c *cluster) probe() (end func(), hopeless bool) {
 	return end, false
 }
 
-// silent returns for how long attempts have failed.
+// silent returns how long attempts have been failing.
 func (c *cluster) silent() time.Duration {
 	if failing := c.failing.Load(); failing != 0 {
 		return time.Since(time.Unix(0, failing))
@@ -366,23 +366,22 @@ func (c *cluster) silent() time.Duration {
 	return 0
 }
 
-// Answers reports whether operations have a chance: the cluster has not been silent for longer than they
-// wait.
+// Answers reports whether operations can succeed: the cluster has not been silent for longer than they wait.
 func (c *cluster) Answers() bool { return c.silent() <= c.opts.Patience }
 
-// nudge gives up the connection if the cluster has answered nothing for long, to find another server.
+// nudge reconnects, to find another server, if the cluster has been silent for long.
 func (c *cluster) nudge(begin time.Time) {
 	long := time.Now().Add(-deaf).UnixNano()
 	moved := c.moved.Load()
 	if begin.UnixNano() < long && c.answered.Load() < long && moved < long &&
 		c.moved.CompareAndSwap(moved, time.Now().UnixNano()) {
-		_ = c.conn.ForceReconnect() // a connection that is closed is noticed by who asks
+		_ = c.conn.ForceReconnect() // if the connection is closed, the next request reports that
 	}
 }
 
-// last returns the last message of a subject, as its leader has it.
+// last returns the last message of a subject, from the leader of the stream.
 //
-// Errors: as ask.
+// Errors: see ask.
 func (c *cluster) last(
 	ctx context.Context, s jetstream.Stream, subject string,
 ) (m *jetstream.RawStreamMsg, err error) {
@@ -395,7 +394,7 @@ func (c *cluster) last(
 
 // put publishes a message that may be published twice.
 //
-// Errors: as ask.
+// Errors: see ask.
 func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
 	return c.ask(ctx, func(ctx context.Context) error {
 		_, err := c.js.PublishMsg(ctx, m)
@@ -403,16 +402,16 @@ func (c *cluster) put(ctx context.Context, m *nats.Msg) error {
 	})
 }
 
-// create publishes the first message of a subject of the files.
+// create publishes the first message of a subject in the stream of files.
 //
-// Errors: as ask; provenance.ErrTaken if another one came first.
+// Errors: see ask; provenance.ErrTaken if another message came first.
 func (c *cluster) create(ctx context.Context, subject string) error {
 	made, err := c.swap(ctx, c.blobs, &nats.Msg{Subject: subject}, 0, 0)
 	if err != nil {
 		return err
 	}
 	if !made {
-		err = provenance.ErrTaken
+		return provenance.ErrTaken
 	}
-	return err
+	return nil
 }

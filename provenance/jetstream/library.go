@@ -13,23 +13,23 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Library is what processes read that have a cluster in common: files by their digests, which nothing
-// deletes, and a manifest, which says which of them count. It has a stream of its own. Whoever may publish to
-// that can change it: a file is compared with its digest, and the manifest is for its reader to verify. It is
-// safe for concurrent use.
+// Library stores files for the processes that share a cluster: files by their digests, which are never
+// deleted, and a manifest that lists the valid ones. It has a stream of its own. A client that may publish to
+// that stream can change the library: Get compares a file with its digest, and readers must verify the
+// manifest. It is safe for concurrent use.
 type Library struct{ *cluster }
 
-// shelfSkills is the shelf of the files.
+// shelfSkills is the shelf of the library's files.
 const shelfSkills = "skill"
 
-// OpenLibrary returns the Library of a cluster, whose stream it makes if create says so. The connection is
-// the caller's.
+// OpenLibrary returns the Library of a cluster. If create is set, it creates the stream if that does not
+// exist. The caller owns the connection.
 //
-// Errors: as Open; see [IsUnused].
+// Errors: see [Open] and [IsUnused].
 func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create bool) (*Library, error) {
 	set := opts.withDefaults()
 	if !create {
-		set.Replicas = 1 // who only reads need not know how many there are
+		set.Replicas = 1 // a reader need not know the number of replicas
 	}
 	c, err := newCluster(conn, set)
 	if err != nil {
@@ -43,8 +43,7 @@ func OpenLibrary(ctx context.Context, conn *nats.Conn, opts *Options, create boo
 	return &Library{c}, nil
 }
 
-// Put makes the library have a file. What is there already is compared and, if it is something else,
-// replaced.
+// Put writes a file to the library. It compares existing chunks and replaces the ones that differ.
 //
 // Errors: provenance.ErrUnavailable, or the error of ctx.
 func (l *Library) Put(ctx context.Context, sum digest.Digest, data []byte) error {
@@ -64,31 +63,28 @@ func (l *Library) Put(ctx context.Context, sum digest.Digest, data []byte) error
 
 // Get returns a file of at most most bytes.
 //
-// Errors: provenance.ErrUnavailable if it is not there, or is another one, for as long as a caller waits for
-// the cluster; provenance.ErrInvalid if it is longer; the error of ctx.
+// Errors: provenance.ErrUnavailable if the file is still missing or wrong after [Options.Patience];
+// provenance.ErrInvalid if it is longer; the error of ctx.
 func (l *Library) Get(ctx context.Context, sum digest.Digest, most int64) ([]byte, error) {
 	return l.blob(ctx, sum, most)
 }
 
-// SetManifest replaces the manifest of a revision, 0 for none.
+// SetManifest replaces the manifest with the given revision, 0 if there is no manifest yet.
 //
-// Errors: provenance.ErrTaken if that is no longer the last one, provenance.ErrUnavailable, after which it
-// may have been replaced or not, or the error of ctx.
+// Errors: provenance.ErrTaken if revision is not the last one; provenance.ErrUnavailable, after which the
+// manifest may or may not have been replaced; the error of ctx.
 func (l *Library) SetManifest(ctx context.Context, text []byte, revision uint64) error {
 	made, err := l.swap(ctx, l.blobs, &nats.Msg{Subject: l.subject("skills"), Data: text}, revision, 0)
 	if err != nil {
 		return fmt.Errorf("replace the manifest: %w", err)
 	}
 	if !made {
-		err = provenance.ErrTaken
-	}
-	if err != nil {
-		return fmt.Errorf("replace the manifest: %w", err)
+		return fmt.Errorf("replace the manifest: %w", provenance.ErrTaken)
 	}
 	return nil
 }
 
-// Manifest returns the manifest that was set last, and its revision.
+// Manifest returns the last manifest and its revision.
 //
 // Errors: provenance.ErrNotFound, provenance.ErrUnavailable, or the error of ctx.
 func (l *Library) Manifest(ctx context.Context) (text []byte, revision uint64, err error) {

@@ -15,32 +15,32 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Members are what takes part in a cluster.
+// Members are the participants of a cluster.
 type Members struct {
-	Servers []Server `json:"servers"` // that have the records
-	Nodes   []Node   `json:"nodes"`   // that write them
+	Servers []Server `json:"servers"` // with the records
+	Nodes   []Node   `json:"nodes"`   // that write the records
 }
 
 // Node is a [Store].
 type Node struct {
 	Name     string `json:"name"` // begins the turns of its events
 	Address  string `json:"address"`
-	Sessions int    `json:"sessions"` // that it has
-	Own      bool   `json:"own"`      // the store that was asked
+	Sessions int    `json:"sessions"` // number of sessions it has
+	Own      bool   `json:"own"`      // this is the store that was asked
 }
 
-// answerWithin is how long nodes may take to say that they are there, and maxNodes how many are listed.
+// answerWithin is how long [Store.Members] waits for nodes; maxNodes is how many it lists.
 const (
 	answerWithin = 300 * time.Millisecond
 	maxNodes     = 100
 )
 
-// Self returns this store as a node, without its sessions.
+// Self returns this store as a node, without its number of sessions.
 func (st *Store) Self() Node { return Node{Name: st.name, Address: st.opts.Address, Own: true} }
 
-// Lives reports whether the node of a name, which a node has as long as its process, is there.
+// Lives reports whether the node with this name is running. A node has one name as long as its process runs.
 //
-// Errors: provenance.ErrUnavailable if it is not known, or the error of ctx.
+// Errors: provenance.ErrUnavailable if that cannot be determined; the error of ctx.
 func (st *Store) Lives(ctx context.Context, name string) (bool, error) {
 	try, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
@@ -56,7 +56,7 @@ func (st *Store) Lives(ctx context.Context, name string) (bool, error) {
 	return false, fmt.Errorf("find node %s: %w: %w", name, provenance.ErrUnavailable, err)
 }
 
-// present answers who asks which nodes there are.
+// present answers a request for the list of nodes.
 func (st *Store) present(m *nats.Msg) {
 	own := st.Self()
 	st.mu.Lock()
@@ -66,14 +66,12 @@ func (st *Store) present(m *nats.Msg) {
 		}
 	}
 	st.mu.Unlock()
-	answer, err := json.Marshal(own)
-	if err == nil {
-		_ = m.Respond(answer) // who asks asks again
+	if answer, err := json.Marshal(own); err == nil {
+		_ = m.Respond(answer) // if the answer is lost, the caller asks again
 	}
 }
 
-// Members returns what takes part in the cluster at the moment. A node that does not answer at once is left
-// out.
+// Members returns the current participants of the cluster. It omits a node that does not answer at once.
 //
 // Errors: provenance.ErrUnavailable, or the error of ctx.
 func (st *Store) Members(ctx context.Context) (*Members, error) {
@@ -96,7 +94,7 @@ func (st *Store) Members(ctx context.Context) (*Members, error) {
 	return members, nil
 }
 
-// Nodes asks which nodes there are, and calls found with each that answers, until ctx ends.
+// Nodes calls found for each node that answers, until ctx ends.
 //
 // Errors: provenance.ErrUnavailable.
 func (st *Store) Nodes(ctx context.Context, found func(Node)) error {
@@ -106,8 +104,7 @@ func (st *Store) Nodes(ctx context.Context, found func(Node)) error {
 		return fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
 	}
 	defer answers.Unsubscribe()
-	err = st.conn.PublishRequest(st.subject("nodes"), inbox, nil)
-	if err != nil {
+	if err := st.conn.PublishRequest(st.subject("nodes"), inbox, nil); err != nil {
 		return fmt.Errorf("find members: %w: %w", provenance.ErrUnavailable, err)
 	}
 	for n := 0; n < maxNodes; {

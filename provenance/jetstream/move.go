@@ -16,17 +16,17 @@ import (
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
-// maxImported bounds the record of a session that is imported, in bytes: whoever reads it holds it in memory.
+// maxImported limits the record of an imported session, in bytes, because readers hold it in memory.
 const maxImported = 256 << 20
 
-// importing is how long a session is not imported again by somebody else.
+// importing is how long a reservation prevents other processes from importing the same session.
 const importing = time.Minute
 
-// Import copies a session that has ended, or whose server has crashed, from another store, with its lines as
-// they are. The session appears at once, after its files; if its record cannot be verified, nothing is kept.
+// Import copies an ended or crashed session from another store, with its lines unchanged. The session appears
+// at once, after its files; if its record cannot be verified, nothing is kept.
 //
-// Errors: provenance.ErrTaken if the cluster has a session of this id or gets it from somebody else,
-// provenance.ErrHeld for one that is open, provenance.ErrCorrupt, provenance.ErrUnavailable, the errors of
+// Errors: provenance.ErrTaken if the cluster has a session with this ID or another process imports it;
+// provenance.ErrHeld if the session is open; provenance.ErrCorrupt; provenance.ErrUnavailable; the errors of
 // from.
 func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reader, id string) (err error) {
 	source, err := from.Verify(ctx, id)
@@ -49,15 +49,15 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 			return err
 		}
 		if taken {
-			err = provenance.ErrTaken
+			return provenance.ErrTaken
 		}
-		return err
+		return nil
 	}
 	if err := reserve(); err != nil {
 		return fmt.Errorf("import %s: %w", id, err)
 	}
 	defer func() {
-		// One that is not freed ends by itself.
+		// A reservation that is not released expires.
 		_ = cells.Change(context.WithoutCancel(ctx), "import "+id, time.Second, func(value []byte) []byte {
 			if !bytes.Equal(value, token) {
 				return nil
@@ -72,47 +72,51 @@ func (st *Store) Import(ctx context.Context, cells *Cells, from provenance.Reade
 	defer st.leave(t)
 	t.work <- struct{}{}
 	defer func() { <-t.work }()
-	err = t.load(ctx)
-	if err != nil {
+	if err := t.load(ctx); err != nil {
 		return fmt.Errorf("import %s: %w", id, err)
 	}
 	if t.last > 0 {
-		err = provenance.ErrTaken
+		return fmt.Errorf("import %s: %w", id, provenance.ErrTaken)
 	}
-	if err != nil {
-		return fmt.Errorf("import %s: %w", id, err)
+	fail := func(err error) error {
+		err = fmt.Errorf("import %s: %w", id, err)
+		if errors.Is(err, provenance.ErrTaken) {
+			// The files may now belong to the other process's session.
+			return err
+		}
+		return errors.Join(err, st.delete(context.WithoutCancel(ctx), id, t.last))
 	}
 	b, lines, err := recordOf(ctx, from, id)
-	for name, failed := range from.Files(ctx, id) {
-		if err = errors.Join(err, failed); err != nil {
-			break
+	if err != nil {
+		return fail(err)
+	}
+	for name, err := range from.Files(ctx, id) {
+		if err != nil {
+			return fail(err)
 		}
 		if name != provenance.SessionFile && !provenance.IsView(name) {
 			err = st.importFile(ctx, from, id, name)
 		}
-		err = errors.Join(err, reserve())
-	}
-	if err == nil && b.state.Session.Head != source.Session.Head {
-		err = fmt.Errorf("%w: it changes", provenance.ErrHeld)
-	}
-	if err == nil {
-		err = t.publish(ctx, b, lines)
-		if errors.Is(err, provenance.ErrLost) {
-			return fmt.Errorf("import %s: %w", id, provenance.ErrTaken)
+		// The reservation is renewed after each file, because a large one may take most of its time.
+		if err := errors.Join(err, reserve()); err != nil {
+			return fail(err)
 		}
-		if err != nil {
-			return err // the record may be there, and whole
-		}
-		t.held.Store(false)
-		_, err = st.Verify(ctx, id)
+	}
+	if b.state.Session.Head != source.Session.Head {
+		return fail(fmt.Errorf("%w: its record changed during the import", provenance.ErrHeld))
+	}
+	err = t.publish(ctx, b, lines)
+	if errors.Is(err, provenance.ErrLost) {
+		return fmt.Errorf("import %s: %w", id, provenance.ErrTaken)
 	}
 	if err != nil {
-		err = fmt.Errorf("import %s: %w", id, err)
-		if !errors.Is(err, provenance.ErrTaken) {
-			err = errors.Join(err, st.delete(context.WithoutCancel(ctx), id, t.last))
-		}
+		return err // the record may have been published
 	}
-	return err
+	t.held.Store(false)
+	if _, err := st.Verify(ctx, id); err != nil {
+		return fail(err)
+	}
+	return nil
 }
 
 // recordOf returns the record of a session as one batch.
@@ -127,8 +131,7 @@ func recordOf(ctx context.Context, from provenance.Reader, id string) (*batch, [
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
-		err = tally.Add(e)
-		if err != nil {
+		if err := tally.Add(e); err != nil {
 			return nil, nil, fmt.Errorf("%s:%d: %w", provenance.EventsFile, sc.Line, err)
 		}
 		if e.Kind.OfCall() {
@@ -163,45 +166,46 @@ func (st *Store) importFile(ctx context.Context, from provenance.Reader, id, nam
 	return err
 }
 
-// Archive copies a session that has ended into the directory of a filestore, with its lines as they are, and
-// deletes it in the cluster if remove is set. The session appears there at once, verified and on the disk.
+// Archive copies an ended session into the directory of a filestore, with its lines unchanged, and deletes it
+// from the cluster if remove is set. The session appears in dir at once, verified and on stable storage.
 //
-// Errors: provenance.ErrTaken if the directory has a session of this id, provenance.ErrHeld for one that has
-// not ended, the errors of filestore.CopyFrom.
+// Errors: provenance.ErrTaken if dir has a session with this ID; provenance.ErrHeld if the session has not
+// ended; the errors of filestore.CopyFrom.
 func (st *Store) Archive(ctx context.Context, dir, id string, remove bool) error {
-	ended := func() (s state, seq uint64, err error) {
-		m, err := st.last(ctx, st.events, st.subjectOf(id))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			err = provenance.ErrNotFound
-		}
-		if err == nil {
-			seq = m.Sequence
-			s, err = stateOf(m)
-		}
-		if err == nil && s.Session.State != provenance.StateEnded {
-			err = provenance.ErrHeld
-		}
-		if err != nil {
-			err = fmt.Errorf("archive %s: %w", id, err)
-		}
-		return s, seq, err
-	}
-	if _, _, err := ended(); err != nil {
-		return err
+	if _, _, err := st.ended(ctx, id); err != nil {
+		return fmt.Errorf("archive %s: %w", id, err)
 	}
 	report, err := filestore.CopyFrom(ctx, dir, st, id, true)
 	if err != nil || !remove {
 		return err
 	}
-	now, seq, err := ended()
+	now, seq, err := st.ended(ctx, id)
 	if err != nil {
-		return err
+		return fmt.Errorf("archive %s: %w", id, err)
 	}
 	if now.Session.Head != report.Session.Head {
-		err = fmt.Errorf("archive %s: it was continued, and is not deleted: %w", id, provenance.ErrHeld)
-	}
-	if err != nil {
-		return err
+		return fmt.Errorf("archive %s: it was continued, and is not deleted: %w", id, provenance.ErrHeld)
 	}
 	return st.delete(ctx, id, seq)
+}
+
+// ended returns the state of an ended session and the sequence number of its last message.
+//
+// Errors: provenance.ErrNotFound; provenance.ErrHeld if it has not ended; provenance.ErrCorrupt; see ask.
+func (st *Store) ended(ctx context.Context, id string) (s state, seq uint64, err error) {
+	m, err := st.last(ctx, st.events, st.subjectOf(id))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return s, 0, provenance.ErrNotFound
+	}
+	if err != nil {
+		return s, 0, err
+	}
+	s, err = stateOf(m)
+	if err != nil {
+		return s, 0, err
+	}
+	if s.Session.State != provenance.StateEnded {
+		return s, 0, provenance.ErrHeld
+	}
+	return s, m.Sequence, nil
 }

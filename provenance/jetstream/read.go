@@ -34,8 +34,8 @@ type reader struct {
 // Close implements provenance.Reader. The connection stays open.
 func (r *reader) Close() error { return nil }
 
-// messages yields the messages of subjects from a number on, in order, up to those that there are when it
-// starts.
+// messages yields the messages of subjects in order, from a sequence number on. It ends at the message that
+// is the last when it starts.
 func (c *cluster) messages(
 	ctx context.Context, s jetstream.Stream, subject string, from uint64,
 ) iter.Seq2[*jetstream.RawStreamMsg, error] {
@@ -57,7 +57,7 @@ func (c *cluster) messages(
 				err = fmt.Errorf("%w: message %d is not found before %d", provenance.ErrUnavailable, next,
 					end.Sequence)
 			default:
-				// Unless they were deleted, whoever answered leads no more and lacks what came after.
+				// Either the messages were deleted, or a former leader answered, which lacks later messages.
 				time.Sleep(pause)
 				_, err = c.last(ctx, s, subject)
 			}
@@ -68,7 +68,7 @@ func (c *cluster) messages(
 	}
 }
 
-// record returns the lines of a session that are in a message or later.
+// record returns the lines of a session from a message on.
 //
 // Errors: provenance.ErrNotFound, the errors of Read.
 func (r *reader) record(ctx context.Context, session string, from uint64) (*lineReader, error) {
@@ -82,10 +82,11 @@ func (r *reader) record(ctx context.Context, session string, from uint64) (*line
 		return nil, cmp.Or(err, fmt.Errorf("session %s: %w", session, provenance.ErrNotFound))
 	}
 	lines := &lineReader{next: next, stop: stop, cluster: r.cluster, ctx: ctx}
-	if err = lines.take(first); err != nil {
+	if err := lines.take(first); err != nil {
 		stop()
+		return nil, err
 	}
-	return lines, err
+	return lines, nil
 }
 
 // lineReader reads the lines of the messages of a record, one message at a time.
@@ -94,10 +95,10 @@ type lineReader struct {
 	ctx   context.Context
 	next  func() (*jetstream.RawStreamMsg, error, bool)
 	stop  func()
-	last  *jetstream.RawStreamMsg // that was read
+	last  *jetstream.RawStreamMsg // the last message read
 	rest  []byte
-	whole bool              // the last line is
-	tally *provenance.Tally // of the events read; nil if only bytes are
+	whole bool              // the last line is complete
+	tally *provenance.Tally // of the events read; nil if only bytes are read
 }
 
 func (l *lineReader) take(m *jetstream.RawStreamMsg) (err error) {
@@ -109,7 +110,8 @@ func (l *lineReader) take(m *jetstream.RawStreamMsg) (err error) {
 	return err
 }
 
-// end returns io.EOF if the events read are all that the last message is of, which their chain does not say.
+// end returns io.EOF if the events read end where the last message's state ends, which their chain alone does
+// not prove.
 //
 // Errors: provenance.ErrCorrupt.
 func (l *lineReader) end() error {
@@ -117,11 +119,14 @@ func (l *lineReader) end() error {
 		return io.EOF
 	}
 	s, err := stateOf(l.last)
-	if err == nil && (!l.whole || s.Session.Head != l.tally.Session.Head) {
-		err = fmt.Errorf("%w: message %d does not end with event %d", provenance.ErrCorrupt, l.last.Sequence,
+	if err != nil {
+		return err
+	}
+	if !l.whole || s.Session.Head != l.tally.Session.Head {
+		return fmt.Errorf("%w: message %d does not end with event %d", provenance.ErrCorrupt, l.last.Sequence,
 			s.Session.Head.Seq)
 	}
-	return cmp.Or(err, io.EOF)
+	return io.EOF
 }
 
 // Read implements io.Reader.
@@ -144,7 +149,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close frees what an iteration that was left early holds.
+// Close releases the resources of an unfinished iteration.
 func (l *lineReader) Close() error {
 	l.stop()
 	return nil
@@ -170,7 +175,7 @@ func (r *reader) scan(ctx context.Context, session string) iter.Seq2[*provenance
 	return r.scanFrom(ctx, session, 1, provenance.Session{})
 }
 
-// scanFrom yields the events of a session that are in a message or later, and follow those that made before.
+// scanFrom yields the events of a session from a message on. The first must follow the session state before.
 func (r *reader) scanFrom(
 	ctx context.Context, session string, from uint64, before provenance.Session,
 ) iter.Seq2[*provenance.Event, error] {
@@ -198,7 +203,7 @@ func (r *reader) scanFrom(
 	}
 }
 
-// followEvery is how often a session that is followed is looked at without word of a new event.
+// followEvery is the interval for checking a followed session without a notification.
 const followEvery = time.Second
 
 // Follow implements provenance.Reader.
@@ -208,7 +213,7 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 			yield(nil, fmt.Errorf("session %.60q: %w", q.Session, provenance.ErrNotFound))
 			return
 		}
-		// A message on the subject may not be recorded: it is only a reason to look.
+		// A message on the subject may not be recorded, so it is only a reason to read.
 		news := make(chan struct{}, 1)
 		sub, err := r.conn.Subscribe(r.subjectOf(q.Session), func(*nats.Msg) {
 			select {
@@ -217,7 +222,7 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 			}
 		})
 		if err == nil {
-			defer func() { _ = sub.Unsubscribe() }() // a connection that is closed has none
+			defer func() { _ = sub.Unsubscribe() }() // a closed connection has no subscriptions
 		}
 		lines := &follower{lineReader: lineReader{cluster: r.cluster, ctx: ctx}, reader: r,
 			session: q.Session, from: 1, news: news}
@@ -229,18 +234,18 @@ func (r *reader) Follow(ctx context.Context, q provenance.Query) iter.Seq2[*prov
 	}
 }
 
-// follower reads the lines of a record that grows, up to the end of the session.
+// follower reads the lines of a growing record until the session ends.
 type follower struct {
 	lineReader
 	reader  *reader
 	session string
-	from    uint64 // number of the next message, at least
+	from    uint64 // minimum sequence number of the next message
 	news    <-chan struct{}
 	ended   bool // the last event read is the end of the session
-	over    bool // nothing more will be recorded
+	over    bool // no process records more events
 }
 
-// Read waits at the end of the record for more, unless the session has ended or no process has it.
+// Read waits for more at the end of the record, unless the session has ended or no process has it.
 func (f *follower) Read(p []byte) (int, error) {
 	for len(f.rest) == 0 {
 		var m *jetstream.RawStreamMsg
@@ -262,7 +267,7 @@ func (f *follower) Read(p []byte) (int, error) {
 		case f.over:
 			return 0, f.end()
 		case f.ended, !f.reader.isHeld(f.ctx, f.last, f.session):
-			f.over = true // once its last events are read, which may be there by now
+			f.over = true // after the last events, which may have been recorded by now
 			continue
 		}
 		select {
@@ -277,8 +282,8 @@ func (f *follower) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// isHeld reports whether a process has the session whose last message is m. One that does not answer in time
-// is taken for one that has.
+// isHeld reports whether a process has the session. m is its last message. A process that does not answer in
+// time is assumed to have it.
 func (r *reader) isHeld(ctx context.Context, m *jetstream.RawStreamMsg, session string) bool {
 	if r.own(session) {
 		return true
@@ -290,8 +295,10 @@ func (r *reader) isHeld(ctx context.Context, m *jetstream.RawStreamMsg, session 
 	return strings.HasPrefix(answer, "1")
 }
 
-// askHolder asks the store that wrote m whether it has the session: it answers "1" and its address if it has.
-// nats.ErrNoResponders means that there is no such store any more.
+// askHolder asks the store that wrote m whether it has the session. If so, the answer is "1" and the store's
+// address.
+//
+// Errors: nats.ErrNoResponders if the store no longer exists; others of nats.
 func (r *reader) askHolder(ctx context.Context, m *jetstream.RawStreamMsg, session string) (string, error) {
 	name, _, _ := strings.Cut(m.Header.Get(headerWriter), ".")
 	ctx, cancel := context.WithTimeout(ctx, attempt)
@@ -303,18 +310,17 @@ func (r *reader) askHolder(ctx context.Context, m *jetstream.RawStreamMsg, sessi
 	return string(answer.Data), nil
 }
 
-// Holder says which store has a session.
+// Holder identifies the store that has a session.
 type Holder struct {
-	Own     bool   // the store that was asked
-	Held    bool   // that one or another; false if whoever wrote it last has ended it, is gone or silent
-	Address string // see [Options.Address]; empty unless another one has it
+	Own     bool   // the store that was asked has it
+	Held    bool   // some store has it; false if the last writer ended it, is gone or is silent
+	Address string // see [Options.Address]; empty unless another store has the session
 }
 
-// Holder returns which store has a session: the one that wrote its last event, if it says so within two
-// seconds. One that is silent can still be there; it loses the session to whoever takes it and writes.
+// Holder returns the store that has a session: the writer of its last event, if it confirms that within two
+// seconds. A silent store may still be running; it loses the session to a store that takes it and writes.
 //
-// Errors: provenance.ErrNotFound for a session without events, provenance.ErrUnavailable, or the error of
-// ctx.
+// Errors: provenance.ErrNotFound if the session has no events; provenance.ErrUnavailable; the error of ctx.
 func (st *Store) Holder(ctx context.Context, session string) (Holder, error) {
 	if st.holds(session) {
 		return Holder{Own: true, Held: true}, nil
@@ -334,7 +340,7 @@ func (st *Store) Holder(ctx context.Context, session string) (Holder, error) {
 	return Holder{Held: err == nil && held, Address: address}, nil
 }
 
-// found is a session and when its record was last written.
+// found is a session in a listing.
 type found struct {
 	id    string
 	last  *jetstream.RawStreamMsg
@@ -342,7 +348,7 @@ type found struct {
 	err   error
 }
 
-// sessions returns the sessions whose record was written after since, the one written last first.
+// sessions returns the sessions with a record written after since, the last one written first.
 func (r *reader) sessions(ctx context.Context, since time.Time) ([]found, error) {
 	subjects, err := r.subjects(ctx, r.events, r.subject("ev", "*"))
 	if err != nil {
@@ -379,7 +385,7 @@ func (c *cluster) subjects(ctx context.Context, s jetstream.Stream, filter strin
 			return err
 		}
 		names = slices.Sorted(maps.Keys(info.State.Subjects))
-		return err
+		return nil
 	})
 	return names, err
 }
@@ -412,7 +418,7 @@ func (r *reader) Sessions(ctx context.Context, since time.Time) iter.Seq2[proven
 	}
 }
 
-// Artifact implements provenance.Reader. The views are made from the events.
+// Artifact implements provenance.Reader. It builds the views from the events.
 func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadCloser, error) {
 	name = provenance.CleanFileName(name)
 	if err := provenance.CheckArtifactName(name); err != nil {
@@ -424,24 +430,13 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 	case !provenance.ValidSessionID(session):
 		err = provenance.ErrNotFound
 	case name == provenance.EventsFile:
-		var lines *lineReader
-		lines, err = r.record(ctx, session, 1)
-		if err == nil {
-			return lines, nil
+		lines, err := r.record(ctx, session, 1)
+		if err != nil {
+			return nil, fmt.Errorf("open %s of session %s: %w", name, session, err)
 		}
+		return lines, nil
 	case name == provenance.SessionFile:
-		var tally provenance.Tally
-		for e, failed := range r.scan(ctx, session) {
-			err = failed
-			if err == nil {
-				err = tally.Add(e)
-			}
-		}
-		if err == nil {
-			var data []byte
-			data, err = provenance.EncodePretty(tally.Session)
-			made.Write(data)
-		}
+		err = r.foldSessionFile(ctx, &made, session)
 	case provenance.IsView(name):
 		err = cfharness.WriteView(&made, name, func() iter.Seq2[*provenance.Event, error] {
 			return r.scan(ctx, session)
@@ -457,7 +452,23 @@ func (r *reader) Artifact(ctx context.Context, session, name string) (io.ReadClo
 	return io.NopCloser(&made), nil
 }
 
-// Stored implements provenance.Reader: nothing is written later than the record.
+// foldSessionFile writes the session.json of a session from its events.
+func (r *reader) foldSessionFile(ctx context.Context, out *bytes.Buffer, session string) error {
+	var tally provenance.Tally
+	for e, err := range r.scan(ctx, session) {
+		if err != nil {
+			return err
+		}
+		if err := tally.Add(e); err != nil {
+			return err
+		}
+	}
+	data, err := provenance.EncodePretty(tally.Session)
+	out.Write(data)
+	return err
+}
+
+// Stored implements provenance.Reader. It is the same as Artifact, because no file lags behind the record.
 func (r *reader) Stored(ctx context.Context, session, name string) (io.ReadCloser, error) {
 	return r.Artifact(ctx, session, name)
 }
@@ -471,8 +482,7 @@ func (r *reader) Files(ctx context.Context, session string) iter.Seq2[string, er
 				yield("", err)
 				return
 			}
-			err = heads.Add(e)
-			if err != nil {
+			if err := heads.Add(e); err != nil {
 				yield("", err)
 				return
 			}
@@ -504,8 +514,8 @@ func (r *reader) Files(ctx context.Context, session string) iter.Seq2[string, er
 	}
 }
 
-// Verify implements provenance.Reader. It copies the session into a directory, so that it is verified as any
-// other; nothing in it can be stale.
+// Verify implements provenance.Reader. It copies the session into a temporary directory and verifies it there
+// like any other session. No file of the copy can be stale.
 func (r *reader) Verify(
 	ctx context.Context, session string, keys ...note.Verifier,
 ) (report *provenance.Report, err error) {
@@ -517,7 +527,7 @@ func (r *reader) Verify(
 	return filestore.CopyFrom(ctx, dir, r, session, false, keys...)
 }
 
-// Register implements provenance.Reader: a cluster has no register.
+// Register implements provenance.Reader. A cluster has no register.
 func (r *reader) Register(context.Context, ...note.Verifier) (*provenance.Register, error) {
 	return &provenance.Register{}, nil
 }
@@ -530,21 +540,25 @@ func (r *reader) Missing(context.Context, ...note.Verifier) (map[string]*provena
 // DropNamed implements provenance.Reader.
 func (r *reader) DropNamed(ctx context.Context, digests map[digest.Digest]bool) error {
 	subjects, err := r.subjects(ctx, r.events, r.subject("ev", "*"))
-	for _, subject := range subjects {
-		if err != nil || len(digests) == 0 {
-			break
-		}
-		var lines *lineReader
-		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
-		lines, err = r.record(ctx, id, 1)
-		if err == nil {
-			err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.Close())
-		} else if errors.Is(err, provenance.ErrNotFound) {
-			err = nil
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("search sessions: %w", err)
+	}
+	for _, subject := range subjects {
+		if len(digests) == 0 {
+			break
+		}
+		id := strings.ReplaceAll(subject[len(r.subject("ev", "")):], "~", ".")
+		lines, err := r.record(ctx, id, 1)
+		if errors.Is(err, provenance.ErrNotFound) {
+			continue // it was deleted meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("search sessions: %w", err)
+		}
+		err = errors.Join(provenance.DropDigests(ctx, lines, digests), lines.Close())
+		if err != nil {
+			return fmt.Errorf("search sessions: %w", err)
+		}
 	}
 	return nil
 }
@@ -579,7 +593,7 @@ func (r *reader) Collect(
 		case opts.Release != nil && !opts.DryRun && !opts.Release(ctx, f.id), r.isHeld(ctx, f.last, f.id):
 			c.Err = provenance.ErrHeld
 		case !opts.DryRun:
-			var m *jetstream.RawStreamMsg // whoever released it wrote its end
+			var m *jetstream.RawStreamMsg // Release may have recorded the end of the session
 			m, c.Err = r.last(ctx, r.events, r.subjectOf(f.id))
 			if c.Err == nil {
 				c.Err = r.delete(ctx, f.id, m.Sequence)
@@ -596,9 +610,10 @@ func (r *reader) Collect(
 	return gone, r.sweep(ctx)
 }
 
-// delete deletes a session, its record first, up to its last message.
+// delete deletes a session up to its last message, the record first.
 //
-// Errors: provenance.ErrHeld if a server has continued it since, whose events are kept, and the files.
+// Errors: provenance.ErrHeld if a server has continued the session since; then later events and the files are
+// kept.
 func (r *reader) delete(ctx context.Context, session string, last uint64) error {
 	for i, of := range []struct {
 		stream  jetstream.Stream
@@ -615,15 +630,15 @@ func (r *reader) delete(ctx context.Context, session string, last uint64) error 
 		if err != nil {
 			return fmt.Errorf("delete session %s: %w", session, err)
 		}
-		if i == 0 {
-			_, err = r.last(ctx, of.stream, of.subject)
-			if err == nil {
-				err = provenance.ErrHeld
-			} else if errors.Is(err, jetstream.ErrMsgNotFound) {
-				err = nil
-			}
+		if i > 0 {
+			continue
 		}
-		if err != nil {
+		// A later event means that the session continues and needs its files.
+		_, err = r.last(ctx, of.stream, of.subject)
+		if err == nil {
+			err = provenance.ErrHeld
+		}
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("delete session %s: %w", session, err)
 		}
 	}

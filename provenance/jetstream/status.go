@@ -14,39 +14,41 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Status is what can be seen of a cluster by whoever reads its records.
+// Status is the state of a cluster that a reader of its records can observe.
 type Status struct {
-	Streams []StreamStatus // that there are
-	// Unused says that a stream of records is missing, since no server has used the cluster. The fields below
-	// are zero then.
+	Streams []StreamStatus // the existing streams
+	// Unused means that a stream of records does not exist, because no server has used the cluster. All
+	// fields below are then zero.
 	Unused bool
-	// Held is how many open sessions each node has, by the node's name. Left are of nodes that are gone, and
-	// the next call of a session lets another one take it. Silent are of nodes that do not answer.
+	// Held is the number of open sessions of each node, by the node's name. Left is the number of open
+	// sessions whose node is gone; their next call lets another node take them. Silent is the number of open
+	// sessions whose node does not answer.
 	Held         map[string]int
 	Left, Silent int
-	// Cell is the value of the cell that was asked for; nil without one.
+	// Cell is the value of the requested cell; nil if it has none.
 	Cell []byte
 }
 
 // StreamStatus is the state of a stream.
 type StreamStatus struct {
 	Name            string
-	Replicas        int // how many servers it is to be on
+	Replicas        int // configured number of servers
 	Servers         []Server
 	Messages, Bytes uint64
-	Ahead           time.Duration // by how much the clock of its leader is ahead of the clock here, or behind
+	Ahead           time.Duration // lead of its leader's clock over the local one; negative if behind
 }
 
-// Server is a server of NATS that has a stream.
+// Server is a NATS server with a replica of a stream.
 type Server struct {
 	Name    string `json:"name"`
-	Leader  bool   `json:"leader"`  // it answers for the stream
-	Current bool   `json:"current"` // it has all that was acknowledged, or nearly
+	Leader  bool   `json:"leader"`  // answers for the stream
+	Current bool   `json:"current"` // has all acknowledged messages, or nearly all
 	Offline bool   `json:"offline"`
-	Behind  uint64 `json:"behind"` // messages that it lacks
+	Behind  uint64 `json:"behind"` // number of messages that it lacks
 }
 
-// serversOf returns the servers of a stream by their names. A stream without a leader has none that leads.
+// serversOf returns the servers of a stream, sorted by name. If the stream has no leader, none has Leader
+// set.
 func serversOf(info *jetstream.StreamInfo) []Server {
 	found := []Server{}
 	if info.Cluster == nil {
@@ -62,9 +64,10 @@ func serversOf(info *jetstream.StreamInfo) []Server {
 	return found
 }
 
-// StatusOf looks at a cluster and at a cell of it. It makes no streams. The connection is the caller's.
+// StatusOf returns the status of a cluster and the value of one of its cells. It creates no streams. The
+// caller owns the connection.
 //
-// Errors: the error of looking at a stream.
+// Errors: the error of reading a stream.
 func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) (*Status, error) {
 	c, err := newCluster(conn, opts.withDefaults())
 	if err != nil {
@@ -103,7 +106,7 @@ func StatusOf(ctx context.Context, conn *nats.Conn, opts *Options, cell string) 
 	return s, ctx.Err()
 }
 
-// countSessions counts open sessions. A node that is silent is asked once.
+// countSessions counts open sessions. It asks a silent node only once.
 func (s *Status) countSessions(ctx context.Context, c *cluster) error {
 	r, silent := &reader{cluster: c}, map[string]bool{}
 	all, err := r.sessions(ctx, time.Time{})
@@ -122,7 +125,7 @@ func (s *Status) countSessions(ctx context.Context, c *cluster) error {
 		case silent[store]:
 			s.Silent++
 		case strings.HasPrefix(answer, "1"):
-			s.Held[store[:max(0, strings.LastIndex(store, "-"))]]++ // the rest is random
+			s.Held[store[:max(0, strings.LastIndex(store, "-"))]]++ // the part after the dash is random
 		default:
 			s.Left++
 		}
@@ -130,5 +133,5 @@ func (s *Status) countSessions(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// IsUnused reports whether an error says that a cluster has no streams of a Store.
+// IsUnused reports whether err means that the streams of a Store do not exist.
 func IsUnused(err error) bool { return errors.Is(err, jetstream.ErrStreamNotFound) }

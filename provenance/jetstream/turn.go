@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxBatch and maxBytes bound a message: as a JSON answer, it must fit into the 1 MiB of a server.
+	// maxBatch and maxBytes limit a message: as a JSON answer, it must fit into a server's 1 MiB.
 	maxBatch = 512
 	maxBytes = 512 << 10
 )
@@ -30,23 +30,23 @@ const (
 // Headers of the messages of a record.
 const (
 	headerWriter = "Writer" // the name of the turn
-	headerBatch  = "Batch"  // counts the messages of the turn
+	headerBatch  = "Batch"  // number of the message within the turn
 	headerState  = "State"  // after the batch
-	headerBlob   = "Blob"   // digest of the lines, if they are too long for a message
+	headerBlob   = "Blob"   // digest of the lines, if they are too long for the message
 
-	headerCheckpoint = "Checkpoint" // what was before the batch, in some messages; see checkpoint
+	headerCheckpoint = "Checkpoint" // in some messages, the state before the batch; see checkpoint
 )
 
-// state is what the next writer of a session needs to know.
+// state is the session state that the next writer needs.
 type state struct {
 	Session provenance.Session `json:"session"`
-	Called  time.Time          `json:"called,omitzero"` // when the client called last
-	Bytes   int64              `json:"bytes"`           // of all lines
+	Called  time.Time          `json:"called,omitzero"` // time of the client's last call
+	Bytes   int64              `json:"bytes"`           // size of all lines
 
 	Checkpoint mark `json:"checkpoint,omitzero"` // the last one
 }
 
-// stateOf reads the state after a message.
+// stateOf returns the state after a message.
 //
 // Errors: provenance.ErrCorrupt.
 func stateOf(m *jetstream.RawStreamMsg) (s state, err error) {
@@ -56,35 +56,35 @@ func stateOf(m *jetstream.RawStreamMsg) (s state, err error) {
 	return s, nil
 }
 
-// turn is the turn of one store at a session, or its next one.
+// turn is one store's turn at a session, current or prospective.
 type turn struct {
 	store *Store
 	id    string
 	users int         // guarded by Store.mu
 	held  atomic.Bool // the store has the session
-	lost  atomic.Bool // another writer has it; only Take begins another turn
+	lost  atomic.Bool // another writer has the session; only Take begins another turn
 
 	mu      sync.Mutex
 	waiting []*request
 
-	work   chan struct{} // full while the record is read or written; guards the rest
+	work   chan struct{} // full while the record is read or written; guards the fields below
 	writer string        // name of the turn
 	loaded bool
 	state  state
 	last   uint64 // sequence number of the last message
 	batch  int
-	open   []*batch        // those whose fate is not known, after the last message
-	fold   *cfharness.Fold // of the events, nil if it is not known or too large for a checkpoint
+	open   []*batch        // published batches with unknown outcome, after message last
+	fold   *cfharness.Fold // folded from all events; nil if unknown or too large for a checkpoint
 	landed map[*provenance.Event]provenance.Event
 }
 
 type request struct {
 	event *provenance.Event
-	done  chan struct{} // closed once err is what became of the event
+	done  chan struct{} // closed once err is the outcome
 	err   error
 }
 
-// batch is what was published, and what the turn is after it.
+// batch is a published batch of events and the state after it.
 type batch struct {
 	number int
 	state  state
@@ -93,7 +93,7 @@ type batch struct {
 
 type recorded struct{ from, as *provenance.Event }
 
-// turn returns the turn at a session; leave must follow.
+// turn returns the turn at a session. The caller must call leave.
 func (st *Store) turn(id string) (*turn, error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -126,8 +126,8 @@ func (st *Store) holds(id string) bool {
 	return t != nil && t.held.Load()
 }
 
-// Take implements provenance.Writer. It always succeeds if the cluster answers: the other writer loses the
-// session with the first event of this one.
+// Take implements provenance.Writer. It succeeds whenever the cluster answers; the other writer loses the
+// session at the first event of this one.
 func (st *Store) Take(ctx context.Context, session string) error {
 	if !provenance.ValidSessionID(session) {
 		return fmt.Errorf("take %.60q: %w: session id", session, provenance.ErrInvalid)
@@ -150,7 +150,7 @@ func (st *Store) Release(session string) {
 	if t == nil {
 		return
 	}
-	t.work <- struct{}{} // until what was handed over is recorded
+	t.work <- struct{}{} // until waiting events are recorded
 	defer func() { <-t.work }()
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -207,7 +207,7 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 		case t.work <- struct{}{}:
 		}
 		select {
-		case <-r.done: // who is answered appends again, rather than record what others wait for
+		case <-r.done: // an answered caller may append again instead of recording the events of others
 		default:
 			t.gather()
 			t.commit(context.WithoutCancel(ctx))
@@ -216,8 +216,8 @@ func (st *Store) Append(ctx context.Context, e *provenance.Event) error {
 	}
 }
 
-// gather waits for those who were just answered and append again, for as long as some come: a message takes
-// milliseconds, whether it has one event or many.
+// gather waits for callers that were just answered and append again, as long as more keep arriving. A message
+// takes milliseconds, whether it has one event or many.
 func (t *turn) gather() {
 	for before, now := 0, 1; now > before && now < maxBatch; {
 		runtime.Gosched()
@@ -227,7 +227,7 @@ func (t *turn) gather() {
 	}
 }
 
-// load reads where the record ends, and begins a turn if it is not this one's.
+// load reads the end of the record, and begins a new turn unless this turn wrote it.
 func (t *turn) load(ctx context.Context) error {
 	m, err := t.store.last(ctx, t.store.events, t.store.subjectOf(t.id))
 	var now state
@@ -242,7 +242,7 @@ func (t *turn) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if t.adopts(m) {
+		if t.adopt(m) {
 			return nil
 		}
 	}
@@ -266,35 +266,36 @@ func (t *turn) load(ctx context.Context) error {
 	return nil
 }
 
-// is reports whether a message is the batch, in the turn of that name.
-func (b *batch) is(m *jetstream.RawStreamMsg, writer string) bool {
+// matches reports whether a message is this batch in the turn named writer.
+func (b *batch) matches(m *jetstream.RawStreamMsg, writer string) bool {
 	return m.Header.Get(headerWriter) == writer && m.Header.Get(headerBatch) == strconv.Itoa(b.number)
 }
 
-// adopts reports whether a message is the batch whose fate was not known, and notes that it is recorded.
-func (t *turn) adopts(m *jetstream.RawStreamMsg) bool {
-	i := slices.IndexFunc(t.open, func(b *batch) bool { return b.is(m, t.writer) })
+// adopt reports whether a message is a batch with unknown outcome, and if so marks that batch as recorded.
+func (t *turn) adopt(m *jetstream.RawStreamMsg) bool {
+	i := slices.IndexFunc(t.open, func(b *batch) bool { return b.matches(m, t.writer) })
 	if i < 0 {
 		return false
 	}
-	// Who got an error may append the same events again.
+	// Callers that got an error may append the same events again.
 	if t.landed == nil {
 		t.landed = map[*provenance.Event]provenance.Event{}
 	}
 	for _, e := range t.open[i].events {
 		t.landed[e.from] = *e.as
 	}
-	t.became(t.open[i], m.Sequence)
+	t.advance(t.open[i], m.Sequence)
 	return true
 }
 
-func (t *turn) became(b *batch, last uint64) {
+// advance makes b, recorded as message last, the end of the record.
+func (t *turn) advance(b *batch, last uint64) {
 	t.follow(b)
 	t.state, t.last, t.open = b.state, last, nil
 	t.held.Store(t.state.Session.State != provenance.StateEnded)
 }
 
-// commit records the events that wait, or as many as a message has room for.
+// commit records the waiting events, up to the maximum for a message.
 func (t *turn) commit(ctx context.Context) {
 	t.mu.Lock()
 	requests := t.waiting[:min(len(t.waiting), maxBatch)]
@@ -335,7 +336,7 @@ func (t *turn) commit(ctx context.Context) {
 			r.event.Unplace()
 		}
 		if errors.Is(err, errAdopted) {
-			requests = append(placed, left...) // they follow what was recorded after all
+			requests = append(placed, left...) // they follow the adopted batch
 			continue
 		}
 		answer(placed, err)
@@ -358,8 +359,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: append event: %w", provenance.ErrUnavailable, err)
 }
 
-// chain gives events their places in the record, and answers those that cannot have one. left do not fit into
-// the message.
+// chain chains events to the record and answers the ones that it refuses. left are the events that do not fit
+// into the message.
 func (t *turn) chain(requests []*request) (b *batch, lines []byte, placed, left []*request) {
 	b = &batch{number: t.batch + 1, state: t.state}
 	tally := provenance.Tally{Session: t.state.Session}
@@ -389,12 +390,12 @@ func (t *turn) chain(requests []*request) (b *batch, lines []byte, placed, left 
 	return b, lines, placed, left
 }
 
-// errAdopted means that an earlier batch of the turn, whose fate was not known, is recorded.
+// errAdopted means that an earlier batch of the turn, with unknown outcome until then, is recorded.
 var errAdopted = errors.New("an earlier batch was recorded")
 
-// publish records a batch. After an answer that was lost, or a refusal, which can be of a message of this
-// turn that is still on its way, only what the leader of the stream has decides: this batch, another
-// writer's, or nothing yet.
+// publish records a batch. A lost answer is ambiguous, and so is a refusal, which may be caused by an earlier
+// message of this turn. In both cases the last message at the leader of the stream decides: it is this batch,
+// another writer's, or still the previous one.
 //
 // Errors: provenance.ErrLost, provenance.ErrUnavailable, errAdopted.
 func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
@@ -413,8 +414,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 	}
 	if len(lines) > maxBytes {
 		sum := digest.FromBytes(lines)
-		err := t.store.putBlob(ctx, sum, lines)
-		if err != nil {
+		if err := t.store.putBlob(ctx, sum, lines); err != nil {
 			return unavailable(err)
 		}
 		err = t.store.setFile(ctx, t.store.subject("long", t.id, sum.Encoded()),
@@ -438,7 +438,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		cancel()
 		if err == nil {
 			t.store.heard()
-			t.became(b, ack.Sequence)
+			t.advance(b, ack.Sequence)
 			return nil
 		}
 		if refused(err) && !doubt {
@@ -452,12 +452,12 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 		case errors.Is(failed, jetstream.ErrMsgNotFound) && t.last > 0:
 			return t.lose() // the session was deleted
 		case failed != nil || got.Sequence <= t.last:
-			// Nothing is known: a former leader may have answered.
-		case b.is(got, t.writer):
+			// Still unknown: a former leader may have answered.
+		case b.matches(got, t.writer):
 			t.store.heard()
-			t.became(b, got.Sequence)
+			t.advance(b, got.Sequence)
 			return nil
-		case t.adopts(got):
+		case t.adopt(got):
 			return errAdopted
 		default:
 			return t.lose()
@@ -470,6 +470,7 @@ func (t *turn) publish(ctx context.Context, b *batch, lines []byte) error {
 	}
 }
 
+// lose ends the turn, because another writer has the session.
 func (t *turn) lose() error {
 	t.open, t.landed, t.fold = nil, nil, nil
 	t.lost.Store(true)

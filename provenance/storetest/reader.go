@@ -104,7 +104,7 @@ func testViews(t *testing.T, st provenance.Store) {
 	}
 }
 
-// Invocation contexts are a list of their own next to the decisions.
+// testInvocations checks that invocation contexts are a list of their own next to the decisions.
 func testInvocations(t *testing.T, st provenance.Store) {
 	var sent []*provenance.Event
 	calls := 0
@@ -224,11 +224,11 @@ func testSessions(t *testing.T, st provenance.Store) {
 		t.Errorf("Sessions since an hour from now gave %s", s.ID)
 	}
 	for range st.Sessions(t.Context(), time.Time{}) {
-		break // an iteration may be left early
+		break // tests that an iteration can end early
 	}
 }
 
-// testCollect checks that sessions which ended are deleted whole, and open ones never.
+// testCollect checks that ended sessions are deleted completely, and open ones never.
 func testCollect(t *testing.T, st provenance.Store) {
 	ctx, later := t.Context(), time.Now().Add(time.Hour)
 	for i := range 2 {
@@ -280,8 +280,8 @@ func testCollect(t *testing.T, st provenance.Store) {
 	}
 }
 
-// testCollectUnused checks that those sessions are deleted first whose clients called longest ago, whenever
-// the server wrote to them last.
+// testCollectUnused checks that the sessions with the oldest last call are deleted first, regardless of when
+// the server last wrote to them.
 func testCollectUnused(t *testing.T, st provenance.Store) {
 	for id, calls := range map[string][]int{"later": {1, 9}, "often": {2, 3, 4, 5, 6, 7}, "once": {5}} {
 		Append(t, st, id, provenance.KindSessionStarted)
@@ -334,7 +334,8 @@ func testRecall(t *testing.T, st provenance.Store) {
 	wantError(t, "Recall of an unknown session", err, provenance.ErrNotFound)
 }
 
-// testFollow wants each event once it is recorded, and an end of it when the session has one.
+// testFollow checks that each event is yielded once it is recorded, and that the iteration ends with the
+// session.
 func testFollow(t *testing.T, st provenance.Store) {
 	for _, err := range st.Follow(t.Context(), provenance.Query{Session: "s"}) {
 		wantError(t, "Follow an unknown session", err, provenance.ErrNotFound)
@@ -374,7 +375,7 @@ func testFollow(t *testing.T, st provenance.Store) {
 		Append(t, st, "s", provenance.KindResourceRead)
 	}
 	cancel()
-	// What was recorded may come before the end.
+	// The event recorded last may still be yielded, but no error.
 	if _, err, ok := all[0].next(); ok && err != nil {
 		t.Errorf("Follow after its context ended = %v", err)
 	}

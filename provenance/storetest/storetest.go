@@ -1,7 +1,7 @@
 // Package storetest checks that an implementation of provenance.Store keeps its contract.
 //
-// It checks both halves, Writer and Reader, as far as the interface shows them. Crashes and full disks are
-// for the tests of the implementation.
+// It checks both halves, Writer and Reader, through the interface only. Crashes and full disks are left to
+// the tests of the implementation.
 package storetest
 
 import (
@@ -23,8 +23,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// Run checks stores made by open, which must be empty and independent of each other. Run closes
-// them.
+// Run checks stores made by open, which must be empty and independent of each other. Run closes them.
 func Run(t *testing.T, open func(t *testing.T) provenance.Store) {
 	for name, test := range map[string]func(*testing.T, provenance.Store){
 		"chain":       testChain,
@@ -98,7 +97,7 @@ func readAll(t *testing.T, name string, r io.ReadCloser, err error) []byte {
 	return data
 }
 
-// readSession returns what session.json says.
+// readSession returns the content of session.json.
 func readSession(t *testing.T, st provenance.Store) (s provenance.Session) {
 	t.Helper()
 	if err := json.Unmarshal(Read(t, st, "s", provenance.SessionFile), &s); err != nil {
@@ -107,7 +106,7 @@ func readSession(t *testing.T, st provenance.Store) (s provenance.Session) {
 	return s
 }
 
-// wantError checks that doing something failed as it should.
+// wantError checks that an operation failed with the error want.
 func wantError(t *testing.T, doing string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -146,7 +145,7 @@ func testChain(t *testing.T, st provenance.Store) {
 	}
 }
 
-// hammer calls do from many workers at once, each time with another number.
+// hammer calls do from many workers concurrently, each time with another number.
 func hammer(workers, each int, do func(worker, i int)) {
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -191,7 +190,7 @@ func testConcurrent(t *testing.T, st provenance.Store) {
 	}
 }
 
-// Sessions end and are resumed while others append to them.
+// testEnding checks that sessions can end and be resumed while other goroutines append to them.
 func testEnding(t *testing.T, st provenance.Store) {
 	const workers, each = 16, 12
 	kinds := []provenance.Kind{provenance.KindResourceRead, provenance.KindSessionEnded,
@@ -213,7 +212,7 @@ func testEnding(t *testing.T, st provenance.Store) {
 	}
 }
 
-// testClaims checks that a store gives an id to one caller only, and that no session begins twice.
+// testClaims checks that only one caller can claim an ID, and that a session starts only once.
 func testClaims(t *testing.T, st provenance.Store) {
 	var got atomic.Int64
 	hammer(20, 1, func(int, int) {
@@ -289,8 +288,8 @@ func testPut(t *testing.T, st provenance.Store) {
 	}
 }
 
-// testEqualContent puts the same content in several sessions, concurrently and repeatedly: each has it, and
-// replacing it in one does not change the others.
+// testEqualContent puts the same content into several sessions, concurrently and repeatedly. Each session
+// must have it, and replacing it in one must not change the others.
 func testEqualContent(t *testing.T, st provenance.Store) {
 	for _, size := range []int{0, 100, 100_000} {
 		data := bytes.Repeat([]byte{'x'}, size)
@@ -389,7 +388,7 @@ func testClosed(t *testing.T, st provenance.Store) {
 	wantError(t, "Put after Close", err, provenance.ErrClosed)
 }
 
-// Text of a client that is not UTF-8 must not make a record that cannot be read back.
+// testForeignText checks that invalid UTF-8 from a client does not make a record unreadable.
 func testForeignText(t *testing.T, st provenance.Store) {
 	bad := "\xff\u2028\x00\x1b\ufffd<\xc3"
 	e := Event("s", provenance.KindSessionStarted, 1)
@@ -431,8 +430,8 @@ func testKeep(t *testing.T, st provenance.Store) {
 
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 123456789, time.UTC)
 
-// Event returns an event of kind k of a session, with the row and the decision a server would
-// give it; n distinguishes events.
+// Event returns an event of kind k of a session, with the row and the decision that a server would record; n
+// distinguishes events.
 func Event(session string, k provenance.Kind, n int) *provenance.Event {
 	e := &provenance.Event{
 		Time: epoch.Add(time.Duration(n) * time.Second), Kind: k, Session: session,
@@ -461,8 +460,8 @@ func Event(session string, k provenance.Kind, n int) *provenance.Event {
 	return e
 }
 
-// Long records n reads of one file in a session, each as long as a server's own, with a load and a run among
-// every hundred.
+// Long records n reads of one file in a session. Each is as long as one of a real server, and every hundred
+// contain a load and a run.
 func Long(tb testing.TB, st provenance.Store, session string, n int) {
 	tb.Helper()
 	sum, size, yes, no, most := digest.FromString("a"), int64(11), true, false, int64(64_000)

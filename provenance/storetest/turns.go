@@ -9,8 +9,8 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// RunTurns checks that a session has one writer at a time, with pairs of stores made by open that have their
-// records in common and nothing else. RunTurns closes them.
+// RunTurns checks that a session has one writer at a time. It uses pairs of stores made by open that share
+// their records and nothing else. RunTurns closes them.
 func RunTurns(t *testing.T, open func(t *testing.T) (a, b provenance.Store)) {
 	for name, test := range map[string]func(t *testing.T, a, b provenance.Store){
 		"release": testRelease,
@@ -31,7 +31,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) (a, b provenance.Store)) {
 	}
 }
 
-// take begins a turn, which must be possible.
+// take begins a turn, and fails the test if it cannot.
 func take(t *testing.T, st provenance.Store, session string) {
 	t.Helper()
 	if err := st.Take(t.Context(), session); err != nil {
@@ -39,7 +39,7 @@ func take(t *testing.T, st provenance.Store, session string) {
 	}
 }
 
-// wantChain checks that a record has so many events, and that both stores read the same.
+// wantChain checks that a record has the wanted number of events, and that all stores read the same.
 func wantChain(t *testing.T, session string, want int, stores ...provenance.Store) {
 	t.Helper()
 	for _, st := range stores {
@@ -52,7 +52,7 @@ func wantChain(t *testing.T, session string, want int, stores ...provenance.Stor
 	}
 }
 
-// testRelease lets two writers have a session in turn; each finds what the other recorded.
+// testRelease gives a session to two writers alternately; each must find the events of the other.
 func testRelease(t *testing.T, a, b provenance.Store) {
 	Append(t, a, "s", provenance.KindSessionStarted, provenance.KindSkillActivated)
 	for i := range 3 {
@@ -70,8 +70,8 @@ func testRelease(t *testing.T, a, b provenance.Store) {
 	a.Release("never written")
 }
 
-// testTaken lets a writer take a session that another one has. A store either refuses that, or the other one
-// notices: its later appends are no part of the record.
+// testTaken takes a session that another writer has. Either the store refuses that, or the other writer's
+// later appends fail and are not in the record.
 func testTaken(t *testing.T, a, b provenance.Store) {
 	Append(t, a, "s", provenance.KindSessionStarted)
 	err := b.Take(t.Context(), "s")
@@ -101,12 +101,12 @@ func testTaken(t *testing.T, a, b provenance.Store) {
 	}
 	wantError(t, "Append in a lost turn", b.Append(t.Context(), Event("s", provenance.KindSessionEnded, 5)),
 		provenance.ErrLost)
-	// A turn is of one session.
+	// A turn is limited to one session.
 	Append(t, b, "other", provenance.KindSessionStarted)
 	wantChain(t, "s", 4, a, b)
 }
 
-// testTurnEnds ends turns by the end of the session and by closing the store.
+// testTurnEnds ends turns by ending the session and by closing the store.
 func testTurnEnds(t *testing.T, a, b provenance.Store) {
 	Append(t, a, "s", provenance.KindSessionStarted, provenance.KindSessionEnded)
 	Append(t, b, "s", provenance.KindSessionResumed)
@@ -119,8 +119,8 @@ func testTurnEnds(t *testing.T, a, b provenance.Store) {
 	wantChain(t, "s", 4, a)
 }
 
-// testRace lets two writers append equal events at once. Each event that was acknowledged is in the record,
-// in one place, and nothing else is.
+// testRace lets two writers append equal events concurrently. The record must contain each acknowledged event
+// exactly once, and no others.
 func testRace(t *testing.T, a, b provenance.Store) {
 	const sessions, each = 20, 4
 	for n := range sessions {

@@ -1,5 +1,5 @@
-// Package clustertest runs the servers of a NATS cluster for tests, in the process of the test or, so that
-// they can be killed, in processes of their own. It is the only user of nats-server, which no program links.
+// Package clustertest runs the servers of a NATS cluster for tests, either in the process of the test or, so
+// that they can be killed, in separate processes. It is the only user of nats-server, which no program links.
 package clustertest
 
 import (
@@ -24,13 +24,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// nodeVariable names the server that a process is to be.
+// nodeVariable is the environment variable that makes a process a server.
 const nodeVariable = "SKILLSD_CLUSTERTEST_NODE"
 
-// patience bounds the wait for a server.
+// patience limits the wait for a server.
 const patience = 30 * time.Second
 
-// Main is called first by TestMain: in a process that a Cluster started, it is a server, and does not return.
+// Main must be called first by TestMain. In a process that a Cluster started, it runs a server and does not
+// return.
 func Main() {
 	words := strings.Split(os.Getenv(nodeVariable), " ")
 	if len(words) != 3 {
@@ -48,25 +49,25 @@ func Main() {
 	select {}
 }
 
-// Cluster is servers on loopback that write every message to the disk before they acknowledge it.
+// Cluster is a set of servers on loopback that write every message to disk before they acknowledge it.
 type Cluster struct {
 	t       testing.TB
 	dir     string
-	addrs   []string  // of clients, then of servers
-	routes  [][]*link // by which server i reaches server j; nil if it does so itself
-	apart   bool      // each server has a process
+	addrs   []string  // addresses for clients, then for servers
+	routes  [][]*link // the links from server i to server j; nil if servers connect directly
+	apart   bool      // each server has a process of its own
 	servers []*server.Server
 	started []*exec.Cmd
-	within  [][]string // the words with which the command of each server begins
+	within  [][]string // prefix of the command of each server
 
-	// Of servers in a Network:
-	Hosts []string // their addresses
-	CA    string   // the file of whom their clients trust
+	// Set for servers in a Network:
+	Hosts []string // addresses of the servers
+	CA    string   // file with the certificate that clients trust
 	host  func() (addr string, in []string)
 }
 
-// Host makes a host for a client, if the servers are in a Network. It returns its address, and the words with
-// which a command begins that runs there.
+// Host creates a host for a client, if the servers are in a Network. It returns the host's address and the
+// prefix of commands that run there.
 func (c *Cluster) Host() (addr string, in []string) {
 	if c.host == nil {
 		return "", nil
@@ -74,7 +75,7 @@ func (c *Cluster) Host() (addr string, in []string) {
 	return c.host()
 }
 
-// Start starts n servers in the process of the test, and stops them at its end.
+// Start starts n servers in the process of the test, and stops them when the test ends.
 func Start(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, false)
@@ -82,7 +83,7 @@ func Start(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// StartApart is Start with a process for each server. TestMain must call [Main].
+// StartApart is like Start, but with a process for each server. TestMain must call [Main].
 func StartApart(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, true)
@@ -91,14 +92,14 @@ func StartApart(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// Shift sets the clock of a server forward, or back, from its next Restart on. The test must have been built
-// by e2e/clock.
+// Shift sets the clock of a server forward, or back if by is negative, from its next Restart on. The test
+// must have been built by e2e/clock.
 func (c *Cluster) Shift(i int, by time.Duration) {
 	c.within[i] = []string{"env", fmt.Sprintf("CLOCK_SHIFT=%.0f", by.Seconds())}
 }
 
-// StartDirect is StartApart for measurements: what servers send each other makes no detour through the
-// process of the test, and [Cluster.Cut] does nothing.
+// StartDirect is like StartApart, but servers connect directly instead of through the process of the test,
+// for measurements. [Cluster.Cut] then does nothing.
 func StartDirect(t testing.TB, n int) *Cluster {
 	t.Helper()
 	c := made(t, n, true)
@@ -108,15 +109,15 @@ func StartDirect(t testing.TB, n int) *Cluster {
 	return c
 }
 
-// listening waits for servers with processes of their own. A program that connects once must find them: on a
-// busy machine a process takes seconds to listen.
+// listening waits until the servers listen. A program that connects only once must find them, and on a busy
+// machine a process takes seconds to listen.
 func (c *Cluster) listening() {
 	c.t.Helper()
 	for _, addr := range c.addrs[:len(c.servers)] {
 		for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil {
-				_ = conn.Close() // it has said nothing
+				_ = conn.Close() // nothing was sent
 				break
 			}
 			if time.Now().After(end) {
@@ -126,8 +127,8 @@ func (c *Cluster) listening() {
 	}
 }
 
-// StartConfigured starts one server with the configuration in a file, and returns where clients and, if it is
-// to be one of a cluster, other servers reach it.
+// StartConfigured starts one server with a configuration file. It returns its address for clients and, if the
+// file configures a cluster, its address for servers.
 func StartConfigured(t testing.TB, path string) (clients, servers string) {
 	t.Helper()
 	opts, err := server.ProcessConfigFile(path)
@@ -150,7 +151,7 @@ func StartConfigured(t testing.TB, path string) (clients, servers string) {
 	return s.ClientURL(), s.ClusterAddr().String()
 }
 
-// made returns n servers that do not run, with addresses of their own.
+// made returns n servers with unused addresses that are not running.
 func made(t testing.TB, n int, apart bool) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, dir: t.TempDir(), apart: apart, servers: make([]*server.Server, n),
@@ -161,7 +162,7 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // all at once, so that they differ
+		defer l.Close() // only after the loop, so that the addresses differ
 		c.addrs = append(c.addrs, l.Addr().String())
 	}
 	for i := range n {
@@ -174,8 +175,8 @@ func made(t testing.TB, n int, apart bool) *Cluster {
 	return c
 }
 
-// loopback returns an address of this machine's own that, where there are many, no other test uses: the ports
-// of servers that do not listen yet, or are stopped for a while, remain theirs.
+// loopback returns a loopback address. On Linux it is a random one that other tests are unlikely to use, so
+// that the ports of servers that are not running remain free.
 func loopback() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1"
@@ -183,7 +184,8 @@ func loopback() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
-// Cut cuts a server off from the others, but not from clients: nothing arrives, and nobody notices.
+// Cut cuts a server off from the other servers, but not from clients: packets are lost and connections stay
+// open.
 func (c *Cluster) Cut(i int) { c.links(i, (*link).cut) }
 
 // Heal ends a Cut.
@@ -196,13 +198,13 @@ func (c *Cluster) links(i int, do func(*link)) {
 	}
 }
 
-// link passes on what comes to an address of its own, unless it is cut.
+// link forwards connections from an address of its own, unless it is cut.
 type link struct {
 	net.Listener
 	to string
 
 	mu    sync.Mutex
-	whole chan struct{} // closed while it is
+	whole chan struct{} // closed unless the link is cut
 	conns []net.Conn
 }
 
@@ -276,7 +278,7 @@ func (l *link) heal() {
 		close(l.whole)
 	}
 	for _, conn := range l.conns {
-		conn.Close() // what did not arrive is lost
+		conn.Close() // data in transit is lost
 	}
 	l.conns = nil
 }
@@ -326,7 +328,8 @@ func (c *Cluster) routesOf(i int) (addrs []string) {
 	return addrs
 }
 
-// Stop stops a server: one with a process of its own is killed, another one hands over what it leads.
+// Stop stops a server. A server in a process of its own is killed; another one first transfers its
+// leaderships.
 func (c *Cluster) Stop(i int) {
 	if s := c.servers[i]; s != nil {
 		s.Shutdown()
@@ -334,13 +337,13 @@ func (c *Cluster) Stop(i int) {
 		c.servers[i] = nil
 	}
 	if cmd := c.started[i]; cmd != nil {
-		_ = cmd.Process.Kill() // it has ended if that fails
+		_ = cmd.Process.Kill() // fails only if the process has ended
 		_ = cmd.Wait()
 		c.started[i] = nil
 	}
 }
 
-// Process returns the process of a server that has one of its own; nil if it does not run.
+// Process returns the process of a server started by [StartApart], or nil if it is not running.
 func (c *Cluster) Process(i int) *os.Process {
 	if c.started[i] == nil {
 		return nil
@@ -348,7 +351,8 @@ func (c *Cluster) Process(i int) *os.Process {
 	return c.started[i].Process
 }
 
-// Whole waits until all servers run and have all of some streams, and returns which one leads the last.
+// Whole waits until all servers are running and have all messages of the streams. It returns the leader of
+// the last stream.
 func (c *Cluster) Whole(streams ...string) (leader int) {
 	c.t.Helper()
 	conn := c.Connect(c.t)
@@ -386,7 +390,7 @@ func (c *Cluster) Whole(streams ...string) (leader int) {
 	return leader
 }
 
-// URLs returns where clients reach the servers.
+// URLs returns the addresses of the servers for clients.
 func (c *Cluster) URLs() (urls []string) {
 	scheme := "nats://"
 	if c.CA != "" {
@@ -398,13 +402,13 @@ func (c *Cluster) URLs() (urls []string) {
 	return urls
 }
 
-// Connect returns a connection that finds another server if its own is gone.
+// Connect returns a connection that switches to another server if its own is gone.
 func (c *Cluster) Connect(t testing.TB, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	return c.ConnectTo(t, 0, opts...)
 }
 
-// ConnectTo is Connect to server i first.
+// ConnectTo is like Connect, but tries server i first.
 func (c *Cluster) ConnectTo(t testing.TB, i int, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	urls := c.URLs()
@@ -428,7 +432,7 @@ func (c *Cluster) ConnectTo(t testing.TB, i int, opts ...nats.Option) *nats.Conn
 	return conn
 }
 
-// run starts server i in this process; routes are the addresses at which it finds the others.
+// run starts server i in this process; routes are the addresses of the other servers.
 func run(dir string, addrs, routes []string, i int) (*server.Server, error) {
 	host := func(addr string) (string, int) {
 		host, port, _ := net.SplitHostPort(addr)
@@ -449,7 +453,7 @@ func run(dir string, addrs, routes []string, i int) (*server.Server, error) {
 		opts.TLSConfig, opts.TLS = tls, true
 	}
 	if n > 1 {
-		// Where nobody listens, so that a server is reached by the links to it only.
+		// No server listens on this address, so a server is reached through the links to it only.
 		opts.Cluster.Name, opts.Cluster.Advertise = "skillsd-test", "127.0.0.1:1"
 		opts.Cluster.NoAdvertise = true
 		opts.Cluster.Host, opts.Cluster.Port = host(addrs[n+i])

@@ -25,18 +25,19 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// inNetwork is set in the process of a test that is in namespaces of its own.
+// inNetwork is the environment variable that is set in a test process with its own namespaces.
 const inNetwork = "SKILLSD_CLUSTERTEST_NETWORK"
 
-// Network is hosts with a network namespace each. All their packets pass the namespace of the test.
+// Network is a set of hosts, each with a network namespace. All their packets pass through the namespace of
+// the test.
 type Network struct {
 	t     testing.TB
-	hosts []*exec.Cmd // which hold the namespaces
+	hosts []*exec.Cmd // the processes that keep the namespaces
 }
 
-// InNetwork runs a test in namespaces of its own, of networks and mounts, so that it can lose packets and
-// fill disks. In the process that did not have them it runs the test once more, with more flags, and returns
-// nil when that has ended.
+// InNetwork gives a test its own network and mount namespaces, so that it can drop packets and fill disks. In
+// the original process, it runs the test again in a new process, with the additional flags, and returns nil
+// when that has ended.
 func InNetwork(t *testing.T, flags ...string) *Network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -63,7 +64,7 @@ func InNetwork(t *testing.T, flags ...string) *Network {
 	return n
 }
 
-// again runs a test in a process with namespaces of its own, and says what it says.
+// again runs a test in a process with its own namespaces and reports its output.
 func again(t *testing.T, flags []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0],
@@ -71,7 +72,7 @@ func again(t *testing.T, flags []string) {
 	cmd.Env = append(os.Environ(), inNetwork+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
 		Pdeathsig: syscall.SIGKILL}
-	// It removes what it made before it ends.
+	// After an interrupt, the test cleans up before it exits.
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, patience
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -96,7 +97,7 @@ func (n *Network) run(command ...string) {
 	}
 }
 
-// Host makes a host. It returns its address, and the words with which a command begins that runs there.
+// Host creates a host. It returns the host's address and the prefix of commands that run there.
 func (n *Network) Host() (addr string, in []string) {
 	n.t.Helper()
 	held := exec.Command("sleep", "infinity")
@@ -105,7 +106,7 @@ func (n *Network) Host() (addr string, in []string) {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() {
-		_ = held.Process.Kill() // it has ended if that fails
+		_ = held.Process.Kill() // fails only if the process has ended
 		_ = held.Wait()
 	})
 	n.hosts = append(n.hosts, held)
@@ -123,7 +124,7 @@ func (n *Network) Host() (addr string, in []string) {
 	return addr, in
 }
 
-// Lose loses all packets from some hosts to others, and none the other way.
+// Lose drops all packets from some hosts to others, but not in the other direction.
 func (n *Network) Lose(from, to []string) {
 	n.t.Helper()
 	for _, a := range from {
@@ -141,11 +142,11 @@ func (n *Network) Heal() {
 	n.run("nft", "flush", "set", "inet", "chaos", "lost")
 }
 
-// diskSize is what the disk of a server has room for.
+// diskSize is the size of a server's disk, in bytes.
 const diskSize = 256 << 20
 
-// StartInNetwork is StartApart with a host and a bounded disk for each server. Clients reach them with TLS;
-// CA is whom they trust.
+// StartInNetwork is like StartApart, but with a host and a bounded disk for each server. Clients use TLS; CA
+// is the certificate they trust.
 func StartInNetwork(network *Network, n int) *Cluster {
 	t := network.t
 	t.Helper()
@@ -183,7 +184,7 @@ func StartInNetwork(network *Network, n int) *Cluster {
 	return c
 }
 
-// certify makes server.pem and server.key for some addresses in a directory, and ca.pem, which is the same.
+// certify writes server.pem and server.key for some addresses, and ca.pem, a copy of server.pem.
 func certify(dir string, hosts []string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -206,7 +207,7 @@ func certify(dir string, hosts []string) error {
 	return err
 }
 
-// Fill leaves no byte on the disk of a server.
+// Fill fills the disk of a server completely.
 func (c *Cluster) Fill(i int) {
 	c.t.Helper()
 	f, err := os.Create(c.filler(i))
@@ -223,7 +224,7 @@ func (c *Cluster) Fill(i int) {
 	}
 }
 
-// Empty ends a Fill.
+// Empty undoes a Fill.
 func (c *Cluster) Empty(i int) {
 	c.t.Helper()
 	if err := os.Remove(c.filler(i)); err != nil {
@@ -233,14 +234,14 @@ func (c *Cluster) Empty(i int) {
 
 func (c *Cluster) filler(i int) string { return filepath.Join(c.dir, strconv.Itoa(i), "filler") }
 
-// Slow makes each write that a server waits for take a while longer, until the returned function is called.
+// Slow delays each synchronous write of a server, until the returned function is called.
 func (c *Cluster) Slow(i int, by time.Duration) (end func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
 	cmd := exec.CommandContext(ctx, "strace", "-f", "-p", strconv.Itoa(c.Process(i).Pid), "-o", "/dev/null",
 		"-e", "trace=fsync,fdatasync",
 		"-e", fmt.Sprint("inject=fsync,fdatasync:delay_exit=", by.Microseconds()))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it lets go of the server
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it detaches from the server
 	out, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
