@@ -20,44 +20,44 @@ import (
 )
 
 const (
-	// aheadAfter is how long after a run the next helper is started: what the caller still does for its
-	// answer comes first.
+	// aheadAfter is the delay between a run and the start of the next helper, so that the caller can answer
+	// first.
 	aheadAfter = 10 * time.Millisecond
 
-	// aheadWithin is how long a helper may take until it is ready.
+	// aheadWithin limits the time until a helper is ready.
 	aheadWithin = 10 * time.Second
 
-	// aheadFor is how long a helper waits: a server that runs nothing keeps none.
+	// aheadFor is how long a helper waits for a run; an idle server keeps none.
 	aheadFor = 5 * time.Minute
 )
 
-// ahead has the helper that waits for the next run, if there is one.
+// ahead is the state of the helper that waits for the next run.
 type ahead struct {
 	mu      sync.Mutex
 	spare   *spare
-	running int // runs that have begun and not ended
+	running int // runs that have begun but not ended
 	closed  bool
-	served  atomic.Int64 // runs with a result that had got one
+	served  atomic.Int64 // runs with a result that used a waiting helper
 }
 
-// A spare is a helper that waits for its Spec. Nothing of any run is in it.
+// A spare is a helper that waits for its Spec. It contains no state of a run.
 type spare struct {
 	child   *child
-	spec    *os.File // where its Spec is written
+	spec    *os.File // for writing its Spec
 	uid     int      // of a root server's command, leased
-	release func()   // ends the lease; whoever takes the helper calls it
+	release func()   // ends the lease; the run that takes the helper calls it
 	owner   owner
-	owners  *os.File // the user namespace for workspaces of owner; nil if that is the zero owner
-	host    string   // see hostView
-	mounts  *os.File // shows whether the host's mounts have changed
+	owners  *os.File // the user namespace for workspaces of owner; nil for the zero owner
+	host    string   // result of hostView
+	mounts  *os.File // reports changes of the host's mounts
 	expiry  *time.Timer
 }
 
-// An owner is the user and group of a workspace's files; zero if there are no mounts that change owners.
+// An owner is the owner of a workspace's files; zero if their owners cannot be mapped.
 type owner struct{ uid, gid int }
 
-// onStarter calls do on the thread that starts helpers ahead. The kernel kills a helper when the thread that
-// started it ends, so this one never does.
+// onStarter calls do on the thread that starts helpers ahead. That thread never ends, because the kernel
+// kills a helper when the thread that started it ends.
 func onStarter(do func()) {
 	done := make(chan struct{})
 	starterThread() <- func() { do(); close(done) }
@@ -75,8 +75,8 @@ var starterThread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// take counts a run, which calls ended, and returns the helper that waits, if the run may have one and it is
-// as a new one would be.
+// take registers a run, until ended is called. If may is set, it returns the waiting helper, unless that is
+// out of date.
 func (r *Runner) take(may bool) *spare {
 	a := &r.ahead
 	a.mu.Lock()
@@ -96,7 +96,8 @@ func (r *Runner) take(may bool) *spare {
 	return s
 }
 
-// ended counts a run that take counted. If a helper would have served it, the next one is started soon.
+// ended ends the registration of a run. If a waiting helper could have served it, the next one is started
+// soon.
 func (r *Runner) ended(l *launch) {
 	a := &r.ahead
 	a.mu.Lock()
@@ -112,7 +113,7 @@ func (r *Runner) ended(l *launch) {
 	time.AfterFunc(aheadAfter, func() { onStarter(func() { r.provide(files) }) })
 }
 
-// provide starts a helper unless one waits. While there are runs it leaves the processors to them.
+// provide starts a helper unless one is waiting or a run is in progress, which needs the processors.
 func (r *Runner) provide(files owner) {
 	a := &r.ahead
 	a.mu.Lock()
@@ -123,12 +124,12 @@ func (r *Runner) provide(files owner) {
 	}
 	s, err := r.newSpare(files)
 	if err != nil {
-		return // the next run makes its own, and knows why it cannot if so
+		return // the next run starts its own helper, and reports why it cannot
 	}
 	r.keep(s)
 }
 
-// keep has a helper wait, for a while.
+// keep makes s the waiting helper, for at most aheadFor.
 func (r *Runner) keep(s *spare) {
 	a := &r.ahead
 	a.mu.Lock()
@@ -147,28 +148,28 @@ func (r *Runner) keep(s *spare) {
 	})
 }
 
-// Prepare has a helper wait for the next run, if [Options.Ahead] is set and none waits: the first run then
-// gets one too. It does nothing while there are runs, and if a helper cannot be started.
+// Prepare starts a helper for the first run, if [Options.Ahead] is set and none is waiting. It does nothing
+// while there are runs, and ignores errors.
 func (r *Runner) Prepare() {
 	if r.opts.Ahead && r.preparable() {
 		onStarter(func() { r.provide(owner{}) })
 	}
 }
 
-// preparable reports whether a part of a sandbox can be made before its command is known.
+// preparable reports whether a part of the sandbox can be built before the command is known.
 func (r *Runner) preparable() bool {
 	return r.builder == nil || os.Geteuid() == 0 && r.builder.Enters()
 }
 
-// Close ends the helper that waits, and no other is started. Runs work as before.
+// Close ends the waiting helper and prevents the start of others. Runs still work.
 func (r *Runner) Close() {
 	if r.opts.Ahead {
 		r.clear(true)
 	}
 }
 
-// clear ends the helper that waits, also one that is just being started, and if closed is set all others to
-// come.
+// clear ends the waiting helper, including one that is being started. If closed is set, no other helper is
+// started later.
 func (r *Runner) clear(closed bool) {
 	onStarter(func() {
 		a := &r.ahead
@@ -183,7 +184,7 @@ func (r *Runner) clear(closed bool) {
 	})
 }
 
-// lease leases a user for a run, if need be the one of a helper that waits.
+// lease leases a user for a run. If none is free, it ends the waiting helper and tries again.
 func (r *Runner) lease() (uid int, release func(), err error) {
 	uid, release, err = r.opts.UIDs.Lease()
 	if err != nil && r.opts.Ahead {
@@ -212,7 +213,7 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 		}
 		s.uid, s.release, l.uid, l.gid = uid, release, uid, uid
 	}
-	// A change of the host from here on makes the helper unfit.
+	// From here on, a change of the host makes the helper unfit.
 	s.mounts, err = openBlocking("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -256,13 +257,13 @@ func (r *Runner) newSpare(files owner) (_ *spare, err error) {
 	born, err := s.child.born(len(births))
 	s.child.proc = born[0]
 	if born[1] != nil {
-		s.owners, _ = ownersOf(born[1]) // without it the run makes its own
+		s.owners, _ = ownersOf(born[1]) // without it, the run creates its own
 		s.owner = files
 	}
 	return s, err
 }
 
-// startOthers has a starter start processes, with files as its descriptors.
+// startOthers starts a starter, with files as its descriptors, and waits until it has started its processes.
 func startOthers(files []*os.File) error {
 	starter, err := os.StartProcess(Self, []string{"sandbox-starter"}, &os.ProcAttr{
 		Env: pidone.Environ(pidone.Starter), Files: files,
@@ -281,8 +282,8 @@ func startOthers(files []*os.File) error {
 	return err
 }
 
-// born returns the processes that the starter started, at most two, which are this process's children, once
-// the first of them is ready. Also after an error, those that are known have to be waited for.
+// born returns the processes that the starter started, at most two, which are children of this process, once
+// the first of them is ready. After an error too, the caller must wait for the processes returned.
 func (c *child) born(n int) (born [2]*os.Process, err error) {
 	if err := c.control.SetReadDeadline(time.Now().Add(aheadWithin)); err != nil {
 		return born, err
@@ -313,15 +314,15 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 	return born, c.control.SetReadDeadline(time.Time{})
 }
 
-// stale reports whether something was mounted or unmounted on the host since the helper was started, which
-// has a copy of the mounts that there were then.
+// stale reports whether something was mounted or unmounted on the host since the helper started: it has a
+// copy of the mounts of that time.
 func (s *spare) stale() bool {
 	p := []unix.PollFd{{Fd: int32(s.mounts.Fd()), Events: unix.POLLPRI}}
 	n, err := unix.Poll(p, 0)
 	return err != nil || n > 0
 }
 
-// end ends the helper and its lease is as it was.
+// end ends the helper and keeps its lease.
 func (s *spare) end() {
 	if s.child.proc != nil {
 		_ = s.child.proc.Kill()
@@ -339,7 +340,7 @@ func (s *spare) drop() {
 
 func (s *spare) closeFiles() { closeAll([]*os.File{s.spec, s.owners, s.mounts}) }
 
-// fits reports whether a helper that was started ahead can take the command, whose mounts are known.
+// fits reports whether a waiting helper can run the command. The command's mounts are known by then.
 func (l *launch) fits() bool {
 	native := l.runner.builder == nil
 	if !l.runner.preparable() || len(l.files)-pidone.FirstFD > pidone.MaxSent {
@@ -349,14 +350,14 @@ func (l *launch) fits() bool {
 		l.owners == nil {
 		return false // the command is the FileOwner, see workspace
 	}
-	// The helper's root lies over /usr, and root's helper has no right to make overlays.
+	// The helper's root covers /usr, and a root server's helper must not create overlays.
 	return !native || !slices.ContainsFunc(l.spec.Mounts, func(m pidone.Mount) bool {
 		return m.Kind != pidone.Detached && strings.HasPrefix(m.Path+"/", "/usr/") ||
 			m.Kind == pidone.Lower && l.root
 	})
 }
 
-// adopt makes the helper that waited this run's, and returns it, or nil if the run needs one of its own.
+// adopt turns the waiting helper into this run's and returns it, or returns nil if the run needs its own.
 func (l *launch) adopt() *child {
 	s := l.spare
 	if s == nil {
@@ -375,7 +376,7 @@ func (l *launch) adopt() *child {
 	return s.child
 }
 
-// instruct gives the helper its Spec and the descriptors that it names.
+// instruct sends the helper its Spec and the descriptors that the Spec names.
 func (s *spare) instruct(spec []byte, files []*os.File) error {
 	if _, err := s.spec.Write(spec); err != nil {
 		return err
@@ -383,7 +384,7 @@ func (s *spare) instruct(spec []byte, files []*os.File) error {
 	return s.child.send(pidone.MsgSpec, files)
 }
 
-// send sends a message that has descriptors with it, and their number.
+// send sends a message with descriptors and their number.
 func (c *child) send(kind byte, files []*os.File) error {
 	conn, err := c.control.SyscallConn()
 	if err != nil {
@@ -406,8 +407,8 @@ func (c *child) send(kind byte, files []*os.File) error {
 	return errors.Join(err, serr)
 }
 
-// hostView identifies the files of the host that every sandbox shows. A program that installs others in
-// their place leaves the old ones in a sandbox that was made before.
+// hostView identifies the host files that every sandbox shows. A sandbox that was built before a file was
+// replaced still shows the old one.
 func hostView() (string, error) {
 	var view []byte
 	for _, path := range pidone.HostPaths() {
@@ -425,7 +426,7 @@ func hostView() (string, error) {
 	return string(view), nil
 }
 
-// openBlocking opens a file that the runtime does not wait for: that would take its changes from others.
+// openBlocking opens a file without the runtime's poller, which would consume the file's change events.
 func openBlocking(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -434,7 +435,7 @@ func openBlocking(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// memoryFile returns a file without a name.
+// memoryFile returns an unnamed file in memory.
 func memoryFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

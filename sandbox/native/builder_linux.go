@@ -14,20 +14,22 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// A Builder lets another program make the sandbox. The helper of this package is then started inside
-// it as process 1, finds out whether the sandbox is what was asked for, gives up the rights that are
-// left and starts the command; this package supervises both. A Builder must be safe for concurrent use.
+// A Builder lets another program build the sandbox. The helper of this package is then started inside it as
+// process 1. The helper checks that the sandbox is as required, drops the remaining privileges and starts the
+// command; this package supervises both. A Builder must be safe for concurrent use.
 type Builder interface {
-	// Check refuses a command that the program could not isolate as asked, before anything is made.
+	// Check returns an error, before anything is created, if the program could not isolate the command as
+	// required.
 	Check(cmd *sandbox.Cmd) error
 
-	// Setting returns what the helper is to find.
+	// Setting returns the setting that the helper finds.
 	Setting() pidone.Setting
 
-	// Enters reports whether Build calls [Plan.Enter], last and as [Mapped], for a server of root.
+	// Enters reports whether Build ends with a call of [Plan.Enter] as [Mapped] if the server is root.
 	Enters() bool
 
-	// Build returns how the program is started. The Command removes what else Build made.
+	// Build returns the command that starts the program. That command's Close removes everything else that
+	// Build created.
 	Build(p *Plan) (*Command, error)
 }
 
@@ -36,28 +38,28 @@ type Command struct {
 	Path string
 	Argv []string
 	Env  []string
-	Attr *syscall.SysProcAttr // with Setsid: its group is ended with it
+	Attr *syscall.SysProcAttr // must set Setsid: the process group is killed with the program
 
-	// Cause returns what the program wrote to where it reports failures: private, and at most a few
-	// kilobytes. It may be nil.
+	// Cause returns the program's own error output, which is private and at most a few kilobytes. It may be
+	// nil.
 	Cause func() string
 
-	// Close removes what was made for this run. It is called once, when no process of the run is
-	// left, and may be nil.
+	// Close removes everything that was created for this run. It is called once, after all processes of the
+	// run have ended. It may be nil.
 	Close func() error
 }
 
-// A Plan is one run, for a [Builder] to look at and to add to.
+// A Plan is one run, which a [Builder] reads and extends.
 type Plan struct {
 	Cmd    *sandbox.Cmd
 	Limits sandbox.Limits
-	Spec   *pidone.Spec // Mounts is filled, with descriptors as in the started program
+	Spec   *pidone.Spec // Mounts is set, with descriptor numbers of the started program
 	Root   bool         // this process is root
 
 	launch *launch
 }
 
-// Pass gives f to the started program, under the number that it returns. This process's f is closed
+// Pass passes f to the started program and returns its descriptor number there. This process's f is closed
 // afterwards.
 func (p *Plan) Pass(f *os.File) int {
 	p.launch.opened = append(p.launch.opened, f)
@@ -65,7 +67,7 @@ func (p *Plan) Pass(f *os.File) int {
 	return len(p.launch.files) - 1
 }
 
-// PassText gives a file with text in it to the started program, positioned at its beginning.
+// PassText passes a file with the given text to the started program, positioned at its beginning.
 func (p *Plan) PassText(name, text string) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -80,11 +82,11 @@ func (p *Plan) PassText(name, text string) (int, error) {
 	return n, err
 }
 
-// Self is the path of this program's own file, which is also the helper's.
+// Self is the path of this program's own executable, which is also the helper's.
 const Self = "/proc/self/exe"
 
-// PassProgram gives the file of a program to the started program, which finds it under that number
-// whatever its mount namespace shows.
+// PassProgram passes the executable of a program to the started program, which can then execute it even if
+// its mount namespace does not show it.
 func (p *Plan) PassProgram(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -93,11 +95,11 @@ func (p *Plan) PassProgram(path string) (int, error) {
 	return p.Pass(os.NewFile(uintptr(fd), path)), nil
 }
 
-// ProgramPath returns the path under which a program finds its descriptor fd.
+// ProgramPath returns the path by which a program can open its descriptor fd.
 func ProgramPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// MoveStreams makes in and out the standard streams of the started program, and passes the command's
-// under the three numbers that begin with the one it returns.
+// MoveStreams makes in and out the standard streams of the started program. It passes the command's streams
+// as three consecutive descriptors and returns the number of the first.
 func (p *Plan) MoveStreams(in, out *os.File) int {
 	l := p.launch
 	first := len(l.files)
@@ -111,11 +113,11 @@ func (p *Plan) MoveStreams(in, out *os.File) int {
 	return first
 }
 
-// User returns the host's user and group that the command of a root server runs as.
+// User returns the host user and group of a root server's command.
 func (p *Plan) User() (uid, gid int) { return p.launch.uid, p.launch.gid }
 
-// CheckRoot refuses a command on a root file system if this program, which is process 1 in the sandbox, would
-// need shared libraries there: whether it starts must not depend on what an image has.
+// CheckRoot returns an error if the command has a root file system and this program, which is process 1 in
+// the sandbox, needs shared libraries from it: whether it starts must not depend on the content of an image.
 func CheckRoot(cmd *sandbox.Cmd) error {
 	if cmd.Root == nil || static() {
 		return nil
@@ -124,7 +126,7 @@ func CheckRoot(cmd *sandbox.Cmd) error {
 		"use --sandbox native, or a skillsd that was built with CGO_ENABLED=0, as releases are", nil)
 }
 
-// static reports whether this program needs no loader.
+// static reports whether this program is statically linked.
 var static = sync.OnceValue(func() bool {
 	program, err := elf.Open(Self)
 	if err != nil {
@@ -134,7 +136,7 @@ var static = sync.OnceValue(func() bool {
 	return !slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 })
 
-// A process is identified by a descriptor, since its number may become another process's.
+// A process is identified by a descriptor, because its process ID may be reused.
 type process struct {
 	pid int
 	fd  *os.File
@@ -142,7 +144,8 @@ type process struct {
 
 func (p *process) kill() { _ = unix.PidfdSendSignal(int(p.fd.Fd()), unix.SIGKILL, nil, 0) }
 
-// wait returns when the process, and the namespace or guest that it is the first of, is gone.
+// wait returns once the process has ended, and with it the namespace or guest of which it is the first
+// process.
 func (p *process) wait() {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd.Fd()), Events: unix.POLLIN}}, -1)
@@ -152,8 +155,8 @@ func (p *process) wait() {
 	}
 }
 
-// arrived notes the process that sent the message in which a helper says that it is ready. Only the
-// kernel knows its number in this process's namespace, and adds it to the message.
+// arrived stores the process that sent a helper's ready message. The kernel adds the process ID in this
+// process's namespace to the message.
 func (e *execution) arrived(oob []byte) {
 	defer e.once.Do(func() { close(e.ready) })
 	if e.runner.builder == nil || e.inside.Load() != nil {
@@ -174,7 +177,7 @@ func (e *execution) arrived(oob []byte) {
 		}
 		e.inside.Store(&process{pid: int(cred.Pid), fd: os.NewFile(uintptr(fd), "process")})
 	}
-	// A run that was ended before this process was known did not end it.
+	// If the run was ended before this process was known, the process is still running.
 	if e.cause.Load() != nil {
 		if p := e.inside.Load(); p != nil {
 			p.kill()
@@ -182,8 +185,7 @@ func (e *execution) arrived(oob []byte) {
 	}
 }
 
-// first returns the process that every other process of the sandbox descends from, or 0 if that is not
-// known yet.
+// first returns the ancestor of all other processes in the sandbox, or 0 if it is not known yet.
 func (e *execution) first() int {
 	if e.runner.builder == nil {
 		return e.child.proc.Pid
@@ -194,8 +196,8 @@ func (e *execution) first() int {
 	return 0
 }
 
-// members waits until the sandbox is there and returns the processes that must be in its control group:
-// the first, and of a guest all that its kernel has started by then.
+// members waits until the sandbox is complete and returns the processes that must be in its control group:
+// the first and, for a guest, all that its kernel has started by then.
 func (e *execution) members() ([]int, error) {
 	if e.runner.builder != nil {
 		<-e.ready
@@ -211,18 +213,18 @@ func (e *execution) members() ([]int, error) {
 	return append([]int{pid}, descendants(pid)...), nil
 }
 
-// Identity is the user that the program of [Plan.Enter] has on the host.
+// Identity is the host user of the program of [Plan.Enter].
 type Identity int
 
-// The identities. A server that is not root can only use Mapped, with its own user as the command's.
+// The identities. A server that is not root can only use Mapped, with its own user as the command's user.
 const (
-	// Mapped is the command's user and group, which are root in a user namespace of the program's own. If
-	// the server is root, that namespace is root's: another process of the same user has no rights in it.
+	// Mapped is the command's user and group, mapped to root in a user namespace of the program's own. If the
+	// server is root, root owns that namespace, so another process of the command's user has no rights in it.
 	Mapped Identity = iota
 	Kept            // root, like the server
 )
 
-// entryAttributes are the namespaces of a process that enters, and its user in them.
+// entryAttributes returns the namespaces of a process that enters, and its user in them.
 func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if as == Mapped || !l.root {
@@ -231,13 +233,14 @@ func (l *launch) entryAttributes(as Identity) *syscall.SysProcAttr {
 		attr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{HostID: gid, Size: 1}}
 		attr.GidMappingsEnableSetgroups = l.root
-		attr.Credential = &syscall.Credential{NoSetGroups: !l.root} // root's own groups must not come along
+		// The supplementary groups of root must not be inherited.
+		attr.Credential = &syscall.Credential{NoSetGroups: !l.root}
 	}
 	return attr
 }
 
-// Enter returns the command that runs the program of n in a mount namespace of its own, where it
-// finds the mounts and files that n names, and which ends with it.
+// Enter returns the command that runs the program of n in a mount namespace of its own, with the mounts and
+// files that n names. The namespace ends with the program.
 func (p *Plan) Enter(n *pidone.Entry, as Identity) (*Command, error) {
 	attr := p.launch.entryAttributes(as)
 	fd, err := p.PassText("entry", string(n.Encode()))

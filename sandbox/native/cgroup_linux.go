@@ -17,39 +17,39 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Room for the helper under a limit on processes: for all its threads, or where its main thread enters
-// alone, for that and the few that it may start before the command.
+// Room for the helper under a limit on processes: for all its threads, or, if its main thread enters alone,
+// for that thread and the few that it may start before the command.
 const (
 	ownTasks   = 12
 	aloneTasks = 4
 )
 
-// runWeight is the share of the processors of a run, where the server's own is 100: it goes on answering.
+// runWeight is a run's share of the processors; the server's own is 100, so it stays responsive.
 const runWeight = "25"
 
-// groupPrefix begins the names of all cgroups made here.
+// groupPrefix begins the names of all cgroups created by this package.
 const groupPrefix = "skillsd-run-"
 
-// host is what a Runner finds out about the machine, once.
+// host is what a Runner determines about the machine, once.
 type host struct {
 	once sync.Once
 	base cgroupBase
 }
 
-// A cgroupBase holds the directories below which cgroups of runs can be made.
+// A cgroupBase holds the directories in which cgroups for runs are created.
 type cgroupBase struct {
 	memory  Memory
 	unified string // v2
 	mem     string // v1
-	pids    string // v1, or "" without that controller
+	pids    string // v1, or "" if the controller is missing
 }
 
-// Memory returns how memory limits are enforced on this host. The first call looks for cgroups.
+// Memory returns how memory limits are enforced on this host. The first call searches for cgroups.
 func (r *Runner) Memory() Memory { return r.base().memory }
 
-// Processes returns how limits on processes are enforced on this host: like the memory limit, or if the
-// controller for them is missing, as with [MemorySampled] by a resource limit of the user. The first
-// call looks for cgroups.
+// Processes returns how limits on processes are enforced on this host: as for memory, or, if the pids
+// controller is missing, [MemorySampled], which stands for a resource limit of the user. The first call
+// searches for cgroups.
 func (r *Runner) Processes() Memory { return r.base().processes() }
 
 func (b cgroupBase) processes() Memory {
@@ -61,16 +61,16 @@ func (b cgroupBase) processes() Memory {
 
 func (r *Runner) base() cgroupBase {
 	r.host.once.Do(func() {
-		// Memory is kept out of the core files of this process and of all that it starts from now on, which
-		// inherits the setting and cannot change it in a read-only /proc: the limit on the size of core
-		// files does not hold on a host that hands them to a socket.
+		// Memory is excluded from the core dumps of this process and of all processes that it starts later.
+		// They inherit the setting and cannot change it in a read-only /proc. The limit on the size of core
+		// files is not enough, because it has no effect on a host that sends core dumps to a socket.
 		_ = writeExisting("/proc/self/coredump_filter", "0")
 		r.host.base = findCgroups(r.opts)
 	})
 	return r.host.base
 }
 
-// findCgroups returns where cgroups can be made, or that memory is sampled.
+// findCgroups returns where cgroups can be created, or that memory is sampled.
 func findCgroups(o Options) cgroupBase {
 	sampled := cgroupBase{memory: MemorySampled}
 	if o.NoCgroup {
@@ -88,7 +88,8 @@ func findCgroups(o Options) cgroupBase {
 	}
 	var candidates []cgroupBase
 	for i, dir := range unified {
-		// No controller is on below a group with processes, but one above it is may be the server's too.
+		// Below a group with processes no controller is enabled, but its parent may also be delegated to the
+		// server.
 		if i == 0 || delegated(dir) {
 			candidates = append(candidates, cgroupBase{memory: MemoryCgroup2, unified: dir})
 		}
@@ -98,7 +99,8 @@ func findCgroups(o Options) cgroupBase {
 			pids: own["pids"]})
 	}
 	for _, c := range candidates {
-		// Files and controllers may be there and not writable: only making one shows that others can be made.
+		// Files and controllers may exist without being usable, so creating a cgroup is the only reliable
+		// test.
 		g, err := c.create(sandbox.DefaultLimits())
 		if err != nil {
 			continue
@@ -111,14 +113,14 @@ func findCgroups(o Options) cgroupBase {
 	return sampled
 }
 
-// arranging is held while a cgroup is looked for: backends are looked at side by side.
+// arranging is held during a search for cgroups, because several backends may be examined concurrently.
 var arranging sync.Mutex
 
-// serverGroup is the cgroup of the server's own processes, in the one that was delegated to it.
+// serverGroup is the cgroup for the server's own processes, within the delegated cgroup.
 const serverGroup = "skillsd-server"
 
-// delegated reports whether systemd, or what acts like it, left a cgroup of version 2 to whoever is in it.
-// In others it turns controllers off as it sees fit, and their limits would be gone during a run.
+// delegated reports whether systemd, or a similar manager, delegated a v2 cgroup to the processes in it. In
+// other cgroups, systemd may disable controllers at any time, and with them the limits of a run.
 func delegated(dir string) bool {
 	var value [2]byte
 	for _, mark := range []string{"user.delegate", "trusted.delegate"} {
@@ -129,9 +131,9 @@ func delegated(dir string) bool {
 	return false
 }
 
-// arrange makes own, the cgroup of version 2 that this process is in, one in which cgroups with controllers
-// can be made, if it was delegated and nobody else's process is in it: since no process may be in such a one,
-// this process and its children move into a cgroup of their own. It reports whether it did.
+// arrange enables controllers for children of own, the v2 cgroup of this process, if own was delegated and
+// contains no other process than this one and its children. Because such a cgroup must not contain processes,
+// they move to a new child. arrange reports whether it succeeded.
 func arrange(own string) bool {
 	if own == "" || !delegated(own) {
 		return false
@@ -151,20 +153,20 @@ func arrange(own string) bool {
 	if err := os.Mkdir(inner, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return false
 	}
-	// This process goes first: what it starts from then on is born where it is.
+	// This process moves first, so that the processes it starts later are created in the new cgroup.
 	move := func(procs string) {
 		_ = writeExisting(procs, strconv.Itoa(os.Getpid()))
 		for _, pid := range descendants(os.Getpid()) {
-			_ = writeExisting(procs, strconv.Itoa(pid)) // it may be gone
+			_ = writeExisting(procs, strconv.Itoa(pid)) // it may have ended
 		}
 	}
 	control := filepath.Join(own, "cgroup.subtree_control")
 	for range 3 {
 		move(filepath.Join(inner, "cgroup.procs"))
-		// The kernel refuses this until nothing is left in own.
+		// The kernel refuses this while own contains a process.
 		err = writeExisting(control, "+memory +pids")
 		if err == nil {
-			_ = writeExisting(control, "+cpu") // limits hold without it
+			_ = writeExisting(control, "+cpu") // optional: the limits work without it
 			return true
 		}
 	}
@@ -173,19 +175,19 @@ func arrange(own string) bool {
 	return false
 }
 
-// stale is the age at which a cgroup without processes is nobody's: they enter within milliseconds after
-// it was made.
+// stale is the age at which a cgroup without processes is abandoned; processes enter within milliseconds of
+// its creation.
 const stale = time.Minute
 
-// sweep removes the cgroups of servers that were killed during a run. Runs of other servers are safe: the
-// kernel does not remove a cgroup with processes.
+// sweep removes the cgroups of servers that were killed during a run. Runs of other servers are safe, because
+// the kernel does not remove a cgroup with processes.
 func (b cgroupBase) sweep() {
 	space := pidSpace()
 	for _, base := range []string{b.unified, b.mem, b.pids} {
 		if base == "" {
 			continue
 		}
-		// A server is often started in a group next to the one that its predecessor was in.
+		// A restarted server is often in a cgroup next to the one of its predecessor.
 		siblings, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(base)), "*", groupPrefix+"*"))
 		within, _ := filepath.Glob(filepath.Join(globQuote(base), groupPrefix+"*"))
 		for _, dir := range slices.Concat(within, siblings) {
@@ -200,13 +202,13 @@ func (b cgroupBase) sweep() {
 	}
 }
 
-// globQuote returns the pattern that matches a path and nothing else.
+// globQuote returns the pattern that matches only path.
 func globQuote(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// orphaned reports whether the server that made a cgroup is known to be gone. The number of a process
-// means something in one namespace only, which the name begins with.
+// orphaned reports whether the server that created a cgroup has ended. A process ID is valid only in its PID
+// namespace, whose identity begins the name.
 func orphaned(name, space string) bool {
 	rest, ok := strings.CutPrefix(name, groupPrefix+space+"-")
 	if !ok || space == "" {
@@ -217,8 +219,7 @@ func orphaned(name, space string) bool {
 	return err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH
 }
 
-// pidSpace returns the identity of this process's namespace of process numbers, or "" if the kernel does
-// not show it.
+// pidSpace returns the identity of this process's PID namespace, or "" if the kernel does not show it.
 func pidSpace() string {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &st); err != nil {
@@ -254,14 +255,14 @@ func ownCgroups() map[string]string {
 	return own
 }
 
-// GroupMemory returns the most memory that the control groups of this process let it have, which it may share
-// with others of these groups; 0 for any.
+// GroupMemory returns the lowest memory limit of this process's control groups, which it may share with other
+// processes; 0 if there is no limit.
 func GroupMemory() int64 {
 	own := ownCgroups()
 	return groupMemory(own[""], own["memory"])
 }
 
-// groupMemory is GroupMemory for the directories of groups of version 2 and 1, each empty without it.
+// groupMemory is GroupMemory for the given v2 and v1 cgroup directories, which may be empty.
 func groupMemory(unified, memory string) (most int64) {
 	for _, of := range []struct{ dir, file string }{
 		{unified, "memory.max"}, {memory, "memory.limit_in_bytes"},
@@ -269,9 +270,9 @@ func groupMemory(unified, memory string) (most int64) {
 		for dir := of.dir; dir != "" && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 			text, err := os.ReadFile(filepath.Join(dir, of.file))
 			if err != nil {
-				continue // the root of version 2 has no limit, nor have directories above the hierarchy
+				continue // the root of version 2 has no limit, and neither do directories above the hierarchy
 			}
-			// Without a limit version 2 has the word max, and version 1 a number that no machine has.
+			// Without a limit, version 2 has "max" and version 1 has a huge number.
 			limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 			if err == nil && limit < 1<<50 && (most == 0 || limit < most) {
 				most = limit
@@ -281,7 +282,7 @@ func groupMemory(unified, memory string) (most int64) {
 	return most
 }
 
-// cgroupMount returns where a controller's hierarchy is mounted, and which of its cgroups is mounted there.
+// cgroupMount returns where a controller's hierarchy is mounted, and which cgroup is mounted there.
 func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 	for line := range strings.Lines(mountinfo) {
 		before, after, found := strings.Cut(strings.TrimSpace(line), " - ")
@@ -300,7 +301,7 @@ func cgroupMount(mountinfo, controller string) (mount, root string, ok bool) {
 	return "", "", false
 }
 
-// A cgroup holds the processes of one run.
+// A cgroup contains the processes of one run.
 type cgroup struct {
 	memory Memory
 	dirs   []string
@@ -308,7 +309,7 @@ type cgroup struct {
 	pids   string
 }
 
-// create makes the cgroup of a run, with its limits.
+// create creates the cgroup of a run and sets its limits.
 func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	g := &cgroup{memory: b.memory}
 	defer func() {
@@ -358,7 +359,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 			return g, err
 		}
 	}
-	// Some kernels have no limit on swap, and some containers hide it: memory is limited without it too.
+	// Some kernels have no limit on swap, and some containers hide it. Memory is limited even so.
 	for _, s := range settings {
 		if err := writeExisting(filepath.Join(s.dir, s.file), s.value); err != nil && !s.optional {
 			return g, err
@@ -367,7 +368,7 @@ func (b cgroupBase) create(l sandbox.Limits) (_ *cgroup, err error) {
 	return g, nil
 }
 
-// writeExisting writes to a file of the kernel's, which it never makes.
+// writeExisting writes to a kernel file, which it does not create.
 func writeExisting(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -386,11 +387,12 @@ func (g *cgroup) add(pid int) error {
 	return nil
 }
 
-// hasDoors reports whether a thread can enter the cgroup by itself. To move another process, the kernel
-// first waits until no processor can be starting one, which takes longer than all the rest of a run.
+// hasDoors reports whether a thread can enter the cgroup by itself. If another process is moved, the kernel
+// first waits until no processor can be starting a process, which takes longer than the rest of a run.
 func (g *cgroup) hasDoors() bool { return g.memory == MemoryCgroup1 }
 
-// doors returns the files through which a thread enters. The caller closes them, also after an error.
+// doors returns the files by which a thread enters the cgroup. The caller must close them, even after an
+// error.
 func (g *cgroup) doors() ([]*os.File, error) {
 	var doors []*os.File
 	for _, d := range g.dirs {
@@ -403,7 +405,7 @@ func (g *cgroup) doors() ([]*os.File, error) {
 	return doors, nil
 }
 
-// killed reports whether the kernel ended a process because memory ran out.
+// killed reports whether the kernel killed a process because memory was exhausted.
 func (g *cgroup) killed() bool {
 	if g.memory == MemoryCgroup2 {
 		return counter(filepath.Join(g.mem, "memory.events"), "oom_kill") > 0
@@ -411,8 +413,9 @@ func (g *cgroup) killed() bool {
 	return counter(filepath.Join(g.mem, "memory.oom_control"), "oom_kill") > 0
 }
 
-// exceeds reports whether a run, whose first process is pid, is over its memory limit by what version 1 does
-// not charge to a cgroup: the buffers of sockets. Caches do not count, since the kernel takes them back.
+// exceeds reports whether a run exceeds its memory limit if socket buffers are added, which version 1 does
+// not charge to a cgroup. pid is the run's first process. Caches are excluded, because the kernel can reclaim
+// them.
 func (g *cgroup) exceeds(limit int64, pid int) bool {
 	kernel := unread(pid)
 	if g.memory != MemoryCgroup1 || kernel == 0 {
@@ -445,7 +448,8 @@ func counter(path, key string) int64 {
 	return 0
 }
 
-// remove deletes the cgroup. The kernel needs a moment to forget processes that were reaped.
+// remove deletes the cgroup. It retries, because the kernel takes a moment to detach processes that were
+// reaped.
 func (g *cgroup) remove() error {
 	var errs []error
 	for _, d := range g.dirs {

@@ -14,17 +14,17 @@ import (
 
 const (
 	maxOutFiles = 256
-	maxOutBytes = 16 << 20 // of all files; sparse ones are larger than the file system they are in
+	maxOutBytes = 16 << 20 // of all files; a sparse file may be larger than its file system
 
-	// Inodes are bounded, but nested directories of long names still have paths of gigabytes.
+	// Inodes are limited, but nested directories with long names can still have paths of gigabytes.
 	maxPath  = 4096 // bytes
 	maxDepth = 64   // directories
 )
 
-// maxSkipped is how many entries that were left behind are named.
+// maxSkipped is how many skipped entries are named.
 const maxSkipped = 16
 
-// skip counts an entry of /out that is left behind, and keeps the first names.
+// skip records a skipped entry of /out, and keeps the first names.
 func skip(res *sandbox.Result, path string) {
 	res.OutSkips++
 	if len(res.Skipped) < maxSkipped && len(path) <= 2*maxPath { // a part of a name may be a part of a secret
@@ -32,7 +32,7 @@ func skip(res *sandbox.Result, path string) {
 	}
 }
 
-// collect takes the regular files below dir and notes what it leaves behind.
+// collect reads the regular files below dir and records the entries that it skips.
 func collect(dir *os.File, res *sandbox.Result) {
 	root, err := os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 	if err != nil {
@@ -75,13 +75,13 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info.Size() > limit { // sparse files are cheap to leave and dear to read
+	if info.Size() > limit { // sparse files are cheap to create and expensive to read
 		return nil, &fsys.TooLongError{Limit: limit}
 	}
 	return fsys.ReadAll(f, limit)
 }
 
-// unpack judges the files that a guest sent as collect judges the files of a directory.
+// unpack applies the rules of collect to the files that a guest sent.
 func unpack(data []byte, res *sandbox.Result) {
 	if len(data) == 0 {
 		return
@@ -102,5 +102,5 @@ func unpack(data []byte, res *sandbox.Result) {
 		}
 		res.Out = append(res.Out, sandbox.OutFile{Name: f.Name, Data: f.Data})
 	}
-	res.OutSkips += skips // whose names the guest does not send
+	res.OutSkips += skips // the guest does not send their names
 }

@@ -7,22 +7,22 @@ import (
 	"syscall"
 )
 
-// A guest is the process that is the kernel of a command. The command's memory, files in memory
-// included, is one file of that process, which is not in any process's resident set while the command's
-// own address space is put away.
+// A guest is the process that is a command's kernel. The memory of the command, including its files in
+// memory, is one file of that process. While the command's address space is not active, that file is in no
+// process's resident set.
 type guest struct {
 	pid      int
-	file     string // the memory, in /proc; "" if it was not found
-	baseline int64  // bytes that the kernel took before the command started
+	file     string // the memory, in /proc; "" if not found
+	baseline int64  // memory of the kernel before the command started, in bytes
 }
 
-// guestMemory begins the file's name as the kernel shows it.
+// guestMemory begins the file's name in /proc.
 const guestMemory = "/memfd:runsc-memory"
 
 func newGuest(pid int) *guest {
 	dir := "/proc/" + strconv.Itoa(pid)
 	g := &guest{pid: pid}
-	fds, _ := os.ReadDir(dir + "/fd") // without it the process's own memory is still watched
+	fds, _ := os.ReadDir(dir + "/fd") // after an error, the process's own memory is still measured
 	for _, fd := range fds {
 		path := dir + "/fd/" + fd.Name()
 		if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, guestMemory) {
@@ -33,7 +33,7 @@ func newGuest(pid int) *guest {
 	return g
 }
 
-// memory returns the bytes that the guest takes beyond those it took at the start.
+// memory returns the memory of the guest beyond its memory at the start, in bytes.
 func (g *guest) memory() int64 {
 	var n int64
 	for i, pid := range append([]int{g.pid}, descendants(g.pid)...) {
@@ -41,7 +41,7 @@ func (g *guest) memory() int64 {
 		if err != nil {
 			continue
 		}
-		// The other processes map the command's memory, and only their tables come on top.
+		// The other processes map the command's memory, so only their page tables are added.
 		n += field(status, "VmPTE:") * 1024
 		if i == 0 {
 			n += field(status, "RssAnon:") * 1024
@@ -55,5 +55,6 @@ func (g *guest) memory() int64 {
 	return n - g.baseline
 }
 
-// guestTasks is room for the threads of a guest's kernel and of the processes it uses for the command's.
+// guestTasks is room for the threads of a guest's kernel and for the processes in which it runs the
+// command's.
 const guestTasks = 4096

@@ -15,8 +15,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// mounts decides how each directory gets into the sandbox. A server that may mount makes the mounts
-// itself: it can reach directories that the helper's user cannot.
+// mounts adds the mounts of the sandbox. A server with the right to mount creates the mounts itself, because
+// it can reach directories that the helper's user cannot.
 func (l *launch) mounts() error {
 	if err := l.add(l.cmd.Tree, sandbox.SkillDir, true); err != nil {
 		return err
@@ -80,38 +80,42 @@ func (l *launch) mounts() error {
 	return l.workspace()
 }
 
-// workspace adds the workspace, if there is one. What belongs to the FileOwner there is the command's, by
-// mounts that change owners or, where there are none, because the command is that user.
-func (l *launch) workspace() (err error) {
+// workspace adds the workspace, if any. Files of the FileOwner belong to the command there: their owner is
+// mapped by the mount or, where that is not supported, the command runs as FileOwner.
+func (l *launch) workspace() error {
 	mode := l.cmd.Workspace.Mode
 	if mode == "" || mode == sandbox.WorkspaceNone {
 		return nil
 	}
+	if !l.root {
+		return l.addWorkspace(l.cmd.Workspace)
+	}
 	fileUID, fileGID := FileOwner(l.cmd.Workspace)
-	if l.root {
-		if s := l.spare; s != nil && s.owners != nil && s.owner == (owner{fileUID, fileGID}) {
-			l.owners, s.owners = s.owners, nil
-		} else {
-			l.owners, err = ownersFor(l.uid, fileUID, fileGID)
-		}
-		if err == nil {
-			l.opened = append(l.opened, l.owners)
-		}
-	}
 	mounts, files := len(l.spec.Mounts), len(l.files)
-	if err == nil {
-		err = l.addWorkspace(l.cmd.Workspace)
+	if l.mapOwners(fileUID, fileGID) == nil && l.addWorkspace(l.cmd.Workspace) == nil {
+		return nil
 	}
-	if !l.root || err == nil {
-		return err
-	}
-	// The kernel or the file system has no such mounts, or no overlays above them.
+	// The kernel or the file system does not support mapped owners, or overlays above them.
 	l.owners, l.uid, l.gid = nil, fileUID, fileGID
 	l.spec.Mounts, l.files = l.spec.Mounts[:mounts], l.files[:files]
 	return l.addWorkspace(l.cmd.Workspace)
 }
 
-// OwnUsers reports whether a run of a root server has a user of its own although it sees this workspace.
+// mapOwners sets owners to a user namespace that maps the FileOwner to the command's user.
+func (l *launch) mapOwners(fileUID, fileGID int) (err error) {
+	if s := l.spare; s != nil && s.owners != nil && s.owner == (owner{fileUID, fileGID}) {
+		l.owners, s.owners = s.owners, nil
+	} else {
+		l.owners, err = ownersFor(l.uid, fileUID, fileGID)
+		if err != nil {
+			return err
+		}
+	}
+	l.opened = append(l.opened, l.owners)
+	return nil
+}
+
+// OwnUsers reports whether a run of a root server has a user of its own even with this workspace.
 func OwnUsers(ws sandbox.Workspace) bool {
 	l := &launch{cmd: &sandbox.Cmd{Workspace: ws}, limits: sandbox.DefaultLimits(), root: os.Geteuid() == 0,
 		uid: int(DefaultUIDs().First), gid: int(DefaultUIDs().First)}
@@ -140,10 +144,11 @@ func (l *launch) addWorkspace(ws sandbox.Workspace) error {
 	}
 }
 
-// addReadOnly adds the directories that stay read-only on top of a workspace that a command may write. The
-// kernel moves no directory that something is mounted on, but does move one with a mount below it, which
-// would leave the names on the way to the command: so each of these is mounted on itself. An overlay does
-// not move directories of its lower layer, and what lies below one must not be written.
+// addReadOnly mounts the directories that stay read-only on top of a writable workspace. The kernel refuses
+// to rename a mount point, but not a directory with a mount below it, so a command could move a read-only
+// directory by renaming a parent. Therefore each parent is mounted on itself. In a staged workspace that is
+// not needed, because an overlay does not rename directories of its lower layer, and it would let the command
+// write to that layer.
 func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 	mounted := map[string]bool{}
 	for _, dir := range ws.ReadOnly {
@@ -178,7 +183,7 @@ func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 	return nil
 }
 
-// mountable keeps an interpreter's directory from covering a part of the sandbox.
+// mountable reports whether an interpreter's directory can be mounted without covering a part of the sandbox.
 func mountable(path string) bool {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return false
@@ -192,7 +197,7 @@ func mountable(path string) bool {
 	return path != "/mnt" && path != "/mnt/skills" && !strings.HasPrefix(path+"/", sandbox.TreesDir+"/")
 }
 
-// openDir opens a directory as a path, which needs no right to read it.
+// openDir opens a directory as a path, which does not require the right to read it.
 func openDir(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -201,21 +206,22 @@ func openDir(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// add adds a mount of a directory, detached if this process may mount.
+// add adds a mount of a directory. The mount is detached if this process may mount.
 func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	if dir == nil {
 		return unavailable("no directory for "+target, "", nil)
 	}
-	// A server that may not mount passes a handle: the helper finds the directory by its path, and compares.
+	// A server without the right to mount passes a handle. The helper opens the directory by its path and
+	// compares the two.
 	m := pidone.Mount{Kind: pidone.Directory, Target: target, ReadOnly: readOnly, FD: len(l.files)}
-	// Hiding takes an overlay, and only these directories do not change while one lies over them.
+	// Hiding requires an overlay, and only these directories do not change while they are covered by one.
 	isTarget := func(p sandbox.Mount) bool { return p.At == target }
 	m.Hidden = target == sandbox.SkillDir || target == l.cmd.TreeDir() ||
 		l.cmd.Cache.Dir != nil && target == l.cmd.Cache.At || slices.ContainsFunc(l.cmd.Packages, isTarget) ||
 		l.cmd.Root != nil && slices.ContainsFunc(l.cmd.Root.Dirs, isTarget)
 	if d, err := l.detach(dir, readOnly); err == nil {
 		if m.Hidden && l.setting() == pidone.Built {
-			// The helper has no right to make that overlay any more.
+			// By then the helper would have no right to create that overlay.
 			l.opened = append(l.opened, d)
 			if hidden, err := hide(d); err == nil {
 				d = hidden
@@ -240,8 +246,8 @@ func (l *launch) add(dir *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// detach makes a mount of dir that is not attached anywhere, which takes the right to mount. Once owners
-// are set, files have the owners in it that they are to have in a workspace.
+// detach creates a detached mount of dir, which requires the right to mount. If owners is set, the mount maps
+// the owners of files.
 func (l *launch) detach(dir *os.File, readOnly bool) (*os.File, error) {
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
 	fd, err := unix.OpenTree(int(dir.Fd()), "", flags)
@@ -269,6 +275,6 @@ func pathOf(dir *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(dir.Fd())))
 }
 
-// Landlock reports whether this kernel has the layer that keeps a command from writing to named pipes of
-// directories that are mounted read-only.
+// Landlock reports whether the kernel supports Landlock, which prevents a command from writing to named pipes
+// in directories that are mounted read-only.
 func Landlock() bool { return pidone.Landlock() }

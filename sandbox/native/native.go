@@ -1,7 +1,6 @@
-// Package native isolates commands with the kernel's own means, on Linux. The running binary
-// executes itself again as the first process of user, mount, pid, net, ipc, uts and cgroup
-// namespaces, builds a minimal read-only tree, gives up every privilege and only then starts
-// the command.
+// Package native isolates commands with the Linux kernel's own mechanisms. The running binary executes itself
+// again as the first process of new user, mount, pid, net, ipc, uts and cgroup namespaces, builds a minimal
+// read-only tree, drops every privilege and only then starts the command.
 //
 //	func main() {
 //		native.MaybeHelper()
@@ -13,101 +12,97 @@
 //
 // # Guarantees
 //
-// A sandbox that cannot be built whole is an error: nothing runs with less. A command
+// If any part of a sandbox cannot be built, Run returns an error; no command runs with less isolation. A
+// command
 //
-//   - sees no file but /usr, a synthetic /etc, its tree at /skill, the workspace it was granted, its
+//   - sees no files except /usr, a synthetic /etc, its tree at /skill, the workspace it was granted, its
 //     interpreter and its own scratch space;
-//   - writes nowhere but in scratch space, /out and a writable workspace, without what stays read-only there;
-//   - reaches no socket of the host, and no network but through the proxy of its Cmd, if it has one;
-//   - holds no capability, gains none, and runs as a user who is not root and, if the server is, whom nothing
-//     else on the machine has while it runs: no other run and no service can look into its processes, signal
-//     them, or use up what the kernel counts by user;
+//   - writes only to scratch space, /out and a writable workspace, except for its read-only parts;
+//   - reaches no socket of the host, and no network except through the proxy of its Cmd, if any;
+//   - holds no capabilities, gains none, and is not root. Under a root server, it runs as a user that no
+//     other process on the machine has meanwhile, so no other run or service can inspect or signal its
+//     processes, or exhaust the resources that the kernel counts by user;
 //   - leaves no process behind when Run returns;
-//   - is bounded in time, memory, processes and output.
+//   - is limited in time, memory, processes and output.
 //
-// Changes to a staged workspace are applied by package staged, which says what it refuses. Applying may
-// take as long as the run may, at least ten seconds, and ends with the context of Run.
+// Package staged applies changes to a staged workspace, and documents the changes that it refuses. Applying
+// may take as long as the run's time limit, but at least ten seconds, and stops when the context of Run ends.
 //
 // # Ahead
 //
-// With [Options.Ahead] a helper is started after each run, once no other run is in progress, for the next
-// one.
-// It makes its namespaces and what every sandbox shows of the host, and waits. It serves one run, and knows
-// nothing of one before: the run's user is leased with it, and everything else that differs between runs,
-// such
-// as directories, the size of scratch space, limits, control groups and what the filter and Landlock
-// refuse, is
-// put in place after it was taken, by the code that does so in every helper. It serves no run if something
-// was mounted or unmounted on the host since, or a file replaced that sandboxes show; if the run has a
-// root file
-// system; and if the run, in a workspace whose owners no mount can change, has no user of its own. Such a
-// run,
-// and one that finds no helper, starts its own. A helper for which nothing comes ends after five minutes.
+// With [Options.Ahead], after each run, once no other run is in progress, a helper is started for the next
+// one. It creates its namespaces and the part of the tree that all sandboxes share, and waits. A helper
+// serves one run and has no state from earlier runs: the run's user is leased with it, and everything that
+// differs between runs, such as directories, the size of scratch space, limits, control groups, the filter
+// and Landlock, is set up only after a run takes it, by the same code as in every helper.
 //
-// The kernel copies the tables of a process's memory when it clones it into a new user namespace, which takes
-// the longer the more memory the server has. So the server starts a small process, in a way that copies
-// nothing, and that process starts the helper, as a child of the server.
+// A run starts its own helper if none is waiting or the waiting one is unfit. A helper is unfit if something
+// was mounted or unmounted on the host since it started, if a file that sandboxes show was replaced, if the
+// run has a root file system, or if the run has no user of its own because the owners in its workspace cannot
+// be mapped. A helper that is not used within five minutes ends.
 //
-// For a root server's [Builder] that calls [Plan.Enter], the process waits that becomes its program, in its
-// namespaces and with nothing mounted. Programs of other Builders are started without a new user namespace,
-// so that nothing of the server's memory is copied, and nothing waits.
+// The kernel copies the page tables of a process when it clones it into a new user namespace, which takes
+// longer the more memory the server has. Therefore the server starts a small process, in a way that copies
+// nothing, and that process starts the helper as a child of the server.
+//
+// If the server is root and its [Builder] calls [Plan.Enter], the process that will become the Builder's
+// program waits, in its namespaces and with nothing mounted. For other Builders no process waits: their
+// programs start without a new user namespace, so none of the server's memory is copied.
 //
 // # Limits of isolation
 //
-// Nothing here protects against a fault of the kernel, which the command shares.
+// This package does not protect against kernel bugs: the command uses the host's kernel.
 //
-// In a workspace the command of a root server has the rights of [FileOwner], and leaves files of that user.
-// It is another user everywhere else only if the workspace can be mounted with changed owners, as local
-// file systems can with a kernel of version 5.12 or later, and of version 5.19 or later if it is staged. If
-// not, it is that user, whom services and other such runs may have: they may signal its processes, but have
-// no rights in its user namespace, and so cannot look into them.
+// In a workspace, the command of a root server has the rights of [FileOwner], and creates files owned by that
+// user. Outside the workspace it is a different user only if the workspace can be mounted with mapped owners,
+// which local file systems support from Linux 5.12 on, or 5.19 for a staged workspace. Otherwise it runs as
+// FileOwner, a user that it may share with services and other such runs. They may signal its processes, but
+// have no rights in its user namespace, so they cannot inspect them.
 //
-// A server of an ordinary user cannot drop its supplementary groups: the command keeps the rights that
-// they give on the files it sees, and it sees them as the server's user. A workspace in mode rw can be
-// written anywhere, also where tools of the host trust what they find.
+// A server that is an ordinary user cannot drop its supplementary groups. The command keeps the rights of
+// these groups on the files it sees, and accesses files as the server's user. A workspace in mode rw is
+// writable everywhere, including files that tools on the host trust.
 //
-// A command can learn which kernel, processors, memory, PCI devices and partitions the machine has, its
-// load, when it was started and the identifier of that start, what is installed below /usr and when a
-// program there was last read if the file system keeps that, identifiers of file systems, the number of
-// the host's user it runs as, where locks of open files are held, and the path of a workspace that is
-// mounted ro or rw on its own file system. It cannot learn where its tree lies. It may make the host's
-// file systems write what they hold in memory. Files cannot be watched, by inotify or otherwise.
+// A command can learn the following about the host: its kernel, processors, memory, PCI devices and
+// partitions; its load, boot time and boot ID; the programs below /usr and, if the file system records it,
+// when they were last read; identifiers of file systems; the number of the host user it runs as; where locks
+// of open files are held; and the path of a workspace that is mounted ro or rw on a file system of its own.
+// It cannot learn where its tree is. It can make the host's file systems write back cached data. It cannot
+// watch files, by inotify or otherwise.
 //
-// A command may lock whatever it can open, files mounted read-only among them, with flock and with locks
-// for reading: a program of the host that waits for the same lock waits until the run is over. Leases,
-// which delay those who only open a file, are refused. Pipes count against the command's user on the host
-// too: a command of an ordinary user's server may have so many that other pipes of that user are made
-// small. Without Landlock, which package detect reports, a command may write to a named pipe of a directory
+// A command can take locks by flock, and read locks, on every file that it can open, including read-only
+// ones. A program on the host that waits for such a lock then waits until the run ends. Leases, which delay
+// processes that merely open a file, are refused. Pipes are charged to the command's user on the host as
+// well: with the server of an ordinary user, a command may have so many that other pipes of that user become
+// small. Without Landlock, which package detect reports, a command can write to a named pipe in a directory
 // that is mounted read-only.
 //
-// A host that has core files written, or piped to a program, gets none. A host that has them sent to a
-// socket gets a file without memory, but with registers, names of mapped files and the start of the
-// command line, if the calling process can set what goes into core files: the first Run, or question
-// how limits are enforced, sets that for this process and all that it starts.
+// If the host writes core dumps to files or pipes them to a program, none are written. If the host sends them
+// to a socket, it receives a dump without memory contents, but with registers, names of mapped files and the
+// start of the command line. This requires that the calling process can set its coredump filter. The first
+// call of Run, [Runner.Memory] or [Runner.Processes] sets it for this process and all its children.
 //
 // # Limits of memory and processes
 //
-// Processor time is bounded for each process; for all together by the wall clock.
+// Processor time is limited for each process; the wall clock limits the total.
 //
-// Without a memory cgroup the memory limit is enforced by sampling every 20 ms, or as seldom as twice a
-// second where adding up takes long, so a burst may pass it for that long. Samples count private and
-// shared memory, in swap or not, page tables and mappings, files in /tmp, /dev/shm, /out and the layer
-// of a staged workspace with a kibibyte for each, locks on files, watches of epoll, and sockets and
-// pipes as if their buffers had the usual size and were full, with what waits in TCP connections beyond
-// it. A file that is mapped as well counts twice, and memory that is shared without a file has at most
-// 4 MiB a piece and counts as if it had them. Samples do not count memory shared by /dev/zero on a
-// kernel without Landlock, pipes that are only in flight between processes, at most as many as one
-// process may have descriptors, and what else the kernel keeps for a process, such as descriptors and
-// timers, which is bounded only by the limits on processes and descriptors. Other ways to memory that no
-// process owns are refused as far as they are known.
+// Without a memory cgroup, memory is sampled every 20 ms, or as rarely as twice a second if sampling takes
+// long, so a burst may exceed the limit for that long. A sample includes private and shared memory, swapped
+// out or not, page tables and mappings; files in /tmp, /dev/shm, /out and the layer of a staged workspace,
+// plus 1 KiB for each; file locks; epoll watches; and sockets and pipes, as if their buffers had the usual
+// size and were full, plus TCP data queued beyond that. A file that is also mapped is included twice. Memory
+// shared without a file is limited to 4 MiB a piece and charged in full. A sample does not include memory
+// shared through /dev/zero on a kernel without Landlock; pipes that are only in transit between processes, of
+// which there are at most as many as one process may have descriptors; and other kernel memory of a process,
+// such as descriptors and timers, which only the limits on processes and descriptors bound. All other known
+// ways to allocate memory that belongs to no process are refused.
 //
-// No cgroup counts locks on files; a run that has more than 16384 is over its memory limit. Under cgroup
-// v1 the cgroup does not count the buffers of sockets, which are added as for a sample; a run
-// that leaves files in the host's memory leaves the kernel some memory to know its cgroup by until those
-// are written and forgotten.
+// File locks are charged to no cgroup; a run with more than 16384 exceeds its memory limit. Cgroup v1 does
+// not charge socket buffers, so they are added as in a sample. After a run that leaves files in the host's
+// page cache, the kernel keeps some memory for its cgroup until those are written and evicted.
 //
-// Only a cgroup counts refused processes reliably: without one, a run that fails because of a refused
-// process may have outcome exited.
+// Only a cgroup reports refused processes reliably. Without one, a run that fails because a process was
+// refused may have the outcome exited.
 package native
 
 import (
@@ -121,22 +116,22 @@ import (
 // Name is the backend's name in results, flags and errors.
 const Name = "native"
 
-// Options change how a [Runner] isolates. The zero value is the default of every field.
+// Options configure how a [Runner] isolates commands. The zero value of each field is its default.
 type Options struct {
-	// UIDs are the host's users that commands run as if the server runs as root, one for each run.
+	// UIDs are the host users that commands run as if the server is root, one for each run.
 	UIDs UIDs
 
-	// Cgroup is the absolute path of a cgroup v2 directory with the memory and pids controllers
-	// enabled for its children, in which a cgroup is made for each run. Empty means the server's
-	// own cgroup where that allows it, or if it was delegated to the server, which then moves into a
-	// cgroup within; then cgroup v1; then sampling.
+	// Cgroup is the absolute path of a cgroup v2 directory whose children have the memory and pids
+	// controllers; each run gets a child. If it is empty, the server's own cgroup is used if it allows
+	// children or was delegated to the server, which then moves into a child; otherwise cgroup v1; otherwise
+	// sampling.
 	Cgroup string
 
 	// NoCgroup enforces limits without cgroups.
 	NoCgroup bool
 
-	// Ahead has a sandbox wait for the next run after each run, as far as the backend can make one before its
-	// command is known. Whoever sets it calls [Runner.Close] at the end, for no process to be left.
+	// Ahead prepares a sandbox for the next run after each run, as far as the backend can before the command
+	// is known. A caller that sets it must call [Runner.Close] at the end, or a process is left.
 	Ahead bool
 }
 
@@ -147,13 +142,13 @@ type Memory string
 const (
 	MemoryCgroup2 Memory = "cgroup v2"
 	MemoryCgroup1 Memory = "cgroup v1"
-	MemorySampled Memory = "sampled" // every 20 ms, less often while that takes long
+	MemorySampled Memory = "sampled" // every 20 ms, or less often if sampling takes long
 )
 
-// A Runner runs commands isolated. It is safe for concurrent use.
+// A Runner runs commands in isolation. It is safe for concurrent use.
 type Runner struct {
 	name    string
-	builder Builder // nil: the helper makes the sandbox
+	builder Builder // if nil, the helper builds the sandbox
 	opts    Options
 	host    host
 	ahead   ahead
@@ -161,12 +156,12 @@ type Runner struct {
 
 var _ sandbox.Runner = (*Runner)(nil)
 
-// New returns a runner; a nil opts means the defaults. It starts nothing and looks at nothing: the
-// first Run shows whether the host allows a sandbox.
+// New returns a runner; a nil opts means the defaults. It starts nothing and checks nothing: the first Run
+// shows whether the host allows a sandbox.
 func New(opts *Options) *Runner { return Built(Name, nil, opts) }
 
-// Built returns a runner whose sandboxes b makes, with its name in results and errors. A nil opts means
-// the defaults. Like [New] it looks at nothing.
+// Built returns a runner that lets b build its sandboxes. name is the backend's name in results and errors. A
+// nil opts means the defaults. Like [New], it checks nothing.
 func Built(name string, b Builder, opts *Options) *Runner {
 	r := &Runner{name: name, builder: b}
 	if opts != nil {
@@ -175,12 +170,12 @@ func Built(name string, b Builder, opts *Options) *Runner {
 	return r
 }
 
-// Name returns the name of the backend: [Name], or the one that [Built] was given.
+// Name returns the name of the backend: [Name], or the name given to [Built].
 func (r *Runner) Name() string { return r.name }
 
-// Run runs cmd and returns what it did. It returns when no process of the run is left and
-// nothing of it remains on the host but staged changes that were applied. When ctx ends, so does
-// the run, with outcome [sandbox.Canceled].
+// Run runs cmd and returns its result. When it returns, no process of the run is left, and nothing of the run
+// remains on the host except applied staged changes. If ctx ends, the run is ended with outcome
+// [sandbox.Canceled].
 //
 // Errors: *[sandbox.UnavailableError] if the sandbox could not be built or the interpreter could not be
 // started, and always if the system is not Linux; *[sandbox.CwdError].
@@ -188,7 +183,8 @@ func (r *Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, er
 	return r.RunAfter(ctx, cmd, func() error { return nil })
 }
 
-// RunAfter is Run for [sandbox.RunAfter]: the sandbox is made before begin is called, and waits.
+// RunAfter is Run for [sandbox.RunAfter]: it builds the sandbox before it calls begin, and starts the command
+// after that.
 func (r *Runner) RunAfter(
 	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
 ) (*sandbox.Result, error) {
@@ -202,10 +198,10 @@ func (r *Runner) RunAfter(
 	return res, err
 }
 
-// MaybeHelper turns the process into the first process of a sandbox if it was started as one, and then
-// never returns; otherwise it does nothing. It must be the first statement of main and
-// of the TestMain of every package whose tests run commands: a binary that links this package
-// has usually become the helper before that, while its packages are initialised.
+// MaybeHelper turns the process into the first process of a sandbox if it was started as one, and then never
+// returns. Otherwise it does nothing. It must be the first statement of main, and of TestMain in every
+// package whose tests run commands. A binary that links this package usually becomes the helper even earlier,
+// during package initialization.
 func MaybeHelper() { pidone.Main() }
 
 func unavailable(reason, remedy string, err error) *sandbox.UnavailableError {

@@ -13,22 +13,22 @@ type (
 	ahead struct{}
 )
 
-// Prepare does nothing: no sandbox is begun on this system.
+// Prepare does nothing on this system.
 func (r *Runner) Prepare() {}
 
-// Close does nothing: no sandbox is begun on this system.
+// Close does nothing on this system.
 func (r *Runner) Close() {}
 
-// A Builder lets another program make the sandbox. None can on this system.
+// A Builder lets another program build the sandbox. No program can on this system.
 type Builder any
 
-// GroupMemory returns 0: there are no control groups on this system.
+// GroupMemory returns 0: this system has no control groups.
 func GroupMemory() int64 { return 0 }
 
-// Memory returns "": nothing runs here.
+// Memory returns "": no command runs on this system.
 func (r *Runner) Memory() Memory { return "" }
 
-// Processes returns "", like Memory.
+// Processes returns "": no command runs on this system.
 func (r *Runner) Processes() Memory { return "" }
 
 func (r *Runner) run(context.Context, *sandbox.Cmd, func() error) (*sandbox.Result, error) {
@@ -36,14 +36,14 @@ func (r *Runner) run(context.Context, *sandbox.Cmd, func() error) (*sandbox.Resu
 		"run the server on Linux, or in a Linux virtual machine", nil)
 }
 
-// DefaultUIDs returns the range where no other was named.
+// DefaultUIDs returns the default range.
 func DefaultUIDs() UIDs { return defaults[0] }
 
-// Check refuses no range: nothing runs here.
+// Check accepts every range, because no command runs on this system.
 func (u UIDs) Check() error { return nil }
 
-// OwnUsers reports false: nothing runs here.
+// OwnUsers reports false: no command runs on this system.
 func OwnUsers(sandbox.Workspace) bool { return false }
 
-// Landlock reports false: this system has none.
+// Landlock reports false: this system has no Landlock.
 func Landlock() bool { return false }

@@ -15,9 +15,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox/staged"
 )
 
-// addOverlay adds the workspace with a layer above it that takes all changes. A server that may mount
-// makes the overlay itself, in its own user namespace: the helper's namespace maps one user only, and
-// there the kernel refuses to copy up files of other users.
+// addOverlay adds the workspace with a layer above it for all changes. A server with the right to mount
+// creates the overlay itself, in its own user namespace: the helper's namespace maps only one user, so the
+// kernel would refuse to copy up files of other users.
 func (l *launch) addOverlay(dir *os.File) error {
 	if dir == nil {
 		return unavailable("no directory for "+sandbox.WorkspaceDir, "", nil)
@@ -31,8 +31,9 @@ func (l *launch) addOverlay(dir *os.File) error {
 		if err != nil {
 			return unavailable("the workspace no longer has a path", "", err)
 		}
-		// The kernel lets no overlay be made in a user namespace above a mount, which could uncover what
-		// lies below the mount. Its error would not say so.
+		// The kernel refuses an overlay in a user namespace if something is mounted below its lower
+		// directory, because the overlay could uncover files below that mount. The kernel's error does not
+		// explain that.
 		if below := mountBelow(path); below != "" {
 			return unavailable("a file system is mounted inside the workspace, at "+below,
 				"unmount it, grant a directory without it, or mount the workspace ro or rw", nil)
@@ -58,7 +59,7 @@ func (l *launch) addOverlay(dir *os.File) error {
 	return nil
 }
 
-// mountBelow returns the path below dir at which something is mounted, or "".
+// mountBelow returns the path, relative to dir, of a mount below dir, or "".
 func mountBelow(dir string) string {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -78,8 +79,8 @@ func mountBelow(dir string) string {
 	return ""
 }
 
-// overlay returns a detached overlay mount above lower and its upper directory, which lies in a
-// tmpfs of its own.
+// overlay returns a detached overlay mount above lower, and its upper directory, which is in a tmpfs of its
+// own.
 func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(lower.Fd()), &st); err != nil {
@@ -108,7 +109,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 			_ = upper.Close()
 		}
 	}()
-	// The merged root has the attributes of the upper one.
+	// The merged root has the attributes of the upper directory.
 	like, err := unix.Openat(int(lower.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
@@ -120,7 +121,7 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Without redirects, copies of metadata alone and an index, the upper layer by itself says what changed.
+	// Without redirects, metadata-only copies and an index, the upper layer alone describes all changes.
 	base := "/proc/self/fd/" + strconv.Itoa(int(own.Fd()))
 	mount, err = newOverlay([][2]string{
 		{"lowerdir", "/proc/self/fd/" + strconv.Itoa(int(lower.Fd()))},
@@ -130,10 +131,10 @@ func (l *launch) overlay(lower *os.File) (mount, upper *os.File, err error) {
 	return mount, upper, err
 }
 
-// hide returns a detached mount that shows a directory and not where it is on the host, which the mounts of a
-// directory itself do in mountinfo.
+// hide returns a detached mount that shows a directory but not its path on the host, which mountinfo would
+// show for a mount of the directory itself.
 func hide(dir *os.File) (mount *os.File, err error) {
-	// An overlay without an upper layer needs at least two lower ones.
+	// An overlay without an upper layer needs at least two lower layers.
 	empty, err := newMount("tmpfs", [][2]string{{"size", "4k"}, {"nr_inodes", "1"}, {"mode", "0555"}})
 	if err != nil {
 		return nil, err
@@ -146,8 +147,8 @@ func hide(dir *os.File) (mount *os.File, err error) {
 	}, dir, empty)
 }
 
-// newOverlay makes an overlay of detached mounts, which options name by their descriptors. They cannot be
-// attached elsewhere afterwards.
+// newOverlay creates an overlay of detached mounts, which options name by their descriptors. The mounts
+// cannot be attached elsewhere afterwards.
 func newOverlay(options [][2]string, layers ...*os.File) (mount *os.File, err error) {
 	try := func() (err error) {
 		mount, err = newMount("overlay", options)
@@ -163,30 +164,23 @@ func newOverlay(options [][2]string, layers ...*os.File) (mount *os.File, err er
 	return mount, err
 }
 
-// mustAttach is set once the kernel has made an overlay of attached mounts only: it logs each refusal.
+// mustAttach is set once the kernel accepted only attached mounts, because it logs each refusal.
 var mustAttach atomic.Bool
 
-// attached calls do where the mounts are attached to the caller's file tree: kernels before 6.8 make
-// overlays of nothing else. The tree belongs to a thread, ends with it, and nobody else sees it.
+// attached calls do while the mounts are attached to the caller's file tree, because kernels before 6.8
+// refuse overlays of detached mounts. The tree belongs to a thread and ends with it, and no other process
+// sees it.
 func attached(do func() error, mounts ...*os.File) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: no other goroutine may get this thread
+		runtime.LockOSThread() // for good, because no other goroutine may use this thread
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread does not end, and what it sees is what /proc/self says of the process.
+			// The first thread does not end, and /proc/self shows its tree.
 			defer runtime.UnlockOSThread()
 			result <- attached(do, mounts...)
 			return
 		}
-		err := unix.Unshare(unix.CLONE_NEWNS)
-		if err == nil {
-			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-		}
-		for _, m := range mounts {
-			if err == nil {
-				err = unix.MoveMount(int(m.Fd()), "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH)
-			}
-		}
+		err := attachAll(mounts)
 		if err == nil {
 			err = do()
 		}
@@ -195,7 +189,24 @@ func attached(do func() error, mounts ...*os.File) error {
 	return <-result
 }
 
-// newMount makes a file system that is not attached anywhere.
+// attachAll attaches mounts to a private file tree of the calling thread.
+func attachAll(mounts []*os.File) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		err := unix.MoveMount(int(m.Fd()), "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newMount creates a detached file system.
 func newMount(fstype string, options [][2]string) (*os.File, error) {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// sockets returns how many sockets are open in the network namespace of a process.
+// sockets returns the number of open sockets in the network namespace of a process.
 func sockets(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/sockstat")
 	if err != nil {
@@ -21,8 +21,8 @@ func sockets(pid int) int64 {
 	return field(bytes.TrimPrefix(line, []byte("sockets: ")), "used")
 }
 
-// queued returns how many bytes wait in the TCP connections of the network namespace of a process, beyond
-// perSocket in each.
+// queued returns the number of bytes queued in the TCP connections of a process's network namespace, beyond
+// perSocket for each.
 func queued(pid int) (n int64) {
 	for _, name := range []string{"tcp", "tcp6"} {
 		if data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/net/" + name); err == nil {
@@ -32,22 +32,21 @@ func queued(pid int) (n int64) {
 	return n
 }
 
-// connecting is how the kernel's lists of TCP connections show the state SYN_SENT.
+// connecting is the state SYN_SENT in the kernel's lists of TCP connections.
 const connecting = "02"
 
-// queuedIn returns the same for one of the kernel's lists. The kernel shows the difference of two sequence
-// numbers of a connection, which it reads without a lock. While connect is at work, one of them has its first
-// value, which is random, and the other has none yet, so the difference may be gigabytes. Later it may be
-// negative for a moment.
+// queuedIn is queued for one of the kernel's lists. The kernel shows the difference of two sequence numbers
+// of a connection, which it reads without a lock. During connect, one of them has its random initial value
+// and the other is still zero, so the difference may be gigabytes. Later it may be negative for a moment.
 func queuedIn(list []byte) (n int64) {
 	for line := range bytes.Lines(list) {
 		f := bytes.Fields(line)
-		if len(f) < 5 || string(f[3]) == connecting { // nothing can wait yet
+		if len(f) < 5 || string(f[3]) == connecting { // nothing can be queued yet
 			continue
 		}
 		sent, received, _ := strings.Cut(string(f[4]), ":")
 		for _, digits := range []string{sent, received} {
-			size, err := strconv.ParseUint(digits, 16, 32) // fails in the line of headings
+			size, err := strconv.ParseUint(digits, 16, 32) // fails for the header line
 			if err == nil {
 				n += max(int64(int32(size))-perSocket, 0)
 			}
@@ -68,7 +67,7 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		names, _ := d.Readdirnames(-1) // a process that ends meanwhile has none
+		names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
 		_ = d.Close()
 		for _, t := range names {
 			children, err := os.ReadFile(tasks + "/" + t + "/children")
@@ -86,9 +85,9 @@ func descendants(pid int) []int {
 	return found
 }
 
-// live returns the directory in which the kernel shows the memory of a process, and the status there.
-// After a process's first thread has ended, the process's own directory shows none, but the directory of
-// any other thread does.
+// live returns the /proc directory with the memory of a process, and its status. After the first thread of a
+// process has ended, the directory of the process shows no memory, but the directory of any other thread
+// does.
 func live(dir string) (string, []byte) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil || bytes.Contains(status, []byte("RssAnon:")) {
@@ -99,7 +98,7 @@ func live(dir string) (string, []byte) {
 		return dir, status
 	}
 	defer d.Close()
-	names, _ := d.Readdirnames(-1) // a process that ends meanwhile has none
+	names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
 	for _, name := range names {
 		thread := dir + "/task/" + name
 		if s, err := os.ReadFile(thread + "/status"); err == nil && bytes.Contains(s, []byte("RssAnon:")) {
@@ -109,13 +108,13 @@ func live(dir string) (string, []byte) {
 	return dir, status
 }
 
-// resident returns the memory of a process with the given status. Swap counts: a process may have its
-// memory put there, and swap may be in memory too.
+// resident returns the memory of a process from its status. It includes swap, because swapped memory still
+// belongs to the process, and swap may itself be in memory.
 func resident(status []byte) int64 {
 	return (field(status, "RssAnon:") + field(status, "RssShmem:") + field(status, "VmSwap:")) * 1024
 }
 
-// mappings describe what processes map: how many mappings, and which memory is shared without a file.
+// mappings collects the number of mappings of processes and the memory that they share without a file.
 type mappings struct {
 	number int
 	shared map[string]bool // by inode
@@ -123,14 +122,14 @@ type mappings struct {
 }
 
 const (
-	perMapping = 256 // bytes that the kernel keeps for one, about
+	perMapping = 256 // approximate kernel memory for one mapping, in bytes
 
-	// maxMappings is how many are looked at. Sixteen processes may have as many, and a command that means
-	// well does not; looking at more would delay the watch over everything else.
+	// maxMappings is how many mappings are examined. Sixteen processes may have as many, and a legitimate
+	// command has fewer; examining more would delay all other measurements.
 	maxMappings = 256 << 10
 )
 
-// read adds the mappings of the process whose directory is dir.
+// read adds the mappings of the process with directory dir.
 func (m *mappings) read(dir string, done <-chan struct{}) {
 	f, err := os.Open(dir + "/maps")
 	if err != nil {
@@ -148,8 +147,8 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 		end := bytes.LastIndexByte(lines, '\n') + 1
 		for line := range bytes.Lines(lines[:end]) {
 			m.number++
-			// The kernel shows memory that is shared without a file as a deleted /dev/zero, or under the
-			// name it has from the process.
+			// The kernel shows memory shared without a file as a deleted /dev/zero, or under a name set by
+			// the process.
 			zero := bytes.HasSuffix(line, []byte(" /dev/zero (deleted)\n"))
 			if !zero && !bytes.Contains(line, []byte(" [anon_shmem:")) {
 				continue
@@ -165,7 +164,7 @@ func (m *mappings) read(dir string, done <-chan struct{}) {
 	}
 }
 
-// descriptors describe what the kernel keeps for open descriptors: which pipes, and how many watches.
+// descriptors collects the pipes and epoll watches of processes.
 type descriptors struct {
 	pipes   map[uint64]bool // by inode
 	watches int             // of all epoll instances
@@ -173,25 +172,25 @@ type descriptors struct {
 }
 
 const (
-	perPipe  = 64 << 10 // the most that one holds whose size cannot be set
+	perPipe  = 64 << 10 // maximum size of a pipe whose size cannot be set
 	perWatch = 256
 
-	// fewPipes are not charged: whoever starts programs has them, and they are read.
+	// fewPipes is how many pipes are not charged: programs that start others have them, and they are read.
 	fewPipes = 32
 
-	// maxWatches is how many are looked at: the kernel writes a line for each.
+	// maxWatches is how many watches are examined: the kernel writes a line for each.
 	maxWatches = 64 << 10
 )
 
-// read adds the descriptors of the process whose directory is dir. Its threads have the same: the filter
-// refuses those that would have their own.
+// read adds the descriptors of the process with directory dir. Its threads share them, because the filter
+// refuses threads with their own.
 func (d *descriptors) read(dir string, done <-chan struct{}) {
 	f, err := os.Open(dir + "/fd")
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(-1) // a process that ends meanwhile has none
+	names, _ := f.Readdirnames(-1) // empty if the process has ended meanwhile
 	for _, name := range names {
 		select {
 		case <-done:
@@ -199,7 +198,7 @@ func (d *descriptors) read(dir string, done <-chan struct{}) {
 		default:
 		}
 		var st unix.Statx_t
-		// A file system of a network is not asked, which could take long.
+		// A network file system is not queried, which could take long.
 		const local, want = unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE | unix.STATX_INO
 		if unix.Statx(int(f.Fd()), name, local, want, &st) != nil {
 			continue
@@ -215,7 +214,7 @@ func (d *descriptors) read(dir string, done <-chan struct{}) {
 	}
 }
 
-// count adds the watches of the epoll instance that is described in a file.
+// count adds the watches of the epoll instance described in file.
 func (d *descriptors) count(file string) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -231,7 +230,7 @@ func (d *descriptors) count(file string) {
 	}
 }
 
-// size returns how many bytes all of it may take, which is more than limit if not all was looked at.
+// size returns the maximum size of all pipes and watches. If not all were examined, it exceeds limit.
 func (d *descriptors) size(limit int64) int64 {
 	if d.watches > maxWatches {
 		return limit + 1
@@ -239,7 +238,7 @@ func (d *descriptors) size(limit int64) int64 {
 	return int64(max(len(d.pipes)-fewPipes, 0))*perPipe + int64(d.watches)*perWatch
 }
 
-// size returns how many bytes all of it may take, which is more than limit if not all was looked at.
+// size returns the maximum size of all mappings. If not all were examined, it exceeds limit.
 func (m *mappings) size(limit int64) int64 {
 	if m.number > maxMappings {
 		return limit + 1

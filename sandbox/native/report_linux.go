@@ -16,22 +16,23 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// maxMessage is the longest packet of a helper, and maxOut the most that all files of a guest may take.
+// maxMessage is the maximum size of a message from a helper; maxOut limits the total size of all files of a
+// guest.
 const (
 	maxMessage = 64 << 10
 	maxOut     = maxOutBytes + 1<<20
 )
 
-// A report is what the helper said.
+// A report collects the helper's messages.
 type report struct {
 	files  []*os.File // /out, then the upper layer if the helper made the overlay
 	status *syscall.WaitStatus
-	cpu    time.Duration // used by the command and those it waited for
-	cwd    string        // why the working directory was refused
-	step   string        // that failed
+	cpu    time.Duration // processor time of the command and the processes it waited for
+	cwd    string        // why the working directory was refused, or empty
+	step   string        // the step that failed, or empty
 	errno  syscall.Errno
-	began  bool   // the sandbox was there, and the command may have started
-	out    []byte // of a guest
+	began  bool   // the sandbox was complete, and the command may have started
+	out    []byte // files of a guest
 }
 
 // listen reads the helper's messages until its end of the socket is closed.
@@ -45,14 +46,15 @@ func (e *execution) listen() {
 		var n, oobn int
 		var rerr error
 		receive := func(fd uintptr) bool {
-			// A helper that ended without reading what it was sent leaves this error before its last words.
+			// If the helper ended without reading its messages, this error precedes the helper's last
+			// messages.
 			for rerr = unix.ECONNRESET; rerr == unix.ECONNRESET; {
 				n, oobn, _, _, rerr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 			}
 			return rerr != unix.EAGAIN && rerr != unix.EINTR
 		}
 		err := conn.Read(receive)
-		if errors.Is(err, os.ErrDeadlineExceeded) { // what was sent before is still there
+		if errors.Is(err, os.ErrDeadlineExceeded) { // messages sent earlier are still in the queue
 			err = conn.Control(func(fd uintptr) {
 				for !receive(fd) && rerr == unix.EINTR {
 				}
@@ -69,7 +71,7 @@ func (e *execution) listen() {
 	}
 }
 
-// take notes one message and the descriptors that came with it.
+// take stores one message and its descriptors.
 func (r *report) take(msg, oob []byte) {
 	body := msg[1:]
 	switch msg[0] {
@@ -105,21 +107,22 @@ func (r *report) take(msg, oob []byte) {
 	}
 }
 
-// cwdError explains a working directory that was refused. A caller who named none cannot mend that.
+// cwdError returns the error for a refused working directory. If the caller named none, only the operator can
+// fix it.
 func (e *execution) cwdError() error {
 	err := &sandbox.CwdError{Cwd: cmp.Or(e.cmd.Cwd, e.cwd()), Reason: e.report.cwd}
 	switch {
-	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir: // another directory may do
+	case filepath.Clean(e.cwd()) != sandbox.WorkspaceDir: // the caller may choose another directory
 	case e.root:
-		err.Operator = "the operator can name the user whose workspace it is, --workspace-owner USER; " +
-			"`skillsd doctor` says who that is"
+		err.Operator = "the operator can name the owner of the workspace, --workspace-owner USER; " +
+			"`skillsd doctor` shows who that is"
 	default:
 		err.Operator = "the operator can let the server's user enter the workspace"
 	}
 	return err
 }
 
-// setupError explains a step of the helper that failed.
+// setupError returns the error for a failed step of the helper.
 func (e *execution) setupError() error {
 	cause := error(e.report.errno)
 	reason := "cannot " + e.report.step
@@ -142,7 +145,7 @@ func (e *execution) setupError() error {
 	return unavailable(reason, "", cause)
 }
 
-// neverBegan explains a helper that said nothing.
+// neverBegan returns the error for a helper that ended without a message.
 func (e *execution) neverBegan(state *os.ProcessState) error {
 	if e.command == nil {
 		return unavailable("the helper ended before it could report why: "+state.String(), "", nil)
@@ -159,7 +162,7 @@ func (e *execution) neverBegan(state *os.ProcessState) error {
 }
 
 const (
-	// cgroupRemedy mends a control group that refuses what is to be in it.
+	// cgroupRemedy is the advice if a process cannot be moved into its cgroup.
 	cgroupRemedy = "check the server's right to use control groups"
 
 	namespaceRemedy = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1, " +
@@ -169,7 +172,7 @@ const (
 		"--security-opt systempaths=unconfined (Podman: unmask=ALL)"
 )
 
-// startError explains a helper that could not be started.
+// startError returns the error for a helper that could not be started.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

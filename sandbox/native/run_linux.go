@@ -20,40 +20,40 @@ import (
 const (
 	sampleEvery = 20 * time.Millisecond
 
-	// drainFor is how long output is read after the last process is gone.
+	// drainFor is how long output is read after the last process has ended.
 	drainFor = 500 * time.Millisecond
 
-	// leastApply is the least time for applying staged changes: half of a script's changes is worth less
-	// than a wait.
+	// leastApply is the minimum time limit for applying staged changes, because waiting is better than losing
+	// half of a script's changes.
 	leastApply = 10 * time.Second
 )
 
 // An execution is one run from its start to its result.
 type execution struct {
 	launch
-	begin   func() error // is called before the command starts
+	begin   func() error // called before the command starts
 	child   *child
 	began   time.Time
-	held    time.Duration // how long begin took
-	refusal error         // of begin
+	held    time.Duration // duration of begin
+	refusal error         // error of begin
 	group   *cgroup       // nil if memory is sampled
 	stdout  *sandbox.Capture
 	stderr  *sandbox.Capture
 	report  report
 	egress  *egress
 
-	// Of a sandbox that a Builder makes.
-	inside atomic.Pointer[process] // process 1 in it
-	guest  atomic.Pointer[guest]   // its kernel, if it has one, once the command may start
-	ready  chan struct{}           // closed once inside is set, or will not be
+	// Set for a sandbox built by a Builder.
+	inside atomic.Pointer[process] // process 1 in the sandbox
+	guest  atomic.Pointer[guest]   // its kernel, if any, once the command may start
+	ready  chan struct{}           // closed once inside is set or cannot be set
 	once   sync.Once               // closes ready
 
-	cause   atomic.Pointer[sandbox.Outcome] // why the run was ended from outside
-	crowded atomic.Bool                     // the process limit was seen reached
+	cause   atomic.Pointer[sandbox.Outcome] // why the server ended the run
+	crowded atomic.Bool                     // the process limit was reached
 	done    chan struct{}                   // closed when no process of the run is left
 }
 
-// run runs a command in a sandbox of its own.
+// run runs a command in a sandbox of its own. If a waiting helper is lost, it tries again without one.
 func (r *Runner) run(
 	ctx context.Context, cmd *sandbox.Cmd, begin func() error,
 ) (*sandbox.Result, error) {
@@ -64,8 +64,8 @@ func (r *Runner) run(
 	return res, err
 }
 
-// errLost is the error of a run whose helper had waited for it and died before the sandbox was there, so that
-// nothing of the command can have run.
+// errLost means that the run's waiting helper died before the sandbox was complete, so nothing of the command
+// can have run.
 var errLost = errors.New("the helper that was started ahead is gone")
 
 func (r *Runner) try(
@@ -99,11 +99,11 @@ func (r *Runner) try(
 			return nil, err
 		}
 		e.gid = e.uid
-		defer release() // after all else: what the run leaves has another owner by then
+		defer release() // last: by then, no file of the run has this owner
 	}
 	e.stdout = sandbox.NewCapture(e.limits.Output, cmd.Live)
 	e.stderr = sandbox.NewCapture(e.limits.Output, cmd.Live)
-	// A run that leaves something behind fails, with the first reason if there are several.
+	// A run that leaves anything behind fails, with the first reason.
 	cleanUp := func(reason string, undo func() error) {
 		if uerr := undo(); uerr != nil && err == nil {
 			res, err = nil, unavailable(reason, "", uerr)
@@ -116,8 +116,8 @@ func (r *Runner) try(
 			cleanUp("the control group could not be removed", e.group.remove)
 		}
 	}()
-	// The cgroup is made before the helper is started. At the same time, the two would wait for one another
-	// longer than this takes; but a helper that waited makes only mounts meanwhile.
+	// The cgroup is created before the helper is started, because concurrently the two would block each other
+	// for longer than it takes. A helper that waited only creates mounts meanwhile, so it does not block.
 	waited := e.spare != nil && r.builder == nil
 	if !waited {
 		if err := e.makeGroup(base); err != nil {
@@ -158,7 +158,7 @@ func (r *Runner) try(
 	}
 	if err != nil {
 		if e.adopted && !e.report.began && e.report.step == "" && e.refusal == nil {
-			err = errLost
+			return nil, errLost
 		}
 		return nil, err
 	}
@@ -169,14 +169,14 @@ func (r *Runner) try(
 	return res, nil
 }
 
-// makeGroup makes the cgroup, unless memory is sampled.
+// makeGroup creates the cgroup, unless memory is sampled.
 func (e *execution) makeGroup(base cgroupBase) (err error) {
 	if base.memory == MemorySampled {
 		return nil
 	}
 	limits := e.limits
 	if b := e.runner.builder; b != nil && b.Setting() == pidone.Guest {
-		// The threads of the guest's kernel are in its cgroup, and must not count against the command.
+		// The cgroup includes the threads of the guest's kernel, which must not use up the command's limit.
 		limits.PIDs = max(limits.PIDs, guestTasks)
 	}
 	e.group, err = base.create(limits)
@@ -187,8 +187,8 @@ func (e *execution) makeGroup(base cgroupBase) (err error) {
 	return nil
 }
 
-// Enforced returns limits as the runner enforces them, see [sandbox.Enforced]: what a [Builder] makes has
-// file systems of its own, without a limit on files, and a guest's kernel counts no processes.
+// Enforced returns the limits that the runner enforces, see [sandbox.Enforced]. A sandbox of a [Builder] has
+// file systems of its own, without a limit on files, and a guest's kernel does not limit processes.
 func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
 	if r.builder != nil {
 		l.Inodes = 0
@@ -199,8 +199,8 @@ func (r *Runner) Enforced(l sandbox.Limits) sandbox.Limits {
 	return l
 }
 
-// supervise lets the command start, reads its output and watches it, and returns once its processes are
-// gone.
+// supervise starts the command, reads its output and enforces its limits. It returns once all its processes
+// have ended.
 func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	var readers, watchers sync.WaitGroup
 	e.egress = newEgress(ctx, e.cmd.Network)
@@ -212,7 +212,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 		e.once.Do(func() { close(e.ready) })
 	})
 	if e.child.stdin != nil {
-		readers.Go(func() { // a command need not read what it is given
+		readers.Go(func() { // a command need not read its input
 			_, _ = e.child.stdin.Write(e.cmd.Stdin)
 			_ = e.child.stdin.Close()
 		})
@@ -226,20 +226,20 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	if goErr == nil {
 		goErr = e.letGo()
 	}
-	// Killing the helper makes letting it go fail too; then the cause of that is how the run ended.
+	// If the helper was killed, letGo fails too; the outcome is then the cause of the kill.
 	if goErr != nil && !e.end(sandbox.Canceled) {
 		goErr = nil
 	}
 	state, err := e.child.proc.Wait()
 	if p := e.inside.Load(); p != nil {
-		// The program that made the sandbox may end before what is inside does.
+		// The program that built the sandbox may end before the processes in it.
 		p.kill()
 		p.wait()
 	}
 	close(e.done)
 	e.egress.cancel()
 	watchers.Wait()
-	// Nobody is left who could write; what is read from here on was written before.
+	// No writer is left, so all remaining output has been written.
 	deadline := time.Now().Add(drainFor)
 	for _, f := range []*os.File{e.child.stdout, e.child.stderr, e.child.control} {
 		_ = f.SetDeadline(deadline)
@@ -267,7 +267,7 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 	}
 }
 
-// letGo puts the limits in place and lets the helper start the command.
+// letGo applies the limits and lets the helper start the command.
 func (e *execution) letGo() error {
 	pids, err := e.members()
 	if err != nil {
@@ -284,7 +284,7 @@ func (e *execution) letGo() error {
 		}
 	default:
 		for i, pid := range pids {
-			// A guest's kernel may end what it does not need any more.
+			// A guest's kernel may have ended a process that it no longer needs.
 			if err := e.group.add(pid); err != nil && (i == 0 || !errors.Is(err, unix.ESRCH)) {
 				return err
 			}
@@ -293,11 +293,11 @@ func (e *execution) letGo() error {
 	return e.child.send(pidone.MsgGo, doors)
 }
 
-// end ends the run and reports whether cause is why; the first cause stays.
+// end ends the run and reports whether cause is the recorded reason, which is the first one.
 func (e *execution) end(cause sandbox.Outcome) bool {
 	first := e.cause.CompareAndSwap(nil, &cause)
-	// It may have ended by itself. What a Builder's program has just started may not be bound to its end
-	// yet, but is still in its session's first group.
+	// The run may have ended by itself. A process just started by a Builder's program may not yet be bound to
+	// its end, but is still in its session's first process group.
 	if err := e.child.proc.Kill(); err == nil && e.command != nil {
 		_ = unix.Kill(-e.child.proc.Pid, unix.SIGKILL)
 	}
@@ -307,7 +307,7 @@ func (e *execution) end(cause sandbox.Outcome) bool {
 	return first
 }
 
-// result returns what the run did, after no process of it is left.
+// result returns the result of the run after all its processes have ended.
 func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbox.Result, error) {
 	res := &sandbox.Result{Limits: e.runner.Enforced(e.limits)}
 	cause := e.cause.Load()
@@ -317,14 +317,14 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	case e.report.step != "":
 		return nil, e.setupError()
 	case cause != nil:
-		// Whatever the command did after that, the server ended it.
+		// The server ended the run, whatever the command did after that.
 		res.Outcome = *cause
 	case e.group != nil && e.group.killed():
 		res.Outcome = sandbox.MemoryLimit
 	case e.report.status != nil:
 		e.ended(res, *e.report.status)
 	case e.report.began:
-		// The first process was killed from outside, and everything with it.
+		// The first process was killed from outside, and with it all others.
 		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(unix.SIGKILL)
 		res.Signal = unix.SignalName(unix.SIGKILL)
 	default:
@@ -339,7 +339,7 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	}
 	upper, trusted := e.upper, e.upper != nil
 	if upper == nil && len(e.report.files) > 1 {
-		upper = e.report.files[1] // the helper made the overlay, in a user namespace
+		upper = e.report.files[1] // the helper created the overlay, in a user namespace
 	}
 	if upper != nil && e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
 		fileUID, fileGID := FileOwner(e.cmd.Workspace)
@@ -352,18 +352,18 @@ func (e *execution) result(ctx context.Context, state *os.ProcessState) (*sandbo
 	return res, nil
 }
 
-// ended notes how the command itself ended.
+// ended sets the outcome of a command that ended by itself.
 func (e *execution) ended(res *sandbox.Result, ws syscall.WaitStatus) {
 	res.Outcome, res.ExitCode = sandbox.Exited, ws.ExitStatus()
 	if ws.Signaled() {
 		res.Outcome, res.ExitCode = sandbox.Signaled, 128+int(ws.Signal())
 		res.Signal = unix.SignalName(ws.Signal())
 	}
-	// Anybody can send that signal. The kernel counts in ticks, which are coarse.
+	// Any process can send that signal, so the time is checked. The kernel measures it in coarse ticks.
 	if res.Signal == "SIGXCPU" && e.report.cpu >= e.limits.CPU/2 {
 		res.Outcome, res.Signal = sandbox.TimedOut, ""
 	}
-	// A command that was refused a process and succeeded all the same has its own outcome.
+	// If a process was refused but the command succeeded, its own outcome stands.
 	if ws != 0 && (e.crowded.Load() || e.group != nil && e.group.refused()) {
 		res.Outcome = sandbox.PIDsLimit
 	}

@@ -17,11 +17,11 @@ import (
 
 const insideID = 1000
 
-// countedFirst is how far the resource limit on processes lies above the cgroup's. Only the cgroup
-// counts what it refuses, and so it must be the first of the two to refuse.
+// countedFirst is how far the resource limit on processes is above the cgroup's limit. The cgroup must refuse
+// first, because only it counts refusals.
 const countedFirst = 8
 
-// A child is a helper that was started and its ends of pipes and sockets.
+// A child is a started helper, with this process's ends of its pipes and sockets.
 type child struct {
 	proc           *os.Process
 	stdin          *os.File // nil without input
@@ -33,24 +33,24 @@ func (c *child) close() {
 	closeAll([]*os.File{c.stdin, c.stdout, c.stderr, c.control})
 }
 
-// A launch collects what one helper is started with.
+// A launch collects the arguments for starting one helper.
 type launch struct {
 	runner  *Runner
 	cmd     *sandbox.Cmd
 	limits  sandbox.Limits
 	spec    pidone.Spec
-	files   []*os.File // 0, 1, 2, spec, control, then what mounts name
-	ours    []*os.File // the parent's ends
-	opened  []*os.File // to be closed once the child has them
-	upper   *os.File   // the upper layer, when the parent made the overlay
+	files   []*os.File // 0, 1, 2, spec, control, then the files that mounts name
+	ours    []*os.File // this process's ends
+	opened  []*os.File // to be closed once the child is started
+	upper   *os.File   // the upper layer, if this process created the overlay
 	root    bool
-	uid     int      // of the command of a root server on the host: leased, or the FileOwner
+	uid     int      // host user of a root server's command: leased, or the FileOwner
 	gid     int      // the same number if leased
-	owners  *os.File // a user namespace in which files of the FileOwner are the command's, or nil
+	owners  *os.File // a user namespace that maps files of the FileOwner to the command's user, or nil
 	command *Command // of a Builder, or nil
-	spare   *spare   // a helper that waits for this run, until it is adopted or ended
-	ahead   bool     // the command is not known yet
-	adopted bool     // the helper waited for it
+	spare   *spare   // the waiting helper for this run, until it is adopted or ended
+	ahead   bool     // this is for a waiting helper: the command is not known yet
+	adopted bool     // the run uses a waiting helper
 }
 
 func closeAll(files []*os.File) {
@@ -61,8 +61,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// start starts the helper. The caller's goroutine must be locked to its thread until the process is
-// reaped: the kernel kills the helper when that thread ends.
+// start starts the helper. The caller's goroutine must stay locked to its thread until the process is reaped,
+// because the kernel kills the helper when that thread ends.
 func (l *launch) start() (_ *child, err error) {
 	defer func() {
 		closeAll(l.opened)
@@ -75,7 +75,7 @@ func (l *launch) start() (_ *child, err error) {
 	if err := l.mounts(); err != nil {
 		return nil, err
 	}
-	// The streams of a helper that waited are made.
+	// A waiting helper already has its streams.
 	if l.spare == nil {
 		if err := l.streams(); err != nil {
 			return nil, err
@@ -116,7 +116,7 @@ func (l *launch) start() (_ *child, err error) {
 	return &child{proc: proc, stdin: l.ours[0], stdout: l.ours[1], stderr: l.ours[2], control: l.ours[3]}, nil
 }
 
-// setting returns what is there when the helper starts.
+// setting returns the setting that the helper finds.
 func (l *launch) setting() pidone.Setting {
 	if l.runner == nil || l.runner.builder == nil {
 		return pidone.Bare
@@ -124,16 +124,16 @@ func (l *launch) setting() pidone.Setting {
 	return l.runner.builder.Setting()
 }
 
-// attributes are the helper's namespaces, its user in them, and the rights that it keeps until it drops
-// them.
+// attributes returns the namespaces of the helper, its user in them, and the capabilities that it keeps until
+// it drops them.
 func (l *launch) attributes() *syscall.SysProcAttr {
 	uid, gid := l.ids()
-	// Root's own groups must not come along.
+	// The supplementary groups of root must not be inherited.
 	cred := &syscall.Credential{Uid: insideID, Gid: insideID, NoSetGroups: !l.root}
 	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE}
 	isLower := func(m pidone.Mount) bool { return m.Kind == pidone.Lower }
 	if l.ahead && !l.root || slices.ContainsFunc(l.spec.Mounts, isLower) {
-		// An overlay works in a directory of mode 0, with the rights of whoever mounted it.
+		// An overlay accesses a directory of mode 0 with the rights of the process that mounted it.
 		caps = append(caps, unix.CAP_DAC_OVERRIDE)
 	}
 	return &syscall.SysProcAttr{
@@ -149,20 +149,20 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	}
 }
 
-// streams makes the standard streams, as the command's own, and the control socket.
+// streams creates the standard streams, owned by the command's user, and the control socket.
 func (l *launch) streams() error {
 	if err := l.pipes(); err != nil {
 		return unavailable("no pipes could be made", "", err)
 	}
 	if err := l.giveStreams(); err != nil {
-		return unavailable("the command's streams cannot be its own",
+		return unavailable("the command's user cannot be made the owner of its streams",
 			"run the server as an ordinary user, or as a root whose user namespace has the users of "+
 				"--sandbox-uids", err)
 	}
 	return nil
 }
 
-// pipes makes the standard streams and the control socket.
+// pipes creates the standard streams and the control socket.
 func (l *launch) pipes() error {
 	if l.cmd.Stdin != nil {
 		r, w, err := os.Pipe()
@@ -180,7 +180,7 @@ func (l *launch) pipes() error {
 		l.files[i], l.ours[i] = w, r
 		l.opened = append(l.opened, w)
 	}
-	// Packets keep messages apart, and the end of the helper is the end of the file.
+	// A packet socket preserves message boundaries, and reports end of file when the helper ends.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (l *launch) pipes() error {
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	l.files[pidone.ControlFD] = theirs
 	l.opened = append(l.opened, theirs)
-	// Process 1 of a Builder's sandbox is a grandchild: the kernel adds its number to what it sends.
+	// Process 1 of a Builder's sandbox is a grandchild. The kernel adds its process ID to its messages.
 	if l.runner.builder != nil {
 		if err := unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 			return errors.Join(err, unix.Close(pair[0]))
@@ -201,7 +201,7 @@ func (l *launch) pipes() error {
 	return nil
 }
 
-// ids returns the host's user and group of the command.
+// ids returns the command's user and group on the host.
 func (l *launch) ids() (uid, gid int) {
 	if l.root {
 		return l.uid, l.gid
@@ -209,8 +209,7 @@ func (l *launch) ids() (uid, gid int) {
 	return os.Geteuid(), os.Getegid()
 }
 
-// giveStreams gives the command of a root server the rights on its streams that their owner has, which it
-// needs to open /dev/stdout.
+// giveStreams makes a root server's command the owner of its streams, so that it can open /dev/stdout.
 func (l *launch) giveStreams() error {
 	if !l.root {
 		return nil
@@ -226,7 +225,7 @@ func (l *launch) giveStreams() error {
 	return nil
 }
 
-// writeSpec writes the helper's instructions into a file without a name.
+// writeSpec writes the helper's instructions to an unnamed file.
 func (l *launch) writeSpec() error {
 	f, err := memoryFile("spec", l.encodeSpec())
 	if err != nil {
@@ -254,8 +253,8 @@ func (l *launch) encodeSpec() []byte {
 	return l.spec.Encode()
 }
 
-// cwd makes the working directory absolute without cleaning it: only the kernel, inside the sandbox, knows
-// where ".." leads after a link.
+// cwd makes the working directory absolute without cleaning it, because only the kernel, inside the sandbox,
+// can resolve ".." after a symbolic link.
 func (l *launch) cwd() string {
 	base := sandbox.TmpDir
 	if l.cmd.Workspace.Mode != "" && l.cmd.Workspace.Mode != sandbox.WorkspaceNone {

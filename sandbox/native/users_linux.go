@@ -16,8 +16,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// DefaultUIDs returns the range where no other was named: 2010000000-2010065535, or in a user namespace
-// without those users 60578-61183.
+// DefaultUIDs returns the default range: 2010000000-2010065535 or, in a user namespace without these users,
+// 60578-61183.
 func DefaultUIDs() UIDs { return findDefault() }
 
 var findDefault = sync.OnceValue(func() UIDs {
@@ -36,13 +36,14 @@ func (u UIDs) orDefault() UIDs {
 	return u
 }
 
-// Check refuses a range of which somebody has a user or group.
+// Check returns an error if the range includes a user or group that is in use.
 //
-// Errors: an account or a group of this machine's files has a number of the range, or may use it in user
+// Errors: an account or group in this machine's files has a number in the range, or may use one in user
 // namespaces; one of the files cannot be read.
 func (u UIDs) Check() error {
 	u = u.orDefault()
-	// Numbers follow the name and its password, and in the second pair the name and the number are a range.
+	// In passwd and group, the number follows the name and the password; in subuid and subgid, the first
+	// number and the count follow the name.
 	for _, file := range []struct {
 		path         string
 		first, count int
@@ -55,15 +56,15 @@ func (u UIDs) Check() error {
 			return err
 		}
 		if name := u.owner(string(data), file.first, file.count); name != "" {
-			return fmt.Errorf("the range of users %v is not free: %s gives %s a part of it", u, file.path,
-				name)
+			return fmt.Errorf("the range of users %v is not free: %s assigns a part of it to %s", u,
+				file.path, name)
 		}
 	}
 	return nil
 }
 
-// owner returns the name at the beginning of the first line that has numbers of the range: one in the field
-// first, or as many as the field count says.
+// owner returns the name in the first line with a number in the range. The number is in the field first; the
+// field count, if not negative, has the size of a range that begins with it.
 func (u UIDs) owner(lines string, first, count int) string {
 	for line := range strings.Lines(lines) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
@@ -82,7 +83,7 @@ func (u UIDs) owner(lines string, first, count int) string {
 	return ""
 }
 
-// mapped reports whether the whole range exists in this process's user namespace.
+// mapped reports whether the whole range is mapped in this process's user namespace.
 func (u UIDs) mapped() bool {
 	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		extents, err := readMap(file)
@@ -104,7 +105,7 @@ func (u UIDs) mapped() bool {
 	return true
 }
 
-// readMap reads which numbers this process's user namespace has.
+// readMap returns the numbers that are mapped in this process's user namespace.
 func readMap(file string) ([]syscall.SysProcIDMap, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -121,17 +122,17 @@ func readMap(file string) ([]syscall.SysProcIDMap, error) {
 	return extents, nil
 }
 
-// leases are the users that runs of this process have, whichever Runner started them.
+// leases are the users of runs in this process, for all Runners.
 var leases = struct {
 	sync.Mutex
 	taken map[uint32]bool
 }{taken: map[uint32]bool{}}
 
-// Lease returns a user of the range whom no process of this machine has, as far as this process sees the
-// machine's, and who is not leased again before release is called. Users are chosen by chance, because other
-// servers may choose from the same range at the same moment.
+// Lease returns a user in the range with no process on this machine, as far as this process can see, and does
+// not return it again before release is called. It chooses users at random, because other servers may choose
+// from the same range concurrently.
 //
-// Errors: every user of the range is in use.
+// Errors: every user in the range is in use.
 func (u UIDs) Lease() (uid int, release func(), err error) {
 	u = u.orDefault()
 	leases.Lock()
@@ -140,7 +141,7 @@ func (u UIDs) Lease() (uid int, release func(), err error) {
 	start := rand.Uint64N(size)
 	for i := range size {
 		id := u.First + uint32((start+i)%size)
-		// The kernel has no priority to return where no process has that user.
+		// ESRCH means that no process has that user.
 		if _, err := unix.Getpriority(unix.PRIO_USER, int(id)); leases.taken[id] || err != unix.ESRCH {
 			continue
 		}
@@ -155,8 +156,8 @@ func (u UIDs) Lease() (uid int, release func(), err error) {
 		"name a wider range: --sandbox-uids FIRST-LAST", nil)
 }
 
-// ownersFor returns a user namespace with which a mount shows files of fileUID and fileGID as uid's, and
-// gives what uid makes to them; every other user and group is as it is.
+// ownersFor returns a user namespace for a mount that shows files of fileUID and fileGID as owned by uid, and
+// stores files of uid as theirs. All other users and groups are mapped to themselves.
 func ownersFor(uid, fileUID, fileGID int) (*os.File, error) {
 	attr, err := ownersAttributes(uid, fileUID, fileGID)
 	if err != nil {
@@ -172,7 +173,7 @@ func ownersFor(uid, fileUID, fileGID int) (*os.File, error) {
 	return ownersOf(first)
 }
 
-// ownersAttributes are the attributes of a process in such a namespace: it takes a process to make one.
+// ownersAttributes returns the attributes of a process in such a namespace; creating one requires a process.
 func ownersAttributes(uid, fileUID, fileGID int) (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, GidMappingsEnableSetgroups: true}
 	for _, m := range []struct {
@@ -191,8 +192,8 @@ func ownersAttributes(uid, fileUID, fileGID int) (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// ownersOf returns the namespace of a process that was started for it, and ends the process. It ends at once
-// by itself, and keeps its namespace until it is reaped.
+// ownersOf returns the user namespace of a process that was started for it, and reaps the process. The
+// process ends at once, but keeps its namespace until it is reaped.
 func ownersOf(first *os.Process) (*os.File, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(first.Pid) + "/ns/user")
 	_ = first.Kill()
@@ -200,7 +201,7 @@ func ownersOf(first *os.Process) (*os.File, error) {
 	return f, err
 }
 
-// without returns the same numbers on both sides, but for two of them.
+// without returns mappings of all numbers to themselves, except the numbers in out.
 func without(extents []syscall.SysProcIDMap, out ...int) []syscall.SysProcIDMap {
 	var left []syscall.SysProcIDMap
 	for _, e := range extents {

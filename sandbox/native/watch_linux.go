@@ -11,31 +11,33 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// maxPause bounds the time between two measurements.
+// maxPause limits the time between two measurements.
 const maxPause = 500 * time.Millisecond
 
-// A usage is what the processes of a run hold at one moment.
+// A usage is the resource usage of a run's processes at one moment.
 type usage struct {
 	memory int64
 	tasks  int
 }
 
-// About how many bytes the kernel keeps.
+// Approximate kernel memory, in bytes.
 const (
-	perSocket = 416 << 10 // the most that its buffers take with the kernel's usual settings
-	perInode  = 1 << 10   // of a file in memory, besides its content
-	perLock   = 256       // on a range of a file
+	perSocket = 416 << 10 // maximum size of its buffers with the usual settings
+	perInode  = 1 << 10   // a file in memory, besides its content
+	perLock   = 256       // a lock on a range of a file
 )
 
-// fewSockets are not charged: a program with event loops and resolvers has them, and they hold nothing.
+// fewSockets is how many sockets are not charged: programs with event loops and resolvers have them, and they
+// buffer nothing.
 const fewSockets = 16
 
-// maxLocks is how many locks are counted: for every page of them that the kernel shows it goes through
-// all of the machine's, and a command that means well does not have more.
+// maxLocks is how many locks are counted. For every page of locks that it shows, the kernel walks all locks
+// of the machine, and a legitimate command does not have more.
 const maxLocks = 16 << 10
 
-// unread returns the most that the kernel keeps for the sockets of the network namespace of pid: how full
-// their buffers are is shown of TCP connections only, whose buffers grow where pidone could not bound them.
+// unread returns the maximum kernel memory for the sockets in the network namespace of pid. The kernel shows
+// the fill of buffers only for TCP connections, which may grow beyond perSocket if pidone could not bound
+// them.
 func unread(pid int) int64 {
 	n := sockets(pid)
 	if n == 0 {
@@ -44,10 +46,10 @@ func unread(pid int) int64 {
 	return max(n-fewSockets, 0)*perSocket + queued(pid)
 }
 
-// sample adds up what the processes below pid use: every process of a sandbox descends from its first.
-// It counts resident memory, page tables and mappings, sockets and pipes as if they were full, watches of
-// descriptors, locks, and files in the directories of mounted that are in memory. Once done is closed it
-// returns early with what it has.
+// sample adds up the usage of the processes below pid, which are all processes of the sandbox except the
+// first. It includes resident memory, page tables and mappings; sockets and pipes, as if they were full;
+// epoll watches; locks; and files in those of the mounted directories that are in memory. Once done is
+// closed, it returns the sum so far.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage
 	pids := descendants(pid)
@@ -76,7 +78,7 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 	if u.memory <= limit {
 		return u
 	}
-	// The resident set counts a shared page once for each process. Only if that is too much the
+	// The resident set includes a shared page once for each process. Only if that exceeds the limit, the
 	// proportional set is read, which takes the kernel far longer to compute.
 	u.memory = kernel
 	for _, dir := range dirs {
@@ -95,7 +97,7 @@ func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage 
 	return u
 }
 
-// measure ends the run if it is over its memory limit, and notes that it reached its process limit.
+// measure ends the run if it exceeds its memory limit, and records that it reached its process limit.
 func (e *execution) measure() {
 	first, g := e.first(), e.guest.Load()
 	switch {
@@ -109,7 +111,7 @@ func (e *execution) measure() {
 	case e.group != nil && e.group.exceeds(e.limits.Memory, first):
 		e.end(sandbox.MemoryLimit)
 	case e.group != nil:
-		// A cgroup counts everything else but locks on files.
+		// File locks are the only memory that no cgroup includes.
 		if root, ok := ownRoot(first); ok {
 			if _, counted := locks(root); !counted {
 				e.end(sandbox.MemoryLimit)
@@ -126,8 +128,8 @@ func (e *execution) measure() {
 	}
 }
 
-// ownRoot returns where the file tree of process pid, the first of a sandbox, is seen from here. It
-// reports false if the process is gone or still has the host's tree.
+// ownRoot returns the path to the file tree of process pid, the first of a sandbox. It reports false if the
+// process has ended or still has the host's tree.
 func ownRoot(pid int) (string, bool) {
 	root := "/proc/" + strconv.Itoa(pid) + "/root"
 	own, err := os.Stat(root + "/")
@@ -135,16 +137,16 @@ func ownRoot(pid int) (string, bool) {
 	return root, err == nil && herr == nil && !os.SameFile(own, host)
 }
 
-// locks returns how many locks on files are held by processes of the sandbox whose file tree is at
-// root, and false if there are too many to be counted. Locks of an open file description are left out:
-// they have no owner, and the kernel shows them to everybody.
+// locks returns the number of file locks held by processes of the sandbox with file tree root, and false if
+// it exceeds maxLocks. Locks of open file descriptions are excluded, because they have no owner and the
+// kernel shows them in every sandbox.
 func locks(root string) (n int64, counted bool) {
 	f, err := os.Open(root + "/proc/locks")
 	if err != nil {
 		return 0, true
 	}
 	defer f.Close()
-	buf := make([]byte, 32<<10) // the kernel writes whole lines at once
+	buf := make([]byte, 32<<10) // the kernel writes only whole lines
 	for n <= maxLocks {
 		m, err := f.Read(buf)
 		n += int64(bytes.Count(buf[:m], []byte("\n")) - bytes.Count(buf[:m], []byte("OFDLCK")))
@@ -155,8 +157,8 @@ func locks(root string) (n int64, counted bool) {
 	return n, false
 }
 
-// files returns how many bytes the directories of mounted take that are file systems in memory, in the
-// sandbox whose file tree is at root.
+// files returns the memory used by those mounted directories that are file systems in memory, in the sandbox
+// with file tree root.
 func files(root string, mounted []string) int64 {
 	var n int64
 	for _, dir := range mounted {
@@ -164,7 +166,7 @@ func files(root string, mounted []string) int64 {
 		if unix.Statfs(root+dir, &st) != nil {
 			continue
 		}
-		// An overlay reports the figures of the layer that is written.
+		// An overlay reports the numbers of its upper layer.
 		if st.Type != unix.TMPFS_MAGIC && st.Type != unix.OVERLAYFS_SUPER_MAGIC {
 			continue
 		}
@@ -173,7 +175,7 @@ func files(root string, mounted []string) int64 {
 	return n
 }
 
-// mounted returns the directories of the run that are in memory, each a file system of its own.
+// mounted returns the directories of the run that are separate file systems in memory.
 func (e *execution) mounted() []string {
 	dirs := []string{"/tmp", "/dev/shm", "/out"}
 	if e.cmd.Workspace.Mode == sandbox.WorkspaceStaged {
@@ -182,8 +184,8 @@ func (e *execution) mounted() []string {
 	return dirs
 }
 
-// meter measures until the run is over. Adding up takes longer the more processes there are: it gets at
-// most half of a processor, and nothing else waits for it.
+// meter measures until the run ends. Measuring takes longer the more processes there are, so it is limited to
+// half of a processor, and nothing else waits for it.
 func (e *execution) meter() {
 	wait := time.NewTimer(sampleEvery)
 	defer wait.Stop()
