@@ -8,34 +8,36 @@ import (
 
 // Values of [Marker].
 const (
-	// Ahead is for a helper that is started before its command is known. It makes what all sandboxes with
-	// the host's programs have in common, sends MsgReady and waits for MsgSpec; for a root file system of the
-	// command's own it takes the host's away again. It takes one command, like any other helper, and ends if
-	// its parent does before that.
+	// Ahead is for a helper that is started before its command is known. It builds the part that all
+	// sandboxes with the host's programs share, sends MsgReady and waits for MsgSpec. If the command has its
+	// own root file system, it removes the host's files again. It runs one command, like any helper, and ends
+	// if its parent ends first.
 	Ahead = "ahead"
 
 	// EntryAhead is for a process that is started before its [Entry] is known. It sends MsgReady and waits
-	// for MsgSpec, whose descriptors get the numbers from FirstFD on. The last of them has the Entry.
+	// for MsgSpec. The descriptors of that message get the numbers from FirstFD on; the last one has the
+	// Entry.
 	EntryAhead = "enter ahead"
 
-	// Starter is for a process that starts others as children of its parent, and ends.
+	// Starter is for a process that starts others as children of its parent, and exits.
 	Starter = "starter"
 )
 
-// MaxSent is the most descriptors that come with a MsgSpec. Their numbers stay below 64: before the kernel
-// gives a process with threads a larger table it waits for every processor, which takes 10 ms.
+// MaxSent is the maximum number of descriptors in a MsgSpec. It keeps their numbers below 64: before the
+// kernel enlarges the descriptor table of a process with threads, it waits for every processor, which takes
+// 10 ms.
 const MaxSent = 40
 
-// A Birth is a process that a starter starts: this program in namespaces of its own. Cloning a process into
-// a new user namespace copies the tables of its memory; a starter has small ones, whatever its parent holds.
+// A Birth is a process to be started by a starter: this program in new namespaces. Cloning a process into a
+// new user namespace copies its page tables, and a starter's are small, regardless of its parent's.
 type Birth struct {
 	Mark  string // its value of [Marker]
-	Files bool   // it gets the starter's descriptors before FirstFD; else none
+	Files bool   // it inherits the starter's descriptors below FirstFD; else none
 	Attr  *syscall.SysProcAttr
 }
 
-// EncodeBirths returns the form that a starter reads from FirstFD. Of the attributes it has Cloneflags,
-// the mappings, Credential without groups, AmbientCaps and Setsid.
+// EncodeBirths encodes births for a starter, which reads them from FirstFD. The attributes include only
+// Cloneflags, the mappings, Credential without groups, AmbientCaps and Setsid.
 func EncodeBirths(births []Birth) []byte {
 	var e encoder
 	e.uint(uint64(len(births)))
@@ -98,7 +100,7 @@ func decodeBirths(data []byte) ([]Birth, error) {
 	return births, nil
 }
 
-// startOthers starts what the parent asks for and sends MsgBorn.
+// startOthers starts the processes requested by the parent and sends MsgBorn.
 func startOthers() error {
 	data, err := readAll(FirstFD)
 	if err != nil {
@@ -108,7 +110,7 @@ func startOthers() error {
 	if err != nil {
 		return step("decode the starter's instructions", unix.EBADMSG)
 	}
-	// Each gets what its Birth says, and nothing else that is open here.
+	// Each process inherits only the descriptors that its Birth selects.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return step("keep descriptors", err)
 	}
@@ -118,7 +120,8 @@ func startOthers() error {
 		for fd := uintptr(0); b.Files && fd < FirstFD; fd++ {
 			files = append(files, fd)
 		}
-		// Each ends with its parent by its own doing: package syscall takes this process for the parent.
+		// The processes themselves arrange to end with their parent, because package syscall would take this
+		// process for it.
 		b.Attr.Cloneflags |= unix.CLONE_PARENT
 		pid, err := syscall.ForkExec("/proc/self/exe", []string{"sandbox-init"}, &syscall.ProcAttr{
 			Env: Environ(b.Mark), Files: files, Sys: b.Attr,
@@ -126,15 +129,15 @@ func startOthers() error {
 		switch {
 		case err != nil && len(born) == 1:
 			return step("start a helper", err)
-		case err != nil: // the parent learns of those that were started
+		case err != nil: // MsgBorn still names the processes that were started
 			pid = 0
 		}
 		born = append(born, byte(pid), byte(pid>>8), byte(pid>>16), byte(pid>>24))
 	}
-	return step("report what was started", unix.Sendmsg(ControlFD, born, nil, nil, unix.MSG_NOSIGNAL))
+	return step("report the started processes", unix.Sendmsg(ControlFD, born, nil, nil, unix.MSG_NOSIGNAL))
 }
 
-// awaitSpec makes what needs no Spec and waits for one, with the descriptors that it names.
+// awaitSpec builds everything that does not depend on the Spec, and waits for the Spec and its descriptors.
 func (h *helper) awaitSpec() error {
 	h.spec = &Spec{}
 	if err := h.buildBase(); err != nil {
@@ -152,7 +155,7 @@ func (h *helper) awaitSpec() error {
 	return err
 }
 
-// awaitSent says that this process is ready, and returns the descriptors that its parent sends.
+// awaitSent reports that this process is ready, and returns the descriptors in the answer.
 func awaitSent() (all []int, err error) {
 	if err := unix.Sendmsg(ControlFD, []byte{MsgReady}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return nil, step("report that the helper is ready", err)
@@ -161,7 +164,7 @@ func awaitSent() (all []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(MaxSent*4))
 	n, oobn, flags, _, err := unix.Recvmsg(ControlFD, b[:], oob, unix.MSG_CMSG_CLOEXEC)
 	if err == nil && n == 0 {
-		unix.Exit(0) // no command comes any more
+		unix.Exit(0) // the parent is gone, so no command will come
 	}
 	if err == nil && (n != len(b) || b[0] != MsgSpec || flags&unix.MSG_CTRUNC != 0) {
 		err = unix.EBADMSG
@@ -191,7 +194,8 @@ func awaitEntry() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return -1, step("set the parent death signal", err)
 	}
-	// Whatever else runs as this user must not look into what waits. The program that follows is as it is.
+	// While it waits, other processes of this user must not be able to inspect it. The program started later
+	// is dumpable as usual.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return -1, step("become undumpable", err)
 	}
@@ -202,7 +206,7 @@ func awaitEntry() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return -1, step("become dumpable", err)
 	}
-	// They move aside first: one may have another's number.
+	// First they are moved out of the target range, because one may have the number of another.
 	for i, fd := range sent {
 		sent[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, FirstFD+len(sent))
 		if err != nil {
@@ -217,11 +221,11 @@ func awaitEntry() (int, error) {
 	return FirstFD + len(sent) - 1, nil
 }
 
-// takeSent puts the descriptors that came with the Spec in the place of the numbers that it has for them, and
-// refuses a Spec of another sandbox than the one that was begun.
+// takeSent replaces the descriptor numbers in the Spec by the numbers of the received descriptors. It refuses
+// a Spec for another kind of sandbox.
 func (h *helper) takeSent() error {
 	if h.spec.Setting != Bare {
-		return step("use what was made ahead", unix.EINVAL)
+		return step("use the waiting helper", unix.EINVAL)
 	}
 	for i := range h.spec.Mounts {
 		m := &h.spec.Mounts[i]

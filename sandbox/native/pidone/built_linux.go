@@ -2,10 +2,10 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// outDir is where a command leaves files for its caller.
+// outDir is the directory in which commands leave files for the caller.
 const outDir = "/out"
 
-// prepare builds the tree of the command, or examines the one that another program built.
+// prepare builds the command's tree, or checks the tree that another program built.
 func (h *helper) prepare() error {
 	switch h.spec.Setting {
 	case Built:
@@ -16,8 +16,8 @@ func (h *helper) prepare() error {
 	return h.buildTree()
 }
 
-// examine compares the mounts that another program made with the descriptors of what was meant: that
-// program found the sources by their paths, which may have come to lead elsewhere.
+// examine compares the mounts that another program made with the descriptors of their sources, because that
+// program opened the sources by path, and the paths may have changed.
 func (h *helper) examine() error {
 	for i := range h.spec.Mounts {
 		m := &h.spec.Mounts[i]
@@ -51,8 +51,8 @@ func (h *helper) examine() error {
 	return step("open "+outDir, err)
 }
 
-// adoptStreams makes the command's streams the standard ones. The guest was started with streams of the
-// program that made it, which reports its own failures there.
+// adoptStreams makes the command's streams the standard ones. A guest is started with the streams of the
+// program that built it, which reports its own failures there.
 func (h *helper) adoptStreams() error {
 	for fd := 0; fd < 3; fd++ {
 		if fd == 0 && !h.spec.Stdin {

@@ -6,23 +6,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownTasks is the room for the helper's own threads under limits that count them.
+// ownTasks is room for the helper's own threads under limits that include them.
 const ownTasks = 12
 
-// drop gives up every right of the main thread, which is the one that starts the command. The
-// runtime's other threads get the system call filter, and nothing runs on them.
+// drop drops every privilege of the main thread, which starts the command. The runtime's other threads get
+// only the system call filter, and run nothing.
 func (h *helper) drop() error {
 	if h.spec.Setting != Bare {
 		nameMachine()
 	}
-	// If both are busy, the server comes first.
+	// If the processors are busy, the server takes precedence.
 	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel returns 20 less the value
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-raw+5, 19)) // the kernel returns 20 minus the value
 	}
 	if err := h.limit(); err != nil {
 		return err
 	}
-	// The namespace shows the control group that the helper is in by now as the root, and so hides its name.
+	// The new cgroup namespace shows the helper's control group as the root, which hides its name.
 	if h.spec.Setting == Bare {
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 			return step("hide the control groups", err)
@@ -60,14 +60,14 @@ func (h *helper) drop() error {
 	return verify()
 }
 
-// dropBounding empties the bounding set, or checks that it is empty: only a helper that built its tree
-// has the right to change it.
+// dropBounding empties the bounding set, or checks that it is empty, because only a helper that built its
+// tree has the right to change it.
 func (h *helper) dropBounding() error {
 	for c := uintptr(0); c < 64; c++ {
 		if h.spec.Setting == Bare {
 			err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 			if err == unix.EINVAL {
-				break // past the kernel's last capability
+				break // beyond the kernel's last capability
 			}
 			if err != nil {
 				return step("drop the bounding set", err)
@@ -81,8 +81,8 @@ func (h *helper) dropBounding() error {
 	return nil
 }
 
-// verify tries calls that must fail from here on: a filter that was accepted but judges wrongly, or not at
-// all, must be found here and not by the command.
+// verify makes calls that must fail from here on. A filter that was accepted but has no effect, or a wrong
+// one, must be detected here.
 func verify() error {
 	for _, try := range []struct {
 		name string
@@ -102,16 +102,17 @@ func verify() error {
 	return nil
 }
 
-// limit sets the resource limits, none above what the parent has.
+// limit sets the resource limits, and raises none above the parent's.
 func (h *helper) limit() error {
 	s := h.spec
 	for _, l := range []struct {
 		resource int
 		max      uint64
 	}{
-		// Not 0: if core_pattern is a pipe, the kernel ignores the limit 0 and starts the host's crash
-		// handler, as root, on a process of the command's making; the limit 1 prevents that. If it is a
-		// socket, the kernel ignores every limit; the parent then has the core file left empty.
+		// The limit is not 0. If core_pattern is a pipe, the kernel ignores the limit 0 and starts the host's
+		// crash handler, as root, on a process that the command controls; the limit 1 prevents that. If
+		// core_pattern is a socket, the kernel ignores every limit; the parent then has set the coredump
+		// filter so that the dump is empty.
 		{unix.RLIMIT_CORE, 1},
 		{unix.RLIMIT_NOFILE, s.Files},
 		{unix.RLIMIT_NPROC, s.PIDs + ownTasks},
@@ -125,7 +126,7 @@ func (h *helper) limit() error {
 	} {
 		lim := unix.Rlimit{Cur: l.max, Max: l.max}
 		if l.resource == unix.RLIMIT_CPU {
-			lim.Max++ // between the two a process gets a signal that names the reason
+			lim.Max++ // a process that exceeds Cur gets a signal that names the reason
 		}
 		var have unix.Rlimit
 		if err := unix.Prlimit(0, l.resource, nil, &have); err != nil {
@@ -142,13 +143,14 @@ func (h *helper) limit() error {
 	return nil
 }
 
-// nameMachine sets the name of the machine and brings its network up, as far as this process may.
+// nameMachine sets the host name and brings up the loopback interface, as far as this process may.
 func nameMachine() {
 	_ = unix.Sethostname([]byte("sandbox"))
 	loopbackUp()
 }
 
-// loopbackUp lets a script talk to servers that it started itself. If it fails, nothing else does.
+// loopbackUp brings up the loopback interface, so that a script can use servers that it started. A failure
+// has no other effect.
 func loopbackUp() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -6,25 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Entry is what a process does, in a mount namespace of its own but outside of any sandbox, before it
-// becomes the program that makes one: it attaches directories of its parent, which can reach more than
-// the program's user, where that user can find them.
+// An Entry is executed by a process in a mount namespace of its own, but outside of any sandbox, before the
+// process becomes the program that builds one. It attaches directories of the parent, which has more access
+// than the program's user, where that user can find them.
 type Entry struct {
-	Mounts []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none is a Lower
-	Nodes  []Node  // what else [EntryDir] holds, parents first
+	Mounts []Mount // number i is attached at [EntryDir]/i; Target names it in errors; none may be a Lower
+	Nodes  []Node  // other files in [EntryDir], parents first
 	Path   string
 	Argv   []string
 	Env    []string
 }
 
-// A Node is a file with a text, a link to one, or a directory.
+// A Node is a file with a text, a symbolic link, or a directory.
 type Node struct {
 	Kind NodeKind
 	Path string // below [EntryDir]
 	Text string // the link's target, for a link
 }
 
-// NodeKind is what a [Node] is.
+// NodeKind is the kind of a [Node].
 type NodeKind byte
 
 // The kinds. Files have mode 0644, directories 0755.
@@ -44,18 +44,18 @@ func (n *Node) make() error {
 	return writeFile(n.Path, n.Text)
 }
 
-// EntryDir is covered by a file system of the entry's own while its program runs.
+// EntryDir is covered by a file system of the entry while its program runs.
 const EntryDir = "/tmp"
 
 const entryMark = "enter-"
 
-// EntryMarker is the value of [Marker] for a process whose encoded Entry is on descriptor fd.
+// EntryMarker is the value of [Marker] for a process with its encoded Entry on descriptor fd.
 func EntryMarker(fd int) string { return entryMark + utoa(uint64(fd)) }
 
 // EntryPath returns the path at which mount number i is attached.
 func EntryPath(i int) string { return EntryDir + "/" + utoa(uint64(i)) }
 
-// entry returns the descriptor that a value of [Marker] names, if it is an entry's.
+// entry returns the descriptor in a value of [Marker], if that value is an entry's.
 func entry(mark string) (fd int, ok bool) {
 	if len(mark) <= len(entryMark) || mark[:len(entryMark)] != entryMark {
 		return 0, false
@@ -63,7 +63,7 @@ func entry(mark string) (fd int, ok bool) {
 	return number(mark[len(entryMark):])
 }
 
-// number reads a descriptor's number.
+// number parses a descriptor number.
 func number(digits string) (n int, ok bool) {
 	for _, c := range []byte(digits) {
 		if c < '0' || c > '9' || n > 1<<20 {
@@ -74,7 +74,7 @@ func number(digits string) (n int, ok bool) {
 	return n, digits != ""
 }
 
-// Encode returns the form that enter reads.
+// Encode returns the encoding that enter reads.
 func (n *Entry) Encode() []byte {
 	var e encoder
 	e.uint(uint64(len(n.Mounts)))
@@ -109,7 +109,7 @@ func decodeEntry(b []byte) (*Entry, error) {
 	return n, nil
 }
 
-// enter becomes the program of an entry. It never returns.
+// enter executes an entry and becomes its program. It never returns.
 func enter(fd int) {
 	err := tryEnter(fd)
 	text := "enter: " + err.Error() + "\n"

@@ -17,36 +17,36 @@ const (
 	retNoMem = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOMEM)
 	retNoOpt = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOPROTOOPT)
 	retNoSup = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOTSUP)
-	retDone  = unix.SECCOMP_RET_ERRNO // 0, and nothing was done
+	retDone  = unix.SECCOMP_RET_ERRNO // errno 0: the call appears to succeed, without effect
 
 	offNr   = 0
 	offArch = 4
 	offArg0 = 16
 
 	setIDBits = 0o6000
-	// creates is O_CREAT or O_TMPFILE without the O_DIRECTORY that is part of it: only then does
-	// open look at its mode.
+	// creates is O_CREAT or O_TMPFILE without the O_DIRECTORY in it; only with one of these does open use its
+	// mode.
 	creates = unix.O_CREAT | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
 
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-	// lastKnown is the newest system call that is judged here. Calls that later kernels add do not
-	// exist for the command.
+	// lastKnown is the newest system call that the filter knows. Calls that later kernels add fail as
+	// nonexistent.
 	lastKnown    = 469
 	fileSetattr  = 469
 	openTreeAttr = 467
 	setxattrat   = 463
 )
 
-// denied are refused with EPERM whatever their arguments: scripts do not need them for what they are
-// written for, and each has been a way out of a sandbox, or could show or change what belongs to others.
+// denied calls fail with EPERM regardless of their arguments. Legitimate scripts do not need them, and each
+// has been used to escape a sandbox, or could reveal or change state outside it.
 var denied = []uint32{
-	// Other processes: their memory, descriptors and identity. Only the command's own are there, and
-	// the helper, which must not be looked into.
+	// Other processes: their memory, descriptors and identity. The sandbox contains only the command's own
+	// processes and the helper, which must be protected.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
 	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MRELEASE, unix.SYS_LSM_SET_SELF_ATTR,
-	// On which nodes of the machine memory lies: moving it costs the kernel time that no limit counts.
+	// NUMA placement of memory: moving pages costs kernel time that no limit includes.
 	unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
 	unix.SYS_SET_MEMPOLICY_HOME_NODE,
 	// The mount tree and the namespaces, by the old interface and all of the new one.
@@ -54,31 +54,31 @@ var denied = []uint32{
 	unix.SYS_UNSHARE, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG,
 	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, openTreeAttr, unix.SYS_STATMOUNT,
 	unix.SYS_LISTMOUNT,
-	// Large parts of the kernel that run the caller's programs or let it hold the kernel up half-way.
+	// Large parts of the kernel that run the caller's programs or let it stall the kernel.
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
-	// Keyrings do not belong to a namespace: the host user's keyrings would be in reach.
+	// Keyrings do not belong to a namespace, so the host user's keyrings would be accessible.
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	// The machine: modules, another kernel, power, swap, accounting, clocks, names.
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
 	unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
-	// Files by other means than paths below the root: watching whole mounts, and handles, which name
+	// Access to files other than by paths below the root: watching whole mounts, and handles, which identify
 	// any inode of a file system.
 	unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_NAME_TO_HANDLE_AT,
 	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
-	// The kernel's log, memory that it hides from itself, and calls without users for years.
+	// The kernel log, memory that the kernel hides from itself, and calls that have been unused for years.
 	unix.SYS_SYSLOG, unix.SYS_MEMFD_SECRET, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_VHANGUP, unix.SYS_NFSSERVCTL,
-	// Modes and flags of files behind a pointer, where the filter cannot see them.
+	// Modes and flags of files behind a pointer, which the filter cannot read.
 	fileSetattr,
 }
 
-// absent answer ENOSYS, so that callers fall back to older calls. The filter cannot see the arguments of
-// clone3 and openat2, which lie behind pointers, and io_uring makes calls past it. Rings of asynchronous
-// input and output, and pages that were given to a pipe, are memory that belongs to no process. Watching
-// files would show what everybody on the host does below /usr, such as which programs they start, and so
-// would which pages of a file are in memory; watchers fall back to polling. The messages of POSIX queues are
-// memory that outlives the processes.
+// absent calls fail with ENOSYS, so that callers fall back to older calls. The filter cannot read the
+// arguments of clone3 and openat2, which are behind pointers, and io_uring makes calls that bypass it. Rings
+// for asynchronous I/O and pages given to a pipe are memory that belongs to no process. Watching files, and
+// querying which pages of a file are cached, would reveal the activity of all users of the host below /usr,
+// such as the programs they start; watchers fall back to polling. Messages in POSIX queues are memory that
+// outlives the processes.
 var absent = []uint32{
 	unix.SYS_CLONE3, unix.SYS_OPENAT2,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -87,63 +87,64 @@ var absent = []uint32{
 	unix.SYS_INOTIFY_INIT1, unix.SYS_CACHESTAT, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
 
-// unowned make memory that belongs to no process, and so is missing in a sum over processes. A ruleset of
-// Landlock is held by a descriptor alone; the helper makes its own before the filter.
+// unowned calls create memory that belongs to no process and is therefore missing in a sum over processes.
+// They include Landlock rulesets, which only a descriptor holds; the helper creates its own before the
+// filter.
 var unowned = []uint32{
 	unix.SYS_MEMFD_CREATE, unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET,
 	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
 }
 
-// attributes set extended attributes, access lists among them. On files in memory they take memory without
-// a limit. Programs that copy files accept that a file system has none.
+// attributes calls set extended attributes, including access lists, which use memory without limit for files
+// in memory. Programs that copy files accept file systems without extended attributes.
 var attributes = []uint32{unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, setxattrat}
 
-// A modeArg is a call whose argument arg is a file mode, looked at when argument flags (unless
-// negative) has one of the bits of creates.
+// A modeArg is a call with a file mode in argument arg. The mode is checked if flags is negative or argument
+// flags has a bit of creates.
 type modeArg struct {
 	nr         uint32
 	arg, flags int
 }
 
-// assemble returns the filter program. Every rule leaves the call's number in the accumulator.
+// assemble returns the filter program. Every rule leaves the system call number in the accumulator.
 func assemble(noAnonFiles bool) []unix.SockFilter {
 	p := program{}
-	// The numbers below mean other calls to a program of another architecture.
+	// On another architecture, the numbers below mean other calls.
 	p.load(offArch)
 	p.unless(unix.BPF_JEQ, auditArch, retNoSys)
 	p.load(offNr)
 	p.when(unix.BPF_JGT, lastKnown, retNoSys) // the x32 calls have bit 30 set
-	p.memory(noAnonFiles)                     // first, because it is called most
+	p.memory(noAnonFiles)                     // first, because these calls are the most frequent
 	p.whole(noAnonFiles)
-	// Processes and threads, but without namespaces of their own: inside a new one the command would hold
-	// capabilities, and with them reach more of the kernel.
+	// The command may start processes and threads, but not create namespaces: in a new user namespace it
+	// would have capabilities, and with them access to more of the kernel.
 	p.rule(unix.SYS_CLONE, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JSET, newNamespaces, retPerm)
-		// A thread with descriptors of its own would hold what nobody counts.
+		// A thread with its own descriptors could have more of them than are measured.
 		p.unless(unix.BPF_JSET, unix.CLONE_THREAD, retAllow)
 		p.unless(unix.BPF_JSET, unix.CLONE_FILES, retInval)
 	})
-	// Typing into a terminal that somebody else reads.
+	// Input injected into a terminal that another process reads.
 	p.rule(unix.SYS_IOCTL, func(p *program) {
-		p.load(offArg0 + 8) // the kernel looks at the low half only, and so must the filter
+		p.load(offArg0 + 8) // the kernel uses only the low half, so the filter must too
 		p.when(unix.BPF_JEQ, unix.TIOCSTI, retPerm)
 		p.when(unix.BPF_JEQ, unix.TIOCLINUX, retPerm)
 	})
-	// Personalities switch protections of memory off; asking, and the usual one, are harmless.
+	// Personalities can disable memory protections. Querying, and the default personality, are harmless.
 	p.rule(unix.SYS_PERSONALITY, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, 0, retAllow)
 		p.unless(unix.BPF_JEQ, 0xffffffff, retPerm)
 	})
-	// Pairs are connected to nothing else. A UNIX socket by itself could reach one that a mount shows, or
-	// the host's abstract ones, and vsock the host of a virtual machine: neither depends on the network
-	// namespace.
+	// Socket pairs are connected only to each other. A UNIX socket could reach one that a mount shows, or the
+	// host's abstract sockets, and vsock the host of a virtual machine; the network namespace isolates
+	// neither.
 	p.rule(unix.SYS_SOCKETPAIR, func(p *program) {
 		p.load(offArg0)
 		p.unless(unix.BPF_JEQ, unix.AF_UNIX, retNoFam)
 	})
-	// The resolver uses netlink to ask for interfaces and routes.
+	// The resolver uses netlink to query interfaces and routes.
 	p.rule(unix.SYS_SOCKET, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, unix.AF_INET, retAllow)
@@ -153,7 +154,7 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 		p.unless(unix.BPF_JEQ, unix.NETLINK_ROUTE, retNoFam)
 	})
 	p.resources(noAnonFiles)
-	// A set-id file in a writable workspace would be one on the host.
+	// A set-id file in a writable workspace would be set-id on the host.
 	for _, m := range append(modeArgs, modeArgsArch...) {
 		p.rule(m.nr, func(p *program) { p.mode(m) })
 	}
@@ -161,11 +162,11 @@ func assemble(noAnonFiles bool) []unix.SockFilter {
 	return p.code
 }
 
-// A verdict is the answer to a call whatever its arguments.
+// A verdict is the action for a call regardless of its arguments.
 type verdict struct{ nr, action uint32 }
 
-// whole adds the rules on calls that are refused whatever their arguments. When the filter is installed,
-// the kernel runs it on every number there is, so the rules form a binary search.
+// whole adds the rules for calls that are refused regardless of their arguments. When a filter is installed,
+// the kernel evaluates it for every call number, so these rules form a binary search.
 func (p *program) whole(noAnonFiles bool) {
 	var verdicts []verdict
 	add := func(action uint32, numbers []uint32) {
@@ -185,7 +186,7 @@ func (p *program) whole(noAnonFiles bool) {
 	p.among(verdicts)
 }
 
-// among judges by verdicts, which are sorted by number.
+// among adds a binary search over verdicts, which are sorted by number.
 func (p *program) among(verdicts []verdict) {
 	if len(verdicts) <= 4 {
 		for _, v := range verdicts {
@@ -215,24 +216,24 @@ func (p *program) stmt(code uint16, k uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: code, K: k})
 }
 
-// load puts the 32 bits at off of struct seccomp_data into the accumulator.
+// load loads the 32 bits at off of struct seccomp_data into the accumulator.
 func (p *program) load(off uint32) { p.stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, off) }
 
 func (p *program) ret(action uint32) { p.stmt(unix.BPF_RET|unix.BPF_K, action) }
 
-// when returns action if the accumulator meets a condition.
+// when returns action if the accumulator satisfies a condition.
 func (p *program) when(cond uint16, k, action uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jf: 1, K: k})
 	p.ret(action)
 }
 
-// unless returns action if the accumulator does not meet a condition.
+// unless returns action if the accumulator does not satisfy a condition.
 func (p *program) unless(cond uint16, k, action uint32) {
 	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | cond, Jt: 1, K: k})
 	p.ret(action)
 }
 
-// rule judges the arguments of one call. If its body refuses nothing, the call is allowed.
+// rule adds a rule on the arguments of one call. If its body refuses nothing, the call is allowed.
 func (p *program) rule(nr uint32, body func(*program)) {
 	var b program
 	body(&b)
@@ -243,7 +244,7 @@ func (p *program) rule(nr uint32, body func(*program)) {
 	p.code = append(p.code, b.code...)
 }
 
-// mode refuses set-id bits in an argument that is a file's mode.
+// mode refuses set-id bits in the mode argument of a call.
 func (p *program) mode(m modeArg) {
 	if m.flags >= 0 {
 		p.load(offArg0 + uint32(m.flags)*8)

@@ -6,16 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock is a further layer behind the mounts: read-only mounts stay unwritable even if this program or
-// the kernel treats one of them wrongly. Two rules have no other layer, and are lost on a kernel without
-// Landlock: a named pipe in a directory mounted read-only cannot be written to, which no mount refuses,
-// and if memory is sampled, /dev/zero cannot be opened for writing, without which it shares no memory.
+// Landlock is an additional layer behind the mounts: read-only mounts stay unwritable even if this program or
+// the kernel handles one of them wrongly. Only Landlock enforces two rules, which are lost on a kernel
+// without it. A named pipe in a directory that is mounted read-only cannot be written to, which no mount
+// prevents. If memory is sampled, /dev/zero cannot be opened for writing, and without that it cannot be used
+// for shared memory.
 const (
 	// landlockRead is granted for the whole tree.
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE |
 		unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 
-	// landlockWrite is also granted for scratch space. It does not include making devices.
+	// landlockWrite is also granted for scratch space. It does not include creating devices.
 	landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
@@ -24,32 +25,32 @@ const (
 		unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	landlockNodes = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 
-	// landlockDevice is also granted for the few devices: `>/dev/null` truncates.
+	// landlockDevice is also granted for the devices, because `>/dev/null` truncates.
 	landlockDevice = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 
-	// Versions of the interface. Before the second, files could not be moved between directories.
+	// ABI versions. Before the second, files could not be moved between directories.
 	landlockLeast    = 2
 	landlockTruncate = 3
 	landlockIoctl    = 5
 	landlockScopes   = 6
 )
 
-// Landlock reports whether this kernel has Landlock, switched on and in a version that is used here.
+// Landlock reports whether this kernel has Landlock enabled, in a version that is supported here.
 func Landlock() bool { return landlockVersion() >= landlockLeast }
 
 func landlockVersion() uintptr {
 	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0,
 		unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		return 0 // it is not built in, or not switched on
+		return 0 // not built in or not enabled
 	}
 	return version
 }
 
-// landlock restricts this thread, and all that it starts, to reading everything and writing below the given
-// directories. The network is not restricted: the namespace has only its loopback, which the command may
-// use for servers of its own.
+// landlock restricts this thread and its children to reading everything and writing below the given
+// directories. It does not restrict the network: the namespace has only a loopback interface, which the
+// command may use for its own servers.
 func landlock(all string, devices, writable []string) error {
 	version := landlockVersion()
 	if version < landlockLeast {
@@ -65,7 +66,7 @@ func landlock(all string, devices, writable []string) error {
 	}
 	size := unsafe.Offsetof(attr.Handled_access_net)
 	if version >= landlockScopes {
-		// Signals to processes outside and their abstract sockets: both are in other namespaces already.
+		// Signals to processes outside, and their abstract sockets. Both are in other namespaces already.
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 		size = unsafe.Offsetof(attr.Quiet_access_fs)
 	}
@@ -109,7 +110,7 @@ func landlockBelow(ruleset uintptr, dir string, access uint64) error {
 	return nil
 }
 
-// devices returns the paths that a command may write to, but not make files below.
+// devices returns the paths that a command may write to without creating files below them.
 func (h *helper) devices() []string {
 	if !h.spec.NoAnonFiles {
 		return []string{"/dev"}
@@ -123,7 +124,7 @@ func (h *helper) devices() []string {
 	return l
 }
 
-// writable returns the directories that the mounts let the command write below.
+// writable returns the directories below which the mounts allow writing.
 func (h *helper) writable() []string {
 	dirs := []string{"/tmp", "/dev/shm", "/out"}
 	for _, m := range h.spec.Mounts {

@@ -2,17 +2,18 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// The proxy of a sandbox with a network listens at 127.0.0.1:3128 in the sandbox's own network namespace,
-// whose only interface is this loopback.
+// The address of the proxy, in a sandbox with a network: 127.0.0.1:3128 in the sandbox's own network
+// namespace, whose only interface is this loopback.
 const (
 	proxyPort    = 3128
 	proxyBacklog = 128
 )
 
-// listenForProxy returns a socket that listens for the proxy. The socket belongs to this network namespace
-// wherever it is used: the parent accepts the command's connections on it, and dials out in its own
-// namespace. So nothing of the host needs to be visible inside. The command starts only after the address
-// is taken and this process has closed the socket, so it cannot accept connections itself.
+// listenForProxy returns a listening socket for the proxy. The socket belongs to this network namespace even
+// in another process: the parent accepts the command's connections on it, and connects to the network in its
+// own namespace. Therefore no socket of the host needs to be visible in the sandbox. The command cannot
+// accept connections itself, because it starts only after the address is in use and this process has closed
+// the socket.
 func listenForProxy() (int, error) {
 	loopbackUp()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -30,9 +31,9 @@ func listenForProxy() (int, error) {
 	return fd, nil
 }
 
-// boundBuffers keeps the buffers of TCP connections from growing: bytes in them are in no process's memory.
-// It changes settings of the sandbox's own network namespace. If a container shows them read-only, they
-// stay as they are.
+// boundBuffers limits the growth of TCP buffers, because bytes in them belong to no process's memory. It
+// changes settings of the sandbox's own network namespace. If a container mounts them read-only, they stay
+// unchanged.
 func boundBuffers() {
 	for _, s := range []struct{ name, sizes string }{
 		{"tcp_rmem", "4096 131072 " + maxBuffer},
@@ -47,5 +48,5 @@ func boundBuffers() {
 	}
 }
 
-// maxBuffer is the size in bytes of the buffers of other sockets.
+// maxBuffer is the usual size of the buffers of other sockets, in bytes.
 const maxBuffer = "212992"

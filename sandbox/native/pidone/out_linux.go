@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds on the files that a guest hands over.
+// Limits for the files that a guest sends.
 const (
 	maxOutBytes   = 16 << 20
 	maxOutEntries = 4096
@@ -18,11 +18,11 @@ const (
 
 // A File is a file that a guest left in /out.
 type File struct {
-	Name string // slash-separated, below /out; the guest's own claim
+	Name string // slash-separated, below /out; as sent by the guest, unchecked
 	Data []byte
 }
 
-// sendOut ends every other process of the guest and sends the regular files below /out.
+// sendOut kills all other processes of the guest and sends the regular files below /out.
 func (h *helper) sendOut() {
 	_ = unix.Kill(-1, unix.SIGKILL)
 	for {
@@ -36,7 +36,7 @@ func (h *helper) sendOut() {
 	o.all(outDir)
 }
 
-// An outSender packs files in the form that [Unpack] reads, and sends the bytes packet by packet.
+// An outSender packs files in the form that [Unpack] reads, and sends the bytes in packets.
 type outSender struct {
 	put     func([]byte)
 	buf     []byte
@@ -45,7 +45,7 @@ type outSender struct {
 	skips   int
 }
 
-// record adds a file. The last record has no name, and for a size the number of entries left behind.
+// record adds a file. The last record has no name, and its size is the number of skipped entries.
 func (o *outSender) record(name string, data []byte, size uint32) {
 	o.buf = binary.LittleEndian.AppendUint32(o.buf, uint32(len(name)))
 	o.buf = binary.LittleEndian.AppendUint32(o.buf, size)
@@ -119,10 +119,10 @@ func (o *outSender) one(path, name string) {
 
 var errOut = errors.New("malformed files of a guest")
 
-// Unpack reads the bytes of all MsgOut packets together. The result is as untrusted as the command: names
-// may be anything, and may repeat.
+// Unpack parses the bytes of all MsgOut packets together. The result is as untrusted as the command: names
+// may be arbitrary and may repeat.
 //
-// Errors: bytes that were not packed so, or end early, and more files than a helper looks at.
+// Errors: the bytes are malformed or truncated, or have more files than a helper sends.
 func Unpack(b []byte) (files []File, skips int, err error) {
 	for len(b) >= 8 {
 		n, size := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])

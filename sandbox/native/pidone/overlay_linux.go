@@ -2,7 +2,7 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// Directories that exist only while the root is built.
+// Directories that exist only while the root is being built.
 const (
 	layersDir = ".layers"
 	lowerDir  = layersDir + "/lower"
@@ -10,8 +10,8 @@ const (
 	ownDir    = layersDir + "/own"
 )
 
-// mountOverlay covers the directory with an upper layer that only this run sees. The mount points of the
-// layers are detached again: the overlay keeps private copies.
+// mountOverlay covers the directory with an upper layer of this run. It detaches the mount points of the
+// layers afterwards, because the overlay keeps private copies.
 func (h *helper) mountOverlay(m *Mount, target string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(m.FD, &st); err != nil {
@@ -32,14 +32,14 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 			return step("make the upper layer", err)
 		}
 	}
-	// The umask may have taken bits away, and the workspace must show the mode it has.
+	// The umask may have removed bits, and the workspace must show its own mode.
 	if err := unix.Chmod(ownDir+"/upper", st.Mode&0o777); err != nil {
 		return step("make the upper layer", err)
 	}
 	if err := makeTarget(target, true); err != nil {
 		return step("mount "+m.Target, err)
 	}
-	// userxattr: the marks of deletions are kept where a user namespace may write them.
+	// With userxattr, whiteouts are marked by attributes that can be written in a user namespace.
 	options := "lowerdir=" + lowerDir + ",upperdir=" + ownDir + "/upper,workdir=" + ownDir + "/work,userxattr"
 	if err := unix.Mount("overlay", target, "overlay", tmpfsFlags, options); err != nil {
 		return step("mount the overlay", err)
@@ -52,8 +52,8 @@ func (h *helper) mountOverlay(m *Mount, target string) error {
 	return detachLayers([]string{lowerDir, ownDir}, nil)
 }
 
-// again reports whether a mount is hidden and shows the same directory as the one before it, under which
-// nothing is mounted yet.
+// again reports whether a mount is hidden and shows the same directory as the previous mount, with nothing
+// mounted below yet.
 func (m *Mount) again(before *Mount) bool {
 	var one, other unix.Stat_t
 	return m.Hidden && before.Hidden &&
@@ -61,7 +61,7 @@ func (m *Mount) again(before *Mount) bool {
 		one.Dev == other.Dev && one.Ino == other.Ino
 }
 
-// mountAgain shows what is mounted at one place at another, too.
+// mountAgain mounts the directory at place at target too.
 func mountAgain(place, target string) error {
 	fd, err := cloneTree(unix.AT_FDCWD, place, attrReadOnly)
 	if err != nil {
@@ -73,9 +73,9 @@ func mountAgain(place, target string) error {
 	return err
 }
 
-// mountHidden shows a directory through an overlay with nothing else in it. A plain bind would show the
-// directory's path on the host in mountinfo, which everyone may read; an overlay shows the paths it was
-// mounted with, which are gone by then. If the kernel makes no such overlay, the bind stays.
+// mountHidden mounts a directory through an overlay without another layer. A plain bind would reveal the
+// directory's path on the host in mountinfo, which any user may read. An overlay shows the paths with which
+// it was mounted, which no longer exist by then. If the kernel refuses such an overlay, the bind stays.
 func (h *helper) mountHidden(m *Mount, target string) error {
 	lower := bind{m.FD, lowerDir, true}
 	if err := lower.attach(); err != nil {
@@ -86,8 +86,8 @@ func (h *helper) mountHidden(m *Mount, target string) error {
 			return step("mount "+m.Target, err)
 		}
 	}
-	// An overlay without an upper layer needs at least two lower ones. The second is detached, not removed:
-	// if a layer's directory is removed, the overlay's root can no longer be listed.
+	// An overlay without an upper layer needs at least two lower layers. The second is detached, not removed,
+	// because the overlay's root could not be listed after a layer's directory was removed.
 	const empty = "size=4k,nr_inodes=1,mode=0555"
 	if err := unix.Mount("tmpfs", emptyDir, "tmpfs", tmpfsFlags|unix.MS_RDONLY, empty); err != nil {
 		return step("mount "+m.Target, err)
@@ -102,7 +102,7 @@ func (h *helper) mountHidden(m *Mount, target string) error {
 	return detachLayers([]string{emptyDir}, []string{lowerDir})
 }
 
-// detachLayers removes the mount points by which the layers of an overlay were found.
+// detachLayers removes the mount points of the layers of an overlay.
 func detachLayers(mounted, plain []string) error {
 	for _, d := range mounted {
 		if err := unix.Unmount(d, unix.MNT_DETACH); err != nil {

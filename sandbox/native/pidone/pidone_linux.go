@@ -1,43 +1,43 @@
-// Package pidone is process 1 of a native sandbox: the program's own binary, executed again in
-// fresh namespaces. It builds the file tree, gives up every right, starts the one command it was
-// given, reaps orphaned processes and ends with that command; the kernel then kills the rest.
+// Package pidone is process 1 of a native sandbox: the program's own binary, executed again in new
+// namespaces. It builds the file tree, drops every privilege, starts one command, reaps orphaned processes
+// and exits when that command ends; the kernel then kills the remaining processes.
 //
-// The command is started only if every step before it succeeded. The package does not judge the Spec,
-// and it does not bound memory, time or output: its parent does.
+// The command is started only if every step before it succeeded. The package does not validate the Spec, and
+// does not limit memory, time or output; the parent does both.
 //
 // # Protocol
 //
-// The helper has descriptors 0 to 2 of the command, [SpecFD] with an encoded [Spec], [ControlFD], a
-// socket of packets to its parent, and from [FirstFD] on the descriptors that the Spec names. The
-// messages on that socket are, in this order:
+// The helper has the command's descriptors 0 to 2; [SpecFD], with an encoded [Spec]; [ControlFD], a packet
+// socket to its parent; and, from [FirstFD] on, the descriptors that the Spec names. The messages on that
+// socket are, in this order:
 //
-//	helper  MsgFiles  the tree is built; with descriptors of what the parent reads after the run
-//	parent  MsgGo     what follows counts against the limits: the helper is in its control groups, or
-//	                  gets the files by which it enters them
+//	helper  MsgFiles  the tree is built; with descriptors for the parent to read after the run
+//	parent  MsgGo     from here on usage is charged: the helper is in its control groups, or
+//	                  receives the files by which it enters them
 //	helper  MsgExit   the command ended, with its wait status and the processor time it used
 //
-// A helper that was started [Ahead] sends MsgReady before these, and waits for MsgSpec with the descriptors
-// that the Spec names, which is written into the file of SpecFD by then. Namespaces, the host's programs,
-// /proc and all else that is the same in every sandbox are made while it waits, the bounding set is empty,
-// and the filter is written; whatever differs between runs is made after that, in the order below, by the
-// same code as in a helper that was not.
+// A helper that was started [Ahead] first sends MsgReady and waits for MsgSpec. By then, the Spec is in the
+// file of SpecFD, and MsgSpec has the descriptors that the Spec names. While it waits, the helper already has
+// its namespaces, the host's programs, /proc and everything else that is equal in all sandboxes; its bounding
+// set is empty, and the filter is assembled. Everything that differs between runs is set up afterwards, in
+// the order below, by the same code as in other helpers.
 //
-// Instead of any of its messages the helper may send MsgError, with an errno and the step that failed,
-// or MsgCwd, and end: a parent that did not get MsgExit has no result of the command. Between MsgGo and
-// MsgExit there are no messages, and the command holds no end of the socket. The parent kills the helper
-// to end the run, and the kernel kills the helper if its parent dies. Every process of its namespace ends
-// with it, and the mounts, the network and the layers with the last of them.
+// Instead of any message, the helper may send MsgError, with an errno and the failed step, or MsgCwd, and
+// exit. Without MsgExit, the parent has no result of the command. Between MsgGo and MsgExit there are no
+// messages, and the command has no end of the socket. The parent kills the helper to end the run, and the
+// kernel kills the helper if its parent dies. All processes in the helper's PID namespace end with it;
+// mounts, network and layers are released with the last of them.
 //
 // # Order
 //
-// Mounts and limits come first. Then rights are given up in an order in which no step needs a right that
-// is already gone: capabilities, no_new_privs, which the next two need, Landlock, which opens files, and
-// last the filter, which forbids most of the steps before it. The filter is tried on calls that it must
-// refuse. Only then is the working directory entered, with the command's own rights.
+// Mounts and limits come first. Then privileges are dropped in an order in which no step needs a privilege
+// that is already gone: first capabilities; then no_new_privs, which the next two require; then Landlock,
+// which opens files; and last the filter, which forbids most of the earlier steps. The filter is tested with
+// calls that it must refuse. Only then is the working directory entered, with the command's own rights.
 //
-// The package imports no more than raw system calls. Go initialises packages by their paths, each as soon
-// as its imports are, so the helper leaves for its work before most packages of a server are set up,
-// which would cost 2 to 4 ms in every run.
+// The package imports little more than raw system calls. Go initializes packages in the order of their paths,
+// each after its imports. The helper therefore starts its work before most packages of a server are
+// initialized, which would take 2 to 4 ms in every run.
 package pidone
 
 import (
@@ -49,11 +49,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The one init of this module: see the package comment for what it saves. It does nothing in a
+// This is the only init in this module; the package comment explains what it saves. It does nothing in a
 // process that is not a helper.
 func init() { Main() }
 
-// Main never returns in a helper and does nothing in any other process.
+// Main does not return in a helper, and does nothing in any other process.
 func Main() {
 	mark, marked := syscall.Getenv(Marker)
 	if !marked {
@@ -79,7 +79,8 @@ func Main() {
 			unix.Exit(0)
 		}
 		if mark == Inside {
-			// The program that should have made a sandbox did not: this must not become a second server.
+			// The program that should have built a sandbox did not. This process must not become a second
+			// server.
 			_, _ = unix.Write(2, []byte("enter: not inside a sandbox\n"))
 			unix.Exit(1)
 		}
@@ -92,7 +93,7 @@ func Main() {
 	unix.Exit(1)
 }
 
-// A stepError says which step of the setup failed.
+// A stepError names the setup step that failed.
 type stepError struct {
 	step  string
 	errno syscall.Errno
@@ -104,7 +105,7 @@ type cwdError string
 
 func (e cwdError) Error() string { return string(e) }
 
-// step wraps the error of one setup step. It must stay free of fmt.
+// step wraps the error of a setup step. It must not use fmt.
 func step(name string, err error) error {
 	if err == nil {
 		return nil
@@ -123,17 +124,17 @@ type helper struct {
 	proxy int // -1 without a network
 
 	ahead   bool                       // started before the Spec was known
-	sent    []int                      // descriptors that came with the Spec
-	filters map[bool][]unix.SockFilter // made ahead, by whether files without names are forbidden
+	sent    []int                      // descriptors received with the Spec
+	filters map[bool][]unix.SockFilter // assembled ahead, by whether anonymous files are forbidden
 	pollers []int                      // found ahead; see pollers
 
-	host      []bind // what the root shows of the host
+	host      []bind // the host's files that the root shows
 	hostLinks []link
 }
 
 func (h *helper) run() error {
 	h.out, h.upper, h.proxy = -1, -1, -1
-	// The parent may have died before this setting, and then nobody ends the helper.
+	// If the parent died before this call, no signal will end the helper.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return step("set the parent death signal", err)
 	}
@@ -206,8 +207,8 @@ func readAll(fd int) ([]byte, error) {
 	return b, nil
 }
 
-// ignoreSignals takes the runtime's handlers away: the kernel drops every signal from inside for which
-// process 1 has no handler, so the command cannot end its own init.
+// ignoreSignals resets the runtime's signal handlers. The kernel drops signals from inside the namespace for
+// which process 1 has no handler, so the command cannot kill its own init.
 func ignoreSignals() {
 	var act [4]uint64 // a zeroed struct kernel_sigaction is SIG_DFL
 	for sig := uintptr(1); sig <= 64; sig++ {
@@ -248,14 +249,14 @@ func (h *helper) sendFiles() error {
 		return err
 	}
 	if h.proxy >= 0 {
-		_ = unix.Close(h.proxy) // without standard input its number may be 0
+		_ = unix.Close(h.proxy) // without standard input, its number may be 0
 	}
 	return h.closeFiles()
 }
 
-// closeFiles closes every descriptor from FirstFD on except the runtime's own. A package that was
-// initialised before this one may have opened a file, and with it started the runtime's poller: the
-// runtime ends a process in which that is gone.
+// closeFiles closes all descriptors from FirstFD on except the runtime's own. A package that was initialized
+// earlier may have opened a file, which starts the runtime's poller, and the runtime crashes if the poller's
+// descriptors are closed.
 func (h *helper) closeFiles() error {
 	if !h.ahead {
 		if err := h.findPollers(); err != nil {
@@ -274,14 +275,14 @@ func (h *helper) closeFiles() error {
 	return unix.CloseRange(uint(next), ^uint(0), 0)
 }
 
-// findPollers sets pollers. Nothing that a helper does from then on makes the runtime open others.
+// findPollers sets pollers. The helper does nothing later that opens others.
 func (h *helper) findPollers() (err error) {
 	h.pollers, err = pollers()
 	return step("find the runtime's descriptors", err)
 }
 
-// pollers returns the descriptors from FirstFD on that the runtime waits with for others, in ascending
-// order. They lead to no file, are closed when the command is started, and no parent passes any.
+// pollers returns the runtime's poller descriptors from FirstFD on, in ascending order. They refer to no file
+// and are closed when the command is started, and a parent never passes such descriptors.
 func pollers() (own []int, err error) {
 	const dir = "/proc/self/fd"
 	list, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -311,7 +312,7 @@ func pollers() (own []int, err error) {
 		}
 		n, err := unix.Readlink(dir+"/"+name, target[:])
 		if err != nil {
-			continue // the list's own
+			continue // the descriptor of the listing itself
 		}
 		if link := string(target[:n]); link == "anon_inode:[eventpoll]" || link == "anon_inode:[eventfd]" {
 			own = append(own, fd)
@@ -321,8 +322,8 @@ func pollers() (own []int, err error) {
 	return own, nil
 }
 
-// awaitGo waits for MsgGo and enters the control groups that come with it. Only the main thread enters:
-// it alone starts the command, which is in them from its beginning.
+// awaitGo waits for MsgGo and enters the control groups in it. Only the main thread enters; it starts the
+// command, which is then in the groups from its beginning.
 func (h *helper) awaitGo() error {
 	var b [2]byte
 	oob := make([]byte, unix.CmsgSpace(maxDoors*4))
@@ -336,8 +337,8 @@ func (h *helper) awaitGo() error {
 	return step(EnterStep, enterGroups(oob[:oobn], int(b[1])))
 }
 
-// enterGroups makes the calling thread enter a number of control groups, whose lists of threads are the
-// descriptors in a message. It closes them, so that the command has none.
+// enterGroups makes the calling thread enter a number of control groups; the message has descriptors of their
+// tasks files. It closes them, so that the command does not inherit them.
 func enterGroups(oob []byte, groups int) error {
 	controls, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -364,7 +365,7 @@ func enterGroups(oob []byte, groups int) error {
 	return nil
 }
 
-// chdir enters the working directory and only then examines its path, which has no links any more.
+// chdir enters the working directory and checks its path only afterwards, when it has no symbolic links.
 func (h *helper) chdir() error {
 	switch err := unix.Chdir(h.spec.Cwd); err {
 	case nil:
@@ -410,8 +411,8 @@ func (h *helper) start() (int, error) {
 	})
 }
 
-// reap waits with a raw system call, which never makes the runtime start a thread: under a
-// process limit that the command has used up, starting one would crash the helper.
+// reap waits with a raw system call, so that the runtime does not start a thread: if the command has reached
+// its process limit, that would crash the helper.
 func (h *helper) reap(pid int) error {
 	for fd := 0; fd < 3; fd++ {
 		_ = unix.Close(fd)

@@ -3,5 +3,5 @@
 // Package pidone is process 1 of a native sandbox, which exists on Linux only.
 package pidone
 
-// Main does nothing: there are no helpers on this system.
+// Main does nothing: this system has no helpers.
 func Main() {}

@@ -4,7 +4,7 @@ package pidone
 
 import "golang.org/x/sys/unix"
 
-// foreign are calls that set limits or priorities of the process in argument 0.
+// foreign calls set limits or priorities of the process in argument 0.
 var foreign = []uint32{
 	unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
 }
@@ -17,9 +17,9 @@ const (
 	shmHugeTLB    = 0o4000
 )
 
-// memory adds the rules on memory that no limit counts.
+// memory adds the rules on memory that no limit includes.
 func (p *program) memory(noAnonFiles bool) {
-	// Pages of the machine's pool of huge pages are missing in resident sets and in limits on memory.
+	// Huge pages from the machine's pool are included neither in resident sets nor in memory limits.
 	p.rule(unix.SYS_MMAP, func(p *program) {
 		p.load(offArg0 + 3*8)
 		p.when(unix.BPF_JSET, unix.MAP_HUGETLB, retNoMem)
@@ -32,7 +32,7 @@ func (p *program) memory(noAnonFiles bool) {
 			p.when(unix.BPF_JGT, MaxShared, retNoMem)
 		}
 	})
-	if !noAnonFiles { // otherwise these calls are absent
+	if !noAnonFiles { // otherwise absent includes these calls
 		p.rule(unix.SYS_MEMFD_CREATE, func(p *program) {
 			p.load(offArg0 + 8)
 			p.when(unix.BPF_JSET, mfdHugeTLB, retNoMem)
@@ -47,15 +47,15 @@ func (p *program) memory(noAnonFiles bool) {
 		p.load(offArg0 + 8)
 		p.when(unix.BPF_JSET, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, retInval)
 	})
-	// A process may ask for a table of its locks of any size.
+	// A process may request a futex hash table of any size.
 	p.rule(unix.SYS_PRCTL, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, prFutexHash, retInval)
 	})
 }
 
-// socketOption adds a rule on setting some options of a level. A call that it does not answer is judged by
-// the rules that follow, which may be of another level.
+// socketOption adds a rule on setting some options of a level. Calls with other options are left to the rules
+// that follow, which may be for another level.
 func (p *program) socketOption(level, action uint32, options ...uint32) {
 	var b program
 	b.load(offArg0 + 8)
@@ -72,34 +72,34 @@ func (p *program) socketOption(level, action uint32, options ...uint32) {
 	p.code = append(p.code, b.code...)
 }
 
-// resources adds the rules on what a command could use up, or take from others.
+// resources adds the rules on resources that a command could exhaust, or take from other processes.
 func (p *program) resources(noAnonFiles bool) {
-	// A lease delays whoever opens the file, on the host too, for up to a minute.
+	// A lease delays every process that opens the file, on the host too, for up to a minute.
 	p.rule(unix.SYS_FCNTL, func(p *program) {
 		p.load(offArg0 + 8)
 		p.when(unix.BPF_JEQ, unix.F_SETLEASE, retPerm)
 		// The oldest way to watch a directory.
 		p.when(unix.BPF_JEQ, unix.F_NOTIFY, retPerm)
-		// Locks of open file descriptions do not belong to a process, and so cannot be counted.
+		// Locks of open file descriptions do not belong to a process, so they cannot be measured.
 		p.when(unix.BPF_JEQ, unix.F_OFD_SETLK, retInval)
 		p.when(unix.BPF_JEQ, unix.F_OFD_SETLKW, retInval)
 		if noAnonFiles {
 			p.when(unix.BPF_JEQ, unix.F_SETPIPE_SZ, retPerm)
 		}
 	})
-	// Bytes in a socket's buffers are in no process's memory. Programs that ask for larger buffers work
-	// with the usual size, but some of them not with an error.
+	// Bytes in socket buffers belong to no process's memory. Programs that request larger buffers work with
+	// the usual size, but some fail after an error.
 	p.socketOption(unix.SOL_SOCKET, retDone, unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE,
 		unix.SO_SNDBUFFORCE)
-	// Keys that sign connections are not limited in number, and not counted.
+	// The number of keys for signing connections is neither limited nor measured.
 	p.socketOption(unix.IPPROTO_TCP, retNoOpt, unix.TCP_MD5SIG, unix.TCP_MD5SIG_EXT, tcpAOAddKey)
-	// This advice takes files of the host out of its memory. Advice may be ignored.
+	// This advice evicts files from the host's page cache. Advice may be ignored.
 	p.rule(unix.SYS_FADVISE64, func(p *program) {
 		p.load(offArg0 + 3*8)
 		p.when(unix.BPF_JEQ, unix.FADV_DONTNEED, retDone)
 	})
-	// A process may set its own limits and priority as far as the kernel allows. Threads are bound to
-	// processors by their numbers, so there only the helper's number can be refused.
+	// A process may set its own limits and priority as far as the kernel allows. Processor affinity is set
+	// for threads by ID, so only the helper's ID can be refused.
 	p.rule(unix.SYS_SCHED_SETAFFINITY, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, 1, retPerm)
@@ -125,7 +125,7 @@ func (p *program) resources(noAnonFiles bool) {
 	p.rule(unix.SYS_PRLIMIT64, func(p *program) {
 		p.load(offArg0)
 		p.when(unix.BPF_JEQ, 0, retAllow)
-		// Both halves of the pointer to the limit to be set.
+		// Both halves of the pointer to the new limit.
 		for _, off := range []uint32{offArg0 + 16, offArg0 + 20} {
 			p.load(off)
 			p.unless(unix.BPF_JEQ, 0, retPerm)

@@ -5,78 +5,77 @@ import (
 	"errors"
 )
 
-// Descriptors a helper is started with, after the three standard ones.
+// Descriptors of a helper, after the three standard ones.
 const (
 	SpecFD    = 3 // the encoded Spec
 	ControlFD = 4 // a SOCK_SEQPACKET socket
-	FirstFD   = 5 // the descriptors that Mount.FD names
+	FirstFD   = 5 // first of the descriptors that Mount.FD names
 )
 
-// Marker is the environment variable that, together with being process 1, makes a process a
-// helper.
+// Marker is the environment variable that, in process 1, makes a process a helper.
 const Marker = "SKILLSD_SANDBOX_HELPER"
 
-// Environ returns the environment of a helper, with a value of [Marker]. It makes the runtime collect no
-// garbage and prefer one thread, since the helper is small and short-lived.
+// Environ returns the environment of a helper, with a value of [Marker]. It disables garbage collection and
+// makes the runtime prefer one thread, because the helper is small and short-lived.
 func Environ(mark string) []string {
 	return []string{Marker + "=" + mark, "GOGC=off", "GOMAXPROCS=1", "GOTRACEBACK=none"}
 }
 
-// Inside is the value of [Marker] for a helper in a sandbox that another program made.
+// Inside is the value of [Marker] for a helper in a sandbox built by another program.
 const Inside = "inside"
 
-// A Setting is what is already there when the helper starts.
+// A Setting is the state that the helper finds at its start.
 type Setting byte
 
 const (
-	// Bare is the namespaces alone: the helper builds the tree.
+	// Bare means only namespaces: the helper builds the tree.
 	Bare Setting = iota
-	// Built is a whole sandbox that another program made, without any capability left. The helper
-	// checks that, and that what the mounts show is what their descriptors are.
+	// Built means a complete sandbox built by another program, without any capability. The helper checks
+	// that, and that the mounts show the directories of their descriptors.
 	Built
-	// Guest is process 1 under a kernel that is not the host's. The command's standard streams come
-	// at FirstFD and the two after it, nothing can be handed over but bytes, and some resource limits
-	// do not exist.
+	// Guest means process 1 under a kernel other than the host's. The command's standard streams are at
+	// FirstFD and the next two descriptors, only bytes can be sent to the host, and some resource limits do
+	// not exist.
 	Guest
 )
 
-// MaxShared is the most bytes that memory shared without a file may have if memory is sampled. It stays
-// whole as long as one page of it is mapped anywhere, so each counts as if it had as many.
+// MaxShared is the maximum size of memory shared without a file, in bytes, if memory is sampled. Such memory
+// exists as long as one page of it is mapped anywhere, so each piece is charged in full.
 const MaxShared = 4 << 20
 
-// Spec is what the parent asks for. Everything in it was decided by the parent.
+// Spec is the description of the sandbox and the command. The parent decides everything in it.
 type Spec struct {
 	Argv        []string
 	Env         []string
-	Cwd         string // absolute; checked again after links are resolved
+	Cwd         string // absolute; checked again after symbolic links are resolved
 	Mounts      []Mount
-	Tmp         uint64 // bytes of /tmp, and of the upper layer of a Lower mount
-	Inodes      uint64 // files and directories in the same
+	Tmp         uint64 // size of /tmp, and of the upper layer of a Lower mount, in bytes
+	Inodes      uint64 // number of files and directories in these
 	Files       uint64 // open descriptors of one process
-	PIDs        uint64 // processes and threads, besides the helper's
-	File        uint64 // bytes of one file
+	PIDs        uint64 // processes and threads, not including the helper's
+	File        uint64 // size of one file, in bytes
 	CPU         uint64 // seconds
-	Stdin       bool   // descriptor 0 is the standard input; else /dev/null is
+	Stdin       bool   // descriptor 0 is the standard input; otherwise /dev/null
 	NoAnonFiles bool   // memory is sampled: refuse memory that belongs to no process, see unowned
-	Proxy       bool   // listen for the proxy, and hand the socket over
+	Proxy       bool   // listen for the proxy, and send the socket
 	Setting     Setting
-	OwnRoot     bool     // Mounts has a root file system: nothing of the host's is shown
-	Links       []string // of that one's top: a name and its target, in turn
+	OwnRoot     bool     // Mounts has a root file system: nothing of the host is shown
+	Links       []string // top-level links of that root: names and targets alternate
 }
 
-// Kind is what a Mount's descriptor is.
+// Kind is the kind of a Mount's descriptor.
 type Kind byte
 
 const (
-	// Detached is a mount made by the parent with its final attributes.
+	// Detached is a mount created by the parent with its final attributes.
 	Detached Kind = iota
-	// Directory is a handle of a directory found at Path, to be bound.
+	// Directory is a handle of a directory at Path, to be bound.
 	Directory
 	// Lower is a Directory to be covered by an overlay with its own upper directory.
 	Lower
 )
 
-// Mount is one directory to show at Target.
+// Mount is a directory to be mounted at Target.
 type Mount struct {
 	Kind     Kind
 	FD       int
@@ -84,29 +83,29 @@ type Mount struct {
 	Target   string
 	ReadOnly bool
 	Hidden   bool // read-only, and without its host path in mountinfo; not for a Lower
-	Over     bool // Target is a directory of an earlier mount, reached through no link
+	Over     bool // Target is a directory of an earlier mount, reached without symbolic links
 }
 
-// Messages of the helper; each is one packet that starts with its kind.
+// Messages. Each is one packet that starts with its kind.
 const (
-	MsgFiles = 'F' // descriptors: /out, then the upper directory of a Lower mount, last the proxy's socket
-	MsgError = 'E' // errno (4 bytes), what could not be done
+	MsgFiles = 'F' // descriptors: /out, then the upper directory of a Lower mount, then the proxy's socket
+	MsgError = 'E' // errno (4 bytes), the failed step
 	MsgCwd   = 'C' // the working directory was refused: the reason
 	MsgExit  = 'X' // wait status (4 bytes), milliseconds of processor time used (4 bytes)
-	MsgOut   = 'O' // from a guest, after MsgExit: the next bytes of what it left in /out, see [Unpack]
-	MsgGo    = 'g' // from the parent: number (1 byte) of descriptors, of control groups' lists of threads
+	MsgOut   = 'O' // from a guest, after MsgExit: the next bytes of its files in /out, see [Unpack]
+	MsgGo    = 'g' // from the parent: number (1 byte) of descriptors, the tasks files of control groups
 	MsgReady = 'R' // from a helper that was started ahead: it waits for MsgSpec
-	MsgSpec  = 's' // from the parent: number (1 byte) of descriptors, which the Spec names from FirstFD on
-	MsgBorn  = 'B' // from a starter: numbers (4 bytes each) of the processes, 0 for one that was not started
+	MsgSpec  = 's' // from the parent: number (1 byte) of descriptors, numbered from FirstFD on in the Spec
+	MsgBorn  = 'B' // from a starter: IDs (4 bytes each) of the processes, 0 for one that was not started
 
 	errnoSize = 4
-	maxDoors  = 4 // descriptors of a MsgGo
+	maxDoors  = 4 // maximum number of descriptors in a MsgGo
 )
 
-// EnterStep is the step that a MsgError names if a control group refuses the helper.
+// EnterStep is the step in a MsgError if a control group refuses the helper.
 const EnterStep = "enter the control groups"
 
-// Encode returns the form that Decode reads.
+// Encode returns the encoding that Decode parses.
 func (s *Spec) Encode() []byte {
 	var e encoder
 	e.strings(s.Argv)
@@ -133,7 +132,7 @@ func (s *Spec) Encode() []byte {
 
 var errSpec = errors.New("malformed spec")
 
-// Decode parses what Encode returned.
+// Decode parses the result of Encode.
 func Decode(b []byte) (*Spec, error) {
 	d := decoder{b: b}
 	s := &Spec{Argv: d.strings(), Env: d.strings(), Cwd: d.string()}

@@ -13,23 +13,23 @@ const (
 	tmpfsFlags   = unix.MS_NOSUID | unix.MS_NODEV
 )
 
-// A bind is a detached copy of a host's mount, to be attached below the new root.
+// A bind is a detached copy of a host mount, to be attached below the new root.
 type bind struct {
 	fd     int
 	target string
 	dir    bool
 }
 
-// EtcFiles are the only parts of the host's /etc that a sandbox shows: links that make commands work (awk),
-// the loader's cache, certificates, the time zone, and the settings without which programs that make
-// documents do not start. They are relative to /etc.
+// EtcFiles are the only parts of the host's /etc in a sandbox, relative to /etc: links that commands such as
+// awk need, the loader's cache, certificates, the time zone, and settings without which programs that create
+// documents do not start.
 var EtcFiles = []string{"alternatives", "ssl/certs", "ssl/openssl.cnf", "ld.so.cache", "localtime",
 	"fonts", "libreoffice"}
 
 // Devices are the only devices of a sandbox, relative to /dev.
 var Devices = []string{"null", "zero", "full", "random", "urandom"}
 
-// Synthetic are the files that replace the host's own, relative to the root.
+// Synthetic are files that replace the host's, relative to the root.
 var Synthetic = []struct{ Path, Text string }{
 	{"etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp:/bin/sh\n"},
 	{"etc/group", "sandbox:x:1000:\n"},
@@ -39,11 +39,11 @@ var Synthetic = []struct{ Path, Text string }{
 	{"etc/resolv.conf", ""},
 }
 
-// buildTree makes the sandbox's file tree and moves into it.
+// buildTree builds the sandbox's file tree and makes it the root.
 //
-// Nothing propagates back to the host. The root is a small file system of its own, which becomes read-only
-// at the end. Directories of the host are copies of their mounts, read-only with everything mounted in
-// them, without set-id programs and devices. Scratch space has its own bytes and inodes.
+// No mount propagates to the host. The root is a small file system of its own and becomes read-only at the
+// end. Host directories are copies of their mounts, including all mounts below them, read-only and without
+// set-id programs and devices. Scratch space has its own bytes and inodes.
 func (h *helper) buildTree() error {
 	if !h.ahead {
 		if err := h.buildBase(); err != nil {
@@ -59,7 +59,7 @@ func (h *helper) buildTree() error {
 			return err
 		}
 	}
-	// Programs can be built and run in /tmp, and nowhere else.
+	// /tmp is the only place in which programs can be built and executed.
 	if err := unix.Mount("tmpfs", "tmp", "tmpfs", tmpfsFlags, h.scratch("1777")); err != nil {
 		return step("mount /tmp", err)
 	}
@@ -71,10 +71,10 @@ func (h *helper) buildTree() error {
 	return enterRoot()
 }
 
-// buildBase makes the root, with what is the same in every sandbox. Every source is opened before the first
-// mount, so that nothing that is mounted here can be taken for a source. What a helper that was started
-// ahead is to mount is opened later: by then the root lies over /usr, from where its parent has it mount
-// nothing.
+// buildBase builds the part of the root that is equal in all sandboxes. It opens every source before the
+// first mount, so that no mount made here can be mistaken for a source. A helper that was started ahead opens
+// its run's mounts later. By then the root covers /usr, so its parent must not have it mount anything from
+// there.
 func (h *helper) buildBase() error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
@@ -115,10 +115,10 @@ func (h *helper) buildBase() error {
 	return h.mountOwn()
 }
 
-// leaveHost takes away what buildBase showed of the host, for a command with a root file system of its own.
+// leaveHost removes the host's files from the root, for a command with its own root file system.
 func (h *helper) leaveHost() error {
 	for _, b := range h.host {
-		// It was mounted here, whatever the host has mounted in it.
+		// Detaching also covers anything that the host has mounted below.
 		if err := unix.Unmount(b.target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return step("unmount /"+b.target, err)
 		}
@@ -145,7 +145,7 @@ func (h *helper) leaveHost() error {
 
 type link struct{ path, text string }
 
-// ownLinks returns the links at the top of a root file system of the command's own.
+// ownLinks returns the top-level links of the command's own root file system.
 func (h *helper) ownLinks() (links []link) {
 	for i := 0; i < len(h.spec.Links); i += 2 {
 		links = append(links, link{h.spec.Links[i], h.spec.Links[i+1]})
@@ -153,7 +153,7 @@ func (h *helper) ownLinks() (links []link) {
 	return links
 }
 
-// openSources returns the mounts to attach and the links to make, and opens the Spec's mounts.
+// openSources returns the mounts to attach and the links to create, and opens the Spec's mounts.
 func (h *helper) openSources() ([]bind, []link, error) {
 	links := []link{
 		{"dev/fd", "/proc/self/fd"}, {"dev/stdin", "/proc/self/fd/0"},
@@ -170,7 +170,7 @@ func (h *helper) openSources() ([]bind, []link, error) {
 		}
 		binds, links = slices.Clone(h.host), append(links, h.hostLinks...)
 	}
-	// A read-only mount keeps their owner and mode; devices can be written to nevertheless.
+	// A read-only mount preserves owner and mode; devices remain writable.
 	for _, d := range Devices {
 		const attr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 		fd, err := cloneTree(unix.AT_FDCWD, "/dev/"+d, attr)
@@ -192,10 +192,10 @@ func (h *helper) openMounts() error {
 	return nil
 }
 
-// tops are directories at the top that lead into /usr, or are directories of their own if that is not merged.
+// tops are top-level directories that link into /usr, or are real directories if /usr is not merged.
 var tops = []string{"bin", "sbin", "lib", "lib64", "lib32", "libx32"}
 
-// HostPaths returns the paths of what a sandbox shows of the host.
+// HostPaths returns the paths of the host files that a sandbox shows.
 func HostPaths() []string {
 	paths := []string{"/usr"}
 	for _, d := range tops {
@@ -210,7 +210,7 @@ func HostPaths() []string {
 	return paths
 }
 
-// hostRoot returns the mounts of what a sandbox shows of the host, and the links to make besides.
+// hostRoot returns the mounts and links for the host files that a sandbox shows.
 func hostRoot() (binds []bind, links []link, err error) {
 	usr, err := cloneTree(unix.AT_FDCWD, "/usr", attrReadOnly)
 	if err != nil {
@@ -240,14 +240,14 @@ func hostRoot() (binds []bind, links []link, err error) {
 		}
 		fd, err := cloneTree(unix.AT_FDCWD, "/etc/"+f, attrReadOnly)
 		if err != nil {
-			continue // some systems hide parts of /etc, and no guard depends on these
+			continue // some systems hide parts of /etc, and no protection depends on these
 		}
 		binds = append(binds, bind{fd, "etc/" + f, st.Mode&unix.S_IFMT == unix.S_IFDIR})
 	}
 	return binds, links, nil
 }
 
-// cloneTree makes a detached copy of the mounts at a path, with attributes.
+// cloneTree returns a detached copy of the mounts at a path, with attributes.
 func cloneTree(dir int, path string, attr uint64) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if path == "" {
@@ -261,9 +261,9 @@ func cloneTree(dir int, path string, attr uint64) (int, error) {
 		&unix.MountAttr{Attr_set: attr})
 }
 
-// open turns a directory handle, which belongs to the parent's mount namespace and so cannot be bound from
-// here, into a mount of the same directory. The path only finds the directory again: the descriptor that
-// is then bound must have the same device and inode.
+// open replaces a directory handle, which belongs to the parent's mount namespace and cannot be bound here,
+// by a mount of the same directory. The path only serves to find the directory again: the opened directory
+// must have the same device and inode as the handle.
 func (m *Mount) open() error {
 	if m.Kind == Detached {
 		return nil
@@ -293,7 +293,7 @@ func (m *Mount) open() error {
 	return nil
 }
 
-// attach attaches the mount at its target, which it makes.
+// attach creates the target and attaches the mount there.
 func (b *bind) attach() error {
 	if err := makeTarget(b.target, b.dir); err != nil {
 		return err
@@ -301,7 +301,7 @@ func (b *bind) attach() error {
 	return unix.MoveMount(b.fd, "", unix.AT_FDCWD, b.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// makeTarget makes the mount point and its parents, relative to the new root.
+// makeTarget creates a mount point and its parents, relative to the new root.
 func makeTarget(target string, dir bool) error {
 	for i := 0; i < len(target); i++ {
 		if target[i] != '/' {
@@ -332,7 +332,7 @@ func writeFile(path, text string) error {
 	return unix.Close(fd)
 }
 
-// mountOwn mounts the command's own file systems but /tmp, whose size is the run's, and /proc.
+// mountOwn mounts /proc and the command's own file systems, except /tmp, whose size depends on the run.
 func (h *helper) mountOwn() error {
 	for _, m := range []struct{ target, options string }{
 		{"dev/shm", "nr_inodes=1k,mode=1777,size=16m"},
@@ -347,7 +347,8 @@ func (h *helper) mountOwn() error {
 	if err != nil {
 		return step("open /out", err)
 	}
-	// It shows the new process namespace. Read-only, since it would let anyone write sysctls and oom scores.
+	// It shows the new PID namespace. It is read-only, because a command could otherwise write sysctls and
+	// OOM scores.
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if err := unix.Mount("proc", "proc", "proc", flags, ""); err != nil {
 		return step("mount /proc", err)
@@ -355,18 +356,18 @@ func (h *helper) mountOwn() error {
 	return maskKernel()
 }
 
-// scratch returns the options of a file system for a script's own files. To the kernel 0 means no limit,
-// and it counts a few inodes of its own.
+// scratch returns the mount options for scratch space. To the kernel, 0 means no limit, and it uses a few
+// inodes itself.
 func (h *helper) scratch(mode string) string {
 	return "mode=" + mode + ",size=" + utoa(max(h.spec.Tmp, 1)) + ",nr_inodes=" + utoa(h.spec.Inodes+4)
 }
 
-// Masked are files that everyone may read and that show secrets of the machine or of its other users, by
-// their path below /proc: keyrings, addresses of the kernel, its command line, where swap files lie. Other
-// such files are for root, who does not exist in a sandbox.
+// Masked are the files below /proc that any user may read and that reveal secrets of the machine or of its
+// other users: keyrings, kernel addresses, the kernel's command line, swap files. Other such files are
+// readable only by root, which does not exist in a sandbox.
 var Masked = []string{"keys", "key-users", "kallsyms", "sched_debug", "timer_list", "cmdline", "swaps"}
 
-// maskKernel covers the files of [Masked].
+// maskKernel covers the files in [Masked].
 func maskKernel() error {
 	for _, f := range Masked {
 		fd, err := cloneTree(unix.AT_FDCWD, "etc/resolv.conf", attrReadOnly)
@@ -399,8 +400,8 @@ func (h *helper) mount(i int) error {
 	return step("mount "+m.Target, b.attach())
 }
 
-// attachOver attaches the mount over a directory of an earlier one. On the way there could be a link by now,
-// which would lead out of the tree that is being built.
+// attachOver attaches the mount over a directory of an earlier mount. The path may contain a symbolic link by
+// now, which would lead out of the tree.
 func (m *Mount) attachOver(target string) error {
 	at, err := openPlain(target)
 	if err != nil {
@@ -411,17 +412,17 @@ func (m *Mount) attachOver(target string) error {
 	return err
 }
 
-// openPlain opens a directory as a path, which must have no link in it.
+// openPlain opens a directory as a path. The path must not contain symbolic links.
 func openPlain(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 }
 
-// enterRoot makes the working directory the root, detaches the host's and makes the root read-only.
+// enterRoot makes the working directory the root, detaches the host's root and makes the new root read-only.
 func enterRoot() error {
-	// The old root is then mounted at the same place, below the new one. The next call detaches it with
-	// everything mounted in it: from then on no path leads to the host.
+	// PivotRoot mounts the old root at the same place, below the new one. The next call detaches it with all
+	// mounts below it, so no path leads to the host any more.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step("change the root", err)
 	}
@@ -435,7 +436,7 @@ func enterRoot() error {
 	return step("make the root read-only", unix.MountSetattr(unix.AT_FDCWD, "/", 0, attr))
 }
 
-// utoa writes a number without package strconv, which would be set up before this one.
+// utoa formats a number without package strconv, which is initialized later than this package.
 func utoa(v uint64) string {
 	var b [20]byte
 	i := len(b)
