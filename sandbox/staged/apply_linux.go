@@ -15,38 +15,38 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Bounds on what one run may make the server do and remember. The inodes of a layer are bounded, but
-// nested directories of long names still have paths of gigabytes.
+// Limits for the work and memory that one run may cost the server. The inodes of a layer are limited, but
+// nested directories with long names can still have paths of gigabytes.
 const (
 	maxWrites = 4096
 	maxPath   = 4096 // bytes
 	maxDepth  = 64   // directories
 )
 
-// lockEvery is how often a directory is tried that somebody has locked.
+// lockEvery is the interval for retrying to lock a directory.
 const lockEvery = 5 * time.Millisecond
 
-// An applier carries the changes in an overlay's upper layer over to the workspace. The layer is
-// hostile; the workspace may hold links of any kind, and may change meanwhile.
+// An applier applies the changes in an overlay's upper layer to the workspace. The layer is hostile; the
+// workspace may contain links of any kind and may change concurrently.
 type applier struct {
 	*Layer
 	ctx       context.Context
-	root      bool // the server is root, and so decides whose the files become
+	root      bool // the server is root, so it decides who owns the files
 	protected []string
 	layer     *dir
 	left      int64 // bytes
 	writes    []sandbox.Write
-	pending   []*incoming    // files that are copied and not in their places yet
-	held      []*dir         // directories of theirs
-	deletions []deletion     // that wait for all else to be in place
-	unlinked  map[inode]bool // files that lost a name here, and so were changed by nobody else
-	changed   bool           // the workspace was
+	pending   []*incoming    // files that are copied but do not have their final names yet
+	held      []*dir         // directories of pending files
+	deletions []deletion     // deletions that wait until everything else is applied
+	unlinked  map[inode]bool // files that lost a name here; their changed ctime is no foreign change
+	changed   bool           // the workspace was changed
 	cut       bool           // there were too many changes
 	lost      lost
 }
 
-// Apply carries the changes of a layer over to its workspace, and returns what became of each: it is
-// applied and on disk, or refused. What is left when ctx or the layer's Timeout ends is refused.
+// Apply applies the changes of a layer to its workspace and returns the outcome of each: it is applied and on
+// disk, or refused. Changes that remain when ctx or the layer's Timeout ends are refused.
 func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	failed := func(why string) []sandbox.Write {
 		return []sandbox.Write{{Path: ".", Op: "write", Refused: why}}
@@ -73,8 +73,8 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 	}
 	a.walk(from, to, "", a.lock(to), false)
 	a.flush()
-	// Only now: what the command deleted may be what it moved, which is in its new place by now, and
-	// whatever ends the server in between, a moved file is not gone from both of its places.
+	// Deletions come last, because a deleted file may have been moved. By now it has its new name, so a crash
+	// cannot make it vanish from both places.
 	a.deleteAll(to)
 	if a.cut {
 		a.report("write", ".", errMany)
@@ -99,7 +99,7 @@ func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
 	return a
 }
 
-// report notes what became of a change: a nil error says that it was applied.
+// report records the outcome of a change; a nil error means that it was applied.
 func (a *applier) report(op, p string, err error) {
 	a.add(sandbox.Write{Path: p, Op: op, Refused: reason(err)})
 }
@@ -109,13 +109,13 @@ func (a *applier) add(w sandbox.Write) {
 	a.writes = append(a.writes, w)
 }
 
-// full reports whether there is no room left to report a change, and so none may be made.
+// full reports whether no more changes can be reported, and therefore none may be made.
 func (a *applier) full() bool {
 	a.cut = a.cut || len(a.writes)+len(a.pending)+len(a.deletions) >= maxWrites
 	return a.cut
 }
 
-// refuse says why nothing is changed at a path, whatever the change.
+// refuse returns the reason why no change is allowed at a path, or nil.
 func (a *applier) refuse(p string) error {
 	name := path.Base(p)
 	switch {
@@ -138,7 +138,7 @@ func (a *applier) refuse(p string) error {
 	return nil
 }
 
-// stopped returns why nothing more is applied after the applier's context has ended.
+// stopped returns the reason why nothing is applied after the applier's context has ended.
 func (a *applier) stopped() error {
 	if errors.Is(a.ctx.Err(), context.DeadlineExceeded) {
 		return errLate
@@ -146,8 +146,8 @@ func (a *applier) stopped() error {
 	return errCancel
 }
 
-// walk applies what is in one directory of the layer. If why is not nil, all of it is refused, and to
-// may be nil. In a directory that the command replaced, everything is deleted that the layer lacks.
+// walk applies the changes in one directory of the layer. If why is not nil, it refuses all of them, and to
+// may be nil. In a directory that the command replaced, it deletes everything that the layer lacks.
 func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 	names, err := from.names()
 	switch {
@@ -161,7 +161,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		a.report("write", path.Join(p, "."), err)
 		return
 	}
-	// The files of the layer and the files of the workspace may make a repository only together.
+	// The files of the layer and of the workspace may form a repository only together.
 	if why == nil && gitLike(names, to) {
 		why = errGit
 	}
@@ -186,7 +186,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		case e.isWhiteout():
 			a.deleteLater(to, p, name, refused)
 		case e.isRegular() && refused != nil:
-			// Without its digest: sparse files are cheap to leave and dear to read.
+			// No digest is computed: sparse files are cheap to create and expensive to read.
 			a.lost.sizes[int64(e.Size)] = true
 			a.add(sandbox.Write{Path: at, Op: "write", Size: int64(e.Size), Refused: reason(refused)})
 		case e.isRegular():
@@ -237,34 +237,34 @@ func (a *applier) directory(from, to *dir, name, p string, why error, replaced b
 	a.walk(sub, target, p, err, false)
 }
 
-// keepMode reports a directory whose mode the command changed: the mode decides who can reach protected
-// names in it.
+// keepMode reports a directory with a mode that the command changed. The mode is not applied, because it
+// decides who can access protected names in it.
 func (a *applier) keepMode(from, to *dir, p string) {
 	if from.permissions() != to.permissions() && !a.full() {
 		a.report("chmod", p, errMode)
 	}
 }
 
-// checkSame keeps a server of root, which acts with more rights than the command had, out of a
-// directory that somebody has put in the place of the one that the command worked in.
+// checkSame returns an error if another process replaced the directory that the command worked in. Only a
+// root server must check this, because it has more rights than the command had.
 func (a *applier) checkSame(from, to *dir, replaced bool) error {
 	if !a.root {
 		return nil
 	}
-	// The command may have changed the mode of its own directories, and nothing else.
+	// The command could change only the mode, and only of its own directories.
 	uid, gid := a.inWorkspace(from.Uid, from.Gid)
 	same := uid == to.Uid && gid == to.Gid &&
 		(int(from.Uid) == a.UID || from.permissions() == to.permissions())
-	// A directory that the command made anew shows nothing of the one that was there.
+	// If the command created the directory, it does not show the attributes of the earlier one.
 	if replaced && to.changedSince(a.Began) || !replaced && !same {
 		return errChanged
 	}
 	return nil
 }
 
-// isOpaque reports whether the layer hides what is in the workspace's directory. It reads the mark of
-// the overlay that was mounted: the other one is an ordinary attribute there, which a command can set
-// on directories that it may not empty.
+// isOpaque reports whether the layer hides the workspace's directory. It reads the mark of the mounted kind
+// of overlay. The mark of the other kind is an ordinary attribute there, which a command can set on
+// directories that it may not empty.
 func (a *applier) isOpaque(d *dir) bool {
 	mark := "user.overlay.opaque"
 	if a.Trusted {
@@ -275,7 +275,7 @@ func (a *applier) isOpaque(d *dir) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// mkdir makes a directory like one of the layer, which nobody else can enter until it has its owner.
+// mkdir creates a directory like one of the layer. Only its owner can enter it until its mode is set.
 func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
 		return nil, err
@@ -284,8 +284,8 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Between the two calls, whoever may write in the workspace may have put another directory there,
-	// which must not be given to somebody.
+	// Between the two calls, another process may have replaced the directory, and such a directory must not
+	// get a new owner.
 	names, err := target.names()
 	if err != nil || len(names) != 0 {
 		_ = target.Close()
@@ -298,9 +298,9 @@ func (a *applier) mkdir(like, to *dir, name string) (*dir, error) {
 	return target, nil
 }
 
-// lock keeps others from applying changes to the same directory until it is closed: each of two runs
-// may leave a harmless half of what both together must not make. Other servers know of the lock too,
-// and servers with a workspace inside this one. File systems without locks are used without them.
+// lock locks a directory until it is closed, so that no other run's changes are applied to it meanwhile: two
+// runs could each create one harmless half of a repository. The lock also excludes other servers, and servers
+// with a workspace inside this one. File systems without locks are used without them.
 func (a *applier) lock(d *dir) error {
 	if a.Outcome != sandbox.Exited {
 		return nil // nothing is applied
@@ -310,7 +310,7 @@ func (a *applier) lock(d *dir) error {
 	for {
 		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return d.refresh() // whoever had the lock may have changed the directory
+			return d.refresh() // the previous holder may have changed the directory
 		}
 		select {
 		case <-a.ctx.Done():
@@ -320,9 +320,9 @@ func (a *applier) lock(d *dir) error {
 	}
 }
 
-// gitLike reports whether a directory would look like a repository without a .git, whose configuration
-// git obeys wherever it is called in it: HEAD, and with it either the objects and references or the
-// name of the directory that has them.
+// gitLike reports whether a directory would look like a repository without a .git directory, whose
+// configuration git obeys when it is run there: it has HEAD, and either the objects and references or the
+// name of their directory.
 func gitLike(names []string, to *dir) bool {
 	has := func(name string) bool {
 		if slices.ContainsFunc(names, func(n string) bool { return fold(n) == fold(name) }) {

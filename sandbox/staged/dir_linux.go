@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dir is an open directory of the layer or of the workspace. What is in it is reached by single
-// names, of which none is followed if it is a link, and nothing of another mount is entered: a command
-// does not see what is mounted below a staged workspace, so no change is meant for that.
+// A dir is an open directory of the layer or of the workspace. Its entries are accessed by single names;
+// links are not followed and other mounts are not entered. A command does not see the mounts below a staged
+// workspace, so none of its changes is meant for them.
 type dir struct {
 	*os.File
 	mount uint64
-	entry // the directory itself, when it was opened or refreshed
+	entry // the directory itself, as of when it was opened or refreshed
 }
 
-// openDir opens a directory of which a handle is given once more.
+// openDir opens the directory of a handle again.
 func openDir(f *os.File) (*dir, error) {
 	d, err := openAt(int(f.Fd()), ".")
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	if d.Mask&unix.STATX_MNT_ID == 0 {
 		_ = d.Close()
 		return nil, errors.ErrUnsupported
 	}
-	return d, err
+	return d, nil
 }
 
 func openAt(parent int, name string) (*dir, error) {
@@ -50,26 +50,26 @@ func openAt(parent int, name string) (*dir, error) {
 	return d, nil
 }
 
-// refresh looks at the directory itself again.
+// refresh reads the attributes of the directory again.
 func (d *dir) refresh() (err error) {
 	d.entry, err = statAt(int(d.Fd()), "", unix.AT_EMPTY_PATH)
 	return err
 }
 
-// enter opens a directory that is in d, or d once more as ".".
+// enter opens a directory in d, or d again for ".".
 func (d *dir) enter(name string) (*dir, error) {
 	sub, err := openAt(int(d.Fd()), name)
 	if err != nil {
-		return sub, err
+		return nil, err
 	}
 	if sub.mount != d.mount {
 		_ = sub.Close()
 		return nil, errMounted
 	}
-	return sub, err
+	return sub, nil
 }
 
-// reach opens the directory at a path below d, or d once more for "".
+// reach opens the directory at a path below d, or d again for "".
 func (d *dir) reach(p string) (*dir, error) {
 	at, err := d.enter(".")
 	for name := range strings.SplitSeq(p, "/") {
@@ -83,7 +83,7 @@ func (d *dir) reach(p string) (*dir, error) {
 	return at, err
 }
 
-// names returns the names of what is in d now, sorted.
+// names returns the current names in d, sorted.
 func (d *dir) names() ([]string, error) {
 	if _, err := d.Seek(0, 0); err != nil {
 		return nil, err
@@ -93,12 +93,12 @@ func (d *dir) names() ([]string, error) {
 	return names, err
 }
 
-// stat looks at what has a name in d.
+// stat returns the entry with the given name in d.
 func (d *dir) stat(name string) (entry, error) { return statAt(int(d.Fd()), name, 0) }
 
 // open opens a regular file.
 func (d *dir) open(name string) (*os.File, error) {
-	// O_NONBLOCK: a named pipe that has taken the name must not hold up the server.
+	// With O_NONBLOCK, a named pipe does not block the server.
 	fd, err := unix.Openat(int(d.Fd()), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (d *dir) remove(name string, directory bool) error {
 	return unix.Unlinkat(int(d.Fd()), name, flags)
 }
 
-// An entry is what has a name in a directory.
+// An entry is the attributes of a file or directory.
 type entry struct{ unix.Statx_t }
 
 func statAt(parent int, name string, flags int) (e entry, err error) {
@@ -148,7 +148,7 @@ func (e *entry) isRegular() bool { return e.Mode&unix.S_IFMT == unix.S_IFREG }
 
 func (e *entry) isLink() bool { return e.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// isWhiteout reports whether an entry of the layer means a deletion.
+// isWhiteout reports whether an entry of the layer marks a deletion.
 func (e *entry) isWhiteout() bool {
 	return e.Mode&unix.S_IFMT == unix.S_IFCHR && e.Rdev_major == 0 && e.Rdev_minor == 0
 }
@@ -159,7 +159,7 @@ func (e *entry) changedSince(t time.Time) bool {
 	return time.Unix(e.Ctime.Sec, int64(e.Ctime.Nsec)).After(t)
 }
 
-// An inode identifies a file under whatever name.
+// An inode identifies a file independently of its names.
 type inode struct {
 	major, minor uint32
 	number       uint64
@@ -167,7 +167,7 @@ type inode struct {
 
 func (e *entry) inode() inode { return inode{e.Dev_major, e.Dev_minor, e.Ino} }
 
-// A refusal is a reason, fit for a client, why a change is not applied.
+// A refusal is the reason why a change is not applied, in words for a client.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -199,7 +199,7 @@ const (
 	errUnreadDir = refusal("the changes cannot be read")
 )
 
-// reason returns the public part of an error: what failed, without paths. It is "" for nil.
+// reason returns the public part of an error: the failure without paths. It returns "" for nil.
 func reason(err error) string {
 	if err == nil {
 		return ""

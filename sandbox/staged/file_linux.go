@@ -15,22 +15,22 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// maxPending is how many files are made durable at a time: one after the other each would wait for the
-// disk, and each is an open file.
+// maxPending is how many files are synced together: one by one, each would wait for the disk, but each needs
+// an open file.
 const maxPending = 32
 
-// An incoming file is a whole copy that is not in its place yet.
+// An incoming file is a complete copy that does not have its final name yet.
 type incoming struct {
 	to         *dir
 	name, temp string
-	size       int64 // of the layer's file
-	named      bool  // it is in to as temp
+	size       int64 // size of the layer's file
+	named      bool  // it has the name temp in to
 	f          *os.File
 	w          sandbox.Write
 	err        error
 }
 
-// file copies a file of the layer next to its place.
+// file copies a file of the layer into its target directory.
 func (a *applier) file(from, to *dir, name, p string, size int64) {
 	in := &incoming{
 		to: to, name: name, temp: ".skillsd-" + rand.Text(), size: size,
@@ -61,7 +61,8 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 	case info.Size() > a.left:
 		return errLarge
 	}
-	// Opened before the copy, so that rights are taken over from the file that was there when it began.
+	// This is opened before the copy, so that owner and mode come from the file that existed when the copy
+	// began.
 	old := in.replaced()
 	defer old.close()
 	if err := in.create(); err != nil {
@@ -77,7 +78,7 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 	var whole bytes.Buffer
 	to := io.MultiWriter(in.f, sum)
 	if a.Workspace.Withhold != nil {
-		// A secret may lie across any two parts.
+		// The whole content is needed, because a secret may cross the boundary of two parts.
 		to = io.MultiWriter(in.f, sum, &whole)
 	}
 	in.w.Size, err = io.Copy(to, io.LimitReader(src, a.left+1))
@@ -100,14 +101,14 @@ func (a *applier) fetch(in *incoming, from *dir) (err error) {
 	return nil
 }
 
-// create makes a file without a name, of which a server that is killed leaves nothing, or one with a
-// name where the file system has no such files.
+// create creates an unnamed file, of which a killed server leaves nothing, or a named file where the file
+// system does not support unnamed ones.
 func (in *incoming) create() error {
-	err := in.createAs(".", unix.O_TMPFILE)
-	if err != nil {
-		err = in.createAs(in.temp, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
-		in.named = err == nil
+	if in.createAs(".", unix.O_TMPFILE) == nil {
+		return nil
 	}
+	err := in.createAs(in.temp, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
+	in.named = err == nil
 	return err
 }
 
@@ -117,14 +118,14 @@ func (in *incoming) createAs(name string, flags int) error {
 		return err
 	}
 	in.f = os.NewFile(uintptr(fd), in.temp)
-	return err
+	return nil
 }
 
-// enter puts the file in its place, where it replaces another file in one step.
+// enter gives the file its final name, atomically replacing another file.
 func (in *incoming) enter() error {
 	dir := int(in.to.Fd())
 	if !in.named {
-		// Only a file that has a name can replace another.
+		// Only a named file can replace another.
 		err := unix.Linkat(unix.AT_FDCWD, procPath(in.f), dir, in.temp, unix.AT_SYMLINK_FOLLOW)
 		if err != nil {
 			return err
@@ -140,8 +141,8 @@ func (in *incoming) discard() {
 	}
 }
 
-// flush puts the pending files in their places once their bytes are on disk: whatever ends the server
-// or the machine then, each file is the old or the new one, whole.
+// flush gives the pending files their final names once their bytes are on disk. After a crash, each file is
+// the complete old or new one.
 func (a *applier) flush() {
 	stop := a.ctx.Err() != nil
 	for _, in := range a.pending {
@@ -149,7 +150,7 @@ func (a *applier) flush() {
 			in.err = a.stopped()
 			continue
 		}
-		// The disk can begin with all while the first is waited for; errors come from Sync.
+		// This starts writing all files, while the first is waited for. Sync reports the errors.
 		_ = unix.SyncFileRange(int(in.f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	}
 	for _, in := range a.pending {
@@ -169,7 +170,7 @@ func (a *applier) flush() {
 			a.lost.sizes[in.size] = true
 			in.discard()
 		}
-		_ = in.f.Close() // after Sync nothing is left that could fail
+		_ = in.f.Close() // after Sync, nothing can fail
 		a.add(in.w)
 	}
 	a.pending = a.pending[:0]
@@ -179,7 +180,7 @@ func (a *applier) flush() {
 	a.held = a.held[:0]
 }
 
-// makeWay looks at what is in the place of a file, and deletes it if it is a directory.
+// makeWay checks the entry that a file replaces, and deletes it if it is a directory.
 func (a *applier) makeWay(in *incoming) error {
 	e, err := in.to.stat(in.name)
 	switch {
@@ -198,7 +199,7 @@ func (a *applier) makeWay(in *incoming) error {
 	return nil
 }
 
-// release closes a directory, and with it gives up its lock, once no file waits to be put in it.
+// release closes a directory, which releases its lock, once no pending file belongs in it.
 func (a *applier) release(d *dir) {
 	a.held = append(a.held, d)
 	if len(a.pending) == 0 || len(a.held) >= maxPending {

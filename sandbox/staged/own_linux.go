@@ -12,13 +12,13 @@ import (
 
 const accessList = "system.posix_acl_access"
 
-// An outgoing file is a regular file that an incoming one replaces. It is nil if nothing is replaced.
+// An outgoing file is a regular file to be replaced by an incoming one. It is nil if nothing is replaced.
 type outgoing struct {
 	entry
-	f *os.File // opened as a path, which needs no right to read it
+	f *os.File // opened as a path, which does not require the right to read it
 }
 
-// replaced finds the file that an incoming one replaces.
+// replaced returns the file to be replaced.
 func (in *incoming) replaced() *outgoing {
 	fd, err := unix.Openat(int(in.to.Fd()), in.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -39,8 +39,8 @@ func (o *outgoing) close() {
 	}
 }
 
-// couldRead reports whether the command could read a file of the layer: a server of root also reads
-// files of other users that the command has only moved, and a digest reveals what is in them.
+// couldRead reports whether the command could read a file of the layer. A root server can also read files of
+// other users that the command only moved, and a digest reveals their content.
 func (a *applier) couldRead(src *os.File) bool {
 	var st unix.Stat_t
 	switch err := unix.Fstat(int(src.Fd()), &st); {
@@ -56,7 +56,7 @@ func (a *applier) couldRead(src *os.File) bool {
 	return st.Mode&0o004 != 0
 }
 
-// inWorkspace returns who a user and a group of the layer are in the workspace.
+// inWorkspace maps a user and a group of the layer to the ones in the workspace.
 func (a *applier) inWorkspace(uid, gid uint32) (user, group uint32) {
 	if a.root && int(uid) == a.UID {
 		uid = uint32(a.FileUID)
@@ -67,15 +67,15 @@ func (a *applier) inWorkspace(uid, gid uint32) (user, group uint32) {
 	return uid, gid
 }
 
-// own gives f, which is new in a directory, its owner, group, access list and mode. There are three
-// rules, none of which gives a file to somebody who did not have it:
+// own sets the owner, group, access list and mode of f, which is new in directory in. None of its three rules
+// gives a file to a user who did not have it:
 //
-//   - what belongs to somebody else in the layer was only moved or written to, and keeps all of them;
-//   - what replaces a file keeps that file's owner, group and list, or is refused;
-//   - what is new belongs to the directory's owner, or in a sticky directory, where the owner says who
-//     made a file, to the command.
+//   - A file of another user in the layer was only moved or written to, and keeps all four.
+//   - A file that replaces another gets that file's owner, group and list, or is refused.
+//   - A new file belongs to the directory's owner or, in a sticky directory, where the owner shows who
+//     created a file, to the command.
 //
-// Nobody but the owner can write to f, except those who could write to the file it replaces.
+// Only the owner can write to f, and users who could write to the file that it replaces.
 func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 	var like, made unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(src.Fd()), &like), unix.Fstat(int(f.Fd()), &made)); err != nil {
@@ -107,11 +107,11 @@ func (a *applier) own(f, src *os.File, in *dir, old *outgoing) error {
 	return unix.Fchmod(int(f.Fd()), mode)
 }
 
-// takeOver gives f the owner, group and access list of the file that it replaces.
+// takeOver sets the owner, group and access list of f to the ones of the file that it replaces.
 func (a *applier) takeOver(f *os.File, made *unix.Stat_t, in *dir, old *outgoing) error {
 	switch {
 	case a.root && old.Uid != in.Uid && int(old.Uid) != a.FileUID:
-		return errOwner // it would look as if that user had written what the command wrote
+		return errOwner // the file would appear to have been written by that user
 	case a.root:
 		if err := f.Chown(int(old.Uid), int(old.Gid)); err != nil {
 			return err
@@ -122,8 +122,9 @@ func (a *applier) takeOver(f *os.File, made *unix.Stat_t, in *dir, old *outgoing
 	return CopyAccessList(f, old.f)
 }
 
-// keepTime gives f the time of the command's file, which tools compare, unless that is later than now,
-// before all that file systems keep of times, or would hide that the file is another one than before.
+// keepTime sets the modification time of f to the time of the command's file, because tools compare it. It
+// does not if the time is in the future, before the range of file systems, or not later than the replaced
+// file's, which would hide the change.
 func keepTime(f *os.File, at time.Time, old *outgoing) {
 	if at.Before(time.Unix(0, 0)) || at.After(time.Now()) ||
 		old != nil && !at.After(time.Unix(old.Mtime.Sec, int64(old.Mtime.Nsec))) {
@@ -132,7 +133,7 @@ func keepTime(f *os.File, at time.Time, old *outgoing) {
 	_ = os.Chtimes(procPath(f), time.Time{}, at)
 }
 
-// procPath returns where the kernel shows an open file.
+// procPath returns the path of an open file in /proc.
 func procPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 func hasList(f *os.File) bool {
@@ -140,14 +141,15 @@ func hasList(f *os.File) bool {
 	return err == nil && n > 0
 }
 
-// copyAccessList gives a file of the workspace the access list of one of the layer.
+// copyAccessList sets the access list of a file in the workspace to the list of a file in the layer, with
+// users and groups mapped.
 func (a *applier) copyAccessList(to, from *os.File) error {
 	list, err := accessListOf(from)
 	if err != nil {
 		return err
 	}
-	const header, entry, id = 4, 8, 4 // bytes of the version, of an entry, and of an entry before its number
-	const aUser, aGroup = 2, 8        // tags of entries, which come first in them; the others have no number
+	const header, entry, id = 4, 8, 4 // bytes of the version, of an entry, and of an entry before its ID
+	const aUser, aGroup = 2, 8        // the tags, which begin an entry, of entries with an ID
 	for at := header; at+entry <= len(list); at += entry {
 		number := list[at+id : at+entry]
 		before := binary.LittleEndian.Uint32(number)
@@ -162,8 +164,8 @@ func (a *applier) copyAccessList(to, from *os.File) error {
 	return setAccessList(to, list)
 }
 
-// CopyAccessList gives a file the access list of another, or none if that has none: without the list
-// its mask, which is the mode's bits for the group, would be the group's rights.
+// CopyAccessList sets the access list of a file to the list of another. If the other has none, the list is
+// removed, because otherwise its mask, which is in the mode's group bits, would become the group's rights.
 func CopyAccessList(to, from *os.File) error {
 	list, err := accessListOf(from)
 	if err != nil {

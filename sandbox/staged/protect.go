@@ -5,14 +5,14 @@ import (
 	"unicode"
 )
 
-// protectedNames are never written, made or deleted, at any depth: tools of the host run or
-// trust what is in them. They are written in the form that fold returns; a "*" matches anything.
+// protectedNames are not written, created or deleted, at any depth, because tools on the host run or trust
+// these files. The names are in the form that fold returns; a "*" matches anything.
 var protectedNames = []string{
-	// Repositories, and what makes git take a directory for one or look for its settings elsewhere.
+	// Repositories, and files that make git treat a directory as one or read its settings elsewhere.
 	".git", ".gitmodules", ".gitconfig", ".gitattributes", "commondir", "gitdir", "config.worktree",
 	".githooks", ".hg", ".svn", ".bzr", ".jj", ".husky", ".overcommit.yml", ".pre-commit-config.y*ml",
 	".lefthook*", "lefthook*", ".github", ".gitlab-ci.yml",
-	// Shells, editors, debuggers and interpreters, which read them where they are started.
+	// Shells, editors, debuggers and interpreters, which read these files in their working directory.
 	".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
 	".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login",
 	".inputrc", ".direnv", ".env*", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals*.el",
@@ -22,10 +22,10 @@ var protectedNames = []string{
 	".bash_completion", ".curlrc", ".wgetrc", ".sqliterc", ".psqlrc", ".docker", ".kube", ".aws", ".gnupg",
 	".vscode", ".idea", ".zed", ".devcontainer*", ".config", ".local",
 	".helix", "*.code-workspace", "*.sublime-project",
-	// An interpreter loads these without being asked to.
+	// Files that interpreters load automatically.
 	"__pycache__", "*.pyc", "*.pyo", "*.pth", "sitecustomize.py", "usercustomize.py", "conftest.py",
 	".venv*", "venv", "pyvenv.cfg", "node_modules", ".pnp.*",
-	// Package managers, build tools and managers of tools' versions.
+	// Package managers, build tools and version managers.
 	".npmrc", ".yarn", ".yarnrc*", ".pnpmfile.*", ".pypirc", ".cargo", ".mvn", ".gradle", ".bundle",
 	".bazelrc", ".mise*", "mise.toml", "mise.*.toml", ".tool-versions", ".netrc", ".ssh",
 	// Agents.
@@ -36,10 +36,9 @@ var protectedNames = []string{
 	".copilot", ".rules",
 }
 
-// isProtected reports whether a file system of whatever kind could take name for one of
-// protectedNames.
+// isProtected reports whether any kind of file system could treat name as one of protectedNames.
 func isProtected(name string) bool {
-	// A backslash is a separator to some.
+	// Some file systems treat a backslash as a separator.
 	for part := range strings.SplitSeq(fold(name), `\`) {
 		part, _, _ = strings.Cut(part, ":") // a stream or attribute of the file
 		part = strings.TrimRight(part, ". ")
@@ -52,13 +51,14 @@ func isProtected(name string) bool {
 	return false
 }
 
-// fold returns what file systems compare that ignore case and invisible characters, in small letters.
+// fold returns name in lower case and without invisible characters, as some file systems compare names.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
-		// The smallest of the runes that differ only in case: a long s and the sign for Kelvin are letters.
+		// The smallest rune of those that differ only in case is used, so that a long s and the Kelvin sign
+		// become letters.
 		least := r
 		for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
 			least = min(least, o)
@@ -67,7 +67,7 @@ func fold(name string) string {
 	}, name)
 }
 
-// matches compares name with a pattern that has at most one "*".
+// matches reports whether name matches a pattern with at most one "*".
 func matches(name, pattern string) bool {
 	before, after, star := strings.Cut(pattern, "*")
 	if !star {
@@ -77,8 +77,8 @@ func matches(name, pattern string) bool {
 		strings.HasSuffix(name, after)
 }
 
-// shortName reports whether part is a short name, of eight characters, that a file called n can have
-// besides its own: GIT~1 is .git.
+// shortName reports whether part can be the short name, of eight characters, of a file called n: GIT~1 is
+// .git.
 func shortName(part, n string) bool {
 	head, tail, ok := strings.Cut(part, "~")
 	if !ok || tail == "" || tail[0] < '0' || tail[0] > '9' {

@@ -12,17 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBelow is how many directories deep the deletion of a workspace's directory goes.
+// maxBelow is the maximum depth of a directory tree that can be deleted.
 const maxBelow = 200
 
-// A deletion waits until what the command made is in place: that may be what was moved from here.
+// A deletion is deferred until the command's other changes are applied, because one of them may be the moved
+// file.
 type deletion struct {
 	dir  string
 	at   inode  // of the directory in the workspace
-	name string // "" for everything that the layer's directory lacks
+	name string // "" for all entries that the layer's directory lacks
 }
 
-// deleteLater notes a deletion in a directory, or reports why it is refused.
+// deleteLater defers a deletion in a directory, or reports why it is refused.
 func (a *applier) deleteLater(to *dir, p, name string, why error) {
 	if why != nil {
 		a.report("delete", cmp.Or(path.Join(p, name), "."), why)
@@ -31,11 +32,11 @@ func (a *applier) deleteLater(to *dir, p, name string, why error) {
 	a.deletions = append(a.deletions, deletion{dir: p, at: to.inode(), name: name})
 }
 
-// deleteAll makes the deletions that wait.
+// deleteAll performs the deferred deletions.
 func (a *applier) deleteAll(top *dir) {
 	a.lost.unseen = a.lost.unseen || a.cut
 	waiting := a.deletions
-	a.deletions = nil // from here on each is reported
+	a.deletions = nil // from here on, each is reported instead
 	for _, d := range waiting {
 		if a.full() {
 			return
@@ -46,7 +47,7 @@ func (a *applier) deleteAll(top *dir) {
 	}
 }
 
-// delete makes a deletion, and reports it unless it returns an error.
+// delete performs a deletion, and reports it unless it returns an error.
 func (a *applier) delete(top *dir, d deletion) error {
 	to, err := top.reach(d.dir)
 	if err != nil {
@@ -56,7 +57,7 @@ func (a *applier) delete(top *dir, d deletion) error {
 	if to.inode() != d.at {
 		return errChanged
 	}
-	// The workspace itself stays locked all the time; another handle of it would wait for that.
+	// The workspace's top directory is locked already, and locking another handle of it would block.
 	if d.dir != "" {
 		if err := a.lock(to); err != nil {
 			return err
@@ -74,8 +75,8 @@ func (a *applier) delete(top *dir, d deletion) error {
 	return a.removeHidden(from, to, d.dir)
 }
 
-// removeHidden deletes what a directory that the command replaced hides: as one change if all of it
-// may go, else each entry by itself.
+// removeHidden deletes the entries hidden by a directory that the command replaced: as one change if all may
+// be deleted, otherwise each entry by itself.
 func (a *applier) removeHidden(from, to *dir, p string) error {
 	names, err := to.names()
 	if err != nil {
@@ -110,7 +111,8 @@ func (a *applier) removeHidden(from, to *dir, p string) error {
 	return nil
 }
 
-// remove deletes an entry of the workspace, unless it or something below it must stay, and reports that.
+// remove deletes an entry of the workspace, unless it or something below it must stay, and reports the
+// outcome.
 func (a *applier) remove(to *dir, name, p string, why error) (done bool) {
 	if why == nil {
 		why = a.refuseTree(to, name, p)
@@ -122,7 +124,7 @@ func (a *applier) remove(to *dir, name, p string, why error) (done bool) {
 	return why == nil
 }
 
-// deleteNames deletes entries of a directory. Its error says so if some are gone nevertheless.
+// deleteNames deletes entries of a directory. If it fails after some are deleted, the error states that.
 func (a *applier) deleteNames(to *dir, names ...string) error {
 	removed := 0
 	for _, name := range names {
@@ -141,12 +143,7 @@ func (a *applier) deleteTree(to *dir, name string, depth int, removed *int) erro
 		return a.deleteTree(sub, below, depth+1, removed)
 	})
 	if err == nil {
-		var e entry
-		e, err = to.stat(name)
-		if err == nil {
-			a.noteUnlink(&e)
-			err = to.remove(name, e.isDir())
-		}
+		err = a.unlink(to, name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -156,10 +153,20 @@ func (a *applier) deleteTree(to *dir, name string, depth int, removed *int) erro
 	}
 	*removed++
 	a.changed = true
-	return err
+	return nil
 }
 
-// refuseTree says why an entry cannot be deleted with everything in it.
+// unlink deletes a file or an empty directory.
+func (a *applier) unlink(to *dir, name string) error {
+	e, err := to.stat(name)
+	if err != nil {
+		return err
+	}
+	a.noteUnlink(&e)
+	return to.remove(name, e.isDir())
+}
+
+// refuseTree returns the reason why an entry cannot be deleted with everything below it, or nil.
 func (a *applier) refuseTree(to *dir, name, p string) error {
 	if err := a.refuse(p); err != nil {
 		return err
@@ -181,9 +188,9 @@ func (a *applier) look(to *dir, name string, depth int) error {
 	return a.visit(to, name, depth, func(sub *dir, below string) error { return a.look(sub, below, depth+1) })
 }
 
-// visit calls each with everything in a directory, after it has found nothing that forbids to delete
-// the directory or file itself. What the kernel would keep is found beforehand, so that no deletion is
-// begun that cannot be finished.
+// visit checks that a directory or file may be deleted, then calls each for every entry of the directory. It
+// also checks for entries that the kernel would refuse to delete, so that no deletion starts that cannot be
+// completed.
 func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string) error) error {
 	e, err := to.stat(name)
 	switch {
@@ -216,29 +223,32 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 	case err != nil:
 		return err
 	case gitLike(names, nil):
-		return errGit // deleting one part would let a later run put another in its place
-	case len(names) > 0:
-		err = mayRemoveFrom(sub)
+		return errGit // deleting one part would let a later run replace it
+	case len(names) == 0:
+		return nil
+	}
+	if err := mayRemoveFrom(sub); err != nil {
+		return err
 	}
 	for _, below := range names {
-		if err == nil {
-			err = each(sub, below)
+		if err := each(sub, below); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
-// lost is what the command made and is not in the workspace: a refused move must not delete what it
-// moved, so nothing is deleted that may be among it.
+// lost describes entries that the command created but that are not in the workspace. If a move was refused,
+// its source must not be deleted, so no entry is deleted that may be one of them.
 type lost struct {
 	sizes  map[int64]bool  // of files
-	links  map[string]bool // by what they name
-	unseen bool            // there is more that nobody looked at
+	links  map[string]bool // by target
+	unseen bool            // there are entries that could not be examined
 }
 
-// moved reports whether an entry of the workspace may be what was moved to where it is not applied.
-// Files are compared by size alone: a deletion that is refused without need can be repeated, but one that
-// is made in error cannot be undone. A file that was also changed is not recognised.
+// moved reports whether an entry of the workspace may be the source of a refused move. Files are compared
+// only by size: an unnecessary refusal can be repeated, but a wrong deletion cannot be undone. A file that
+// was also changed is not recognized.
 func (a *applier) moved(d *dir, name string, e *entry) bool {
 	switch {
 	case e.isDir():
@@ -252,21 +262,21 @@ func (a *applier) moved(d *dir, name string, e *entry) bool {
 	return e.isRegular() && e.Size > 0 && a.lost.sizes[int64(e.Size)]
 }
 
-// foreign reports whether somebody else changed an entry since the run began. Taking away another name
-// of a file changes it too.
+// foreign reports whether another process changed an entry since the run began. Unlinking another name of a
+// file also changes its ctime, so files unlinked here are excluded.
 func (a *applier) foreign(e *entry) bool { return e.changedSince(a.Began) && !a.unlinked[e.inode()] }
 
-// noteUnlink notes that an entry is about to lose a name.
+// noteUnlink records that an entry is about to lose a name.
 func (a *applier) noteUnlink(e *entry) {
 	if !e.isDir() && e.Nlink > 1 {
 		a.unlinked[e.inode()] = true
 	}
 }
 
-// unchangeable are the attributes that keep even root from taking a file away, or one out of a directory.
+// unchangeable are the attributes that prevent even root from deleting a file, or an entry of a directory.
 const unchangeable = unix.STATX_ATTR_IMMUTABLE | unix.STATX_ATTR_APPEND
 
-// kernelKeeps reports whether the kernel would not let an entry be taken out of d.
+// kernelKeeps reports whether the kernel would refuse to delete an entry of d.
 func (a *applier) kernelKeeps(d *dir, e *entry) bool {
 	if e.Attributes&unchangeable != 0 {
 		return true
@@ -275,7 +285,7 @@ func (a *applier) kernelKeeps(d *dir, e *entry) bool {
 	return !a.root && d.Mode&unix.S_ISVTX != 0 && int(e.Uid) != user && int(d.Uid) != user
 }
 
-// mayRemoveFrom says why the kernel would let nothing be taken out of d.
+// mayRemoveFrom returns an error if the kernel would refuse to delete any entry of d.
 func mayRemoveFrom(d *dir) error {
 	if d.Attributes&unchangeable != 0 {
 		return unix.EPERM
