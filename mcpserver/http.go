@@ -22,7 +22,7 @@ import (
 
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
-	"github.com/skillsd/skillsd/mcpserver/session/peers"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -186,7 +186,7 @@ func (s *Server) sessionOf(ctx context.Context, call session.Call) (*session.Ses
 
 // passOn passes the request on if err says that its session is elsewhere.
 func passOn(ctx context.Context, err error) {
-	if at, ok := errors.AsType[*peers.Elsewhere](err); ok {
+	if at, ok := errors.AsType[*elsewhere.MovedError](err); ok {
 		wire.Forward(ctx, at.Address)
 	}
 }

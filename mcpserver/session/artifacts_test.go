@@ -197,7 +197,7 @@ func TestArtifactsOfRemoteSessions(t *testing.T) {
 	byHandle, handle := load(remote(alice, true, "", "", ""))
 	load(remote(bob, true, "p2", "", ""))
 	b.session(remote(alice, false, "", "", "")) // the one that calls without a key share
-	count := len(b.table.keyed) + 2                   // with those that bob begins
+	count := len(b.table.keyed) + 2             // with those that bob begins
 	output := func(ses *Session) string { return "outputs/" + ses.ID() + "_load_skill_2.stdout" }
 	for _, tt := range []struct {
 		name string

@@ -13,8 +13,8 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
@@ -45,7 +45,7 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
-	case errors.Is(err, jobs.ErrBusy):
+	case errors.Is(err, elsewhere.ErrBusy):
 		return nil, fault.WorkersBusy.Because(err)
 	}
 	return nil, fault.OfSandbox(err)
@@ -54,14 +54,14 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 // executeAway has a worker run what was allowed.
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
-func (s *Session) executeAway(ctx context.Context, r *run, worker jobs.Slot) (*sandbox.Result, error) {
+func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot) (*sandbox.Result, error) {
 	defer r.reportRun()()
-	done, err := worker.Run(ctx, jobs.Encode(jobs.Job{Run: r.output, Session: s.id, At: r.at,
+	done, err := worker.Run(ctx, elsewhere.Encode(elsewhere.Job{Run: r.output, Session: s.id, At: r.at,
 		Method: r.call.Method, Principal: r.call.Principal.Name, Mode: r.mode, Unnamed: r.call.Unnamed(),
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
 	switch {
-	case errors.Is(err, jobs.ErrBusy):
+	case errors.Is(err, elsewhere.ErrBusy):
 		return nil, fault.WorkersBusy.Because(err)
 	case err != nil:
 		return nil, fault.OutcomeUnknown.Because(err, "{what}", "the worker that ran it")
@@ -73,7 +73,7 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker jobs.Slot) (*s
 //
 // Errors: as executeAway.
 func (r *run) finished(data []byte) (*sandbox.Result, error) {
-	var done jobs.Done
+	var done elsewhere.Done
 	if err := json.Unmarshal(data, &done); err != nil {
 		return nil, fault.Internal(err)
 	}
@@ -169,7 +169,7 @@ func (s *Session) late(r *run, unknown string, lost func() string) {
 //
 // Errors: *Error, and an error that is not for clients.
 func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
-	var job jobs.Job
+	var job elsewhere.Job
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
 // jobScript returns the script of a job, if this machine has its skill with the same files.
 //
 // Errors: *Error.
-func (s *Session) jobScript(ctx context.Context, job *jobs.Job) (*scriptFile, error) {
+func (s *Session) jobScript(ctx context.Context, job *elsewhere.Job) (*scriptFile, error) {
 	sk := s.cfg.Registry.Snapshot().Skill(job.Skill)
 	if sk != nil {
 		index, err := sk.Index(ctx)
@@ -227,29 +227,29 @@ func (s *Sessions) WorkSlot(
 
 // Work runs a job of another server, if the rules of this one allow it, and returns its Done. It calls
 // started before anything starts, and starts nothing if that fails. Nothing is recorded here.
-func (s *Sessions) Work(ctx context.Context, by jobs.Worker, data []byte, started func() error) []byte {
-	done := jobs.Done{Worker: by}
+func (s *Sessions) Work(ctx context.Context, by elsewhere.Worker, data []byte, started func() error) []byte {
+	done := elsewhere.Done{Worker: by}
 	err := s.work(ctx, data, started, &done)
 	if err == nil {
-		return jobs.Encode(done)
+		return elsewhere.Encode(done)
 	}
-	done = jobs.Done{Worker: by}
+	done = elsewhere.Done{Worker: by}
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		done.Denial = denial
 	} else {
 		failure := fault.Internal(err)
-		done.Failure = &jobs.Failure{Code: string(failure.Code), Message: failure.Message,
+		done.Failure = &elsewhere.Failure{Code: string(failure.Code), Message: failure.Message,
 			Remedy: failure.Remedy, Plain: failure.Plain}
 	}
 	s.cfg.Logger.InfoContext(ctx, "job not run", tint.Err(err))
-	return jobs.Encode(done)
+	return elsewhere.Encode(done)
 }
 
 // work is Work for what is let through.
 //
 // Errors: the errors of [policy.Policy.Decide], *Error, or the error of started.
-func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *jobs.Done) error {
-	var job jobs.Job
+func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *elsewhere.Done) error {
+	var job elsewhere.Job
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}

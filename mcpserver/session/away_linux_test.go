@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/sandboxtest"
@@ -21,14 +21,14 @@ import (
 // near is a pool of one worker, in the process of the test.
 type near struct {
 	worker    *Sessions
-	change    func(*jobs.Job) // what a server would not say; may be nil
-	silent    bool            // its answers come when they are asked for
-	taken     int             // slots
-	waits     func()          // what happens while a run waits for its slot; nil if it does not
-	job, done []byte          // the last
+	change    func(*elsewhere.Job) // what a server would not say; may be nil
+	silent    bool                 // its answers come when they are asked for
+	taken     int                  // slots
+	waits     func()               // what happens while a run waits for its slot; nil if it does not
+	job, done []byte               // the last
 }
 
-func (n *near) Acquire(_ context.Context, _, _ string, meant func() error, _ func(int)) (jobs.Slot, error) {
+func (n *near) Acquire(_ context.Context, _, _ string, meant func() error, _ func(int)) (elsewhere.Slot, error) {
 	if err := meant(); err != nil {
 		return nil, err
 	}
@@ -44,16 +44,16 @@ func (n *near) Release()     {}
 
 func (n *near) Run(ctx context.Context, job []byte) ([]byte, error) {
 	if n.change != nil {
-		var j jobs.Job
+		var j elsewhere.Job
 		if err := json.Unmarshal(job, &j); err != nil {
 			return nil, err
 		}
 		n.change(&j)
-		job = jobs.Encode(j)
+		job = elsewhere.Encode(j)
 	}
-	n.job, n.done = job, n.worker.Work(ctx, jobs.Worker{Name: "w1"}, job, func() error { return nil })
+	n.job, n.done = job, n.worker.Work(ctx, elsewhere.Worker{Name: "w1"}, job, func() error { return nil })
 	if n.silent {
-		return nil, jobs.ErrUnknown
+		return nil, elsewhere.ErrUnknown
 	}
 	return n.done, nil
 }
@@ -106,18 +106,18 @@ func TestAwaySecrets(t *testing.T) {
 func TestAwayDecides(t *testing.T) {
 	for name, tt := range map[string]struct {
 		entry   policy.Entry
-		change  func(*jobs.Job)
+		change  func(*elsewhere.Job)
 		profile string // of the principal, at the worker
 		code    string
 	}{
 		"as the server":       {},
-		"nobody wants it":     {change: func(j *jobs.Job) { j.Grant.Evidence = "" }, code: string(policy.CodeDirectCommandRequired)},
+		"nobody wants it":     {change: func(j *elsewhere.Job) { j.Grant.Evidence = "" }, code: string(policy.CodeDirectCommandRequired)},
 		"approved, not asked": {entry: policy.Entry{Ask: policy.AskAlways}, code: string(policy.CodeApprovalRequired)},
 		"approved": {entry: policy.Entry{Ask: policy.AskAlways},
-			change: func(j *jobs.Job) { j.Grant.Evidence = policy.EvidenceApproval }},
-		"another script": {change: func(j *jobs.Job) { j.Path = "scripts/x.rb" }, code: string(policy.CodeScriptNotAllowlisted)},
-		"other files":    {change: func(j *jobs.Job) { j.Tree = "sha256:0" }, code: string(fault.CodeSandboxUnavailable)},
-		"another skill":  {change: func(j *jobs.Job) { j.Skill = "none" }, code: string(fault.CodeSandboxUnavailable)},
+			change: func(j *elsewhere.Job) { j.Grant.Evidence = policy.EvidenceApproval }},
+		"another script": {change: func(j *elsewhere.Job) { j.Path = "scripts/x.rb" }, code: string(policy.CodeScriptNotAllowlisted)},
+		"other files":    {change: func(j *elsewhere.Job) { j.Tree = "sha256:0" }, code: string(fault.CodeSandboxUnavailable)},
+		"another skill":  {change: func(j *elsewhere.Job) { j.Skill = "none" }, code: string(fault.CodeSandboxUnavailable)},
 		"narrowed":       {profile: "browser", code: string(policy.CodeProfileExcludes)},
 		"on the host":    {entry: policy.Entry{Target: policy.TargetHost}, code: string(fault.CodeSandboxUnavailable)},
 	} {
@@ -172,12 +172,12 @@ func TestAwayRecorded(t *testing.T) {
 // The stricter release counts, and the lower limit.
 func TestAwayBounds(t *testing.T) {
 	b, pool := away(t, policy.Entry{Release: policy.ReleaseOpaque}, "#!/bin/sh\necho ran\nulimit -n\n")
-	pool.change = func(j *jobs.Job) { j.Limits.Files = 77 }
+	pool.change = func(j *elsewhere.Job) { j.Limits.Files = 77 }
 	result, err := b.run("demo", "scripts/ok.sh")
 	if err != nil || result.Stdout.Withheld == nil || strings.Contains(string(encode(result.Output)), "ran") {
 		t.Errorf("released: %+v, %v", result, err)
 	}
-	var done jobs.Done
+	var done elsewhere.Done
 	if err := json.Unmarshal(pool.done, &done); err != nil || !strings.Contains(string(done.Result.Stdout.Head), "77") {
 		t.Errorf("limits %+v", done)
 	}

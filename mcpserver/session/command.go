@@ -20,8 +20,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/provenance/redact"
 	"github.com/skillsd/skillsd/sandbox"
@@ -51,7 +51,7 @@ type command struct {
 	hostCwd  string           // where a script on the host starts, for the record; empty in the sandbox
 	named    bool             // the workspace is one the client named, open for this run
 	packages *packages.Given  // nil without an environment
-	done     *jobs.Done       // what a worker says of it; nil on this machine
+	done     *elsewhere.Done  // what a worker says of it; nil on this machine
 }
 
 // close releases what the command holds open. The command may be incomplete.

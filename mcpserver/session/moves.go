@@ -6,24 +6,25 @@ import (
 	"log/slog"
 
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
 // locate returns the session of a call that names one or has a handle, wherever it was opened, else nil.
 //
-// Errors: *Error, with *peers.Elsewhere as its cause if another server has the session.
+// Errors: *Error, with *elsewhere.MovedError as its cause if another server has the session.
 func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
-	var keys []peers.Key
+	var keys []elsewhere.Key
 	if call.Handle != "" && call.Named == "" {
-		keys = append(keys, peers.Key{Key: earlier.HandleKey(call.Principal.Name, earlier.Sum(call.Handle))})
+		handle := earlier.HandleKey(call.Principal.Name, earlier.Sum(call.Handle))
+		keys = append(keys, elsewhere.Key{Key: handle})
 	}
 	if kind, name := call.ownKey(); kind != "" {
-		keys = append(keys, peers.Key{Key: call.key(kind, name), Named: true})
+		keys = append(keys, elsewhere.Key{Key: call.key(kind, name), Named: true})
 	}
-	ses, err := peers.Locate(ctx, s.cfg.Peers, keys, peers.Host[*Session]{
+	ses, err := elsewhere.Locate(ctx, s.cfg.Peers, keys, elsewhere.Host[*Session]{
 		Here: func(id string) (_ *Session, open bool) {
 			ses := s.table.enter(ctx, func() *Session {
 				for _, ses := range s.table.keyed {
@@ -45,11 +46,11 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 		Passed: call.Forwarded,
 	})
 	public, ok := errors.AsType[*Error](err)
-	_, elsewhere := errors.AsType[*peers.Elsewhere](err)
+	_, moved := errors.AsType[*elsewhere.MovedError](err)
 	switch {
 	case err == nil:
 		return ses, nil
-	case elsewhere:
+	case moved:
 		return nil, fault.SessionMoved.Because(err)
 	case ok && !errors.Is(err, provenance.ErrLost):
 		return nil, public
@@ -65,7 +66,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	if err := ses.begun(ctx); err != nil {
 		return nil, err
 	}
-	id, err := s.cfg.Peers.Name(ctx, ses.keyed.key, ses.id, peers.Life)
+	id, err := s.cfg.Peers.Name(ctx, ses.keyed.key, ses.id, elsewhere.Life)
 	if err != nil {
 		return nil, fault.OfRecord(err)
 	} else if id == ses.id {

@@ -1,20 +1,110 @@
 package session
 
 import (
-	"github.com/skillsd/skillsd/mcpserver/session/progress"
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// reportRun is progress.Report of a run. The last line of its output is shown if that is released, and there
+// reportRun is report of a run. The last line of its output is shown if that is released, and there
 // are no secrets that it could be a part of: one that spans lines is found in the whole output alone.
 func (r *run) reportRun() (stop func()) {
 	if r.call.Progress == nil {
 		return func() {}
 	}
-	var output *progress.Line
+	var output *lastLine
 	if r.grant.Release == policy.ReleaseObserved && r.secrets == nil {
-		output = new(progress.Line)
+		output = new(lastLine)
 		r.cmd.Live = output
 	}
-	return progress.Report(r.call.Progress, output)
+	return report(r.call.Progress, output)
+}
+
+const (
+	reportEvery = time.Second
+
+	maxLine     = 80      // characters of a line
+	maxHeldLine = 4 << 10 // bytes of a line that are held until it ends
+)
+
+// lastLine keeps the last line that is not blank of what is written to it. It is safe for concurrent use. A
+// nil Line has none.
+type lastLine struct {
+	mu   sync.Mutex
+	line []byte
+	rest []byte // of the line that has not ended
+}
+
+// Write takes output; it never fails.
+func (l *lastLine) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	// A bar that is drawn anew ends its lines with a carriage return.
+	if end := bytes.LastIndexAny(l.rest, "\r\n"); end >= 0 {
+		if whole := bytes.TrimSpace(l.rest[:end]); len(whole) > 0 {
+			l.line = bytes.Clone(whole[bytes.LastIndexAny(whole, "\r\n")+1:])
+		}
+		l.rest = append(l.rest[:0], l.rest[end+1:]...)
+	}
+	if len(l.rest) > maxHeldLine {
+		l.rest = append(l.rest[:0], l.rest[len(l.rest)-maxHeldLine:]...)
+	}
+	return len(p), nil
+}
+
+// shown returns the line as progress shows it, without control and invisible characters, or "".
+func (l *lastLine) shown() string {
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	line := string(l.line)
+	l.mu.Unlock()
+	line = strings.Map(func(c rune) rune {
+		if c == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(line, "\uFFFD"))
+	line = strings.TrimSpace(line)
+	if line == "" {
+		return ""
+	}
+	if cut := []rune(line); len(cut) > maxLine {
+		line = string(cut[:maxLine-1]) + "…"
+	}
+	return "; last line: " + line
+}
+
+// report says every second how long a run has lasted, and the last line of its output, which may be nil,
+// until the returned function is called, which waits for the report.
+func report(say func(message string), output *lastLine) (stop func()) {
+	say("running")
+	begun, done := time.Now(), make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() {
+		ticker := time.NewTicker(reportEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				say(fmt.Sprintf("running %d s%s", int(time.Since(begun).Seconds()), output.shown()))
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		reporting.Wait()
+	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
@@ -425,8 +425,8 @@ func (f *scriptFile) unsupported() error {
 // turn is the slot of a run, on this machine or at a worker.
 type turn struct {
 	heldSlot
-	worker jobs.Slot   // nil on this machine
-	tree   *store.Tree // a worker gives a slot only for a tree that was opened; nil on this machine
+	worker elsewhere.Slot // nil on this machine
+	tree   *store.Tree    // a worker gives a slot only for a tree that was opened; nil on this machine
 	once   sync.Once
 }
 

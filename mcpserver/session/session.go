@@ -41,10 +41,9 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	"github.com/skillsd/skillsd/mcpserver/session/peers"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
@@ -85,14 +84,14 @@ type Config struct {
 
 	// Peers finds the sessions of all servers that record into Records, each of which continues the sessions
 	// of the others; Approver has its questions in common with theirs. Optional: nil has no other servers.
-	Peers    *peers.Peers
+	Peers    *elsewhere.Peers
 	Approver *approval.Approver
 
 	// Elsewhere keeps refused calls that a user can approve at another place than their client. Optional:
 	// without it there is none.
 	Elsewhere *approval.Elsewhere
 
-	Pool jobs.Pool // optional: runs scripts in the place of Runner
+	Pool elsewhere.Pool // optional: runs scripts in the place of Runner
 	// Principals of the configuration narrow the jobs of other servers. Optional.
 	Principals map[string]policy.Principal
 

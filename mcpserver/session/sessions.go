@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
 	"github.com/skillsd/skillsd/provenance"

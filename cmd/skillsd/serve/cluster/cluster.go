@@ -29,8 +29,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
-	"github.com/skillsd/skillsd/mcpserver/session/peers"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/provenance/jetstream"
@@ -247,11 +246,11 @@ func (r *reader) Close() error {
 // Cluster is this server among the others.
 type Cluster struct {
 	Records  *Records
-	Peers    *peers.Peers
+	Peers    *elsewhere.Peers
 	Approver *approval.Approver
 	// Elsewhere has the calls that wait for a user's word.
 	Elsewhere *approval.Elsewhere
-	Pool      jobs.Pool // nil if scripts run here
+	Pool      elsewhere.Pool // nil if scripts run here
 
 	logger     *slog.Logger
 	key        []byte
@@ -312,9 +311,9 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	} else if err := CheckClock(ahead); err != nil {
 		return c, err
 	}
-	c.Peers = peers.New(c.cells, func(ctx context.Context, id string) (peers.Holder, error) {
+	c.Peers = elsewhere.New(c.cells, func(ctx context.Context, id string) (elsewhere.Holder, error) {
 		h, err := store.Holder(ctx, id)
-		return peers.Holder{Own: h.Own, Held: h.Held, Address: h.Address}, err
+		return elsewhere.Holder{Own: h.Own, Held: h.Held, Address: h.Address}, err
 	})
 	c.Peers.Replaced = c.replaced
 	secret, err := derive(c.key, "approvals")

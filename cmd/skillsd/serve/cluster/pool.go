@@ -12,7 +12,7 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
-	"github.com/skillsd/skillsd/mcpserver/session/jobs"
+	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/jetstream"
 	"github.com/skillsd/skillsd/sandbox/remote"
@@ -30,7 +30,7 @@ func link(conn *nats.Conn, o *config.Cluster, key []byte) (*remote.Link, error) 
 // pool is the workers that a server has.
 type pool struct{ *remote.Pool }
 
-func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (jobs.Pool, error) {
+func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (elsewhere.Pool, error) {
 	if o.Pool == "" {
 		return nil, nil
 	}
@@ -41,13 +41,13 @@ func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (jobs.Pool, error) 
 	return pool{l.Pool(o.Pool)}, nil
 }
 
-// Acquire implements jobs.Pool.
+// Acquire implements elsewhere.Pool.
 func (p pool) Acquire(
 	ctx context.Context, run, principal string, meant func() error, waiting func(before int),
-) (jobs.Slot, error) {
+) (elsewhere.Slot, error) {
 	s, err := p.Pool.Acquire(ctx, run, principal, meant, waiting)
 	if errors.Is(err, remote.ErrBusy) || errors.As(err, new(*remote.RefusedError)) {
-		return nil, errors.Join(jobs.ErrBusy, err)
+		return nil, errors.Join(elsewhere.ErrBusy, err)
 	}
 	if err != nil {
 		return nil, err
@@ -57,14 +57,14 @@ func (p pool) Acquire(
 
 type slot struct{ *remote.Slot }
 
-// Run implements jobs.Slot.
+// Run implements elsewhere.Slot.
 func (s slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	done, err := s.Slot.Run(ctx, job)
 	switch {
 	case errors.Is(err, remote.ErrBusy):
-		err = errors.Join(jobs.ErrBusy, err)
+		err = errors.Join(elsewhere.ErrBusy, err)
 	case err != nil:
-		err = errors.Join(jobs.ErrUnknown, err)
+		err = errors.Join(elsewhere.ErrUnknown, err)
 	}
 	return done, err
 }
@@ -111,13 +111,13 @@ func nodeName(o *config.Cluster) string {
 // Sessions do the work of a pool.
 type Sessions interface {
 	WorkSlot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
-	Work(ctx context.Context, by jobs.Worker, job []byte, started func() error) (done []byte)
+	Work(ctx context.Context, by elsewhere.Worker, job []byte, started func() error) (done []byte)
 }
 
 // work is what a worker does.
 type work struct {
 	Sessions
-	by jobs.Worker
+	by elsewhere.Worker
 }
 
 func (w work) Slot(ctx context.Context, principal string, waiting func(int)) (func(), error) {
@@ -149,7 +149,7 @@ func Work(
 	if err != nil {
 		return err
 	}
-	does := work{sessions, jobs.Worker{Name: node, Rules: rules}}
+	does := work{sessions, elsewhere.Worker{Name: node, Rules: rules}}
 	if err := l.Serve(ctx, o.Pool, node, does, logger); err != nil {
 		return exit.Errorf(exit.Failure, "see whether the user of NATS may subscribe to "+o.Prefix+".>",
 			"--cluster: %w", err)

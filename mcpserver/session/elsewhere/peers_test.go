@@ -1,4 +1,4 @@
-package peers
+package elsewhere
 
 import (
 	"context"
@@ -100,7 +100,7 @@ func TestLocate(t *testing.T) {
 				},
 				Ending: func() bool { return tt.ending }, Passed: tt.passed,
 			})
-			at, elsewhere := errors.AsType[*Elsewhere](err)
+			at, elsewhere := errors.AsType[*MovedError](err)
 			if got != tt.want || elsewhere != (tt.elsewhere != "") || err != nil && !elsewhere ||
 				elsewhere && tt.elsewhere != "?" && at.Address != tt.elsewhere {
 				t.Errorf("Locate = %q, %v", got, err)
@@ -154,7 +154,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// racing are cells in which another server takes the session, and is done with it, while this one reserves it.
+// racing are cells in which another server takes the session, and is done with it, while this one reserves
+// it.
 type racing struct {
 	*cluster
 	once sync.Once
@@ -185,7 +186,7 @@ func TestTakenMeanwhile(t *testing.T) {
 		Take:   func(context.Context, string) (string, error) { return "taken", nil },
 		Ending: func() bool { return false },
 	})
-	if at, ok := errors.AsType[*Elsewhere](err); found != "" || !ok || at.Address != "B" {
+	if at, ok := errors.AsType[*MovedError](err); found != "" || !ok || at.Address != "B" {
 		t.Errorf("Locate = %q, %v, want it at B", found, err)
 	}
 }

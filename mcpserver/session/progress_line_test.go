@@ -1,4 +1,4 @@
-package progress
+package session
 
 import (
 	"strings"
@@ -20,18 +20,18 @@ func TestLine(t *testing.T) {
 		{[]string{strings.Repeat("ä", 100) + "\n"}, "; last line: " + strings.Repeat("ä", 79) + "…"},
 		{[]string{strings.Repeat("x", 1<<16), "\n\n"}, "; last line: " + strings.Repeat("x", 79) + "…"},
 	} {
-		l := new(Line)
+		l := new(lastLine)
 		for _, text := range tt.writes {
 			l.Write([]byte(text))
 		}
-		if got := l.Shown(); got != tt.want {
+		if got := l.shown(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.writes, got, tt.want)
 		}
-		if len(l.rest) > maxHeld {
+		if len(l.rest) > maxHeldLine {
 			t.Errorf("%d bytes are held", len(l.rest))
 		}
 	}
-	if got := (*Line)(nil).Shown(); got != "" {
+	if got := (*lastLine)(nil).shown(); got != "" {
 		t.Errorf("nothing is %q", got)
 	}
 }

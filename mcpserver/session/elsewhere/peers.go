@@ -1,9 +1,9 @@
-// Package peers finds the sessions of several servers that record into one store, by what clients show of
-// them.
+// Package elsewhere is what sessions need only because there are several machines: [Peers], which finds the
+// server of a session, and the messages about a run between a server and a worker, [Job] and [Done].
 //
-// A session is served by the server that wrote it last, for as long as that one says that it has it. What a
-// server does not find here, because its cell has expired, nobody has.
-package peers
+// A session is served by the server that wrote it last, while that server renews its cell. A session whose
+// cell has expired belongs to no server.
+package elsewhere
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ type Cells interface {
 	Change(ctx context.Context, key string, life time.Duration, change func(value []byte) []byte) error
 }
 
-// Holder says which server has a session.
+// Holder names the server that has a session.
 type Holder struct {
 	Own     bool // this one
 	Held    bool
@@ -152,7 +152,7 @@ type Host[S comparable] struct {
 // Locate returns the session that the first of the keys finds, or zero if there is none that counts for the
 // call. At a server that was replaced, a session that no server has, or that is to be begun, is elsewhere.
 //
-// Errors: *Elsewhere if another server has the session, provenance.ErrLost if for five seconds it was not
+// Errors: *MovedError if another server has the session, provenance.ErrLost if for five seconds it was not
 // known which has it, the errors of the cells and of Take, or the error of ctx.
 func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) (found S, err error) {
 	var none S
@@ -196,9 +196,9 @@ func (p *Peers) elsewhere(passed bool) error {
 	case !ok:
 		return nil
 	case passed:
-		return &Elsewhere{}
+		return &MovedError{}
 	}
-	return &Elsewhere{Address: address}
+	return &MovedError{Address: address}
 }
 
 // locate looks for the session of an id at this moment.
@@ -218,9 +218,9 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 	case holder.Own && !ending:
 		return none, provenance.ErrLost // its end is being recorded
 	case holder.Held && !holder.Own && !ending && !h.Passed:
-		return none, &Elsewhere{Address: holder.Address}
+		return none, &MovedError{Address: holder.Address}
 	case holder.Held, ending:
-		return none, &Elsewhere{}
+		return none, &MovedError{}
 	}
 	if err := p.elsewhere(h.Passed); err != nil {
 		return none, err
@@ -298,9 +298,9 @@ func (p *Peers) lock(ctx context.Context, id string) (unlock func(), err error) 
 	}
 }
 
-// Elsewhere is the error of a call whose session another server has.
-type Elsewhere struct {
+// MovedError is the error of a call whose session another server has.
+type MovedError struct {
 	Address string // of that server; empty if the call is to be sent again, to whichever has it then
 }
 
-func (e *Elsewhere) Error() string { return "the session is at " + strconv.Quote(e.Address) }
+func (e *MovedError) Error() string { return "the session is at " + strconv.Quote(e.Address) }

@@ -1,6 +1,4 @@
-// Package jobs has what a server and a worker say to each other about a run: the [Job], which the worker
-// decides about by its own configuration and runs, and what became of it, [Done].
-package jobs
+package elsewhere
 
 import (
 	"context"
@@ -15,9 +13,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Job is a script that a server was asked to run, and allowed. The worker believes what the server says of
-// its client and user, and of nothing else: which entry of the allowlist counts, and what it grants, is the
-// worker's.
+// Job is a script that a server was asked to run, and allowed. The worker trusts the server about its client
+// and user only: it decides by its own allowlist, and runs its own copy of the script.
 type Job struct {
 	Run       string // id of the output
 	Session   string
@@ -97,7 +94,7 @@ var (
 func Encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic("jobs: not JSON: " + err.Error()) // none of their types fails
+		panic("elsewhere: not JSON: " + err.Error()) // none of their types fails
 	}
 	return data
 }
