@@ -15,48 +15,48 @@ import (
 
 // Entry allows one script. The zero values of its options are the defaults.
 type Entry struct {
-	Skill string        // the skill's path, never its frontmatter name, which a skill chooses itself
+	Skill string        // the skill's path; its frontmatter name is chosen by the skill, so it is not used
 	Path  string        // of the script, below scripts/
-	Pin   digest.Digest // of the script; empty pins the skill's tree as found at server start
+	Pin   digest.Digest // of the script; empty: the skill's tree at server start is pinned
 	// of all files of the skill, with a Pin; empty: the other files may change
 	Tree digest.Digest
-	// The script's digest alone decides, the Pin or the one at server start: a run takes the other files
-	// of the skill as they are on disk by then. It excludes a Tree.
+	// PinScript pins only the script, by Pin or by its digest at server start: a run uses the other files of
+	// the skill as they are on disk. It excludes a Tree.
 	PinScript bool
 
-	Network []string // exact hosts a run may reach; none by default
+	Network []string // exact hosts that a run may reach; none by default
 	Env     []string // names of variables passed through
 	Secrets []string // names of secrets in the environment
-	Release Release  // empty: the policy's
+	Release Release  // empty: the policy's default
 	Ask     Ask      // empty: AskTier
 	Target  Target   // empty: TargetSandbox
 
-	Workspace string        // none, ro, staged or rw; empty: what the operator granted to all scripts
-	Timeout   time.Duration // most, and when the call names none; 0: the server's
+	Workspace string        // none, ro, staged or rw; empty: the grant for all scripts
+	Timeout   time.Duration // maximum, and default for calls; 0: the server's
 	Memory    int64         // bytes; 0: the server's
-	Execution string        // "stdin" hands the script to its interpreter there; empty: from the stored tree
+	Execution string        // "stdin": its interpreter reads the script there; empty: from the stored tree
 
-	// Name of the environment of packages that the script finds; empty: none
+	// name of the environment of packages for the script; empty: none
 	Environment string
 
-	// Directories of this machine in which a script on the host looks for programs before those that every
-	// script has; absolute. The environment of the server is not used: whoever starts it can choose that.
+	// SearchPath lists absolute directories in which a script on the host finds programs, before the default
+	// ones. PATH of the server is not used, since the user that starts the server controls it.
 	SearchPath []string
 }
 
-// Ask says how often the user is asked about runs of an entry.
+// Ask is how often the user is asked about runs of an entry.
 type Ask string
 
-// How often the user is asked. AskNever is the operator's word that these bytes run: it needs a Pin.
+// The values of Ask. With AskNever, the operator approves these exact bytes: it needs a Pin.
 const (
-	AskTier    Ask = "tier"    // as the skill's tier demands
-	AskAlways  Ask = "always"  // about every run
+	AskTier    Ask = "tier"    // as the skill's tier requires
+	AskAlways  Ask = "always"  // before every run
 	AskSession Ask = "session" // until they allow the script for the rest of the session
 	AskNever   Ask = "never"
 )
 
-// reveals reports whether a run of this entry on a target, with or without a workspace granted to it, could
-// show more than the skill's own bytes and the caller's arguments.
+// reveals reports whether a run of this entry on a target, with or without a workspace, could reveal more
+// than the skill's own bytes and the caller's arguments.
 func (e *Entry) reveals(target Target, workspace bool) bool {
 	return target == TargetHost || workspace && e.Workspace != "none" ||
 		len(e.Network)+len(e.Env)+len(e.Secrets) > 0
@@ -69,7 +69,7 @@ func (e Entry) release(byDefault Release) Release {
 	return byDefault
 }
 
-// EntryError is an allowlist entry that cannot be read.
+// EntryError reports an invalid allowlist entry.
 type EntryError struct{ Spec, Reason string }
 
 func (e *EntryError) Error() string { return fmt.Sprintf("%s: %q", e.Reason, Clip(e.Spec)) }
@@ -81,9 +81,9 @@ const (
 
 var segment = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// isSkillPath reports whether a text can be the path of a skill that an operator names: the canonical form,
-// of directories with any name that people can read and type. Whoever says which script may run must see
-// its skill's whole path, and no text may look like another one or like a pattern.
+// isSkillPath reports whether a text may be the path of a skill in the configuration: canonical, with
+// directory names that users can read and type. An operator who allows a script must see the whole path of
+// its skill, so no path may look like another one or like a pattern.
 func isSkillPath(path string) bool {
 	odd := func(r rune) bool { return r != ' ' && !unicode.IsGraphic(r) || r > ' ' && unicode.IsSpace(r) }
 	clean, err := skills.CleanPath(path)
@@ -92,9 +92,9 @@ func isSkillPath(path string) bool {
 		func(name string) bool { return strings.TrimSpace(name) != name })
 }
 
-// ParseEntry reads SKILL:scripts/PATH[@sha256:HEX], after which options may follow: ":execution=stdin" and
-// ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end: no script
-// path holds a ":", so none can look like an option. Names are exact: there are no patterns.
+// ParseEntry parses SKILL:scripts/PATH[@sha256:HEX], optionally followed by ":execution=stdin" and
+// ":pin=script". It splits at the first ":" and the last "@sha256:", and cuts options off the end. A script
+// path contains no ":", so it cannot look like an option. Names are exact: there are no patterns.
 //
 // Errors: *EntryError.
 func ParseEntry(spec string) (Entry, error) {
@@ -149,11 +149,11 @@ type Allowlist struct {
 
 type scriptKey struct{ skill, path string }
 
-// ParseAllowlist reads entries; equal ones collapse, the order is kept. Two entries of one script
-// with different pins allow either content, and next to a pin an entry without one allows nothing:
-// another line never loosens a pin of the operator.
+// ParseAllowlist parses entries; equal ones collapse, and the order is kept. Two entries of one script with
+// different pins allow either content. Next to a pinned entry, an entry without a pin allows nothing: an
+// added line never loosens a pin.
 //
-// Errors: *EntryError for the first entry that cannot be read.
+// Errors: *EntryError for the first invalid entry.
 func ParseAllowlist(specs []string) (Allowlist, error) {
 	entries := make([]Entry, 0, len(specs))
 	for _, spec := range specs {
@@ -166,27 +166,27 @@ func ParseAllowlist(specs []string) (Allowlist, error) {
 	return NewAllowlist(entries)
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (a Allowlist) Len() int { return len(a.entries) }
 
 // Entries returns the entries in the order given.
 func (a Allowlist) Entries() []Entry { return slices.Clone(a.entries) }
 
-// Find returns the entries that name exactly this script. The caller must not change them.
+// Find returns the entries for exactly this script. The caller must not change them.
 func (a Allowlist) Find(skill, path string) []Entry {
 	return a.index[scriptKey{skill, path}]
 }
 
-// The tools in a skill's allowed-tools that say something of its scripts: the one whose coverage they narrow,
-// and the agent's shell.
+// The tools in a skill's allowed-tools that affect its scripts: the tool that runs them, and the agent's
+// shell.
 const (
 	runTool   = "run_skill_script"
 	shellTool = "Bash"
 )
 
-// covers reports whether a skill's allowed-tools cover one of its scripts: run_skill_script, with
-// or without this path, or Bash with any pattern, since the pattern limits the agent's shell and
-// not the skill's own scripts.
+// covers reports whether a skill's allowed-tools cover one of its scripts: run_skill_script, alone or with
+// this path, or Bash with any pattern, since the pattern limits the agent's shell and not the skill's
+// scripts.
 func covers(tools []string, path string) bool {
 	return slices.ContainsFunc(tools, func(word string) bool {
 		tool, pattern, narrowed := cutPattern(word)
@@ -194,7 +194,7 @@ func covers(tools []string, path string) bool {
 	})
 }
 
-// cutPattern splits a word of allowed-tools: "Bash(git add:*)" is the tool Bash, narrowed to "git add:*".
+// cutPattern splits a word of allowed-tools: "Bash(git add:*)" is the tool Bash with the pattern "git add:*".
 func cutPattern(word string) (tool, pattern string, narrowed bool) {
 	if call, ok := strings.CutSuffix(word, ")"); ok {
 		if tool, pattern, ok := strings.Cut(call, "("); ok {
@@ -206,8 +206,8 @@ func cutPattern(word string) (tool, pattern string, narrowed bool) {
 
 var program = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9._+-]*$`)
 
-// Programs returns the names of the programs that a skill's allowed-tools let the agent's shell start: git
-// for "Bash(git add:*)". Patterns without a plain name are left out.
+// Programs returns the programs that a skill's allowed-tools let the agent's shell start: git for "Bash(git
+// add:*)". Patterns without a plain name are left out.
 func Programs(tools []string) (names []string) {
 	for _, word := range tools {
 		tool, pattern, _ := cutPattern(word)

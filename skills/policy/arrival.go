@@ -7,44 +7,43 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Verdict is what becomes of a content that an installation brings.
+// Verdict is the assessment of a content that an installation brings.
 type Verdict string
 
 // The verdicts.
 const (
-	Clean  Verdict = "clean"  // it is served
-	Look   Verdict = "look"   // it is served when somebody has accepted exactly this content
-	Refuse Verdict = "refuse" // it is never served
+	Clean  Verdict = "clean"  // served
+	Look   Verdict = "look"   // served once a user accepted exactly this content
+	Refuse Verdict = "refuse" // never served
 )
 
-// Arrival is what is known of the content of a skill that an installation brings.
+// Arrival holds the facts about a new content of a skill.
 type Arrival struct {
-	First bool // there was no version of the skill before
-	// Signals are the diagnostics of the content that the version before did not have.
+	First bool // there is no earlier version of the skill
+	// Signals are the diagnostics of the content that the earlier version did not have.
 	Signals []skills.Diagnostic
-	// Scripts, Hosts and Tools are those that the version before did not have: paths, hosts that its texts
-	// name, and declared allowed-tools.
+	// Scripts, Hosts and Tools are new since the earlier version: paths, hosts in its texts, and declared
+	// allowed-tools.
 	Scripts, Hosts, Tools []string
-	// Unsearched says that the content has more text than is searched for signals and hosts.
+	// Unsearched is set if the content has more text than is searched for signals and hosts.
 	Unsearched bool
 }
 
-// alarming are the codes of signals for which somebody must look at a content.
+// alarming lists the codes of signals that need a look by a user.
 var alarming = []skills.Code{skills.CodeInvisibleText, skills.CodePipeToShell, skills.CodeInjectionPhrase,
 	skills.CodeAgentConfig, skills.CodeRunsUnasked}
 
-// Assess decides about a content, and says why it is not clean, a phrase for each reason:
+// Assess returns the verdict on a content, and a phrase for each reason why it is not clean:
 //
-//	refuse  a file has text that nobody sees and words that are to take over a model
-//	look    a signal of severity warning about text that nobody sees, commands that run what they
-//	        download, words that are to take over a model, the configuration of agents, or what
-//	        other programs run by themselves
+//	refuse  a file has invisible text and an injection phrase
+//	look    a signal of severity warning: invisible text, commands that run what they download, injection
+//	        phrases, the configuration of agents, or files that other programs run by themselves
 //	look    more text than is searched
-//	look    scripts, hosts or allowed-tools that the version before did not have; of a first
-//	        version they are no reason, since no script runs before it is allowed
+//	look    scripts, hosts or allowed-tools that the earlier version did not have; not for a first version,
+//	        since no script runs before it is allowed
 //	clean   all else
 //
-// The tier does not count: a collection that is trusted is what a thief of its account would use.
+// The tier is ignored: an attacker who steals an account would use a trusted collection.
 func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	verdict = Clean
 	because := func(v Verdict, format string, args ...any) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Check refuses a configuration in which a name means nothing or two things. [New] accepts it nevertheless,
-// and its policy denies where a name is ambiguous.
+// Check rejects a configuration with unknown or ambiguous names. [New] accepts it nevertheless; its policy
+// denies where a name is ambiguous.
 func (c Config) Check() error {
 	switch {
 	case c.Mode != 0 && (c.Mode < Disabled || c.Mode > EnforceStrict):
@@ -40,7 +40,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// check refuses a profile that could not be chosen, or that names what cannot exist.
+// check rejects a profile that could not be selected, or that contains invalid names.
 func (p *Profile) check(taken map[string]bool) error {
 	name := Clip(p.Name)
 	switch {

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Config returns the configuration of the policy, with the defaults in place of zero values. The caller
-// must not change its lists.
+// Config returns the configuration of the policy with defaults filled in. The caller must not change its
+// lists.
 func (p *Policy) Config() Config { return p.cfg }
 
-// Profiles returns the profiles that can be chosen by name, configured and built-in ones, sorted by
-// name. The caller must not change their lists.
+// Profiles returns all profiles, configured and built-in, sorted by name. The caller must not change their
+// lists.
 func (p *Policy) Profiles() []Profile {
 	var all []Profile
 	for _, name := range slices.Sorted(maps.Keys(p.profiles)) {

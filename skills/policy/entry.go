@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// MaxTimeout is the longest that any run may be allowed to take.
+// MaxTimeout is the longest timeout that an entry may have.
 const MaxTimeout = 10 * time.Minute
 
 // ExecutionStdin is the execution of scripts that their interpreter reads from standard input.
@@ -26,15 +26,15 @@ const ExecutionStdin = "stdin"
 // minMemory is the least memory in which an interpreter starts, in bytes.
 const minMemory = 16 << 20
 
-// Bounds of one entry's lists.
+// Limits of the lists in one entry.
 const (
 	maxHosts = 64
 	maxNames = 64
 )
 
-// NewAllowlist builds an allowlist from entries that carry options. As in [ParseAllowlist], equal
-// entries collapse and the order is kept. Entries of one script and one pin that differ in their
-// tree or their options are refused: which of them holds would hang on their order.
+// NewAllowlist returns an allowlist of entries with options. As in [ParseAllowlist], equal entries collapse
+// and the order is kept. Entries with the same script and pin but another tree or other options are rejected,
+// since their order would decide.
 //
 // Errors: *EntryError for the first invalid entry.
 func NewAllowlist(entries []Entry) (Allowlist, error) {
@@ -61,7 +61,7 @@ func NewAllowlist(entries []Entry) (Allowlist, error) {
 	return list, nil
 }
 
-// Change names the part of a skill that differs from what an entry allowed.
+// Change is the part of a skill that differs from an entry.
 type Change string
 
 // The changes.
@@ -71,8 +71,8 @@ const (
 	TreeChanged   Change = "other files of its skill"
 )
 
-// Changed compares the digests of a script and of its skill's tree with the digests of the entry. For an
-// entry without a Pin it returns Unchanged: only a running server knows which content it allows.
+// Changed compares the digests of a script and of its skill's tree with the entry. Without a Pin it returns
+// Unchanged: only a running server knows which content the entry allows.
 func (e *Entry) Changed(file, tree digest.Digest) Change {
 	switch {
 	case e.Pin != "" && e.Pin != file:
@@ -83,7 +83,7 @@ func (e *Entry) Changed(file, tree digest.Digest) Change {
 	return Unchanged
 }
 
-// Spec is the entry as [ParseEntry] reads it, without its options.
+// Spec returns the entry in the form that [ParseEntry] parses, without options.
 func (e Entry) Spec() string {
 	spec := e.Skill + ":" + e.Path
 	if e.Pin != "" {
@@ -92,7 +92,7 @@ func (e Entry) Spec() string {
 	return spec
 }
 
-// check refuses an entry that ParseEntry could not have returned, and invalid options.
+// check rejects an entry that ParseEntry could not have returned, and invalid options.
 func (e *Entry) check() error {
 	plain, err := ParseEntry(e.Spec())
 	if err != nil {
@@ -157,8 +157,8 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// checkNames holds the variables of an entry to names that nothing else sets and that no
-// interpreter takes for an order.
+// checkNames rejects variables that the server sets itself, or that could make an interpreter run something
+// else.
 func (e *Entry) checkNames() error {
 	seen := map[string]bool{}
 	for _, list := range []struct {
@@ -171,8 +171,8 @@ func (e *Entry) checkNames() error {
 		for _, name := range list.names {
 			if err := CheckVariable(name); err != nil {
 				if list.what == "env" && name == "PATH" && e.Target == TargetHost {
-					err = errors.New("PATH is not taken from the environment, which whoever starts the " +
-						"server chooses; name its directories in path")
+					err = errors.New("PATH is not taken from the environment, which the user that starts " +
+						"the server controls; list directories in path")
 				}
 				return fmt.Errorf("%s: %w", list.what, err)
 			}
@@ -185,8 +185,7 @@ func (e *Entry) checkNames() error {
 	return nil
 }
 
-// checkSearchPath holds the directories of an entry to names that cannot be read as two, and that do not
-// depend on where a script starts.
+// checkSearchPath rejects directories that are not absolute or would split the list in another way.
 func (e *Entry) checkSearchPath() error {
 	if len(e.SearchPath) > 0 && e.Target != TargetHost {
 		return errors.New("path goes with target host: a sandbox has no other directories than its own")
@@ -204,9 +203,8 @@ func (e *Entry) checkSearchPath() error {
 	return nil
 }
 
-// checkHost refuses anything but an exact host that an entry may open to a run: NAME or NAME:PORT, NAME a
-// DNS name in lower case or an IP address, one of version 6 in brackets when a port follows. There are
-// no patterns.
+// checkHost rejects anything but an exact host: NAME or NAME:PORT, where NAME is a lower-case DNS name or an
+// IP address, and IPv6 addresses are in brackets if a port follows. There are no patterns.
 func checkHost(spec string) error {
 	refuse := func(reason string) error { return fmt.Errorf("network %q: %s", Clip(spec), reason) }
 	host := spec

@@ -10,8 +10,8 @@ import (
 
 var variable = pattern.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// keptPrefixes begin the names, in upper case, that are kept for the server, for loaders and for
-// interpreters.
+// keptPrefixes are the prefixes, in upper case, of names that are reserved for the server, for loaders and
+// for interpreters.
 var keptPrefixes = []string{
 	"CF_HARNESS_", "SKILL_", "SKILLSD_",
 	"LD_", "DYLD_", "GLIBC_", "MALLOC_", "_RLD", "RESOLV_",
@@ -19,8 +19,8 @@ var keptPrefixes = []string{
 	"_JAVA_", "JDK_JAVA_",
 }
 
-// keptNames are further such names, in upper case: what a shell or a library of the system takes for
-// a command, what leads a program to files outside of the sandbox, and what the server sets.
+// keptNames are further reserved names, in upper case: those that a shell or system library interprets as a
+// command, that lead a program to files outside of the sandbox, or that the server sets.
 var keptNames = []string{
 	"PATH", "HOME", "SHELL", "PWD", "OLDPWD", "TMPDIR", "LANG", "LANGUAGE",
 	"ENV", "BASHOPTS", "SHELLOPTS", "IFS", "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "CDPATH",
@@ -32,15 +32,16 @@ var keptNames = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY", "AGENT_BROWSER_CDP",
 }
 
-// openNames begin with one of keptPrefixes, but have no effect outside of scripts.
+// openNames are exceptions from keptPrefixes, without effect outside of scripts.
 var openNames = []string{"NODE_ENV"}
 
-// CheckVariable refuses names of environment variables that an entry may not pass to a script: names that are
-// malformed or longer than 128 characters, names that the server sets itself, and names through which loaders
-// and interpreters run or load something other than the script. The case of a name makes no difference.
+// CheckVariable rejects names of environment variables that an entry may not pass to a script: malformed
+// names, names longer than 128 characters, names that the server sets, and names that make loaders and
+// interpreters run or load something other than the script. Case is ignored.
 func CheckVariable(name string) error {
-	if key, _, valued := strings.Cut(name, "="); valued { // which may be a secret, and clients see this error
-		return fmt.Errorf("%q has a value behind it, and is not a name of a variable: give the name alone",
+	if key, _, valued := strings.Cut(name, "="); valued {
+		// The value may be a secret, and clients see this error.
+		return fmt.Errorf("%q is followed by a value: give the name of the variable alone",
 			Clip(key))
 	}
 	if len(name) > 128 || !variable().MatchString(name) {
@@ -52,12 +53,13 @@ func CheckVariable(name string) error {
 	}
 	for _, prefix := range keptPrefixes {
 		if strings.HasPrefix(upper, prefix) {
-			return fmt.Errorf("%s is not handed to scripts: names that start with %s are kept for the "+
+			return fmt.Errorf("%s is not passed to scripts: names that start with %s are reserved for the "+
 				"server, for loaders and for interpreters", name, prefix)
 		}
 	}
 	if slices.Contains(keptNames, upper) {
-		return fmt.Errorf("%s is not handed to scripts: it changes what runs, or the server sets it", name)
+		return fmt.Errorf("%s is not passed to scripts: it changes which code runs, or the server sets it",
+			name)
 	}
 	return nil
 }

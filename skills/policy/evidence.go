@@ -2,7 +2,7 @@ package policy
 
 import "github.com/skillsd/skillsd/skills"
 
-// Reason codes of the mode rules, the reference's words.
+// Reason codes of the mode rules, as in the reference implementation.
 const (
 	ruleDisabled        = "cfc_disabled"
 	ruleObserveRead     = "cfc_observe_read"
@@ -16,8 +16,8 @@ const (
 	ruleProfile         = "subagent_profile_not_allowed"
 )
 
-// slotEvidence is the evidence of prompt slots: the call's own alone, when its principal is believed,
-// else the operator's binding.
+// slotEvidence returns the evidence of prompt slots: of the call's own slot if it has one and its principal
+// is trusted with evidence, else of the operator's binding.
 func (p *Policy) slotEvidence(r *Request) Evidence {
 	switch {
 	case r.Slot != nil && r.Principal.Evidence:
@@ -36,8 +36,8 @@ type consent int
 const (
 	consentNone         consent = iota
 	consentConfirmation         // any evidence
-	consentApproval             // also one that is remembered
-	consentOfCall
+	consentApproval             // an approval, which may be remembered
+	consentOfCall               // an approval of exactly this call
 )
 
 func consentFor(tier skills.Tier, ask Ask) consent {
@@ -59,8 +59,8 @@ func consentFor(tier skills.Tier, ask Ask) consent {
 	return consentApproval
 }
 
-// missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement
-// lacks: the evidence of a direct command, else an approval; empty when it lacks neither.
+// missing sets the evidence and the rule of a run's grant. It returns the code of what enforcement would
+// lack: evidence of a direct command, else an approval; empty if neither is missing.
 func (p *Policy) missing(r *Request, grant *Grant) Code {
 	approved := r.Approved == ApprovalRemembered || r.Approved == ApprovalOfCall
 	needs := consentFor(r.Tier, grant.Entry.Ask)
@@ -94,7 +94,7 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 	return ""
 }
 
-// lacking refuses a run for a reason that an approval by the user would override.
+// lacking returns the denial of a run that an approval by the user would allow.
 func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
 	if missing == CodeDirectCommandRequired {
 		return r.needsCommand(mode)
@@ -109,7 +109,7 @@ func (r *Request) lacking(missing Code, mode Mode, entry *Entry) *Denial {
 	return r.refuse(tierNeedsApproval)
 }
 
-// needsCommand refuses for want of evidence.
+// needsCommand returns the denial for missing evidence of a direct command.
 func (r *Request) needsCommand(mode Mode) *Denial {
 	why := strictNeedsCommand
 	if mode == EnforceExplicit {
@@ -124,7 +124,7 @@ func (r *Request) needsCommand(mode Mode) *Denial {
 	return r.refuse(why, "{mode}", mode.String())
 }
 
-// warn adds to the grant of a mode that does not enforce what enforcement would have said first.
+// warn adds to a grant in a mode that does not enforce the first refusal that an enforcing mode would return.
 func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Grant {
 	switch {
 	case unreleased && mode == Observe:
@@ -143,9 +143,9 @@ func (r *Request) warn(grant Grant, mode Mode, missing Code, unreleased bool) Gr
 	return grant
 }
 
-// release settles what becomes of the output and reports whether enforcement refuses the run for it,
-// before it runs, because refusing after the side effect helps nobody. Without a workspace a run in
-// the sandbox can only reveal the skill's own bytes and the caller's arguments.
+// release sets what happens to the output and reports whether enforcement refuses the run because of it. The
+// refusal comes before the run, since its side effects could not be undone. Without a workspace, a run in the
+// sandbox can reveal only the skill's own bytes and the caller's arguments.
 func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 	entry := &grant.Entry
 	release := entry.release(p.cfg.Release)
@@ -157,10 +157,9 @@ func (p *Policy) release(r *Request, grant *Grant) (unreleased bool) {
 	return entry.reveals(grant.Target, r.Workspace) && release != ReleaseObserved
 }
 
-// Unreleased reports whether every run of an entry is refused, whoever asks for it and whatever the user
-// approves: the configured mode enforces, the run could reveal more than the skill's own bytes and the
-// arguments, and neither the entry nor the configuration releases its output. workspace says whether
-// runs are granted a workspace.
+// Unreleased reports whether every run of an entry is refused, for any caller and any approval: the
+// configured mode enforces, the run could reveal more than the skill's own bytes and the arguments, and
+// neither the entry nor the configuration releases its output. workspace is whether runs get a workspace.
 func (p *Policy) Unreleased(entry Entry, workspace bool) bool {
 	return p.cfg.Mode >= EnforceExplicit && entry.reveals(entry.Target, workspace) &&
 		entry.release(p.cfg.Release) == ReleaseNone

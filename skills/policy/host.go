@@ -2,14 +2,14 @@ package policy
 
 import "strings"
 
-// The skill that drives a browser on the host and needs a lease of it.
+// browserSkill is the skill that drives a browser on the host and needs a lease for it.
 const browserSkill = "agent-browser"
 
-// cdpFlag is the argument with which a script of that skill names its browser.
+// cdpFlag is the argument with which a script of browserSkill selects its browser.
 const cdpFlag = "--cdp"
 
 // target sets where a run takes place. The operator must enable the host twice: in the entry, and for the
-// server or in a profile that the operator chose.
+// server or in a profile assigned by the operator.
 func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	switch grant.Entry.Target {
 	case "", TargetSandbox:
@@ -43,8 +43,8 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	return nil
 }
 
-// lease restricts a run to the browser that its client leased. The arguments that name it are dropped: the
-// endpoint reaches the script in its environment alone.
+// lease restricts a run to the browser that its client leased. The arguments that name the browser are
+// dropped: the script gets the endpoint only in its environment.
 func (r *Request) lease(grant *Grant) *Denial {
 	if err := r.Lease.check(r.Now); err != nil {
 		return r.refuse(leaseInvalid, "{cause}", err.Error())
@@ -62,6 +62,7 @@ func (r *Request) lease(grant *Grant) *Denial {
 		switch {
 		case !named:
 			args = append(args, r.Args[i])
+		// A script must not reach another browser than the leased one.
 		case value != r.Lease.CDPURL:
 			return r.refuse(otherBrowser)
 		}

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// Lease is a browser that a client lets one skill drive. Decide judges it.
+// Lease is a browser that a client lends to one skill. Decide validates it.
 type Lease struct {
 	ID        string
-	CDPURL    string // the endpoint of its debugging protocol
+	CDPURL    string // endpoint of the DevTools protocol
 	ExpiresAt time.Time
 }
 
-// Bounds of a lease, in bytes.
+// Limits of a lease, in bytes.
 const (
-	maxLease    = 4 << 10 // of the whole
+	maxLease    = 4 << 10 // of the whole object
 	maxLeaseID  = 200
 	maxEndpoint = 200
 )
 
-// LeaseError is a lease that does not have its form.
+// LeaseError reports a malformed lease.
 type LeaseError struct{ Reason string }
 
 func (e *LeaseError) Error() string { return "browser lease: " + e.Reason }
 
-// ParseLease reads {leaseId, cdpUrl, expiresAt}; expiresAt is RFC 3339. Other keys are ignored. What is
-// missing or not of its form is left zero: Decide refuses such a lease where one is needed, and it does
-// no harm elsewhere.
+// ParseLease parses {leaseId, cdpUrl, expiresAt}, where expiresAt is RFC 3339. Other keys are ignored.
+// Missing and malformed values are left zero: Decide refuses such a lease where one is needed, and elsewhere
+// it has no effect.
 //
 // Errors: *LeaseError.
 func ParseLease(raw json.RawMessage) (*Lease, error) {
@@ -51,7 +51,7 @@ func ParseLease(raw json.RawMessage) (*Lease, error) {
 	return lease, nil
 }
 
-// check says why a lease does not hold at a time. Its texts repeat nothing of the lease.
+// check returns an error if a lease is not valid at now. The texts contain nothing from the lease.
 func (l *Lease) check(now time.Time) error {
 	switch {
 	case l == nil:
@@ -69,8 +69,8 @@ func (l *Lease) check(now time.Time) error {
 var errEndpoint = errors.New("the browser lease's cdpUrl is not http://HOST:PORT with 127.0.0.1, [::1], " +
 	"localhost or host.docker.internal")
 
-// checkEndpoint accepts only the one way to write each endpoint, so that no two readers of it can
-// disagree on where it leads.
+// checkEndpoint accepts only the canonical form of each endpoint, so that no two parsers can disagree about
+// its host.
 func checkEndpoint(endpoint string) error {
 	if len(endpoint) > maxEndpoint {
 		return errEndpoint

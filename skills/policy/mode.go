@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Mode is the CFC enforcement mode. Greater is stricter; the zero value is not a mode.
+// Mode is the CFC enforcement mode. Larger is stricter; the zero value is not a mode.
 type Mode int
 
 // The modes, from the most permissive to the strictest.
@@ -25,7 +25,7 @@ func (m Mode) String() string {
 	return modeNames[m]
 }
 
-// ParseMode reads a mode by its name.
+// ParseMode parses the name of a mode.
 func ParseMode(name string) (Mode, error) {
 	if i := slices.Index(modeNames, name); i > 0 {
 		return Mode(i), nil
@@ -37,7 +37,7 @@ func ParseMode(name string) (Mode, error) {
 // Stricter returns the stricter of two modes.
 func (m Mode) Stricter(other Mode) Mode { return max(m, other) }
 
-// Class says what a request does. Whatever is not Read is held to the rules of a side effect.
+// Class is the kind of a request. Any value but Read is subject to the rules for side effects.
 type Class int
 
 // The classes.
@@ -53,7 +53,7 @@ func (c Class) String() string {
 	return "side-effect"
 }
 
-// Role says who spoke the words behind a call. The zero value is the absence of a binding.
+// Role is the origin of the words behind a call. The zero value means that there is no binding.
 type Role string
 
 // The roles of a prompt slot.
@@ -63,7 +63,7 @@ const (
 	Quote         Role = "quote"
 )
 
-// ParseRole reads a role by its name.
+// ParseRole parses the name of a role.
 func ParseRole(name string) (Role, error) {
 	if role := Role(name); slices.Contains([]Role{DirectCommand, Context, Quote}, role) {
 		return role, nil
@@ -71,18 +71,18 @@ func ParseRole(name string) (Role, error) {
 	return "", fmt.Errorf("unknown role %q; use direct-command, context or quote", Clip(name))
 }
 
-// Release says what becomes of the output of a run that could reveal more than the skill's own
-// bytes and the caller's arguments.
+// Release decides about the output of a run that could reveal more than the skill's own bytes and the
+// caller's arguments.
 type Release string
 
 // The releases.
 const (
 	ReleaseNone     Release = "none"     // such a run is refused under enforcement
 	ReleaseObserved Release = "observed" // its output is shown
-	ReleaseOpaque   Release = "opaque"   // it runs, and a handle is returned in place of its output
+	ReleaseOpaque   Release = "opaque"   // it runs, and returns a handle instead of its output
 )
 
-// ParseRelease reads a release by its name.
+// ParseRelease parses the name of a release.
 func ParseRelease(name string) (Release, error) {
 	if release := Release(name); slices.Contains([]Release{ReleaseNone, ReleaseObserved, ReleaseOpaque},
 		release) {
@@ -91,7 +91,7 @@ func ParseRelease(name string) (Release, error) {
 	return "", fmt.Errorf("unknown release %q; use none, observed or opaque", Clip(name))
 }
 
-// Clip bounds a foreign value before it is repeated or recorded, to 128 characters and "…".
+// Clip truncates an untrusted value to 128 characters and "…", before it is repeated or recorded.
 func Clip(s string) string {
 	const most = 128
 	if r := []rune(s); len(r) > most {

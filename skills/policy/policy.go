@@ -1,9 +1,9 @@
-// Package policy decides. [Policy.Decide] is one pure function of the operator's configuration and
-// the facts of a request: no I/O, no clock, no state. Every permission of the server is decided
-// here, and what is not decided is denied.
+// Package policy decides which requests are allowed. [Policy.Decide] is a pure function of the operator's
+// configuration and the facts of a request: no I/O, no clock, no state. Every permission of the server is
+// decided here; anything else is denied.
 //
-// The rules, in the order in which they are asked. The first that refuses decides. A run is every
-// request whose class is not Read.
+// The rules are evaluated in this order. The first that refuses decides. A run is every request whose class
+// is not Read.
 //
 //	rule           applies to refuses when                                          code
 //	tool           all        the server does not offer the tool                    tool_not_allowed
@@ -32,8 +32,8 @@
 //	approval       runs       enforce-*, and the user has not approved what the     approval_required
 //	                          tier or the entry asks them to
 //
-// A run could reveal more when a workspace is mounted, when its entry grants network, environment or
-// secrets, or when it is on the host.
+// A run could reveal more if a workspace is mounted, if its entry grants network, environment or secrets, or
+// if it is on the host.
 //
 // The modes as a matrix (reads / runs with evidence / runs without):
 //
@@ -50,29 +50,29 @@
 //	third-party   an approval, may be remembered    an approval of the call  nothing
 //	unknown       as third-party                    an approval of the call  nothing
 //
-// With ask session a run of any tier needs what one of tier third-party needs.
+// With ask session, a run of any tier needs the same as one of tier third-party.
 //
-// In disabled and observe none of this stops a run: the grant's Warning has the refusal of an enforcing mode,
+// In disabled and observe none of this stops a run: the grant's Warning is the refusal of an enforcing mode,
 // and WouldBe its code. No mode turns off the rules above the rules of modes, and a client can raise its mode
 // but not lower it.
 //
-// Evidence of a direct command is a prompt slot with the role direct-command from a principal that is
-// believed. If a call has a slot of its own, the operator's binding for the process does not count. An
-// approval by the user is evidence too and overrides a slot of another role, and so does an entry
-// that never asks: it names the bytes of its script. Arguments are never evidence: a
-// model writes them.
+// Evidence of a direct command is a prompt slot with the role direct-command from a principal that is trusted
+// with evidence. If a call has its own slot, the operator's binding for the process is ignored. An approval
+// by the user is also evidence and overrides a slot with another role. So does an entry that never asks,
+// since it pins the bytes of its script. Arguments are never evidence: a model writes them.
 //
-// If only an approval is missing, the refusal is an [ApprovalRequired]: those of the rules come last that the
-// word of a user overrides.
+// If only an approval is missing, the refusal is an [ApprovalRequired]. The rules that a user can override
+// come last.
 //
 // Profiles only narrow. All that apply are intersected: the operator's for the process, the principal's and
-// the request's. A skill, a script or a tool is included by its exact name; a method that is not a tool is
-// included if the profile lists it. Those of resources/ are also if it lists read_skill_resource, as is
-// load_skill for a file; the others if it lists load_skill or read_skill_resource, which show as much, or for
-// skills/list search_skills. Only a profile that the operator chose can enable the host.
+// the request's. A skill, a script or a tool is included by its exact name. A method that is not a tool is
+// included if the profile lists it. Methods under resources/ are also included if it lists
+// read_skill_resource, and so is load_skill for a file. Other methods are included if it lists load_skill or
+// read_skill_resource, which show as much, or for skills/list search_skills. Only a profile assigned by the
+// operator can enable the host.
 //
-// The package does not check that facts are true: the caller verifies digests, paths, the handle, the
-// evidence of a slot and an approval.
+// The package does not verify facts: the caller verifies digests, paths, the handle, the evidence of a slot
+// and an approval.
 package policy
 
 import (
@@ -81,18 +81,18 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Config is what an operator configured. The zero value offers no tool.
+// Config is the configuration by the operator. The zero value offers no tool.
 type Config struct {
-	Tools                []string  // tools and methods the server offers
+	Tools                []string  // tools and methods that the server offers
 	Allowlist            Allowlist // scripts that may run
 	Mode                 Mode      // zero: EnforceExplicit
 	Role                 Role      // evidence for every call of the process; zero: none
-	Release              Release   // of entries that do not say; zero: ReleaseNone
-	AllowedToolsAdvisory bool      // the allowed-tools of skills do not narrow their scripts
+	Release              Release   // default of entries; zero: ReleaseNone
+	AllowedToolsAdvisory bool      // allowed-tools of skills do not restrict their scripts
 	ClosedTiers          []skills.Tier
-	Profiles             []Profile // that can be chosen by name, besides the built-in ones
-	Profile              string    // of every call; empty narrows nothing
-	HostTarget           bool      // entries whose target is the host may run there
+	Profiles             []Profile // selectable by name, besides the built-in ones
+	Profile              string    // applied to every call; may be empty
+	HostTarget           bool      // entries with target host may run there
 }
 
 // Policy decides by one configuration. It is immutable and safe for concurrent use.
@@ -101,8 +101,8 @@ type Policy struct {
 	profiles map[string]*Profile
 }
 
-// New accepts any configuration, even one that [Config.Check] rejects: a profile that does not exist then
-// includes nothing, and neither does a name that two profiles have.
+// New accepts any configuration, even one that [Config.Check] rejects: an unknown profile includes nothing,
+// and neither does a name of two profiles.
 func New(cfg Config) *Policy {
 	if cfg.Mode == 0 {
 		cfg.Mode = EnforceExplicit
@@ -115,14 +115,14 @@ func New(cfg Config) *Policy {
 	return &Policy{cfg: cfg, profiles: byName(cfg.Profiles)}
 }
 
-// Offers reports whether a tool is offered at all.
+// Offers reports whether the server offers a tool.
 func (p *Policy) Offers(tool string) bool { return slices.Contains(p.cfg.Tools, tool) }
 
 // Entries returns the entries of the allowlist in the order given.
 func (p *Policy) Entries() []Entry { return p.cfg.Allowlist.Entries() }
 
-// Mode returns the mode in effect for a request that asks for raised: the stricter of raised and the
-// configured mode. The zero value asks for nothing.
+// Mode returns the mode for a request that raises it: the stricter of raised and the configured mode. Zero
+// raises nothing.
 func (p *Policy) Mode(raised Mode) Mode { return p.cfg.Mode.Stricter(raised) }
 
 // Decide allows or refuses a request.
@@ -163,8 +163,7 @@ func (p *Policy) decideRead(r *Request) (Grant, error) {
 	return grant, nil
 }
 
-// decideRun asks the rules that no approval overrides before those that one could, so that nobody is asked in
-// vain.
+// decideRun evaluates the rules that no approval overrides first, so that the user is not asked in vain.
 func (p *Policy) decideRun(r *Request) (Grant, error) {
 	grant := Grant{Decision: Allowed, Args: r.Args}
 	if denial := p.permitted(r, &grant); denial != nil {
@@ -186,7 +185,7 @@ func (p *Policy) decideRun(r *Request) (Grant, error) {
 	return grant, nil
 }
 
-// permitted asks the rules of a run that neither evidence nor a mode overrides, and fills the grant.
+// permitted evaluates the rules of a run that neither evidence nor a mode overrides, and fills the grant.
 func (p *Policy) permitted(r *Request, grant *Grant) (denial *Denial) {
 	if denial := r.activation(); denial != nil {
 		return denial

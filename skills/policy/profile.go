@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Target says where a script runs.
+// Target is where a script runs.
 type Target string
 
 // The targets.
@@ -14,31 +14,31 @@ const (
 	TargetHost    Target = "host" // on the machine itself, with its files and its network
 )
 
-// Profile narrows what a principal, a process or a session may do; it never widens anything. A nil
-// list narrows nothing, an empty one leaves nothing. Names are exact: there are no patterns.
+// Profile narrows what a principal, a process or a session may do. A nil list narrows nothing, an empty one
+// leaves nothing. Names are exact: there are no patterns.
 type Profile struct {
 	Name    string
 	Skills  []string // paths of skills
-	Scripts []string // SKILL:scripts/PATH, as the allowlist has them, without pins
-	Tools   []string // tools and methods; of the methods see Policy
-	// Activate has the paths of skills that are active when a session starts that a request narrows to the
-	// profile. Nothing else reaches a child session.
+	Scripts []string // SKILL:scripts/PATH, as in the allowlist, without pins
+	Tools   []string // tools and methods; for methods see the package comment
+	// Activate lists the paths of skills that are active at the start of a session that a request narrows to
+	// the profile. A child session inherits nothing else.
 	Activate []string
-	// TargetHost lets entries with that target run there, when the operator chose the profile; TargetSandbox
-	// keeps all in the sandbox
+	// TargetHost lets entries with that target run on the host, if the operator assigned the profile;
+	// TargetSandbox keeps all runs in the sandbox.
 	Target Target
 }
 
-// Names of tools and methods that profiles distinguish.
+// Names of tools and methods that profiles treat differently.
 const (
 	loadTool   = "load_skill"
 	readTool   = "read_skill_resource"
-	resources  = "resources/" // what methods that show files start with
+	resources  = "resources/" // prefix of methods that show files
 	searchTool = "search_skills"
 	listMethod = "skills/list"
 )
 
-// browserProfile is the built-in profile of a session that drives a browser.
+// browserProfile returns the built-in profile of a session that drives a browser.
 func browserProfile() *Profile {
 	return &Profile{
 		Name: "browser", Skills: []string{browserSkill}, Target: TargetHost, Activate: []string{browserSkill},
@@ -57,8 +57,8 @@ func cloneProfiles(profiles []Profile) []Profile {
 	return profiles
 }
 
-// byName indexes the built-in and the configured profiles. Of a name that two have, one that includes
-// nothing is left: nobody can know which of them is meant.
+// byName indexes the built-in and configured profiles. A name of two profiles maps to one that includes
+// nothing, since it is ambiguous.
 func byName(profiles []Profile) map[string]*Profile {
 	index := map[string]*Profile{"browser": browserProfile()}
 	for i := range profiles {
@@ -96,8 +96,8 @@ func (p *Profile) includesTool(tool string) bool {
 		slices.Contains(p.Tools, searchTool)
 }
 
-// eachProfile calls do for every profile that applies, and says whether the operator chose it. It
-// reports false when one of them does not exist.
+// eachProfile calls do for every profile that applies, with whether the operator assigned it. It returns
+// false if one of them does not exist.
 func (p *Policy) eachProfile(principal Principal, chosen []string,
 	do func(profile *Profile, operators bool)) bool {
 	known := true
@@ -119,7 +119,7 @@ func (p *Policy) eachProfile(principal Principal, chosen []string,
 	return known
 }
 
-// excluded refuses a request that a profile which applies to it does not include.
+// excluded refuses a request if a profile that applies does not include it.
 func (p *Policy) excluded(r *Request) *Denial {
 	var what, by string
 	known := p.eachProfile(r.Principal, r.Profiles, func(profile *Profile, _ bool) {
@@ -144,12 +144,12 @@ func (p *Policy) excluded(r *Request) *Denial {
 	return nil
 }
 
-// HasProfile reports whether a profile, configured or built in, has that name.
+// HasProfile reports whether a configured or built-in profile has this name.
 func (p *Policy) HasProfile(name string) bool { return p.profiles[name] != nil }
 
-// Activates returns the paths of the skills that are active when a session of a principal starts: the
-// initial skills of the profile that a request narrows it to, and, unless the session is a child, of the
-// operator's profiles. Only what all of them include is active.
+// Activates returns the paths of the skills that are active when a session starts: the initial skills of the
+// profile that a request selects, and, unless the session is a child, of the operator's profiles. Only skills
+// that all profiles include are active.
 func (p *Policy) Activates(principal Principal, profile string, child bool) (paths []string) {
 	p.eachProfile(principal, []string{profile}, func(profile *Profile, operators bool) {
 		if !operators || !child {
@@ -162,8 +162,8 @@ func (p *Policy) Activates(principal Principal, profile string, child bool) (pat
 	})
 }
 
-// Includes reports whether a session of a principal, which narrows itself to profiles, is left a skill, and
-// one script of it if path is not empty.
+// Includes reports whether the profiles of a session include a skill and, if path is not empty, one script of
+// it.
 func (p *Policy) Includes(skill, path string, principal Principal, profiles []string) bool {
 	included := true
 	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {
@@ -173,9 +173,8 @@ func (p *Policy) Includes(skill, path string, principal Principal, profiles []st
 	return included && known
 }
 
-// Visible returns the paths of the skills that a session of a principal may see, which narrows itself to
-// profiles: sorted, and all true instead when nothing narrows them. Of a profile that does not exist
-// nothing is visible.
+// Visible returns the paths of the skills that the profiles of a session include, sorted, or all true if no
+// profile narrows them. If a profile does not exist, nothing is visible.
 func (p *Policy) Visible(principal Principal, profiles []string) (paths []string, all bool) {
 	all = true
 	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {
@@ -194,8 +193,7 @@ func (p *Policy) Visible(principal Principal, profiles []string) (paths []string
 	return slices.Compact(paths), all
 }
 
-// OffersTo reports whether a tool is offered to a session of a principal, which narrows itself to
-// profiles.
+// OffersTo reports whether a tool is offered to a session with these profiles.
 func (p *Policy) OffersTo(tool string, principal Principal, profiles []string) bool {
 	included := p.Offers(tool)
 	known := p.eachProfile(principal, profiles, func(profile *Profile, _ bool) {

@@ -8,47 +8,47 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Principal is who makes a request.
+// Principal is the authenticated caller of a request.
 type Principal struct {
 	Name     string // "local" on stdio
-	Evidence bool   // whether what it says about prompt slots is believed
-	Profile  string // that the operator gave it; empty narrows nothing
+	Evidence bool   // its prompt slots are accepted as evidence
+	Profile  string // assigned by the operator; may be empty
 }
 
 // Request holds the facts of one request. Paths are canonical.
 type Request struct {
 	Tool      string // tool name, or JSON-RPC method
 	Class     Class
-	Mode      Mode // what the client raises its mode to
+	Mode      Mode // requested by the client; can only raise the mode
 	Principal Principal
-	Slot      *PromptSlot // the call's own evidence, nil when it has none
-	Profiles  []string    // that the session or the call narrows itself to, besides the operator's
+	Slot      *PromptSlot // the call's own evidence, or nil
+	Profiles  []string    // selected by the session or the call, besides the operator's
 
-	Skill                string // skill path; empty when the request is of no skill
-	SkillName            string // as its frontmatter has it; it can ask for more rules, never for fewer
+	Skill                string // skill path; empty if the request is about no skill
+	SkillName            string // from its frontmatter; can only add rules
 	Tier                 skills.Tier
-	AllowedTools         []string // as the skill declares them
+	AllowedTools         []string // as declared by the skill
 	AllowedToolsDeclared bool
-	File                 bool // a read shows the bytes of a file by its path
+	File                 bool // the read shows a file by its path
 
-	// Of a run.
+	// For runs only.
 	ActivationUnknown bool          // the call names a session that does not exist
 	Activated         bool          // the session has loaded the skill
-	Unnamed           bool          // only a handle connects the call with the one that loaded it
+	Unnamed           bool          // only a handle connects the call with the session
 	Path              string        // of the script, below scripts/
-	FileDigest        digest.Digest // of the script in the activated tree; empty when it is not in it
-	Instead           string        // of a script that is not in it: which ones there are, in words
+	FileDigest        digest.Digest // of the script in the activated tree; empty if missing there
+	Instead           string        // for a missing script: the existing ones, as a phrase
 	TreeDigest        digest.Digest // of the activated tree
-	StartTree         digest.Digest // of the skill's tree at server start; empty when it was absent
-	StartFile         digest.Digest // of the script in that tree; empty when it was not in it
-	Workspace         bool          // a workspace is mounted for entries that do not say none
-	Approved          Approval      // by the user, whom this server asked
-	Args              []string      // of the script
-	Lease             *Lease        // of a browser, nil when the call has none
-	Now               time.Time     // leases must not have expired by then
+	StartTree         digest.Digest // of the skill's tree at server start; empty if absent then
+	StartFile         digest.Digest // of the script in that tree; empty if missing there
+	Workspace         bool          // a workspace is mounted, unless the entry has none
+	Approved          Approval      // given by the user to this server
+	Args              []string      // arguments of the script
+	Lease             *Lease        // browser lease, or nil
+	Now               time.Time     // current time, for the expiry of leases
 }
 
-// Approval says what the user approved. Values other than the constants are ApprovalNone.
+// Approval is what the user approved. Values other than the constants are ApprovalNone.
 type Approval int
 
 // The approvals.
@@ -64,32 +64,32 @@ type Decision string
 // The decisions of a Grant.
 const (
 	Allowed Decision = "allowed"
-	Warned  Decision = "warned" // enforcement would have asked for evidence or an approval
+	Warned  Decision = "warned" // enforcement would require evidence or an approval
 )
 
-// Evidence names what showed that a user wants a request. The zero value is nothing.
+// Evidence is the kind of evidence that a user wants a request. The zero value is no evidence.
 type Evidence = string
 
 // The kinds of evidence.
 const (
-	EvidenceSlot     Evidence = "prompt-slot" // of the call itself
+	EvidenceSlot     Evidence = "prompt-slot" // a slot of the call itself
 	EvidenceApproval Evidence = "approval"
 	EvidenceOperator Evidence = "operator" // the binding for the whole process
-	EvidenceEntry    Evidence = "entry"    // that never asks about its bytes
+	EvidenceEntry    Evidence = "entry"    // an entry that never asks and pins the bytes
 )
 
-// Grant is what an allowed request may use.
+// Grant describes what an allowed request may use.
 type Grant struct {
 	Decision Decision
-	RuleID   string   // the reason code, a word of the reference's
-	Evidence Evidence // of a direct command; empty when there was none
-	// Warning is the refusal that enforcement would have made; also with Allowed, when only the release of
-	// the output or, in mode disabled, the confirmation of tier user is missing.
+	RuleID   string   // the reason code, as in the reference implementation
+	Evidence Evidence // of a direct command, or empty
+	// Warning is the refusal of an enforcing mode. It may be set with Allowed, if only the release of the
+	// output or, in mode disabled, the confirmation for tier user is missing.
 	Warning string
-	WouldBe Code  // the code of that refusal; empty when Warning is
-	Entry   Entry // of a run
+	WouldBe Code  // the code of that refusal, or empty
+	Entry   Entry // for runs
 	Release Release
-	Target  Target   // of a run
-	Args    []string // of a run: those to pass on
-	CDP     string   // of a run that holds a lease: the endpoint
+	Target  Target   // for runs
+	Args    []string // for runs: the arguments to pass on
+	CDP     string   // for runs with a lease: the endpoint
 }

@@ -13,9 +13,9 @@ func (r *Request) activation() *Denial {
 	return nil
 }
 
-// allowed finds the entry that names exactly this script and holds the script to it: to the digests
-// the operator gave, of the script and of the skill around it, else to the tree that was there when the
-// operator started the server, or of an entry that pins the script alone to the script of then.
+// allowed returns the entry for exactly this script if the content matches: the digests of the entry for the
+// script and the skill's tree, or else the tree at server start, or for an entry that pins the script alone,
+// the script at server start.
 func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	entries := p.cfg.Allowlist.Find(r.Skill, r.Path)
 	if len(entries) == 0 {
@@ -30,6 +30,7 @@ func (p *Policy) allowed(r *Request) (Entry, *Denial) {
 	if r.StartTree == "" {
 		return Entry{}, r.refuse(absentAtStart)
 	}
+	// pinned: some entry has a digest of the script. around: its script matches, but not the tree.
 	pinned, around := false, false
 	for i := range entries {
 		if entries[i].Pin == "" {

@@ -8,22 +8,22 @@ import (
 // slotType is the type of a prompt-slot binding.
 const slotType = "https://commonfabric.org/cfc/atom/PromptSlotBound"
 
-// maxSlot is the most bytes of a binding.
+// maxSlot is the maximum size of a binding, in bytes.
 const maxSlot = 64 << 10
 
-// PromptSlot is a binding that says who spoke the words behind a call.
+// PromptSlot is a binding that states the origin of the words behind a call.
 type PromptSlot struct {
 	Role Role
-	Raw  json.RawMessage // the binding as it came, for the records
+	Raw  json.RawMessage // the binding as received, for the records
 }
 
-// SlotError is a binding that does not have its form.
+// SlotError reports a malformed binding.
 type SlotError struct{ Reason string }
 
 func (e *SlotError) Error() string { return "prompt slot: " + e.Reason }
 
-// ParsePromptSlot reads a PromptSlotBound object. Its digests are recorded, not verified: whoever
-// may send a binding is trusted with it.
+// ParsePromptSlot parses a PromptSlotBound object. Its digests are recorded, not verified: a client that may
+// send bindings is trusted with them.
 //
 // Errors: *SlotError.
 func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {

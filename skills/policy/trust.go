@@ -10,31 +10,31 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// AllSources stands for every source in [Trust.Required].
+// AllSources matches every source in [Trust.Required].
 const AllSources = "all"
 
-// Trust says whose signatures count for installed skills. The zero value asks for none and trusts nobody.
+// Trust lists the signers that are trusted for installed skills. The zero value requires no signature and
+// trusts no signer.
 type Trust struct {
 	Signers []TrustedSigner
-	// Required are the beginnings of sources from which no skill is installed unless one of Signers signed
-	// it: "https://example.com/skills" is the beginning of itself, with ".git" or without, and of what
-	// follows it after a "/". Neither the scheme nor capital letters make another source, nor does a
-	// spelling that leads to the same place; another name of a host does.
+	// Required are prefixes of sources that need a signature by one of Signers. "https://example.com/skills"
+	// matches itself, with or without ".git", and sources that continue with "/". Scheme, case and other
+	// spellings of the same path are ignored; another name of a host is another source.
 	Required []string
 }
 
-// TrustedSigner is somebody whose signature counts.
+// TrustedSigner is a signer whose signatures are trusted.
 type TrustedSigner struct {
-	Name   string // that the operator gave
-	Signer string // as the lock file has it
+	Name   string // given by the operator
+	Signer string // in the form of the lock file
 	Tier   skills.Tier
-	// Sources are the beginnings of the sources for which the signature counts; empty: for all.
+	// Sources are prefixes of the sources for which the signature is valid; empty: all.
 	Sources []string
 }
 
-// Admit decides whether a skill may be installed from a source, and how far it is trusted: as the first
-// signer of the list that fits, or least if nobody fits. signed reports whether a signer is known to have
-// signed it; it is nil if nobody is.
+// Admit decides whether a skill from a source may be installed, and returns its tier: that of the first
+// matching signer of the list, or the least trusted one. signed reports whether a signer has signed it, and
+// is nil if it is unsigned.
 func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tier, error) {
 	for _, s := range t.Signers {
 		if signed != nil && signed(s.Signer) &&
@@ -47,13 +47,13 @@ func (t Trust) Admit(source string, signed func(signer string) bool) (skills.Tie
 	case !slices.Contains(t.Required, AllSources) && !begins(source, t.Required, strings.ToLower):
 		return tier, nil
 	case signed == nil:
-		return tier, fmt.Errorf("the configuration wants a signature of what comes from %s (trust.required)",
+		return tier, fmt.Errorf("the configuration requires a signature for skills from %s (trust.required)",
 			Clip(source))
 	}
-	return tier, fmt.Errorf("who signed it is not trusted for %s (trust.signers)", Clip(source))
+	return tier, fmt.Errorf("its signer is not trusted for %s (trust.signers)", Clip(source))
 }
 
-// begins reports whether one of several texts is the beginning of a source, both as they are when folded.
+// begins reports whether one of several prefixes matches a source, with both normalized and folded.
 func begins(source string, beginnings []string, fold func(string) string) bool {
 	source = fold(place(source))
 	return slices.ContainsFunc(beginnings, func(beginning string) bool {
@@ -67,7 +67,7 @@ func begins(source string, beginnings []string, fold func(string) string) bool {
 	})
 }
 
-// place returns where a source leads, without the spellings that lead there too: host and path of a URL or of
+// place normalizes a source, so that spellings of the same location are equal: host and path of a URL or of
 // git's USER@HOST:PATH, or the path of a directory.
 func place(source string) string {
 	u, err := url.Parse(source)
@@ -75,7 +75,7 @@ func place(source string) string {
 	host, dir, isHost := strings.Cut(rest, ":")
 	switch {
 	case err == nil && u.Opaque != "":
-		return source // a program
+		return source // an mcp+stdio: program
 	case err == nil && u.Scheme != "":
 		host, dir = u.Host, u.Path
 		usual := map[string]string{"https": ":443", "http": ":80", "ssh": ":22"}[u.Scheme]

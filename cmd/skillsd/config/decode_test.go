@@ -194,7 +194,7 @@ func TestConfigProblems(t *testing.T) {
 		{"entry's host", "allow: [{script: \"a:scripts/b.sh\", network: [\"*.b\"]}]\n",
 			"F:1:9: allow[0]: a:scripts/b.sh: network \"*.b\": a host is an exact name"},
 		{"entry's variable", "allow: [{script: \"a:scripts/b.sh\", env: [LD_PRELOAD]}]\n",
-			"F:1:9: allow[0]: a:scripts/b.sh: env: LD_PRELOAD is not handed to scripts"},
+			"F:1:9: allow[0]: a:scripts/b.sh: env: LD_PRELOAD is not passed to scripts"},
 		{"entry's secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKEN]}]\n",
 			"F:1:9: allow[0]: there is no secret TOKEN in secrets"},
 		{"near secret", "allow: [{script: \"a:scripts/b.sh\", secrets: [TOKN]}]\nsecrets: {TOKEN: " +
@@ -217,7 +217,7 @@ func TestConfigProblems(t *testing.T) {
 			"F:1:11: secrets.TOKEN: needs either env"},
 		{"secret's value", "secrets: {TOKEN: s3cret}\n", "F:1:18: secrets.TOKEN: is a string, not a mapping"},
 		{"secret's name", "secrets: {PATH: {env: A}}\n",
-			"F:1:11: secrets.PATH: PATH is not handed to scripts"},
+			"F:1:11: secrets.PATH: PATH is not passed to scripts"},
 		{"tier", "policy: {tier_scripts: {thrd-party: deny}}\n",
 			"F:1:25: unknown key policy.tier_scripts.thrd-party; did you mean third-party?"},
 		{"tier's word", "policy: {tier_scripts: {user: allow}}\n",
