@@ -2,12 +2,11 @@ package provenance
 
 import "strings"
 
-// Kind names what an event records. Besides the constants, names of the form install.<word> are
-// valid.
+// Kind is the kind of an event. Besides the constants, install.<word> is valid.
 type Kind string
 
-// The kinds of events of a session. The server writes no skill.discovered, because skill-registry.json,
-// which a registry.snapshot event names, says what a scan found. A reader accepts it.
+// The kinds of events of a session. This server writes no skill.discovered, since skill-registry.json lists
+// the skills of a scan, but readers accept it.
 const (
 	KindSessionStarted   Kind = "session.started"
 	KindSessionResumed   Kind = "session.resumed"
@@ -26,20 +25,20 @@ const (
 	KindOutputsRemoved   Kind = "outputs.removed"
 )
 
-// kindFacts is what is true of every event of a kind. What the Row of such an event is, and how a timeline
-// sums it up, is in the table of cfharness.
+// kindFacts are the properties of all events of a kind. A table in cfharness defines the Row of each kind and
+// its summary in a timeline.
 type kindFacts struct {
 	kind Kind
-	// durable events are on stable storage before Append returns: those before and after a side effect
-	// or a refusal, and the end of a session.
+	// durable events are on stable storage before Append returns: events before and after a side effect or a
+	// refusal, and the end of a session.
 	durable bool
-	// view is the file that the Row is a row of, if any.
+	// view is the file with the Row as one of its rows, if any.
 	view string
-	// apart events come without a call of the client: they do not show that a session is in use.
+	// apart events are not caused by a call of the client, so they do not show that a session is in use.
 	apart bool
 }
 
-// kinds is the table of events.
+// kinds is the table of kinds.
 var kinds = [...]kindFacts{
 	{kind: KindSessionStarted},
 	{kind: KindSessionResumed, apart: true},
@@ -58,7 +57,7 @@ var kinds = [...]kindFacts{
 	{kind: KindOutputsRemoved, durable: true, apart: true},
 }
 
-// facts returns the row of the table for k; known reports whether there is one.
+// facts returns the row of the table for k, and whether there is one.
 func (k Kind) facts() (row kindFacts, known bool) {
 	for _, row := range kinds {
 		if row.kind == k {
@@ -68,27 +67,27 @@ func (k Kind) facts() (row kindFacts, known bool) {
 	return kindFacts{}, false
 }
 
-// Durable reports whether an event of kind k must be on stable storage before Append returns. Other
-// events follow within 100 ms.
+// Durable reports whether an event of kind k must be on stable storage before Append returns. Other events
+// are synced within 100 ms.
 func (k Kind) Durable() bool {
 	row, _ := k.facts()
 	return row.durable
 }
 
-// OfCall reports whether an event of kind k shows that the client of a session called.
+// OfCall reports whether an event of kind k is caused by a call of the client.
 func (k Kind) OfCall() bool {
 	row, known := k.facts()
 	return known && !row.apart
 }
 
-// View returns the name of the view that the Row of an event of kind k is a row of, or "" if it is in no
-// view. Decision and Invocation are in policy-trace.json for every kind.
+// View returns the name of the view with the Row of an event of kind k as one of its rows, or "". Decision
+// and Invocation are in policy-trace.json for every kind.
 func (k Kind) View() string {
 	row, _ := k.facts()
 	return row.view
 }
 
-// Valid reports whether k is one of the constants or install.<word>, the word consisting of lower-case
+// Valid reports whether k is one of the constants or install.<word>, where the word consists of lower-case
 // letters and underscores.
 func (k Kind) Valid() bool {
 	if _, known := k.facts(); known {

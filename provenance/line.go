@@ -16,13 +16,13 @@ import (
 	"github.com/skillsd/skillsd/provenance/compact"
 )
 
-// MaxLine is the longest line of a record in bytes, newline included.
+// MaxLine is the maximum length of a line in a record, in bytes, including the newline.
 const MaxLine = 4 << 20
 
-// FirstPrev is the prev of the first event of a session.
+// FirstPrev is the prev of the first event in a session.
 const FirstPrev = "0000000000000000000000000000000000000000000000000000000000000000"
 
-// TimeFormat is the layout of every time this package writes: UTC with milliseconds.
+// TimeFormat is the layout of all times in records: UTC with milliseconds.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
 const (
@@ -30,17 +30,16 @@ const (
 	tailLen = len(hashKey) + len(`:""}`) + sha256.Size*2
 )
 
-// lineForm is an Event as it is written. Its time hides the one of the Event, and its seq keeps the first
-// place.
+// lineForm is the JSON form of an Event. Its time replaces the time of the Event, and its seq comes first.
 type lineForm struct {
 	Seq  uint64 `json:"seq"`
 	Time string `json:"time"`
 	*Event
 }
 
-// EncodeLine returns the line of e, newline included, and sets e.Hash. Seq, Time, Prev and the
-// other fields must be set. Bytes of a text field that are not UTF-8 become U+FFFD, in e as well: e then
-// equals the event that a reader of the line gets.
+// EncodeLine returns the line of e, including the newline, and sets e.Hash. Seq, Time, Prev and the other
+// fields must be set. Invalid UTF-8 in text fields becomes U+FFFD, also in e, so that e equals the event that
+// a reader decodes.
 //
 // Errors: ErrInvalid.
 func EncodeLine(e *Event) ([]byte, error) {
@@ -55,7 +54,7 @@ func EncodeLine(e *Event) ([]byte, error) {
 		*field = strings.ToValidUTF8(*field, "\uFFFD")
 	}
 	unhashed := *e
-	unhashed.Hash = FirstPrev // takes the place of the hash
+	unhashed.Hash = FirstPrev // placeholder for the hash
 	line, err := Encode(lineForm{e.Seq, FormatTime(e.Time), &unhashed})
 	if err != nil {
 		return nil, fmt.Errorf("event of kind %q: %w: %v", e.Kind, ErrInvalid, err)
@@ -72,14 +71,13 @@ func EncodeLine(e *Event) ([]byte, error) {
 	return line, nil
 }
 
-// DecodeLine parses a line without its newline and checks its hash over the bytes given. It
-// refuses every line that [EncodeLine] would not have written; it does not check the place of the
-// event in its chain.
+// DecodeLine parses a line without its newline and verifies its hash. It rejects every line that [EncodeLine]
+// would not have written; it does not check the position of the event in its chain.
 //
 // Errors: ErrInvalid.
 func DecodeLine(line []byte) (*Event, error) { return decodeLine(bytes.Clone(line)) }
 
-// decodeLine is DecodeLine for a line that is not changed later: the event has parts of it.
+// decodeLine is DecodeLine for a line that is not changed later: the event aliases it.
 func decodeLine(line []byte) (*Event, error) {
 	if len(line) <= tailLen || len(line) >= MaxLine {
 		return nil, fmt.Errorf("%w: line of %d bytes", ErrInvalid, len(line))
@@ -95,7 +93,7 @@ func decodeLine(line []byte) (*Event, error) {
 	return decode(line)
 }
 
-// decode parses a line whose hash was checked with encoding/json.
+// decode parses a line with a verified hash, by encoding/json.
 func decode(line []byte) (*Event, error) {
 	e := &Event{}
 	w := lineForm{Event: e}
@@ -108,7 +106,7 @@ func decode(line []byte) (*Event, error) {
 		return nil, err
 	}
 	e.Seq = w.Seq
-	// There is one form of a line, so that nothing can hide in white space, key order or unknown keys.
+	// Each event has only one valid line, so that nothing can hide in white space, key order or unknown keys.
 	again, err := EncodeLine(e)
 	if err != nil {
 		return nil, err
@@ -119,14 +117,14 @@ func decode(line []byte) (*Event, error) {
 	return e, nil
 }
 
-// lineReader takes a line apart.
+// lineReader splits a line into its fields.
 type lineReader struct {
 	rest  []byte
 	wrong bool // the line may not have the written form
 }
 
-// readLine returns the event of a line whose hash was checked, or nil if it is not sure that the line has the
-// written form. It is ten times faster than [decode], which decides then.
+// readLine returns the event of a line with a verified hash, or nil if the line may not be in the written
+// form; then [decode] must decide. It is ten times faster than decode.
 func readLine(line []byte) *Event {
 	r := lineReader{rest: line}
 	e := &Event{}
@@ -162,8 +160,8 @@ func readLine(line []byte) *Event {
 	return e
 }
 
-// LastCall returns the time of the last event of a call among the lines of the end of a record, none of
-// which it checks; the first may be a part of one. It returns zero without such an event.
+// LastCall returns the time of the last event of a call in the final lines of a record, or zero if there is
+// none. It does not verify the lines; the first one may be incomplete.
 func LastCall(lines []byte) time.Time {
 	for len(lines) > 0 {
 		at := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
@@ -179,7 +177,7 @@ func LastCall(lines []byte) time.Time {
 	return time.Time{}
 }
 
-// skip passes over bytes that must come next.
+// skip advances past the bytes want, which must come next.
 func (r *lineReader) skip(want string) {
 	if !r.has(want) {
 		r.wrong = true
@@ -204,7 +202,7 @@ func (r *lineReader) upTo(end byte) []byte {
 	return text
 }
 
-// value returns the JSON after a key, or nil if the key does not come next.
+// value returns the JSON after a key, or nil if another key comes next.
 func (r *lineReader) value(key string) []byte {
 	if r.wrong || !r.has(key) {
 		return nil
@@ -216,7 +214,7 @@ func (r *lineReader) value(key string) []byte {
 	return value
 }
 
-// text returns the text after a key. One that may be missing is not empty if it is there.
+// text returns the string after a key. An optional one must not be empty.
 func (r *lineReader) text(key string, needed bool) string {
 	if !needed && !r.has(key) {
 		return ""
@@ -236,7 +234,7 @@ func (r *lineReader) text(key string, needed bool) string {
 			break
 		}
 	}
-	// There are several ways to write this text, of which one is written.
+	// A string can be encoded in several ways; only the one that Encode writes is valid.
 	n := compact.Value(r.rest)
 	var text string
 	err := json.Unmarshal(r.rest[:n], &text)
@@ -246,7 +244,8 @@ func (r *lineReader) text(key string, needed bool) string {
 	return text
 }
 
-// Validate reports whether e can be recorded. It does not check Seq, Prev and Hash, which a store sets.
+// Validate returns an error if e cannot be recorded. It does not check Seq, Prev and Hash, which the store
+// sets.
 //
 // Errors: ErrInvalid.
 func (e *Event) Validate() error {
@@ -279,7 +278,7 @@ func (e *Event) Validate() error {
 	return nil
 }
 
-// isObject reports whether raw is absent or begins as a JSON object; encoding it checks the rest.
+// isObject reports whether raw is empty or begins like a JSON object; encoding it checks the rest.
 func isObject(raw json.RawMessage) bool {
 	return len(raw) == 0 || utf8.Valid(raw) && bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 }
@@ -293,7 +292,7 @@ func FormatTime(t time.Time) string {
 	return t.UTC().Format(TimeFormat)
 }
 
-// ParseTime parses what [FormatTime] wrote and nothing else. Errors: ErrInvalid.
+// ParseTime parses the output of [FormatTime] and nothing else. Errors: ErrInvalid.
 func ParseTime(s string) (time.Time, error) {
 	t, err := time.Parse(TimeFormat, s)
 	if err != nil || FormatTime(t) != s {
@@ -302,7 +301,7 @@ func ParseTime(s string) (time.Time, error) {
 	return t, nil
 }
 
-// Timestamp is a time that is written in UTC with milliseconds.
+// Timestamp is a time that is encoded in UTC with milliseconds.
 type Timestamp struct{ time.Time }
 
 // Stamp returns t as a Timestamp, truncated to milliseconds.
@@ -324,7 +323,7 @@ func (t *Timestamp) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// List is a slice that is written as [] if it is nil.
+// List is a slice that is encoded as [] if it is nil.
 type List[T any] []T
 
 // MarshalJSON implements json.Marshaler.
@@ -335,7 +334,7 @@ func (l List[T]) MarshalJSON() ([]byte, error) {
 	return Encode([]T(l))
 }
 
-// Encode returns v as compact JSON without escaping <, > and &, as records are kept.
+// Encode returns v as compact JSON without escaping <, > and &, as in records.
 func Encode(v any) (json.RawMessage, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -346,8 +345,8 @@ func Encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// EncodePretty returns v as a file of a session is written: two spaces of indentation, one final
-// newline, <, > and & unescaped.
+// EncodePretty returns v as JSON for a file of a session: indented by two spaces, with one final newline, and
+// without escaping <, > and &.
 func EncodePretty(v any) ([]byte, error) {
 	raw, err := Encode(v)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Names of the files of a session, as resources and events name them.
+// Names of the files of a session in resources and events.
 const (
 	EventsFile           = "events.jsonl"
 	SessionFile          = "session.json"
@@ -33,7 +33,7 @@ const (
 	nameBytes    = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
 
-// NewSessionID returns "ses_" and a version 7 UUID, so ids sort by their time of creation.
+// NewSessionID returns "ses_" and a version 7 UUID, so that ids sort by creation time.
 //
 // Errors: the error of the system's random source.
 func NewSessionID() (string, error) {
@@ -50,17 +50,17 @@ func ValidSessionID(id string) bool {
 	return id != "" && len(id) <= maxSessionID && id != "." && id != ".." && strings.Trim(id, nameBytes) == ""
 }
 
-// OutputName returns the file name of a kept stream ("stdout" or "stderr") of an output id.
+// OutputName returns the file name of a stored stream ("stdout" or "stderr") of an output id.
 func OutputName(outputID, stream string) string {
 	return CleanFileName(OutputsDir + "/" + outputID + "." + stream)
 }
 
-// ShownName returns the file name of bytes the model was shown.
+// ShownName returns the file name for bytes that were shown to the model.
 func ShownName(d digest.Digest) string {
 	return ShownDir + "/" + d.Encoded()
 }
 
-// IsShown reports whether name is one that [ShownName] returns.
+// IsShown reports whether name has the form of [ShownName].
 func IsShown(name string) bool {
 	hex, ok := strings.CutPrefix(name, ShownDir+"/")
 	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
@@ -71,9 +71,9 @@ func CleanFileName(name string) string {
 	return strings.ReplaceAll(name, ":", "_")
 }
 
-// CheckFileName reports whether Put can write a file of this name: NAME or outputs/NAME, where NAME
-// consists of [A-Za-z0-9._-], does not start with a dot, has at most 240 bytes and is not a name that
-// the store writes itself.
+// CheckFileName returns an error unless Put can write a file with this name: NAME or outputs/NAME, where NAME
+// consists of [A-Za-z0-9._-], does not start with a dot, has at most 240 bytes and is not reserved for the
+// store.
 //
 // Errors: ErrInvalid.
 func CheckFileName(name string) error {
@@ -90,7 +90,7 @@ func CheckFileName(name string) error {
 	return nil
 }
 
-// CheckArtifactName reports whether a session can have a file of this name, besides its lock.
+// CheckArtifactName returns an error unless a session can have a file with this name, apart from its lock.
 //
 // Errors: ErrInvalid.
 func CheckArtifactName(name string) error {

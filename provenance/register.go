@@ -15,13 +15,13 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// RegisterFile is the name of the register of sessions. No session has this name.
+// RegisterFile is the name of the register of sessions. No session can have this name.
 const RegisterFile = "~register"
 
-// MaxRegisterLine is the longest line of a register in bytes, newline included.
+// MaxRegisterLine is the maximum length of a line in a register, in bytes, including the newline.
 const MaxRegisterLine = 4 << 10
 
-// What a line of the register says of a session. It is deleted by Collect.
+// The values of RegisterLine.What. Collect deletes sessions.
 const (
 	RegisterStarted = "started"
 	RegisterResumed = "resumed"
@@ -31,24 +31,24 @@ const (
 
 const typeRegister = "skillsd.register"
 
-// RegisterLine is one line of the register: a signed list of the moments at which sessions started, were
-// resumed, ended and were deleted. A signed session that somebody puts back to an earlier end agrees with
-// itself, and one that somebody removes leaves nothing; a list of all sessions shows both. Each line covers
-// the one before it, so that none can be left out but the last ones.
+// RegisterLine is a line in the register: a signed log of when sessions started, were resumed, ended and were
+// deleted. A signed session that is reset to an earlier end is consistent in itself, and a removed session
+// leaves no trace; the register reveals both. Each line includes the hash of the previous one, so only the
+// last lines can be removed unnoticed.
 type RegisterLine struct {
 	Type    string    `json:"type"` // skillsd.register
 	N       uint64    `json:"n"`    // from 1, without gaps
 	Time    Timestamp `json:"time"`
 	What    string    `json:"what"` // one of the Register constants
 	Session string    `json:"session"`
-	Events  uint64    `json:"events"` // sequence number of its last event; 0 if it was deleted
-	Hash    string    `json:"hash"`   // of that event; empty if it was deleted
-	Prev    string    `json:"prev"`   // hex sha256 of the line before with its newline, 64 zeros at first
-	Key     string    `json:"key"`    // name and hash of the key that signed
+	Events  uint64    `json:"events"` // sequence number of the last event; 0 if deleted
+	Hash    string    `json:"hash"`   // of that event; empty if deleted
+	Prev    string    `json:"prev"`   // hex sha256 of the previous line and its newline; first: 64 zeros
+	Key     string    `json:"key"`    // name and hash of the signing key
 	Sig     string    `json:"sig"`    // base64 of the signature of the line up to ,"sig"
 }
 
-// keyID returns what a line says of its key.
+// keyID returns the identifier of a key in a line.
 func keyID(k interface {
 	Name() string
 	KeyHash() uint32
@@ -63,10 +63,10 @@ func (l RegisterLine) signedText() ([]byte, error) {
 	return bytes.TrimSuffix(raw, []byte(`,"sig":""}`)), err
 }
 
-// Sign sets the fields that depend on the line before, nil for none, and on the signer. It returns the line,
-// newline included. If the line before names the key of the signer, that must have signed it.
+// Sign sets the fields that depend on the signer and on the previous line, or nil. It returns the line,
+// including the newline. If the previous line names the key of the signer, its signature must be valid.
 //
-// Errors: ErrCorrupt for a line before that cannot be one, or the error of signing.
+// Errors: ErrCorrupt for an invalid previous line, or the error of signing.
 func (l *RegisterLine) Sign(before []byte, signer note.Signer) ([]byte, error) {
 	l.Type, l.N, l.Prev, l.Key = typeRegister, 1, FirstPrev, keyID(signer)
 	if before != nil {
@@ -74,7 +74,7 @@ func (l *RegisterLine) Sign(before []byte, signer note.Signer) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: last line of %s: %v", ErrCorrupt, RegisterFile, err)
 		}
-		// A signature by one of these keys depends on nothing but the key and the text.
+		// Signatures by these keys are deterministic, so comparing them verifies the previous line.
 		if sig, err := was.signature(signer); was.Key == l.Key && (err != nil || sig != was.Sig) {
 			return nil, fmt.Errorf("%w: last line of %s: not signed by %s", ErrCorrupt, RegisterFile, l.Key)
 		}
@@ -98,7 +98,7 @@ func (l RegisterLine) signature(signer note.Signer) (string, error) {
 	return base64.StdEncoding.EncodeToString(sig), err
 }
 
-// signedBy reports whether one of these keys signed the line.
+// signedBy reports whether one of the keys signed the line.
 func (l RegisterLine) signedBy(keys []note.Verifier) bool {
 	text, err := l.signedText()
 	sig, wrong := base64.StdEncoding.DecodeString(l.Sig)
@@ -107,7 +107,7 @@ func (l RegisterLine) signedBy(keys []note.Verifier) bool {
 	})
 }
 
-// readRegisterLine parses a line, newline included, that Sign may have written.
+// readRegisterLine parses a line, including the newline. It rejects lines that Sign cannot have written.
 //
 // Errors: ErrInvalid.
 func readRegisterLine(line []byte) (*RegisterLine, error) {
@@ -134,30 +134,30 @@ func sumOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Register is what the lines of a register say.
+// Register is the content of a register.
 type Register struct {
 	Lines    int
-	Began    Timestamp              // of the first line
-	Sessions map[string]*Registered // those that were deleted too
-	sums     []string               // of the lines
+	Began    Timestamp              // time of the first line
+	Sessions map[string]*Registered // including deleted ones
+	sums     []string               // hashes of the lines
 }
 
-// Registered is what the register says of a session.
+// Registered is the state of a session in the register.
 type Registered struct {
-	Line    int // the last that names it
+	Line    int // last line of the session
 	Events  uint64
 	Hash    string
-	Since   Timestamp // of its first line
+	Since   Timestamp // time of its first line
 	Deleted bool
-	// Again is the first line at which it had no more events than before, although it was not deleted in
+	// Again is the first line with no more events than an earlier line, unless the session was deleted in
 	// between; else 0.
 	Again int
 }
 
-// ReadRegister reads a register up to a torn last line. With keys, one of them must have signed each line;
-// without keys no signature is checked.
+// ReadRegister reads a register up to a torn last line. If keys are given, one of them must have signed each
+// line; otherwise no signature is checked.
 //
-// Errors: *VerifyError for the first line that does not follow the one before it, or the error of r.
+// Errors: *VerifyError for the first line that does not follow the previous one, or the error of r.
 func ReadRegister(r io.Reader, keys ...note.Verifier) (*Register, error) {
 	reg := &Register{Sessions: make(map[string]*Registered)}
 	prev, lines := FirstPrev, bufio.NewReaderSize(r, MaxRegisterLine)
@@ -205,7 +205,7 @@ func (r *Register) add(l *RegisterLine) {
 	s.Line, s.Deleted = r.Lines, l.What == RegisterDeleted
 }
 
-// Head identifies the register up to its last line: N:HASH. It is empty for a register without lines.
+// Head identifies the register up to its last line: N:HASH. It is empty for an empty register.
 func (r *Register) Head() string {
 	if r.Lines == 0 {
 		return ""
@@ -213,9 +213,9 @@ func (r *Register) Head() string {
 	return fmt.Sprintf("%d:%s", r.Lines, r.sums[r.Lines-1])
 }
 
-// CheckHead reports whether the register had this head, now or earlier.
+// CheckHead returns an error unless head is the current head of the register or an earlier one.
 //
-// Errors: *VerifyError, ErrInvalid for what cannot be a head.
+// Errors: *VerifyError; ErrInvalid for a malformed head.
 func (r *Register) CheckHead(head string) error {
 	var n int
 	var sum string

@@ -12,31 +12,31 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// ErrTorn is a last line without its newline: the process that wrote it was killed before it finished the
-// line, so it did not acknowledge the event.
+// ErrTorn reports a last line without its newline: the writing process was killed before it finished the
+// line, so it had not acknowledged the event.
 var ErrTorn = errors.New("last line is torn")
 
-// Scanner reads the events of one session from the bytes of its record and checks every line and
-// its place in the chain. It is not safe for concurrent use.
+// Scanner reads the events of one session from its record. It verifies every line and its position in the
+// chain. It is not safe for concurrent use.
 type Scanner struct {
-	// Tally is the fold of the events read.
+	// Tally is the fold of all events read.
 	Tally Tally
-	// Offset is the number of bytes of the lines read.
+	// Offset is the total length of the lines read, in bytes.
 	Offset int64
-	// Line is the number of the line that Next returned or failed at, from 1.
+	// Line is the number of the line of the last call of Next, from 1.
 	Line int
-	// Torn is the number of bytes of a torn last line.
+	// Torn is the length of a torn last line, in bytes.
 	Torn int64
 
 	r *bufio.Reader
 }
 
-// NewScanner returns a Scanner that reads r. The caller must not read r meanwhile.
+// NewScanner returns a Scanner that reads r. The caller must not read from r afterwards.
 func NewScanner(r io.Reader) *Scanner {
 	return &Scanner{r: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// All yields the events up to the end or to a torn last line. An error, as Next returns it, ends the
+// All yields the events up to the end or to a torn last line. An error, as returned by Next, ends the
 // iteration.
 func (s *Scanner) All() iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
@@ -49,8 +49,8 @@ func (s *Scanner) All() iter.Seq2[*Event, error] {
 	}
 }
 
-// Follow yields the events of a record that grows, of which q selects some, until ctx ends, and the error
-// that ended it. seen is called with each event before the next one is read.
+// Follow yields the events of a growing record that match q, until ctx ends, or an error that ends the
+// iteration. It calls seen with each event before it reads the next one.
 func (s *Scanner) Follow(
 	ctx context.Context, q Query, seen func(*Event), yield func(*Event, error) bool,
 ) {
@@ -72,7 +72,7 @@ func (s *Scanner) Follow(
 // Next returns the next event.
 //
 // Errors: io.EOF at the end, ErrTorn at a torn last line, ErrCorrupt for a line that does not follow the
-// one before it, or the error of the reader. An error is final.
+// previous one, or the error of the reader. An error is final.
 func (s *Scanner) Next() (*Event, error) {
 	s.Line++
 	line, err := s.readLine()
@@ -98,8 +98,8 @@ func (s *Scanner) readLine() ([]byte, error) {
 	for length := 0; ; {
 		part, err := s.r.ReadSlice('\n')
 		length += len(part)
-		// Of a line that is too long, only the length matters: it is torn if the file ends in it, because a
-		// crash may leave a file longer than the bytes written to it.
+		// A line that is too long is not kept. If the file ends in it, it is torn, because after a crash a
+		// file may be longer than the bytes written to it.
 		if len(line) <= MaxLine {
 			line = append(line, part...)
 		}
@@ -109,8 +109,8 @@ func (s *Scanner) readLine() ([]byte, error) {
 			s.Torn = int64(length)
 			return nil, ErrTorn
 		case err == io.EOF && length > 0:
-			// The last byte is not a newline here. If only that byte is wrong, somebody changed it: a
-			// line is torn at its end.
+			// The last byte is not a newline. If only that byte is wrong, it was changed, since a torn line
+			// lacks its end.
 			if _, err := DecodeLine(line[:len(line)-1]); err == nil {
 				return nil, fmt.Errorf("%w: line does not end in a newline", ErrCorrupt)
 			}
@@ -126,14 +126,13 @@ func (s *Scanner) readLine() ([]byte, error) {
 	}
 }
 
-// DropDigests removes from a set of sha256 digests those that appear in the bytes of a record, whatever they
-// mean there.
+// DropDigests removes from a set of sha256 digests those that appear anywhere in the bytes of a record.
 //
 // Errors: the errors of r and of ctx.
 func DropDigests(ctx context.Context, r io.Reader, digests map[digest.Digest]bool) error {
 	const digits = 2 * sha256.Size
 	in := bufio.NewReaderSize(r, 64<<10)
-	var run []byte // hexadecimal digits, at most one more than a digest has
+	var run []byte // hexadecimal digits, at most one more than in a digest
 	for {
 		c, err := in.ReadByte()
 		if err == nil && (c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {

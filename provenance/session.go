@@ -14,9 +14,9 @@ import (
 // State is the state of a session.
 type State string
 
-// The states of a session. A store writes open and ended. A reader concludes that a session crashed if it did
-// not end and no process writes it, that it is damaged if its record cannot be read or is shorter than it
-// was, and that it is missing if it is gone and nothing says that Collect deleted it.
+// The states of a session. A store writes only open and ended. A reader reports crashed if the session did
+// not end and no process writes it, damaged if its record cannot be read or is shorter than before, and
+// missing if it is gone without having been deleted by Collect.
 const (
 	StateOpen    State = "open"
 	StateEnded   State = "ended"
@@ -39,26 +39,26 @@ type Session struct {
 	State     State      `json:"state"`
 }
 
-// NoEvents returns the session.json of a session before its first event. A store writes it, so that a crash
-// during that event differs from a session.json that was removed. A reader finds it only after such a crash,
-// or in the first second of a session.
+// NoEvents returns the session.json of a session before its first event. A store writes it first, so that a
+// crash during the first event can be distinguished from a removed session.json. A reader finds it only after
+// such a crash, or in the first second of a session.
 func NoEvents(id string) Session {
 	return Session{ID: id, State: StateOpen}
 }
 
-// Server names the server that recorded a session.
+// Server identifies the server that recorded a session.
 type Server struct {
 	Version  string `json:"version"`
-	Protocol string `json:"protocol"` // revision of MCP agreed on
+	Protocol string `json:"protocol"` // negotiated revision of MCP
 }
 
-// Head is the last event of a chain.
+// Head identifies the last event of a chain.
 type Head struct {
 	Seq  uint64 `json:"seq"`
 	Hash string `json:"hash"`
 }
 
-// Counts are totals of a session. Attempts that ended in an error are not counted as reads or runs.
+// Counts are totals of a session. Reads and runs that failed with an error are excluded.
 type Counts struct {
 	Activations int `json:"activations"`
 	Reads       int `json:"reads"`
@@ -66,40 +66,39 @@ type Counts struct {
 	Denials     int `json:"denials"`
 }
 
-// SessionInfo is the Row of session.started and session.resumed: facts about the session that
-// session.json and policy-trace.json show.
+// SessionInfo is the Row of session.started and session.resumed: facts that appear in session.json and
+// policy-trace.json.
 type SessionInfo struct {
 	Server Server `json:"server"`
 	Mode   string `json:"cfcEnforcementMode,omitempty"`
-	// ClientSession is the client's own id of its session; it is not verified.
+	// ClientSession is the client's own id for its session; it is not verified.
 	ClientSession string `json:"clientSession,omitempty"`
-	Profile       string `json:"profile,omitempty"` // that the session is narrowed to
-	// Child says that the session belongs to its parent; without it the session continues what the parent
-	// began. ParentSession is the parent as the client named it.
+	Profile       string `json:"profile,omitempty"` // profile that narrows the session
+	// Child is set if the session belongs to its parent; otherwise it continues the parent. ParentSession is
+	// the parent as named by the client.
 	Child                bool          `json:"child,omitempty"`
 	ParentSession        string        `json:"parentSession,omitempty"`
 	PolicySnapshotPath   string        `json:"cfcPolicySnapshotPath,omitempty"`
 	PolicySnapshotDigest digest.Digest `json:"cfcPolicySnapshotDigest,omitempty"`
-	// Guessed says that nothing connects the calls of the session but that their principal seemed to have one
-	// conversation.
+	// Guessed is set if the calls of the session are connected only by their principal, who seemed to have a
+	// single conversation.
 	Guessed bool `json:"guessed,omitempty"`
-	// RequestedRunID is the id that the client wanted for the session, if the session has another.
+	// RequestedRunID is the session id that the client requested, if the session has another.
 	RequestedRunID string `json:"requestedRunId,omitempty"`
-	// KeepsShown is how many bytes of shown texts the session keeps; 0 if it keeps none, or if that is not
-	// known.
+	// KeepsShown is the limit for stored texts that were shown, in bytes; 0 if none are stored, or if
+	// unknown.
 	KeepsShown int64 `json:"keepsShown,omitempty"`
 }
 
-// Tally folds events into the Session they make and checks their chain. Its size does not grow
-// with the number of events. The zero Tally is ready; it is not safe for concurrent use.
+// Tally folds events into a Session and checks their chain. Its size does not grow with the number of events.
+// The zero Tally is ready to use; it is not safe for concurrent use.
 type Tally struct {
 	Session Session
 }
 
-// Add folds e, which must be the event that follows the last one added. After an error the Tally
-// is as before.
+// Add folds e, which must follow the last event added. After an error the Tally is unchanged.
 //
-// Errors: ErrCorrupt if e does not follow, ErrInvalid if its Row or Decision cannot be in a view.
+// Errors: ErrCorrupt if e does not follow, ErrInvalid if its Row or Decision is not valid in a view.
 func (t *Tally) Add(e *Event) error {
 	s := t.Session
 	seq, prev := t.Next()
@@ -148,7 +147,7 @@ func (t *Tally) Add(e *Event) error {
 			s.Counts.Runs++
 		}
 	}
-	// A decision that cannot be counted in policy-trace.json must not get into the record.
+	// A decision that policy-trace.json cannot count must not get into the record.
 	if _, err := e.Decided(); err != nil {
 		return err
 	}
@@ -157,7 +156,7 @@ func (t *Tally) Add(e *Event) error {
 	return nil
 }
 
-// status returns the status of the row of a read or a run.
+// status returns the status in the row of a read or a run.
 func (e *Event) status() (string, error) {
 	var found [1][]byte
 	if compact.Members(e.Row, []string{"status"}, found[:]) {
@@ -174,11 +173,11 @@ func (e *Event) status() (string, error) {
 	return row.Status, json.Unmarshal(e.Row, &row)
 }
 
-// Extend gives e the place after the last event added, and the time now if it has none, adds it, and returns
-// its line. After an error the Tally is as before, and e has no place.
+// Extend sets the position of e after the last event, and its time to now if zero. It adds e and returns its
+// line. After an error the Tally is unchanged, and e has no position.
 //
-// Errors: as Add and EncodeLine; ErrNotFound for a session.resumed of a session without events, whose record
-// was deleted: another would not have what the session did before.
+// Errors: the errors of Add and EncodeLine; ErrNotFound for a session.resumed without earlier events: the
+// record was deleted, and a new one would lack the first part of the session.
 func (t *Tally) Extend(e *Event, now func() time.Time) (line []byte, err error) {
 	if e.Time.IsZero() {
 		e.Time = now()
@@ -200,10 +199,10 @@ func (t *Tally) Extend(e *Event, now func() time.Time) (line []byte, err error) 
 	return line, nil
 }
 
-// Unplace takes from an event what a store gave it.
+// Unplace clears the fields that a store sets.
 func (e *Event) Unplace() { e.Seq, e.Prev, e.Hash, e.Turn = 0, "", "", "" }
 
-// Next returns the seq and prev that the next event must have.
+// Next returns the seq and prev of the next event.
 func (t *Tally) Next() (seq uint64, prev string) {
 	if t.Session.Head.Seq == 0 {
 		return 1, FirstPrev
@@ -212,7 +211,7 @@ func (t *Tally) Next() (seq uint64, prev string) {
 }
 
 // SessionInfo returns the row of an event that starts or resumes a session, or nil for other events and for
-// one without a row.
+// events without a row.
 //
 // Errors: ErrInvalid.
 func (e *Event) SessionInfo() (*SessionInfo, error) {
@@ -233,13 +232,13 @@ const (
 	DecisionDenied  = "denied"
 )
 
-// Decided is the part of a decision that the folds of this package and of the views need.
+// Decided is the part of a decision that folds of events need.
 type Decided struct {
 	Outcome string `json:"decision"` // one of the Decision constants
 	Mode    string `json:"cfcEnforcementMode"`
 }
 
-// Decided returns the outcome and the mode of the Decision of an event, or the zero value without one.
+// Decided returns the outcome and mode in the Decision of an event, or the zero value if it has none.
 //
 // Errors: ErrInvalid.
 func (e *Event) Decided() (d Decided, err error) {
@@ -269,16 +268,16 @@ func (e *Event) Decided() (d Decided, err error) {
 // TypeOutputsRemoved is the type of an OutputsRemoved.
 const TypeOutputsRemoved = "skillsd.outputs-removed"
 
-// OutputsRemoved is the row of an outputs.removed event: kept streams that were deleted, the oldest
-// first, to make space for later ones. They are then no longer part of the session.
+// OutputsRemoved is the row of an outputs.removed event: stored streams, oldest first, that were deleted to
+// free space for later ones. They are then no longer part of the session.
 type OutputsRemoved struct {
 	Type  string     `json:"type"`
 	Files List[File] `json:"files"`
 }
 
-// Removed returns the files that an outputs.removed event deletes; other kinds delete none.
+// Removed returns the files that an outputs.removed event deletes, or nil for other kinds.
 //
-// Errors: ErrInvalid if the row does not have its form, or names a file that is not an output.
+// Errors: ErrInvalid if the row is malformed, or names a file that is not an output.
 func (e *Event) Removed() ([]File, error) {
 	if e.Kind != KindOutputsRemoved {
 		return nil, nil

@@ -11,15 +11,15 @@ import (
 // headNoteTitle is the first line of the text of a head note.
 const headNoteTitle = "skillsd session head"
 
-// maxHeadNote bounds a head note, in bytes.
+// maxHeadNote is the maximum size of a head note, in bytes.
 const maxHeadNote = 16 << 10
 
-// registered is the last line of the text of a note whose session the register of sessions names.
+// registered is the last line of the text in a note whose session is in the register.
 const registered = "registered"
 
-// SignHead returns the signed note of the head of a session that the register names: five lines that are the
-// title, the session, the sequence number of the last event, its hash and "registered", and the signature.
-// Notes of before there was a register lack the fifth.
+// SignHead returns the signed note for the head of a session in the register. Its five lines are the title,
+// the session, the sequence number of the last event, its hash and "registered"; the signature follows. Notes
+// from before the register lack the fifth line.
 //
 // Errors: the error of signing.
 func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
@@ -31,9 +31,9 @@ func SignHead(session string, head Head, signer note.Signer) ([]byte, error) {
 	return data, nil
 }
 
-// OpenHead returns the head that a note written by [SignHead] names for a session. With keys, one of
-// them must have signed it; without keys, the signature is not checked. inRegister says that the register
-// named the session when the note was signed.
+// OpenHead returns the head in a note written by [SignHead] for a session. If keys are given, one of them
+// must have signed it; otherwise the signature is not checked. inRegister reports whether the session was in
+// the register when the note was signed.
 //
 // Errors: ErrInvalid.
 func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, inRegister bool, err error) {

@@ -16,167 +16,162 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Store records sessions and reads them back. It is safe for concurrent use.
+// Store records sessions and reads them. It is safe for concurrent use.
 type Store interface {
 	Writer
 	Reader
 }
 
-// Writer records sessions. It only appends; one session has one writer at a time.
+// Writer records sessions. It only appends; a session has one writer at a time.
 type Writer interface {
-	// Take begins this writer's turn at a session: it reads the record up to its end, and later appends
-	// follow what was read. The turn ends with Release, Close, a session.ended, or once another writer takes
-	// the session, if the store allows that while the turn lasts. Append and Put begin a turn themselves if
-	// there has been none; after one that was lost, only Take begins another.
+	// Take begins this writer's turn at a session: it reads the record to its end, and later appends follow
+	// it. The turn ends with Release, Close, a session.ended, or when another writer takes the session, if
+	// the store allows that during a turn. Append and Put begin the first turn implicitly; after a lost turn,
+	// only Take begins another.
 	//
-	// Errors: ErrHeld if another writer has the session and the store does not let it be taken; as Append.
+	// Errors: ErrHeld if another writer has the session and the store does not allow taking it; the errors of
+	// Append.
 	Take(ctx context.Context, session string) error
 
-	// Release ends this writer's turn, so that another writer can have the session. It does nothing if this
-	// writer has no turn.
+	// Release ends this writer's turn, so that another writer can have the session. Without a turn it does
+	// nothing.
 	Release(session string)
 
-	// Append records e before it returns; for durable kinds (see Kind.Durable) it returns after the
-	// record is on stable storage. The first event of a session creates it. Cancelling ctx has no
-	// effect once the event is handed over. session.ended brings the views up to date.
+	// Append records e before it returns; for durable kinds (see Kind.Durable) the record is then on stable
+	// storage. The first event of a session creates it. Canceling ctx has no effect once writing has started.
+	// session.ended brings the views up to date.
 	//
-	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is one),
-	// ErrInvalid for an event that cannot be one, ErrCorrupt if the session's record is broken, ErrNotFound
-	// for a session.resumed of a session without events, such as one that was deleted, ErrLost if another
-	// writer has taken the session, ErrClosed, or the error of ctx. After an error the event is not part of
-	// the record, unless it is ErrUnavailable and the Store says otherwise.
+	// Errors: ErrUnavailable if it could not be recorded (a later Append may succeed; *FullError is a case of
+	// it), ErrInvalid for an invalid event, ErrCorrupt if the record of the session is broken, ErrNotFound
+	// for a session.resumed without earlier events, as after a deletion, ErrLost if another writer has taken
+	// the session, ErrClosed, or the error of ctx. After an error the event is not part of the record, except
+	// that a Store may document otherwise for ErrUnavailable.
 	Append(ctx context.Context, e *Event) error
 
-	// Put writes a file of the session (a snapshot or an output) and returns what to put in Event.Files of
-	// the event that must follow it: the file is on stable storage no later than that event. ":" in name
-	// becomes "_". A later Put of a name replaces the file; an output that an event already names cannot be
-	// replaced.
+	// Put writes a file of the session (a snapshot or an output) and returns its entry for Event.Files of the
+	// event that must follow: the file is on stable storage no later than that event. ":" in name becomes
+	// "_". A later Put replaces the file, except for an output that an event already names.
 	//
-	// Errors: as Append.
+	// Errors: the errors of Append.
 	Put(ctx context.Context, session, name string, data []byte) (File, error)
 
-	// PutShared is Put of a file that sessions have in common. What the sessions have is equal in all but the
-	// time at which it was made, which may be earlier.
+	// PutShared is Put for a file that sessions share. The sessions have equal content, except for its time,
+	// which may be earlier than the session.
 	//
-	// Errors: as Append, and the errors of writing the content.
+	// Errors: the errors of Append, and of writing the content.
 	PutShared(ctx context.Context, session, name string, s *Shared) (File, error)
 
-	// Keep keeps bytes that the model is shown as the file [ShownName] of their digest, before the
-	// event that names them. Equal bytes are kept once. A store can be configured to keep none, and
-	// keeps no more of a session than its limit; neither is an error.
+	// Keep stores bytes that are shown to the model, as the file [ShownName] of their digest, before the
+	// event that names them. Equal bytes are stored once. A store may be configured to store none, and stores
+	// at most its limit per session; neither is an error.
 	//
-	// Errors: as Append.
+	// Errors: the errors of Append.
 	Keep(ctx context.Context, session string, data []byte) (digest.Digest, error)
 
-	// Claim reserves an id that no session has for this caller, before its first event.
+	// Claim reserves an unused session id for this caller, before the first event.
 	//
-	// Errors: ErrTaken if a session has it or another process claimed it, ErrInvalid, ErrUnavailable.
+	// Errors: ErrTaken if a session has the id or another process claimed it, ErrInvalid, ErrUnavailable.
 	Claim(ctx context.Context, session string) error
 
-	// Reserve keeps room for what a session is to record later, such as the outcome of a script that is
-	// about to run, until release is called; calling it again does nothing.
+	// Reserve reserves space for later records of a session, such as the outcome of a script that is about to
+	// run, until release is called. Further calls of release do nothing.
 	//
-	// Errors: ErrUnavailable if there is no such room, *FullError.
+	// Errors: ErrUnavailable if there is not enough space, *FullError.
 	Reserve(ctx context.Context, session string, bytes int64) (release func(), err error)
 
-	// Close brings the views of all open sessions up to date and releases them. It does not end
-	// sessions.
+	// Close brings the views of all open sessions up to date and releases the sessions. It does not end them.
 	Close() error
 }
 
-// Shared is the content of a file that sessions have in common, such as the registry of a snapshot. A store
-// keeps it once: in full it can be larger than all else in the sessions. It must not be copied.
+// Shared is the content of a file that sessions share, such as the registry of a snapshot. A store keeps it
+// once, since it can be larger than everything else in the sessions. It must not be copied.
 type Shared struct {
-	// Write writes the content to w, when a store does not have it. If the content says when it was made,
-	// Write calls made there, once, instead of writing the time as [FormatTime] does.
+	// Write writes the content to w, if a store does not have it. If the content contains its creation time,
+	// Write calls made once at that position instead of writing the time in the form of [FormatTime].
 	Write func(w io.Writer, made func(at time.Time) error) error
 
-	sync.Mutex     // held while a store uses the rest
-	Kept       any // what a store knows of the content that it has
+	sync.Mutex     // held while a store uses Kept
+	Kept       any // a store's reference to its copy
 }
 
-// Reader reads recorded sessions, including those that another process is writing. No method but Collect
-// changes a session. An iteration may be left early; an error it yields ends it unless its documentation
-// says otherwise.
+// Reader reads recorded sessions, including sessions that another process is writing. Only Collect changes
+// sessions. Iterations may stop early; an error ends an iteration unless documented otherwise.
 type Reader interface {
-	// Sessions yields the sessions whose record was last written after since, the one written last
-	// first; the zero time selects all. A session is as its events say, with StateCrashed if it did not
-	// end and no process writes it. One whose record is missing, empty, broken or shorter than it was
-	// is yielded with as much as can be found out about it, StateDamaged and an error of its own, and the
-	// iteration continues. A session that another process has only begun is left out.
+	// Sessions yields the sessions whose record was written after since, most recent first; the zero time
+	// selects all. A session that did not end and is not being written has StateCrashed. A session whose
+	// record is missing, empty, broken or shorter than before is yielded with the recoverable facts,
+	// StateDamaged and its error, and the iteration continues. A session that another process is just
+	// creating is skipped.
 	//
 	// Errors: the error of listing, with an empty Session, or the error of ctx.
 	Sessions(ctx context.Context, since time.Time) iter.Seq2[Session, error]
 
-	// Events yields the recorded events that q selects, in order, up to those acknowledged when the
-	// iteration starts, and checks their chain. A torn last line ends it without an error.
+	// Events yields the events that match q, in order, up to those acknowledged when the iteration starts,
+	// and checks their chain. A torn last line ends it without an error.
 	//
-	// Errors: ErrNotFound for an unknown session, ErrCorrupt for the first event that does not fit.
+	// Errors: ErrNotFound for an unknown session, ErrCorrupt for the first event that breaks the chain.
 	Events(ctx context.Context, q Query) iter.Seq2[*Event, error]
 
-	// Follow yields what Events does, and further events as they are recorded, until the session ends, no
-	// process writes it, or ctx ends, none of which is an error.
+	// Follow yields the events of Events, and further events as they are recorded, until the session ends, no
+	// process writes it, or ctx ends. None of these is an error.
 	//
-	// Errors: as Events.
+	// Errors: the errors of Events.
 	Follow(ctx context.Context, q Query) iter.Seq2[*Event, error]
 
-	// Artifact opens a file of the session. A view (skill-activations.json …) and session.json are as the
-	// events recorded so far make them.
+	// Artifact opens a file of the session. Views (skill-activations.json …) and session.json include all
+	// events recorded so far.
 	//
-	// Errors: ErrNotFound if there is no such file, or no content for it yet; ErrInvalid for an impossible
-	// name.
+	// Errors: ErrNotFound if the file does not exist or has no content yet; ErrInvalid for an invalid name.
 	Artifact(ctx context.Context, session, name string) (io.ReadCloser, error)
 
-	// Stored opens a file of the session as it was last written: a view may be older than the record, and
-	// its bytes are not compared with it. It costs no more than reading the file.
+	// Stored opens a file of the session as last written: a view may lag behind the record, and is not
+	// compared with it. It costs no more than reading the file.
 	//
-	// Errors: as Artifact.
+	// Errors: the errors of Artifact.
 	Stored(ctx context.Context, session, name string) (io.ReadCloser, error)
 
 	// Files yields the names of the files of a session, except its record: views and snapshots first, then
-	// outputs, then shown texts, each in the order of names. Stored opens them.
+	// outputs, then shown texts, each sorted by name. Stored opens them.
 	//
 	// Errors: ErrNotFound for an unknown session.
 	Files(ctx context.Context, session string) iter.Seq2[string, error]
 
-	// Verify recomputes the chain of a session from its bytes, every view from its events and the digest
-	// of every file that an event names. With keys, one of them must have signed the last event. If the
-	// record says that the texts shown to models are kept, they must be there.
+	// Verify recomputes the chain of a session from its bytes, every view from its events, and the digest of
+	// every file named by an event. If keys are given, one of them must have signed the last event. If the
+	// record states that shown texts are stored, they must exist.
 	//
 	// Errors: *VerifyError for the first difference, ErrNotFound for an unknown session, or the error of
 	// reading.
 	Verify(ctx context.Context, session string, keys ...note.Verifier) (*Report, error)
 
-	// Register reads the register of sessions, which a writer with a key keeps. It has no lines if no
-	// writer does. Verify compares a session with it.
+	// Register reads the register of sessions, which writers with a key maintain. Without such a writer it is
+	// empty. Verify compares a session with it.
 	//
-	// Errors: as ReadRegister.
+	// Errors: the errors of ReadRegister.
 	Register(ctx context.Context, keys ...note.Verifier) (*Register, error)
 
-	// Missing returns the sessions that the register names, that were not deleted by Collect, and that are
-	// not there.
+	// Missing returns the sessions in the register that no longer exist and were not deleted by Collect.
 	//
-	// Errors: as Register.
+	// Errors: the errors of Register.
 	Missing(ctx context.Context, keys ...note.Verifier) (map[string]*Registered, error)
 
-	// DropNamed removes from a set of sha256 digests those that appear anywhere in the record of a
-	// session, so that no session names the ones that are left. Damaged and unfinished records are
-	// searched as well.
+	// DropNamed removes from a set of sha256 digests those that appear anywhere in the record of a session,
+	// so that the remaining ones are unused. It also searches damaged and unfinished records.
 	//
-	// Errors: the error of reading a record, or of ctx. Some of the digests left may then be named.
+	// Errors: the error of reading a record, or of ctx. Remaining digests may then still be in use.
 	DropNamed(ctx context.Context, digests map[digest.Digest]bool) error
 
-	// Collect deletes whole sessions, and texts that only they were shown. It never deletes a session that a
-	// process writes and does not release. Parents and children do not depend on each other.
+	// Collect deletes whole sessions, and texts that were shown only in them. It never deletes a session that
+	// a process is writing and does not release. Parents and children are independent.
 	//
-	// Errors: the error of listing, or of ctx. The result has the errors of single sessions.
+	// Errors: the error of listing, or of ctx. Errors of single sessions are in the result.
 	Collect(ctx context.Context, opts CollectOptions) ([]Collected, error)
 
-	// Close releases what the Reader holds.
+	// Close releases the resources of the Reader.
 	Close() error
 }
 
-// ListSessions returns the sessions of r, the newest first, damaged ones included.
+// ListSessions returns the sessions of r, newest first, including damaged ones.
 //
 // Errors: the error of listing, or of ctx.
 func ListSessions(ctx context.Context, r Reader) ([]Session, error) {
@@ -196,61 +191,61 @@ func ListSessions(ctx context.Context, r Reader) ([]Session, error) {
 // Query selects events of one session.
 type Query struct {
 	Session string
-	Kinds   []Kind // empty is all
+	Kinds   []Kind // empty: all
 	From    uint64 // first sequence number
 }
 
-// Matches reports whether q selects e; the session is not compared.
+// Matches reports whether q selects e. It does not compare the session.
 func (q Query) Matches(e *Event) bool {
 	return e.Seq >= q.From && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind))
 }
 
-// CollectOptions say which sessions Collect deletes.
+// CollectOptions selects the sessions that Collect deletes.
 type CollectOptions struct {
-	Before time.Time // only those last written before
-	Keep   int       // but not this many of those whose clients called last
-	// Total is how many bytes the sessions that are left may take together: more of those whose clients
-	// called longest ago are deleted until they do, except for the last Keep. 0 is any number.
+	Before time.Time // only sessions last written before this time
+	Keep   int       // except this many whose clients called most recently
+	// Total limits the total size of the remaining sessions, in bytes: more sessions are deleted, least
+	// recently called first, except for the last Keep. 0: no limit.
 	Total  int64
 	DryRun bool // delete nothing
-	// Release, unless it is nil, is called for each session before it is deleted. It ends one that this
-	// process has open, and reports whether the session may be deleted.
+	// Release, if not nil, is called for each session before it is deleted. It ends the session if this
+	// process has it open, and reports whether it may be deleted.
 	Release func(ctx context.Context, session string) bool
-	// Signer signs in the register of sessions that a session was deleted; nil is the one of the Writer.
-	// Without one, a session that the register names is not deleted: ErrRegistered.
+	// Signer signs deletions in the register of sessions; nil: the signer of the Writer. Without a signer, a
+	// session in the register is not deleted: ErrRegistered.
 	Signer note.Signer
 }
 
-// Collected is a session that was deleted, or in a dry run would be.
+// Collected is a session that was deleted, or would be in a dry run.
 type Collected struct {
 	ID      string
 	Written time.Time // when its record was last written
-	Bytes   int64     // that deleting it frees
-	Err     error     // why it was not deleted; ErrHeld for one that a process writes or does not release
+	Bytes   int64     // freed by the deletion
+	Err     error     // why it was not deleted; ErrHeld if a process has it open
 }
 
-// Report is what Verify found in a session whose record and files agree.
+// Report is the result of Verify for a session whose record and files agree.
 type Report struct {
-	Session Session // as its events say
+	Session Session // as derived from its events
 	Events  int
-	Files   int // files checked, the record and session.json among them
-	// Stale are the views that equal the views of an earlier point of the record, because they were not
-	// written again before a crash, or not yet.
+	Files   int // files checked, including the record and session.json
+	// Stale are the views that match an earlier state of the record, because they were not written again yet,
+	// or not before a crash.
 	Stale []string
 	// Unrecorded are files that no event names, such as the file of a Put whose event was not written.
 	Unrecorded []string
-	// NotKept is how many texts that models were shown are not kept, of those that events name: the
-	// session did not keep such, had no more space, or its record does not say.
+	// NotKept is the number of texts shown to models that events name but the session does not store: because
+	// it stores none, reached its limit, or does not record which.
 	NotKept int
-	// Removed is how many outputs were deleted to make space for later ones, as events say.
+	// Removed is the number of outputs that were deleted to free space for later ones, as recorded.
 	Removed int
-	// Unfinished are the output ids of scripts that were requested and have no outcome, because they
-	// are running, or were running when the server was killed.
+	// Unfinished are the output ids of requested scripts without an outcome, because they are running, or
+	// were running when the server was killed.
 	Unfinished []string
-	// SignedBy is the name of the key given that signed the last event; empty if none did.
+	// SignedBy is the name of the key that signed the last event; empty if none of the given keys did.
 	SignedBy string
-	// Unregistered says that the session was signed before the register of sessions began, or that there is
-	// none, so that it cannot be seen whether the session was longer.
+	// Unregistered is set if the session was signed before the register began, or if there is no register, so
+	// that a truncated session cannot be detected.
 	Unregistered bool
 	// Torn is the length in bytes of a torn last line, which is not part of the record.
 	Torn int64
@@ -259,7 +254,7 @@ type Report struct {
 // VerifyError is the first difference between the record of a session and its files.
 type VerifyError struct {
 	File string
-	Line int // from 1; 1 also if the difference has no line
+	Line int // from 1; 1 if the difference has no line
 	What string
 }
 
@@ -268,13 +263,13 @@ func (e *VerifyError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
 }
 
-// FullError means that the sessions of a principal take as much as they may. It is an ErrUnavailable.
+// FullError reports that the sessions of a principal have reached a limit. It is an ErrUnavailable.
 type FullError struct {
 	Principal string
-	What      string // they take, such as "100 of 100 sessions"
+	What      string // the limit that was reached, such as "100 of 100 sessions"
 }
 
-// Error returns whose records are full, and of what.
+// Error returns the principal and the limit.
 func (e *FullError) Error() string {
 	return fmt.Sprintf("the records of %s are full: %s", e.Principal, e.What)
 }
@@ -282,30 +277,28 @@ func (e *FullError) Error() string {
 // Unwrap returns ErrUnavailable.
 func (e *FullError) Unwrap() error { return ErrUnavailable }
 
-// Kinds of errors of a Store and of the parsers of this package.
+// Errors of a Store and of the parsers in this package.
 var (
-	// ErrUnavailable means that the record could not be written: a full or failing disk, or another
-	// process that holds the session.
+	// ErrUnavailable: the record could not be written, because of a full or failing disk, or because another
+	// process has the session.
 	ErrUnavailable = errors.New("provenance unavailable")
-	// ErrSilent is the ErrUnavailable of a cluster that does not answer, which says nothing of its records.
+	// ErrSilent is an ErrUnavailable: the cluster does not answer, so the state of its records is unknown.
 	ErrSilent = fmt.Errorf("%w: the cluster does not answer", ErrUnavailable)
-	// ErrInvalid means that an event, a line, a session id or a file name is not one.
+	// ErrInvalid: an event, a line, a session id or a file name is invalid.
 	ErrInvalid = errors.New("invalid")
-	// ErrCorrupt means that a recorded chain is broken.
+	// ErrCorrupt: a recorded chain is broken.
 	ErrCorrupt = errors.New("record is corrupt")
-	// ErrNotFound means that there is no such session or file.
+	// ErrNotFound: the session or file does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrTaken means that a session has the id.
+	// ErrTaken: another session has the id.
 	ErrTaken = errors.New("session id is taken")
-	// ErrHeld means that a process has a session open.
+	// ErrHeld: a process has the session open.
 	ErrHeld = errors.New("a process has the session open")
-	// ErrLost means that the turn at a session is over, because another writer has taken the session.
+	// ErrLost: the turn at a session is over, because another writer has taken the session.
 	ErrLost = errors.New("another writer has taken the session")
-	// ErrRegistered means that the register of sessions names a session, and that there is no key to sign in
-	// it that the session was deleted.
+	// ErrRegistered: the session is in the register, and there is no key to sign its deletion.
 	ErrRegistered = errors.New("the signed register of sessions names it, and no key was given to sign " +
-		"there that " +
-		"it is deleted")
-	// ErrClosed means that the store was closed.
+		"there that it is deleted")
+	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
