@@ -11,14 +11,14 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// EventRow describes the Row of the events of a kind.
+// EventRow describes the Row of events of one kind.
 type EventRow struct {
 	Kind     provenance.Kind
 	Type     reflect.Type
-	Required bool // every such event has one
+	Required bool // present in every such event
 }
 
-// EventRows returns the table of the rows of events. Kinds that are not in it have no row, or any object.
+// EventRows returns the table of rows. Other kinds have no row, or any object.
 func EventRows() []EventRow {
 	info, policy := reflect.TypeFor[provenance.SessionInfo](), reflect.TypeFor[PolicyEvent]()
 	return []EventRow{
@@ -34,9 +34,9 @@ func EventRows() []EventRow {
 	}
 }
 
-// Summary returns the outcome of e in a few words for a timeline, such as "exited 0",
-// "error resource_not_found" or "script_not_allowlisted". It contains no argument or output, and is not made
-// printable.
+// Summary returns the outcome of e in a few words for a timeline, such as "exited 0", "error
+// resource_not_found" or "script_not_allowlisted". It contains no argument or output. The caller must escape
+// unprintable characters.
 func Summary(e *provenance.Event) string {
 	const limit = 200
 	text := cmp.Or(outcome(e), e.Detail)
@@ -46,7 +46,7 @@ func Summary(e *provenance.Event) string {
 	return text
 }
 
-// outcome returns what the row of an event says, or "" if its Detail is enough.
+// outcome returns the outcome from the row of an event, or "" if Detail is enough.
 func outcome(e *provenance.Event) string {
 	switch e.Kind {
 	case provenance.KindSessionStarted, provenance.KindSessionResumed:
@@ -59,7 +59,7 @@ func outcome(e *provenance.Event) string {
 			return fmt.Sprintf("%s: %s -> %s", e.Detail, e.Want, e.Got)
 		}
 	case provenance.KindApprovalAsked:
-		// The digest that identifies the call says nothing to a reader.
+		// The digest that identifies the call is of no use to a reader.
 		code, _, _ := strings.Cut(e.Detail, "; call ")
 		return code
 	case provenance.KindSkillActivated:
@@ -122,7 +122,7 @@ func runOutcome(e *provenance.Event) string {
 	return text
 }
 
-// endOf returns how a run ended.
+// endOf returns how a run ended, in a few words.
 func endOf(row *ScriptExecution) string {
 	x := row.Skillsd
 	switch {

@@ -13,12 +13,12 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// InvocationContext describes the inputs of one command in the sandbox by size and digest, never by
-// content. It is the Invocation of a skill.script_executed event.
+// InvocationContext describes the inputs of one command in the sandbox by size and digest, never by content.
+// It is the Invocation of a skill.script_executed event.
 type InvocationContext struct {
 	Type         string             `json:"type"`
 	Version      int                `json:"version"`
-	Sequence     int                `json:"sequence"` // counts the contexts of a run from 1
+	Sequence     int                `json:"sequence"` // number of the context in its run, from 1
 	RunID        string             `json:"runId"`
 	CreatedAt    Timestamp          `json:"createdAt"`
 	ToolID       string             `json:"toolId"`
@@ -32,13 +32,13 @@ type InvocationContext struct {
 	InputLabels  *InputLabels       `json:"cfcInputLabels,omitempty"`
 }
 
-// OperationCommand is the operation of an [InvocationContext]: an argv, without a shell.
+// OperationCommand is the operation of an [InvocationContext] for an argv without a shell.
 const OperationCommand = "command"
 
-// InvocationManifest says which run manifest an invocation belongs to.
+// InvocationManifest identifies the run manifest of an invocation.
 type InvocationManifest struct {
 	Present           bool   `json:"present"`
-	Path              string `json:"path,omitempty"` // of the session's own copy
+	Path              string `json:"path,omitempty"` // path of the session's copy
 	Source            string `json:"source,omitempty"`
 	WishID            string `json:"wishId,omitempty"`
 	DispatchClass     string `json:"dispatchClass,omitempty"`
@@ -46,7 +46,7 @@ type InvocationManifest struct {
 	PromptSlotPresent *bool  `json:"promptSlotPresent,omitempty"`
 }
 
-// InvocationInputs are the inputs of a command; nil is an input it does not have.
+// InvocationInputs are the inputs of a command; absent inputs are nil.
 type InvocationInputs struct {
 	Argv  *SequenceSummary `json:"argv,omitempty"`
 	Args  *SequenceSummary `json:"args,omitempty"`
@@ -70,7 +70,7 @@ type SequenceSummary struct {
 	Digest     digest.Digest `json:"digest"`
 }
 
-// EnvSummary describes an environment by its sorted names, without the values.
+// EnvSummary describes an environment by its sorted names, without values.
 type EnvSummary struct {
 	Type  string       `json:"type"`
 	Count int          `json:"count"`
@@ -82,8 +82,8 @@ func SummarizeText(text []byte) *TextSummary {
 	return &TextSummary{Type: TypeTextSummary, Bytes: int64(len(text)), Digest: digest.FromBytes(text)}
 }
 
-// SummarizeSequence returns the summary of a list. Bytes that are not UTF-8 count as they are, and
-// as U+FFFD in the digest.
+// SummarizeSequence returns the summary of a list. Invalid UTF-8 is included unchanged in the length, and as
+// U+FFFD in the digest.
 func SummarizeSequence(list []string) *SequenceSummary {
 	s := &SequenceSummary{Type: TypeSequenceSummary, Count: len(list)}
 	valid := make(List[string], len(list))
@@ -107,7 +107,7 @@ func SummarizeEnv(env []string) *EnvSummary {
 	return s
 }
 
-// InputLabels are labels of the inputs of a command.
+// InputLabels are the labels of the inputs of a command.
 type InputLabels struct {
 	Version int              `json:"version"` // 1
 	Entries List[InputLabel] `json:"entries"`
@@ -115,29 +115,29 @@ type InputLabels struct {
 
 // InputLabel labels one input, or a part of it.
 type InputLabel struct {
-	Path  List[any] `json:"path"` // an input, then strings and whole numbers
+	Path  List[any] `json:"path"` // an input, followed by strings and integers
 	Label Label     `json:"label"`
 }
 
-// Label has atoms of any form.
+// Label holds atoms, which may have any form.
 type Label struct {
 	Confidentiality []json.RawMessage `json:"confidentiality,omitempty"`
 	Integrity       []json.RawMessage `json:"integrity,omitempty"`
 }
 
-// LabelledInputs returns the inputs that can have a label.
+// LabelledInputs returns the names of inputs that may have a label.
 func LabelledInputs() []string { return []string{"argv", "args", "env", "cwd"} }
 
 const (
-	// MaxInputLabels bounds the input labels of a call, in bytes.
+	// MaxInputLabels is the maximum size of the input labels of a call, in bytes.
 	MaxInputLabels = 64 << 10
 
 	maxLabelEntries = 256
 	maxLabelPath    = 32
 )
 
-// ParseInputLabels reads input labels. Each entry must name one of [LabelledInputs], because a label that no
-// input carries would be lost silently.
+// ParseInputLabels parses input labels. Each entry must name one of [LabelledInputs], because a label for any
+// other input would be lost silently.
 //
 // Errors: ErrInvalid.
 func ParseInputLabels(raw []byte) (*InputLabels, error) {
@@ -145,16 +145,16 @@ func ParseInputLabels(raw []byte) (*InputLabels, error) {
 	var entries []json.RawMessage
 	switch {
 	case len(raw) > MaxInputLabels:
-		err = fmt.Errorf("%w: longer than %d bytes", provenance.ErrInvalid, MaxInputLabels)
+		return nil, fmt.Errorf("input labels: %w: longer than %d bytes", provenance.ErrInvalid,
+			MaxInputLabels)
 	case err != nil:
+		return nil, fmt.Errorf("input labels: %w", err)
 	case !is(1)(fields["version"]):
-		err = fmt.Errorf("%w: version is not 1", provenance.ErrInvalid)
+		return nil, fmt.Errorf("input labels: %w: version is not 1", provenance.ErrInvalid)
 	case json.Unmarshal(fields["entries"], &entries) != nil || entries == nil ||
 		len(entries) > maxLabelEntries:
-		err = fmt.Errorf("%w: entries is not a list of at most %d", provenance.ErrInvalid, maxLabelEntries)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("input labels: %w", err)
+		return nil, fmt.Errorf("input labels: %w: entries is not a list of at most %d", provenance.ErrInvalid,
+			maxLabelEntries)
 	}
 	labels := &InputLabels{Version: 1}
 	for i, entry := range entries {
@@ -167,9 +167,9 @@ func ParseInputLabels(raw []byte) (*InputLabels, error) {
 	return labels, nil
 }
 
-// Influenced returns the labels of the inputs that a command has, with atom added to the confidentiality of
-// each, unless it is nil; nil if none is left. cwd says whether the command has a directory. l may be nil and
-// is not changed.
+// Influenced returns the labels of the inputs that a command has, with atom, unless nil, added to the
+// confidentiality of each; nil if there are no labels. cwd is whether the command has a working directory. l
+// may be nil and is not changed.
 func (l *InputLabels) Influenced(atom json.RawMessage, cwd bool) *InputLabels {
 	labels := &InputLabels{Version: 1}
 	has := func(input any) bool { return input != "cwd" || cwd }
@@ -243,7 +243,7 @@ func parseInputLabel(raw []byte) (label InputLabel, err error) {
 	return label, nil
 }
 
-// onlyKeys reads an object that has only the keys given.
+// onlyKeys parses an object and rejects keys that are not in known.
 func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	keys, fields, err := parseObject(raw)
 	if err != nil {
@@ -257,8 +257,8 @@ func onlyKeys(raw []byte, known ...string) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// Influence returns the atom of a prompt slot, which says whose words led to an input, or nil for no slot. It
-// taints confidentiality only: who asked for a command does not vouch for its inputs.
+// Influence returns the atom for a prompt slot, or nil without one. It records whose words led to an input.
+// It affects confidentiality only: the author of a command does not vouch for its inputs.
 func Influence(slot json.RawMessage, manifest *RunManifest) json.RawMessage {
 	var of map[string]json.RawMessage
 	if slot == nil || json.Unmarshal(slot, &of) != nil {

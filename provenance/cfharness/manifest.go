@@ -13,33 +13,33 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// MaxRunManifest bounds a run manifest, in bytes.
+// MaxRunManifest is the maximum size of a run manifest, in bytes.
 const MaxRunManifest = 1 << 20
 
-// RunManifestSource is the source key of every run manifest, and the labelSource of its cfc.
+// RunManifestSource is the source key of every run manifest, and RunManifestLabelSource the labelSource of
+// its cfc.
 const (
 	RunManifestSource      = "loom"
 	RunManifestLabelSource = "loom-run-manifest"
 )
 
-// RunManifest is what the program that started a run says about it. It is input: nothing in it is verified.
+// RunManifest is the description of a run by the program that started it. Nothing in it is verified.
 type RunManifest struct {
-	// Raw is the manifest as it is kept: keys in their order, including unknown ones, after the keys type,
-	// version and source if they were absent.
+	// Raw is the manifest as stored: keys in their original order, including unknown ones, after the keys
+	// type, version and source if these were absent.
 	Raw json.RawMessage
 
 	WishID, ParentWishID, DispatchClass, CapabilityProfile string
 
-	PromptSlot  json.RawMessage // an object whose form is not checked; nil if absent
+	PromptSlot  json.RawMessage // an object that is not checked further; nil if absent
 	Mode        string          // cfc.enforcementMode, empty if absent
 	LabelSource string          // cfc.labelSource, empty if absent
 }
 
-// ParseRunManifest reads a run manifest. Keys are case-sensitive, and duplicates are refused. Every key
-// may be absent. A key that is present must have its type, and type, version and source must have their
-// only value.
+// ParseRunManifest parses a run manifest. Keys are case-sensitive, and duplicates are rejected. Every key is
+// optional. A key that is present must have its type; type, version and source must have their only value.
 //
-// Errors: ErrInvalid, with the key.
+// Errors: ErrInvalid, with the name of the key.
 func ParseRunManifest(data []byte) (*RunManifest, error) {
 	m, err := parseManifest(data)
 	if err != nil {
@@ -66,7 +66,7 @@ func parseManifest(data []byte) (*RunManifest, error) {
 	return m, nil
 }
 
-// manifestCheck reports whether it accepts the value of a key, and may store it.
+// manifestCheck validates the value of a key, and may store it.
 type manifestCheck struct {
 	key    string
 	accept func(json.RawMessage) bool
@@ -100,11 +100,11 @@ func manifestChecks(m *RunManifest) []manifestCheck {
 	}
 }
 
-// Modes returns the enforcement modes in their order of strictness.
+// Modes returns the enforcement modes in order of strictness.
 func Modes() []string { return []string{"disabled", "observe", "enforce-explicit", "enforce-strict"} }
 
-// keptManifest returns the object with the keys that every manifest has, which come first if they were
-// absent.
+// keptManifest returns the object with the keys type, version and source. If absent, they are added at the
+// front.
 func keptManifest(keys []string, fields map[string]json.RawMessage) json.RawMessage {
 	var first []string
 	for _, f := range [...][2]string{
@@ -118,7 +118,7 @@ func keptManifest(keys []string, fields map[string]json.RawMessage) json.RawMess
 	return object(slices.Concat(first, keys), fields)
 }
 
-// object returns the JSON object of the values that are there, in the order of keys.
+// object returns the JSON object with the non-nil values, in the order of keys.
 func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
 	out := []byte{'{'}
 	for _, key := range keys {
@@ -134,7 +134,7 @@ func object(keys []string, values map[string]json.RawMessage) json.RawMessage {
 	return append(out, '}')
 }
 
-// parseObject reads the keys of one JSON object, in order. Duplicate keys are refused.
+// parseObject parses a JSON object and returns its keys in order. Duplicate keys are rejected.
 //
 // Errors: ErrInvalid.
 func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage, err error) {
@@ -164,8 +164,7 @@ func parseObject(data []byte) (keys []string, fields map[string]json.RawMessage,
 	return keys, fields, nil
 }
 
-// keys accepts an object whose keys pass the checks, of which the first few are required. Keys without a
-// check are ignored.
+// keys accepts an object whose keys pass the checks; the first few are required. Other keys are ignored.
 func keys(required int, checks ...manifestCheck) func(json.RawMessage) bool {
 	return func(raw json.RawMessage) bool {
 		_, fields, err := parseObject(raw)

@@ -6,28 +6,28 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// ObservationPolicy is what a caller may have of an output.
+// ObservationPolicy is how much of an output a caller may observe.
 type ObservationPolicy string
 
-// The policies, from the freest to the strictest.
+// The policies, from the least to the most restrictive.
 const (
 	PolicyObserved ObservationPolicy = "observed" // the output itself
-	PolicyOpaque   ObservationPolicy = "opaque"   // a handle, which it can pass on
-	PolicyDenied   ObservationPolicy = "denied"   // to know that there is one
+	PolicyOpaque   ObservationPolicy = "opaque"   // a handle, which the caller can pass on
+	PolicyDenied   ObservationPolicy = "denied"   // only that there is an output
 )
 
-// SandboxResult is the reference's CfcSandboxResult: what a caller may have of the output of a run. A runtime
-// that labels its output makes one, and an answer has one that says what was released.
+// SandboxResult is the CfcSandboxResult of the reference: how much of the output of a run a caller may
+// observe. A runtime that labels its output returns one, and an answer contains one with what was released.
 type SandboxResult struct {
 	Version     int                 `json:"version"` // 1
 	Stdout      StreamObservation   `json:"stdout"`
 	Stderr      StreamObservation   `json:"stderr"`
 	ExitCode    ExitCodeObservation `json:"exitCode"`
-	Diagnostics []json.RawMessage   `json:"diagnostics,omitempty"` // the runtime's own
+	Diagnostics []json.RawMessage   `json:"diagnostics,omitempty"` // of the runtime
 }
 
-// StreamObservation is what a caller may have of a stream: Segments only if it is observed, ByteLength only
-// if it is opaque, Reason only if it is denied.
+// StreamObservation is how much of a stream a caller may observe. Segments is set only if it is observed,
+// ByteLength only if it is opaque, Reason only if it is denied.
 type StreamObservation struct {
 	Channel    string              `json:"channel"` // stdout or stderr
 	Policy     ObservationPolicy   `json:"policy"`
@@ -46,8 +46,8 @@ type StreamSegment struct {
 	ByteLength int64           `json:"byteLength"`
 }
 
-// ExitCodeObservation is what a caller may have of an exit code: Value only if it is observed, Reason only if
-// it is denied.
+// ExitCodeObservation is how much of an exit code a caller may observe. Value is set only if it is observed,
+// Reason only if it is denied.
 type ExitCodeObservation struct {
 	Policy ObservationPolicy `json:"policy"`
 	Label  json.RawMessage   `json:"label"`
@@ -55,8 +55,8 @@ type ExitCodeObservation struct {
 	Reason string            `json:"reason,omitempty"`
 }
 
-// ReadSandboxResult reads the result of a runtime. Without one everything is observed. Of one that cannot be
-// understood everything is denied: a runtime that labels its output must not be taken for one that does not.
+// ReadSandboxResult parses the result of a runtime. A nil result observes everything. An invalid one denies
+// everything: a runtime that labels its output must not be treated as one that does not.
 func ReadSandboxResult(raw []byte) *SandboxResult {
 	unlabelled := json.RawMessage("{}")
 	m := &SandboxResult{Version: 1}
@@ -83,7 +83,7 @@ func ReadSandboxResult(raw []byte) *SandboxResult {
 	return m
 }
 
-// Observation is what an output object has in the place of a stream: the text, or why it was withheld. The
+// Observation is the value of a stream in an output object: the text, or the reason why it was withheld. The
 // zero value is an absent key.
 type Observation struct {
 	Text   *string

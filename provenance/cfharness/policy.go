@@ -9,8 +9,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// PolicyEvent is a warning or a refusal. One made after execution has neither PromptSlot nor
-// ToolInputSummary.
+// PolicyEvent is a warning or a refusal. After an execution, it has neither PromptSlot nor ToolInputSummary.
 type PolicyEvent struct {
 	Type              string             `json:"type"`
 	Severity          string             `json:"severity"` // SeverityWarning or SeverityDenied
@@ -30,11 +29,11 @@ const (
 	SeverityDenied  = "denied"
 )
 
-// PolicyDecision is the Decision of an event: what was decided about one call before it ran.
-// Sequence counts the decisions of a run from 1; the caller of Append numbers them. A decision that could not
-// be recorded leaves a gap.
+// PolicyDecision is the Decision of an event: the decision about one call before it ran. Sequence numbers the
+// decisions of a run from 1; the caller of Append assigns it. A decision that could not be recorded leaves a
+// gap.
 //
-// The server omits PolicyEventIndexes: they are indexes of a list of policy events that is in no file of a
+// The server omits PolicyEventIndexes, which refer to a list of policy events that is in no file of a
 // session. Policy events are the rows of policy.denied and policy.warned events.
 type PolicyDecision struct {
 	Type                 string             `json:"type"`
@@ -65,23 +64,23 @@ type DecisionExtension struct {
 	Path   string `json:"path,omitempty"`
 	TaskID string `json:"taskId,omitempty"`
 
-	OutputID string `json:"outputId,omitempty"` // of a run that was refused
+	OutputID string `json:"outputId,omitempty"` // of a refused run
 
-	// Runtime and FileFacts are of the script of a run that was refused because it had changed.
+	// Runtime and FileFacts describe the script of a run that was refused because the script had changed.
 	Runtime string `json:"runtime,omitempty"`
 	FileFacts
 
-	// Evidence is what showed that a user wants the call: prompt-slot, approval, operator or entry; empty if
-	// nothing did. WouldBe is the code with which enforcement would have refused an allowed call.
+	// Evidence is the evidence that a user wants the call: prompt-slot, approval, operator or entry; empty if
+	// there is none. WouldBe is the code with which enforcement would have refused an allowed call.
 	Evidence string `json:"evidence,omitempty"`
 	WouldBe  string `json:"wouldBe,omitempty"`
 
-	// Operator says how the operator can change a denial, with flags and commands. It is in no answer to a
-	// client and in nothing that a client reads of its record: a model would follow it.
+	// Operator is how the operator can change a denial, with flags and commands. Clients get it neither in
+	// answers nor in their records, because a model would follow it.
 	Operator string `json:"operator,omitempty"`
 }
 
-// PolicyTrace is the content of policy-trace.json; Decisions are [PolicyDecision].
+// PolicyTrace is the content of policy-trace.json; Decisions are rows of type [PolicyDecision].
 type PolicyTrace struct {
 	Type                 string                `json:"type"`
 	Version              int                   `json:"version"`
@@ -95,7 +94,7 @@ type PolicyTrace struct {
 	InvocationContexts   []json.RawMessage     `json:"cfcInvocationContexts,omitempty"`
 }
 
-// DecisionCounts counts the decisions of a trace.
+// DecisionCounts are the numbers of decisions in a trace.
 type DecisionCounts struct {
 	Total   int `json:"total"`
 	Allowed int `json:"allowed"`
@@ -115,22 +114,22 @@ func (c *DecisionCounts) add(outcome string) {
 	}
 }
 
-// ToolInputSummary has the inert selectors of a call. A selector of the wrong type is omitted; pointers are
-// nil where the key is absent.
+// ToolInputSummary holds the harmless arguments of a call. An argument of the wrong type is omitted; pointers
+// are nil if the key is absent.
 type ToolInputSummary struct {
 	Type      string  `json:"type"`
 	ToolID    string  `json:"toolId"`
 	Skill     *string `json:"skill,omitempty"`
 	Path      *string `json:"path,omitempty"`
-	MaxBytes  *int64  `json:"maxBytes,omitempty"` // of a read
+	MaxBytes  *int64  `json:"maxBytes,omitempty"` // for reads
 	ArgsCount *int    `json:"argsCount,omitempty"`
 	CWD       *string `json:"cwd,omitempty"`
 	TimeoutMS *int64  `json:"timeoutMs,omitempty"`
 }
 
-// ObservationDenied is the answer to a refused call. Its text never contains a host path or a secret.
-// Reason is not-authorized, not-observable, needs-opaque-pass-through or needs-sanitizing-worker.
-// EventID is an [provenance.Event.ID]; the event that records the denial omits it.
+// ObservationDenied is the answer to a refused call. Its text never contains a host path or a secret. Reason
+// is not-authorized, not-observable, needs-opaque-pass-through or needs-sanitizing-worker. EventID is a
+// [provenance.Event.ID]; it is omitted in the event that records the denial.
 type ObservationDenied struct {
 	Type    string        `json:"type"`
 	Reason  string        `json:"reason"`
@@ -139,19 +138,19 @@ type ObservationDenied struct {
 	Code    string        `json:"code"`
 	Skill   string        `json:"skill,omitempty"`
 	Path    string        `json:"path,omitempty"`
-	Remedy  string        `json:"remedy"` // for a model: what it can do, or whom it can ask for what
+	Remedy  string        `json:"remedy"` // advice for the model: what to do, or whom to ask
 	RuleID  string        `json:"ruleId"`
 	EventID string        `json:"eventId,omitempty"`
 
-	// ApprovalCode finds the call for a user, who can approve it with `skillsd approve CODE`.
+	// ApprovalCode identifies the call for a user, who can approve it with `skillsd approve CODE`.
 	ApprovalCode string `json:"approvalCode,omitempty"`
 
-	// Of a stream that was withheld: its length, and a digest that commits to it. See [StreamSummary.Salt].
+	// For a withheld stream: its length, and a digest that commits to it. See [StreamSummary.Salt].
 	ByteLength *int64        `json:"byteLength,omitempty"`
 	Digest     digest.Digest `json:"digest,omitempty"`
 }
 
-// OpaqueHandle identifies output that was withheld. PassThrough says that it may be handed to another tool.
+// OpaqueHandle identifies withheld output. With PassThrough it may be passed to another tool.
 type OpaqueHandle struct {
 	Type        string    `json:"type"`
 	HandleID    string    `json:"handleId"` // "<outputId>:stdout" or "<outputId>:stderr"
@@ -163,28 +162,27 @@ type OpaqueHandle struct {
 // TypeScriptRequest is the type of a ScriptRequest.
 const TypeScriptRequest = "skillsd.script-request"
 
-// The Detail of an approval.answered event for an answer that allowed the script to run.
+// The Detail of an approval.answered event, if the answer allowed the script to run.
 const (
 	ApprovalAccepted   = "accept"
 	ApprovalRemembered = ApprovalAccepted + " for the rest of the session"
 
-	// ApprovalBy comes before who allowed the call elsewhere than in the client, and where.
+	// ApprovalBy is the prefix of the user that allowed the call outside of the client, and of the place.
 	ApprovalBy = ApprovalAccepted + " by "
 
-	// ApprovalNotAsked comes before the action of a client that answered in less time than a person needs.
+	// ApprovalNotAsked is the prefix of the action of a client that answered faster than a user could.
 	ApprovalNotAsked = "by the client itself: "
 )
 
-// ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that
-// answers one, and of the approval.answered event that came with one. It is in no view. The outcome of
-// the request is the [ScriptExecution] or the denial of the same output id, or the approval requested
-// for it.
+// ScriptRequest is the row of a skill.script_requested event, of an approval.requested event that answers it,
+// and of the approval.answered event that follows. It is in no view. The outcome of the request is the
+// [ScriptExecution] or the denial with the same output id, or the approval requested for it.
 type ScriptRequest struct {
 	Type     string `json:"type"`
 	OutputID string `json:"outputId"`
 
-	// An approval.requested event has what a user was asked about. Declared secrets are redacted, also in
-	// the standard input that Stdin describes.
+	// An approval.requested event has the facts that the user was asked about. Declared secrets are redacted,
+	// also in the standard input that Stdin describes.
 	Args   []string      `json:"args,omitzero"`
 	CWD    string        `json:"cwd,omitempty"`
 	Stdin  *TextSummary  `json:"stdin,omitempty"`
@@ -192,11 +190,11 @@ type ScriptRequest struct {
 	Digest digest.Digest `json:"digest,omitempty"` // of the script
 }
 
-// Pending has the output ids of the scripts that were requested and have no outcome yet, in the order they
-// were requested.
+// Pending holds the output ids of scripts that were requested and have no outcome yet, in order of the
+// requests.
 type Pending []string
 
-// Add adds e, the next event of the session.
+// Add adds e, which must be the next event of the session.
 func (p *Pending) Add(e *provenance.Event) {
 	var id string
 	switch e.Kind {

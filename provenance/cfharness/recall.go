@@ -14,40 +14,40 @@ import (
 	"github.com/skillsd/skillsd/provenance/compact"
 )
 
-// Recollection is what a server needs to know about a recorded session to continue it.
+// Recollection is the state of a recorded session that a server needs to continue it.
 type Recollection struct {
 	Principal     string
-	ClientSession string // the client's own id of its session, as last started or resumed
-	Profile       string // that the session was narrowed to, as last started or resumed
+	ClientSession string // the client's id for its session, from the last start or resumption
+	Profile       string // profile of the session, from the last start or resumption
 	Parent        string
-	Child         bool   // it belonged to Parent
-	ParentSession string // Parent as the client named it
-	// Modes are the enforcement modes that the session was in, by the events and the decisions.
+	Child         bool   // the session belonged to Parent
+	ParentSession string // Parent as named by the client
+	// Modes are the enforcement modes of the session, from its events and decisions.
 	Modes []string
-	// Activations are the activations of the session, in order, with the last row for each pair of skill
-	// and handle.
+	// Activations are the activations of the session, in order, with the last row for each pair of skill and
+	// handle.
 	Activations []Activation
-	// Sent has the path of each skill whose instructions were sent with its last activation.
+	// Sent tells for the path of each skill whether its instructions were sent with its last activation.
 	Sent map[string]bool
-	// Outputs, Decisions and Invocations are at least the last numbers that were assigned. The number of an
-	// event that could not be recorded is missing from the record.
+	// Outputs, Decisions and Invocations are upper bounds of the assigned numbers. The number of an event
+	// that could not be recorded is missing from the record.
 	Outputs, Decisions, Invocations uint64
-	OutputIDs                       []string // of the rows, in order
-	// Unfinished are the events of the scripts that were requested and have no outcome, in order.
+	OutputIDs                       []string // output ids of the rows, in order
+	// Unfinished are the events of requested scripts without an outcome, in order.
 	Unfinished []*provenance.Event
 }
 
-// Recaller is a reader that recalls a session without reading all of its events.
+// Recaller is a reader that can recall a session without reading all of its events.
 type Recaller interface {
-	// Recall returns what Recall makes of all events.
+	// Recall returns the same result as a fold of all events.
 	//
-	// Errors: as Recall.
+	// Errors: the errors of the function Recall.
 	Recall(ctx context.Context, session string) (*Recollection, error)
 }
 
 // Recall folds the events of a session.
 //
-// Errors: the errors of Events, ErrCorrupt for a row that does not have its form.
+// Errors: the errors of Events, ErrCorrupt for a malformed row.
 func Recall(ctx context.Context, records provenance.Reader, id string) (*Recollection, error) {
 	if r, ok := records.(Recaller); ok {
 		return r.Recall(ctx, id)
@@ -65,24 +65,25 @@ func Recall(ctx context.Context, records provenance.Reader, id string) (*Recolle
 	return f.Recollection(), nil
 }
 
-// FoldForm is the form of a Fold that is kept. It is raised with each change of what a Fold makes of events.
+// FoldForm is the version of the stored form of a Fold. It is incremented whenever the result of a Fold
+// changes.
 const FoldForm = 1
 
-// Fold makes the Recollection of a session from its events. It can be kept as JSON and continued. The zero
-// Fold is ready.
+// Fold makes the Recollection of a session from its events. It can be stored as JSON and continued. The zero
+// Fold is ready to use.
 type Fold struct {
 	Head     provenance.Head              `json:"head"`     // the last event added
 	Was      Recollection                 `json:"was"`      // without Unfinished and OutputIDs
-	IDs      []string                     `json:"ids"`      // what OutputIDs is made of; see addOutput
-	Number   uint64                       `json:"number"`   // of the last of them
-	Skills   []string                     `json:"skills"`   // of the events of Was.Activations
-	Pending  Pending                      `json:"pending"`  // what Unfinished is made of
+	IDs      []string                     `json:"ids"`      // encoded OutputIDs; see addOutput
+	Number   uint64                       `json:"number"`   // number of the last one
+	Skills   []string                     `json:"skills"`   // skills of the events of Was.Activations
+	Pending  Pending                      `json:"pending"`  // ids of Unfinished
 	Requests map[string]*provenance.Event `json:"requests"` // by the ids in Pending
 
-	at map[activationKey]int // index in Was.Activations; nil for a Fold that was kept
+	at map[activationKey]int // index in Was.Activations; nil in a stored Fold
 }
 
-// Whole reports whether a Fold that was kept has all that it names.
+// Whole reports whether a stored Fold is consistent.
 func (f *Fold) Whole() bool {
 	for _, id := range f.Pending {
 		if f.Requests[id] == nil {
@@ -102,7 +103,7 @@ func keyOf(skill string, row *Activation) activationKey {
 	return k
 }
 
-// Recollection returns what the events added say. It does not change with later ones.
+// Recollection returns the state after the events added so far. Later events do not change it.
 func (f *Fold) Recollection() *Recollection {
 	r := f.Was
 	r.Modes, r.Activations = slices.Clone(r.Modes), slices.Clone(r.Activations)
@@ -122,9 +123,9 @@ func (f *Fold) Recollection() *Recollection {
 	return &r
 }
 
-// Add adds e, the next event of the session. After an error the Fold is of no use.
+// Add adds e, which must be the next event of the session. After an error the Fold must not be used.
 //
-// Errors: ErrCorrupt for a row that does not have its form.
+// Errors: ErrCorrupt for a malformed row.
 func (f *Fold) Add(e *provenance.Event) error {
 	if err := f.add(e); err != nil {
 		return fmt.Errorf("%w: event %s: %v", provenance.ErrCorrupt, e.ID(), err)
@@ -174,7 +175,7 @@ func (f *Fold) Add(e *provenance.Event) error {
 	return nil
 }
 
-// add adds what every event says: whose it is, its mode and its numbers.
+// add adds the facts that every event may have: session, mode and numbers.
 func (f *Fold) add(e *provenance.Event) error {
 	r := &f.Was
 	info, err := e.SessionInfo()
@@ -191,7 +192,7 @@ func (f *Fold) add(e *provenance.Event) error {
 		r.Child, r.ParentSession = info.Child, info.ParentSession
 	}
 	r.Principal, r.Parent = e.Principal, cmp.Or(e.Parent, r.Parent)
-	// A client can raise the mode with any call.
+	// A client can raise the mode in any call.
 	if mode != "" && !slices.Contains(r.Modes, mode) {
 		r.Modes = append(r.Modes, mode)
 	}
@@ -203,7 +204,7 @@ func (f *Fold) add(e *provenance.Event) error {
 	if !ok {
 		return nil
 	}
-	// Calls without a row have numbers too, of which there are at most as many as events.
+	// Calls without a row have numbers too; there are at most as many as events.
 	r.Outputs = max(r.Outputs, e.Seq)
 	if row.OutputID != "" {
 		f.addOutput(row.OutputID)
@@ -211,8 +212,8 @@ func (f *Fold) add(e *provenance.Event) error {
 	return nil
 }
 
-// addOutput adds the id of an output. There are as many as events, and they differ in their numbers, so what
-// is kept has the step from the number before, "+" and the rest; an id without a number follows "=".
+// addOutput adds the id of an output. There is one per event, and most differ only in their numbers. So an id
+// is encoded as the step from the previous number, "+" and the rest; an id without a number follows "=".
 func (f *Fold) addOutput(id string) {
 	i := strings.LastIndexByte(id, ':') + 1
 	n, err := strconv.ParseUint(id[i:], 10, 64)
@@ -232,8 +233,8 @@ type numbers struct {
 	OutputID string `json:"outputId"`
 }
 
-// numbersOf returns the numbers of an object. One without is not an error: the rows of some kinds can be any
-// object.
+// numbersOf returns the numbers of an object. An object without numbers is not an error: some kinds allow any
+// row.
 func numbersOf(object json.RawMessage) (n numbers, ok bool) {
 	if len(object) == 0 {
 		return n, false

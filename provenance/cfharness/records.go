@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Source is how a skill came to be activated.
+// Source is the cause of an activation.
 type Source string
 
 // The sources of activations.
@@ -21,7 +21,7 @@ const (
 	SourceInherited Source = "subagent-inherit"
 )
 
-// ParseSource reads the source of an activation.
+// ParseSource parses the source of an activation.
 //
 // Errors: provenance.ErrInvalid.
 func ParseSource(s string) (Source, error) {
@@ -32,11 +32,11 @@ func ParseSource(s string) (Source, error) {
 	return Source(s), nil
 }
 
-// RuleResumeReload is the rule of activations that a server made when it resumed a session. It did not show
-// their instructions.
+// RuleResumeReload is the rule of activations by a server that resumed a session. Their instructions were not
+// shown.
 const RuleResumeReload = "operator_resume_reload"
 
-// Status is how a read or a run went. A script that started has the status executed, whatever its outcome.
+// Status is the result of a read or a run. A script that started has the status executed, with any outcome.
 type Status string
 
 // The statuses of reads (read, binary, error) and runs (executed, error).
@@ -47,10 +47,10 @@ const (
 	StatusError    Status = "error"
 )
 
-// PromptRoleContext is the prompt role of everything a skill contributes.
+// PromptRoleContext is the prompt role of all text from skills.
 const PromptRoleContext = "context"
 
-// RecordError is why a read or a run has status error.
+// RecordError is the reason for the status error of a read or a run.
 type RecordError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -73,14 +73,14 @@ type Activation struct {
 	SkillDir         string               `json:"skillDir"`  // host path
 	SandboxSkillPath string               `json:"sandboxSkillPath"`
 	SandboxSkillDir  string               `json:"sandboxSkillDir"`
-	Digest           digest.Digest        `json:"digest"` // of the SKILL.md that was shown
+	Digest           digest.Digest        `json:"digest"` // of the SKILL.md as shown
 	ActivatedAt      Timestamp            `json:"activatedAt"`
 	CFCPromptRole    string               `json:"cfcPromptRole"` // PromptRoleContext
 	Skillsd          *ActivationExtension `json:"skillsd,omitempty"`
 }
 
-// SentBy reports whether the instructions were sent with e, the event of the activation. If the server
-// activated the skill by itself, they are sent when the model asks for them.
+// SentBy reports whether the instructions were sent with e, the event of the activation. For a skill
+// activated by the server itself they are sent later, when the model asks for them.
 func (a *Activation) SentBy(e *provenance.Event) bool {
 	byItself := a.Source == SourcePreload || a.Source == SourceInherited
 	if byItself && (a.Skillsd == nil || !a.Skillsd.Sent) || e.Detail != string(a.Source) {
@@ -104,14 +104,13 @@ type ActivationExtension struct {
 	TaskID       string        `json:"taskId,omitempty"`       // the turn, if the client names one
 	HandleDigest digest.Digest `json:"handleDigest,omitempty"` // of the activation handle, never the handle
 	ExpiresAt    *Timestamp    `json:"expiresAt,omitempty"`
-	Repeated     bool          `json:"repeated,omitempty"` // the same tree had been shown before
-	Sent         bool          `json:"sent,omitempty"`     // to a caller, who named the source
-	// Suspicious are the codes of warnings about texts of the skill: injection-phrase, invisible-text.
+	Repeated     bool          `json:"repeated,omitempty"` // the same tree was shown before
+	Sent         bool          `json:"sent,omitempty"`     // sent to a caller that named the source
+	// Suspicious lists the codes of warnings about texts of the skill: injection-phrase, invisible-text.
 	Suspicious []string `json:"suspicious,omitempty"`
 }
 
-// FileFacts is how the file of a read or a run compares with the registry. Pointers are nil where the key is
-// absent.
+// FileFacts compares the file of a read or a run with the registry. Pointers are nil if the key is absent.
 type FileFacts struct {
 	SandboxResourcePath   string        `json:"sandboxResourcePath,omitempty"`
 	RegistryDigest        digest.Digest `json:"registryDigest,omitempty"`
@@ -129,7 +128,7 @@ type ResourceReads struct {
 	Reads       List[json.RawMessage] `json:"reads"`
 }
 
-// ResourceRead is the row of a skill.resource_read event. Pointers are nil where the key is absent.
+// ResourceRead is the row of a skill.resource_read event. Pointers are nil if the key is absent.
 type ResourceRead struct {
 	Type          string    `json:"type"`
 	OutputID      string    `json:"outputId"`
@@ -152,7 +151,7 @@ type ResourceRead struct {
 
 // ReadExtension is the skillsd key of a ResourceRead and a ReadOutput.
 type ReadExtension struct {
-	Via        string        `json:"via,omitempty"` // tool or method that asked
+	Via        string        `json:"via,omitempty"` // tool or method of the call
 	Path       string        `json:"path,omitempty"`
 	TreeDigest digest.Digest `json:"treeDigest,omitempty"`
 	TaskID     string        `json:"taskId,omitempty"`
@@ -169,8 +168,8 @@ type ScriptExecutions struct {
 	Executions  List[json.RawMessage] `json:"executions"`
 }
 
-// ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil where
-// the key is absent; an empty non-nil slice is written as [].
+// ScriptExecution is the row of a skill.script_executed event. Pointers and slices are nil if the key is
+// absent; an empty non-nil slice is encoded as [].
 type ScriptExecution struct {
 	Type            string    `json:"type"`
 	OutputID        string    `json:"outputId"`
@@ -186,13 +185,13 @@ type ScriptExecution struct {
 	CWD             string    `json:"cwd,omitempty"`
 	ResourcePath    string    `json:"resourcePath,omitempty"` // host path
 	FileFacts
-	ExitCode    *int                     `json:"exitCode,omitempty"` // of a signal: 128 and its number
+	ExitCode    *int                     `json:"exitCode,omitempty"` // for a signal: 128 plus its number
 	Diagnostics List[RegistryDiagnostic] `json:"diagnostics"`
 	Error       *RecordError             `json:"error,omitempty"`
 	Skillsd     *RunExtension            `json:"skillsd,omitempty"`
 }
 
-// Outcome is how a script that started ended.
+// Outcome is how a started script ended.
 type Outcome string
 
 // The outcomes of runs.
@@ -205,8 +204,7 @@ const (
 	OutcomeOutputLimit Outcome = "output_limit"
 	OutcomeCanceled    Outcome = "canceled"
 
-	// OutcomeFailed is every end of an opaque run other than exit code 0, as its caller sees it. No record
-	// has it.
+	// OutcomeFailed is the only failure that the caller of an opaque run sees. It is never recorded.
 	OutcomeFailed Outcome = "failed"
 )
 
@@ -222,31 +220,31 @@ type RunExtension struct {
 	TreeDigest digest.Digest `json:"treeDigest"`
 	Origin     *SkillOrigin  `json:"origin,omitempty"` // in records only; nil if not known
 
-	// Worker is the name of the worker that ran the script, and WorkerRules of what it decides by, the same
-	// for workers that decide alike; empty if the server did.
+	// Worker is the name of the worker that ran the script, and WorkerRules the digest of its rules; both are
+	// empty if the server ran it.
 	Worker      string        `json:"worker,omitempty"`
 	WorkerRules digest.Digest `json:"workerRules,omitempty"`
-	// Late says that nobody was shown the outcome, which came after its call had ended, and Supersedes which
-	// event said that it is not known; it may be empty.
+	// Late is set if the outcome came after the call had ended, so that it was not shown. Supersedes is the
+	// event that recorded it as unknown; it may be empty.
 	Late       bool   `json:"late,omitempty"`
 	Supersedes string `json:"supersedes,omitempty"`
 
 	// Interpreter is the program that ran the script; nil if none was started.
 	Interpreter *Interpreter `json:"interpreter,omitempty"`
 
-	// Environment is what packages the script found; nil for none.
+	// Environment is the environment of packages for the script; nil if it had none.
 	Environment *Environment `json:"environment,omitempty"`
 
-	// HostCWD is the directory of this machine in which a script on the host started, which cwd names in the
-	// reference's words; empty in the sandbox. Callers are not shown it.
+	// HostCWD is the directory on this machine in which a script on the host started, where cwd has its name
+	// in the reference's form; empty in the sandbox. It is not shown to callers.
 	HostCWD string `json:"hostCwd,omitempty"`
 
-	// LoadedTree is the digest of the skill's files as the session loaded them, if the entry pins the script
-	// alone and other files were changed before the run; else empty.
+	// LoadedTree is the digest of the skill's files when the session loaded them, if the entry pins the
+	// script alone and other files changed before the run; else empty.
 	LoadedTree digest.Digest `json:"loadedTreeDigest,omitempty"`
 
-	// CacheDigest is the digest of the stored tree with the files that the interpreter compiled from it
-	// earlier, and which the run found next to its files; empty if it found none.
+	// CacheDigest is the digest of the stored tree including compiled files of earlier runs that this run
+	// could use; empty if there were none.
 	CacheDigest digest.Digest `json:"cacheDigest,omitempty"`
 
 	Stdout StreamSummary `json:"stdout"`
@@ -254,79 +252,80 @@ type RunExtension struct {
 	Out    List[OutFile] `json:"out"`
 	TaskID string        `json:"taskId,omitempty"`
 
-	ExitWithheld bool `json:"exitWithheld,omitempty"` // the caller gets neither exit code nor signal
+	ExitWithheld bool `json:"exitWithheld,omitempty"` // neither exit code nor signal is shown to the caller
 
-	// Opaque says that the caller gets whether the script ended with exit code 0, and nothing else that the
-	// script could choose: no other exit code, outcome, duration, length, name or number of files.
+	// Opaque limits the caller to whether the script ended with exit code 0. Nothing else that the script
+	// could choose is shown: no other exit code, outcome, duration, length, name or number of files.
 	Opaque bool `json:"opaque,omitempty"`
 
-	// Missing is what the script lacked, if its last lines say so and the caller gets them; else nil.
+	// Missing is a missing dependency, if the last lines of the output name it and the caller sees them; else
+	// nil.
 	Missing *Missing `json:"missing,omitempty"`
 
-	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were left behind
-	Skipped  []string `json:"skipped,omitempty"`  // names of the first of those, quoted as a Go string
+	OutSkips int      `json:"outSkips,omitempty"` // entries of /out that were not collected
+	Skipped  []string `json:"skipped,omitempty"`  // names of the first of these, quoted as Go strings
 
 	Connections []Connection `json:"connections,omitempty"`         // in the order they were made
-	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // refused beyond those in Connections
+	Unlisted    int          `json:"connectionsUnlisted,omitempty"` // number of further refused connections
 
 	Writes         []WorkspaceWrite `json:"writes,omitempty"`         // to a staged workspace, in order
-	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // beyond those in Writes
+	WritesUnlisted int              `json:"writesUnlisted,omitempty"` // number of further changes
 }
 
-// Missing is something that a script needs and its environment does not have.
+// Missing is a dependency that the environment of a script lacks.
 type Missing struct {
-	Code string `json:"code"`          // one of package script's, such as missing_dependency
-	Name string `json:"name"`          // empty if only that something lacked is known
-	CWD  string `json:"cwd,omitempty"` // where the script would have found a file
+	Code string `json:"code"`          // a code of package script, such as missing_dependency
+	Name string `json:"name"`          // empty if unknown
+	CWD  string `json:"cwd,omitempty"` // working directory, for a missing file
 }
 
-// Interpreter is the program whose name is the first of an argv. Only the operator may know its path, which
-// a caller is not shown.
+// Interpreter is the program named first in an argv. Its path is for the operator only, and not shown to
+// callers.
 type Interpreter struct {
 	Path    string        `json:"path,omitempty"` // on this machine
 	Version string        `json:"version,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"` // of the file at Path
 }
 
-// Environment is a tree of packages that a run was given, read-only.
+// Environment is a read-only tree of packages for a run.
 type Environment struct {
 	Name   string        `json:"name"`
-	Digest digest.Digest `json:"digest"` // of all its paths and contents
-	// Root is the digest of the root file system that the run had in the place of the host's; empty for that.
+	Digest digest.Digest `json:"digest"` // of all paths and contents
+	// Root is the digest of the root file system that replaced that of the host; empty if none did.
 	Root     digest.Digest        `json:"root,omitempty"`
-	Packages int                  `json:"packages"` // that its lock names
-	Checked  string               `json:"checked"`  // how before the run: full or directories
-	FullAt   provenance.Timestamp `json:"fullAt"`   // when every file was last looked at
+	Packages int                  `json:"packages"` // number of packages in its lock
+	Checked  string               `json:"checked"`  // check before the run: full or directories
+	FullAt   provenance.Timestamp `json:"fullAt"`   // time of the last full check
 }
 
-// WorkspaceWrite is one change that a run made, or tried to make, to a staged workspace.
+// WorkspaceWrite is one change, or attempted change, of a run to a staged workspace.
 type WorkspaceWrite struct {
-	Path    string        `json:"path"` // below the workspace
+	Path    string        `json:"path"` // relative to the workspace
 	Op      string        `json:"op"`   // write, mkdir, delete or chmod
 	Bytes   int64         `json:"bytes,omitempty"`
 	Digest  digest.Digest `json:"digest,omitempty"`  // of the new content
-	Refused string        `json:"refused,omitempty"` // why it was not applied; empty if it was
+	Refused string        `json:"refused,omitempty"` // why it was not applied, or empty
 }
 
-// Connection is one connection that a run tried to make to the outside.
+// Connection is one outgoing connection, or attempt, of a run.
 type Connection struct {
-	Host     string `json:"host,omitempty"` // as the script named it; empty if it named none
+	Host     string `json:"host,omitempty"` // as named by the script; may be empty
 	Port     int    `json:"port,omitempty"`
-	Address  string `json:"address,omitempty"` // IP:PORT that was dialled; empty if none was
+	Address  string `json:"address,omitempty"` // dialed IP:PORT; empty if none
 	Sent     int64  `json:"sentBytes"`         // by the script
 	Received int64  `json:"receivedBytes"`
-	Refused  string `json:"refused,omitempty"` // why it was not made; empty if it was
-	Ended    string `json:"ended,omitempty"`   // why it was cut; empty if an end closed it
+	Refused  string `json:"refused,omitempty"` // why it was refused, or empty
+	Ended    string `json:"ended,omitempty"`   // why it was cut; empty if a peer closed it
 }
 
-// RunLimits are the limits of a run that its sandbox enforces. One that is 0 or absent is not counted: memory
-// alone bounds it.
+// RunLimits are the limits of a run that its sandbox enforces. A limit of 0 or absent is not enforced
+// separately: only memory bounds it.
 type RunLimits struct {
 	TimeoutMS   int64 `json:"timeoutMs"`
 	MemoryBytes int64 `json:"memoryBytes"` // of all processes together
 	PIDs        int   `json:"pids"`
-	FileBytes   int64 `json:"fileBytes"`   // of one file written
-	OutputBytes int64 `json:"outputBytes"` // kept of each stream
+	FileBytes   int64 `json:"fileBytes"`   // of each written file
+	OutputBytes int64 `json:"outputBytes"` // stored of each stream
 
 	CPUMS        int64 `json:"cpuMs,omitempty"` // of each process
 	Files        int   `json:"files,omitempty"` // open in each process
@@ -334,51 +333,50 @@ type RunLimits struct {
 	Inodes       int   `json:"inodes,omitempty"` // of the scratch space
 }
 
-// StreamSummary describes a whole stream, of which a file or an answer may have the beginning only.
+// StreamSummary describes a whole stream. A file or an answer may have only its beginning.
 type StreamSummary struct {
 	Bytes     int64         `json:"bytes"`
 	Digest    digest.Digest `json:"digest"`
 	Truncated bool          `json:"truncated"`
-	Shown     *ShownText    `json:"shown,omitempty"` // nil if it was empty or withheld
+	Shown     *ShownText    `json:"shown,omitempty"` // nil if the stream was empty or withheld
 
-	// Redacted says that the run was given secrets: Bytes and Digest are of the stream as it was kept, with
+	// Redacted is set if the run was given secrets: Bytes and Digest then describe the stored stream, with
 	// every declared secret replaced, because a digest of the raw stream would confirm a guess.
 	Redacted bool `json:"redacted,omitempty"`
 
-	URI string `json:"uri,omitempty"` // of the bytes that were kept
+	URI string `json:"uri,omitempty"` // of the stored bytes
 
-	// Withheld is the policy of a stream that the caller did not get, else empty; it sees Bytes as 0 if
-	// that is denied. Salt is random: the object in place of the stream has the digest of Salt and Digest,
-	// one after the other as text. It commits to the stream, and does not confirm a guess of a short one,
-	// as Digest would.
+	// Withheld is the policy of a stream that was not released, or empty; the caller sees Bytes as 0 if it is
+	// denied. Salt is random: the object that replaces the stream has the digest of the text of Salt followed
+	// by Digest. So it commits to the stream without confirming a guess of a short one, as Digest would.
 	Withheld ObservationPolicy `json:"withheld,omitempty"`
 	Salt     string            `json:"salt,omitempty"`
 }
 
-// ShownText is the part of a stream that the model was shown.
+// ShownText is the part of a stream that was shown to the model.
 type ShownText struct {
 	Digest digest.Digest `json:"digest"`
 	Bytes  int64         `json:"bytes"`
-	Head   *int64        `json:"head,omitempty"` // bytes before a part that was left out; nil if none was
+	Head   *int64        `json:"head,omitempty"` // length before an omitted part; nil if nothing was omitted
 }
 
-// OutFile is a file a script left in its output directory.
+// OutFile is a file that a script left in its output directory.
 type OutFile struct {
 	Name   string        `json:"name"`
 	Bytes  int64         `json:"bytes"`
 	Digest digest.Digest `json:"digest,omitempty"`
 	URI    string        `json:"uri,omitempty"`
 
-	// Withheld is why the file was not kept, as the reason of a denial. The file then has no digest and no
-	// URI.
+	// Withheld is the reason why the file was not stored, in the form of a denial. The file then has no
+	// digest and no URI.
 	Withheld string `json:"withheld,omitempty"`
 
-	// Shown is what the model was shown of the file: its text, or a picture that may be a smaller one. It is
-	// nil if that was only the name.
+	// Shown is the part of the file that was shown to the model: its text, or a picture that may be scaled
+	// down. It is nil if only the name was shown.
 	Shown *ShownText `json:"shown,omitempty"`
 }
 
-// ReadOutput is the output object of a read. Pointers are nil where the key is absent.
+// ReadOutput is the output object of a read. Pointers are nil if the key is absent.
 type ReadOutput struct {
 	Type          string `json:"type"`
 	OutputID      string `json:"outputId"`
@@ -398,8 +396,8 @@ type ReadOutput struct {
 	Skillsd     *ReadExtension `json:"skillsd,omitempty"`
 }
 
-// RunOutput is the output object of a run. Stdout and Stderr are the released text, or the object in the
-// place of one that was withheld. Pointers and slices are nil where the key is absent.
+// RunOutput is the output object of a run. Stdout and Stderr are the released text, or the object that
+// replaces withheld text. Pointers and slices are nil if the key is absent.
 type RunOutput struct {
 	Type            string `json:"type"`
 	OutputID        string `json:"outputId"`
@@ -418,7 +416,7 @@ type RunOutput struct {
 	Stderr               Observation    `json:"stderr,omitzero"`
 	ExitCode             *int           `json:"exitCode,omitempty"`
 	Error                *RecordError   `json:"error,omitempty"`
-	CFCResult            *SandboxResult `json:"cfcResult,omitempty"` // of a run in the sandbox
+	CFCResult            *SandboxResult `json:"cfcResult,omitempty"` // for runs in the sandbox
 	StdoutTruncated      *bool          `json:"stdoutTruncated,omitempty"`
 	StdoutOriginalLength *int64         `json:"stdoutOriginalLength,omitempty"`
 	StderrTruncated      *bool          `json:"stderrTruncated,omitempty"`
@@ -426,8 +424,8 @@ type RunOutput struct {
 	Skillsd              *RunExtension  `json:"skillsd,omitempty"`
 }
 
-// LoadOutput is the output object of an activation. The reference has no such tool; the keys are taken from
-// its activation record, without host paths.
+// LoadOutput is the output object of an activation. The reference has no such tool; the keys are those of its
+// activation record, without host paths.
 type LoadOutput struct {
 	Type             string        `json:"type"`
 	OutputID         string        `json:"outputId"`
@@ -442,8 +440,8 @@ type LoadOutput struct {
 	Activation       string        `json:"activation"` // the handle
 	ExpiresAt        Timestamp     `json:"expiresAt"`
 
-	// Only for a call that asks for its records. Content is SKILL.md, absent if the session has had it.
-	// Resources are the other files as skill-registry.json has them, with sandbox paths.
+	// Set only if the call asks for its records. Content is SKILL.md, absent if it was sent in the session
+	// before. Resources are the other files in the form of skill-registry.json, with sandbox paths.
 	Content   *string                `json:"content,omitempty"`
 	Resources List[RegistryResource] `json:"resources,omitzero"`
 }
@@ -451,22 +449,22 @@ type LoadOutput struct {
 // StatusLoaded is the status of every LoadOutput.
 const StatusLoaded = "loaded"
 
-// FailedOutput is the output object of a call that failed before it had one of its own.
+// FailedOutput is the output object of a call that failed before it had its own output object.
 type FailedOutput struct {
 	Status Status      `json:"status"` // StatusError
 	Error  RecordError `json:"error"`
 }
 
-// CallRecords is what one call recorded, for a client that keeps the same files itself. Rows are as the
-// caller may see them: for a remote one, they have sandbox paths in place of host paths.
+// CallRecords are the records of one call, for a client that stores the same files itself. Rows are as
+// visible to the caller: for a remote caller, sandbox paths replace host paths.
 type CallRecords struct {
 	Type    string `json:"type"`
 	Version int    `json:"version"`
 	RunID   string `json:"runId"`
-	// RequestedRunID is the id that the caller wanted for its session, if the session has another: a session
-	// that the caller did not mean has it, or no session can.
+	// RequestedRunID is the session id that the caller requested, if the session has another: the requested
+	// id belongs to another session, or is not valid.
 	RequestedRunID string                `json:"requestedRunId,omitempty"`
-	File           string                `json:"file,omitempty"`   // the view that Record is a row of
+	File           string                `json:"file,omitempty"`   // the view that contains Record
 	Record         json.RawMessage       `json:"record,omitempty"` // row of File
 	PolicyEvents   List[json.RawMessage] `json:"policyEvents"`     // each a [PolicyEvent]
 	Decision       json.RawMessage       `json:"decision,omitempty"`
@@ -474,8 +472,8 @@ type CallRecords struct {
 	EventIDs       List[string]          `json:"eventIds"` // see [Event.ID]
 }
 
-// NewCallRecords returns the records of a call from its events, in order. project returns a row of
-// the named view as the caller may see it.
+// NewCallRecords returns the records of a call from its events, in order. project returns the row of a view
+// as visible to the caller.
 //
 // Errors: the errors of project.
 func NewCallRecords(

@@ -15,7 +15,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Values of the type key of the records of this package.
+// Values of the type key in records of this package.
 const (
 	TypeSkillRegistry     = "cf-harness.skill-registry"
 	TypeActivations       = "cf-harness.skill-activations"
@@ -45,8 +45,8 @@ const (
 	TypeInfluence         = "https://commonfabric.org/cfc/atom/PromptSlotInfluence"
 )
 
-// SkillRegistry is the content of skill-registry.json, the snapshot a session started from.
-// SkillsRoot and SandboxSkillsRoot are the paths of the first root; the extension has all roots.
+// SkillRegistry is the content of skill-registry.json: the snapshot at the start of a session. SkillsRoot and
+// SandboxSkillsRoot are the paths of the first root; the extension has all roots.
 type SkillRegistry struct {
 	Type              string                   `json:"type"`
 	Version           int                      `json:"version"`
@@ -58,8 +58,9 @@ type SkillRegistry struct {
 	Skillsd           *RegistryExtension       `json:"skillsd,omitempty"`
 }
 
-// WriteEach writes the registry with these skills instead of its own, as [provenance.EncodePretty] would, and
-// the time of generation with made. It writes skill by skill: 10,000 at once take 200 MiB more of memory.
+// WriteEach writes the registry with the given skills instead of its own, in the form of
+// [provenance.EncodePretty], and writes the time of generation with made. It writes one skill at a time:
+// encoding 10,000 at once needs 200 MiB more memory.
 //
 // Errors: the errors of w, made and each.
 func (r *SkillRegistry) WriteEach(
@@ -71,7 +72,7 @@ func (r *SkillRegistry) WriteEach(
 	if err != nil {
 		return err
 	}
-	// No text of the frame has a line break that is not escaped.
+	// Line breaks in strings of the frame are escaped, so these texts are unique.
 	const at, list = "\n  \"generatedAt\": \"", "\n  \"skills\": ["
 	head, rest, timed := bytes.Cut(pretty, []byte(at))
 	_, rest, stamped := bytes.Cut(rest, []byte(`"`))
@@ -124,7 +125,8 @@ func (r *SkillRegistry) WriteEach(
 	return err
 }
 
-// leaveOut leaves out skills, and what else names them: files of a skill that holds one, and diagnostics.
+// leaveOut removes skills and everything that names them: files of a skill that contains one, and
+// diagnostics.
 func (r *SkillRegistry) leaveOut(hides func(skill string) bool) {
 	var hidden []string
 	r.Skills = slices.DeleteFunc(r.Skills, func(sk RegistrySkill) bool {
@@ -175,7 +177,7 @@ type RegistryRoot struct {
 	Prefix      string `json:"prefix,omitempty"`
 }
 
-// RegistrySkillShadow is a skill whose path a skill of an earlier root has.
+// RegistrySkillShadow is a skill that lost its path to a skill of an earlier root.
 type RegistrySkillShadow struct {
 	Path     string        `json:"path"`
 	SkillDir string        `json:"skillDir"` // host path
@@ -192,7 +194,7 @@ type RegistrySkill struct {
 	SandboxSkillDir string                   `json:"sandboxSkillDir"`
 	Digest          digest.Digest            `json:"digest"` // of SKILL.md
 	Resources       List[RegistryResource]   `json:"resources"`
-	Frontmatter     json.RawMessage          `json:"frontmatter"` // of strings, booleans and lists of strings
+	Frontmatter     json.RawMessage          `json:"frontmatter"` // only strings, booleans, lists of strings
 	Diagnostics     List[RegistryDiagnostic] `json:"diagnostics"`
 	Skillsd         *RegistrySkillExtension  `json:"skillsd,omitempty"`
 }
@@ -204,18 +206,18 @@ type RegistrySkillExtension struct {
 	TreeDigest  digest.Digest        `json:"treeDigest,omitempty"`
 	Origin      *SkillOrigin         `json:"origin,omitempty"` // nil if not known
 	Verdict     *RegistryVerdict     `json:"verdict,omitempty"`
-	Frontmatter json.RawMessage      `json:"frontmatter,omitempty"` // whole, key order kept
+	Frontmatter json.RawMessage      `json:"frontmatter,omitempty"` // complete, in original key order
 	Diagnostics []ExtendedDiagnostic `json:"diagnostics,omitempty"`
 }
 
-// SkillOrigin is where the files of a skill came from: of an installed one what the lock file says of
-// exactly these files. It holds no credentials.
+// SkillOrigin is the source of the files of a skill. For an installed skill, it is the entry in the lock file
+// for exactly these files. It contains no credentials.
 type SkillOrigin struct {
 	Kind   string `json:"kind"`             // git, url, index, zip, directory; archive if served as it is
 	Source string `json:"source"`           // a URL, or a path on this machine
-	Path   string `json:"path,omitempty"`   // of the skill in the source; empty for the whole
-	Ref    string `json:"ref,omitempty"`    // of git, as requested
-	Commit string `json:"commit,omitempty"` // of git
+	Path   string `json:"path,omitempty"`   // of the skill in the source; empty for all of it
+	Ref    string `json:"ref,omitempty"`    // git only, as requested
+	Commit string `json:"commit,omitempty"` // git only
 }
 
 // String returns the origin in one line: https://example.org/skills pdf at 6ce3b31c6eb4 (main).
@@ -233,7 +235,7 @@ func (o *SkillOrigin) String() string {
 	return text
 }
 
-// Public returns the origin for remote clients, nil for one that names a path of this machine.
+// Public returns the origin for remote clients, or nil if it contains a path of this machine.
 func (o *SkillOrigin) Public() *SkillOrigin {
 	if o == nil || o.Kind != "git" && o.Kind != "url" && o.Kind != "index" {
 		return nil
@@ -241,14 +243,14 @@ func (o *SkillOrigin) Public() *SkillOrigin {
 	return o
 }
 
-// RegistryVerdict is how well a skill conforms to the specification.
+// RegistryVerdict is the conformance of a skill to the specification.
 type RegistryVerdict struct {
 	Strict      bool `json:"strict"`
 	Publishable bool `json:"publishable"`
 	Repaired    bool `json:"repaired"`
 }
 
-// RegistryResource is one file of a skill besides SKILL.md. Kind is reference, asset, template, script or
+// RegistryResource is one file of a skill other than SKILL.md. Kind is reference, asset, template, script or
 // other.
 type RegistryResource struct {
 	Path                string                     `json:"path"`
@@ -284,8 +286,8 @@ type RegistryDiagnostic struct {
 	Path     string `json:"path,omitempty"`
 }
 
-// ExtendedDiagnostic is a diagnostic with the severity info and a line, from 1, which RegistryDiagnostic does
-// not have.
+// ExtendedDiagnostic is a diagnostic that may have the severity info, and a line from 1, which
+// RegistryDiagnostic lacks.
 type ExtendedDiagnostic struct {
 	Severity string `json:"severity"` // info, warning or error
 	Code     string `json:"code"`

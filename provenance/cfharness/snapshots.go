@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// PolicySnapshot is the content of policy-snapshot.json, the policy a session started under.
+// PolicySnapshot is the content of policy-snapshot.json: the policy at the start of a session.
 type PolicySnapshot struct {
 	Type         string               `json:"type"`
 	Version      int                  `json:"version"`
@@ -27,7 +27,7 @@ type PolicySnapshot struct {
 // PolicyExtension is the skillsd key of a PolicySnapshot.
 type PolicyExtension struct {
 	Principal        string                `json:"principal"`
-	SessionProfile   string                `json:"sessionProfile,omitempty"` // that the session chose
+	SessionProfile   string                `json:"sessionProfile,omitempty"` // profile chosen by the session
 	OperatorProfile  string                `json:"operatorProfile,omitempty"`
 	PrincipalProfile string                `json:"principalProfile,omitempty"`
 	SkillsRoots      List[RegistryRoot]    `json:"skillsRoots"`
@@ -35,24 +35,24 @@ type PolicyExtension struct {
 	TrustDiagnostics List[TrustDiagnostic] `json:"trustDiagnostics"`
 	Allowlist        List[AllowlistEntry]  `json:"allowlist"`
 	ClosedTiers      List[string]          `json:"closedTiers"`
-	Release          string                `json:"release"`      // of entries without one
+	Release          string                `json:"release"`      // default of entries
 	AllowedTools     string                `json:"allowedTools"` // enforce or advisory
 	HostTarget       bool                  `json:"hostTarget"`   // entries with target host may run there
 	PromptSlotRole   string                `json:"promptSlotRole,omitempty"`
 }
 
-// LoadedSkill is a skill that a session starts with.
+// LoadedSkill is a skill that is active at the start of a session.
 type LoadedSkill struct {
 	Path             string        `json:"path"` // skill path
 	Name             string        `json:"name"`
 	Digest           digest.Digest `json:"digest"` // of SKILL.md
 	TreeDigest       digest.Digest `json:"treeDigest,omitempty"`
 	ActivationSource Source        `json:"activationSource"`
-	// InjectedAsContext says that the instructions are in the model's context without being requested.
+	// InjectedAsContext is set if the instructions are in the model's context without being requested.
 	InjectedAsContext bool `json:"injectedAsContext"`
 }
 
-// TrustDiagnostic is a finding about a skill or a root that affects trust in it.
+// TrustDiagnostic is a diagnostic that affects the trust in a skill or a root.
 type TrustDiagnostic struct {
 	Skill    string `json:"skill,omitempty"` // skill path
 	Severity string `json:"severity"`        // info, warning or error
@@ -62,9 +62,9 @@ type TrustDiagnostic struct {
 	Line     int    `json:"line,omitempty"`
 }
 
-// AllowlistEntry is one entry of the script allowlist with all its options. It has the names of
-// secrets, never their values. StartTree is the digest of the skill's files when the server started; it is
-// absent if the skill was not there.
+// AllowlistEntry is one entry of the script allowlist with all its options. It has the names of secrets,
+// never their values. StartTree is the digest of the skill's files when the server started, absent if the
+// skill did not exist then.
 type AllowlistEntry struct {
 	Skill       string        `json:"skill"`
 	Path        string        `json:"path"`
@@ -78,12 +78,12 @@ type AllowlistEntry struct {
 	Release     string        `json:"release"`
 	Approve     string        `json:"approve"`
 	Target      string        `json:"target"`
-	Execution   string        `json:"execution,omitempty"`  // stdin: interpreter reads the script there
-	SearchPath  []string      `json:"searchPath,omitempty"` // of programs on the host, before the system's
+	Execution   string        `json:"execution,omitempty"`  // stdin: the script is read from stdin
+	SearchPath  []string      `json:"searchPath,omitempty"` // for programs on the host, searched first
 	Workspace   string        `json:"workspace,omitempty"`
 	TimeoutMS   int64         `json:"timeoutMs,omitempty"`
 	MemoryBytes int64         `json:"memoryBytes,omitempty"`
-	Environment string        `json:"environment,omitempty"` // name of its packages
+	Environment string        `json:"environment,omitempty"` // name of the environment of packages
 }
 
 // SnapshotCFC is the enforcement mode and its source: override, explicit-config, inherited, run-manifest or
@@ -95,7 +95,7 @@ type SnapshotCFC struct {
 	SubstrateStatus string `json:"substrateStatus,omitempty"`
 }
 
-// SnapshotManifest says what the run manifest contributed.
+// SnapshotManifest is the part of the run manifest that affects the policy.
 type SnapshotManifest struct {
 	Present           bool   `json:"present"`
 	Type              string `json:"type,omitempty"`
@@ -117,11 +117,11 @@ type SnapshotPromptSlot struct {
 	Binding       json.RawMessage `json:"binding,omitempty"`
 }
 
-// SlotSource is the source of a binding that the operator gave the whole process.
+// SlotSource is the source of a binding that the operator set for the whole process.
 type SlotSource struct {
 	Type    string `json:"type"`
 	Surface string `json:"surface,omitempty"`
-	Path    string `json:"path,omitempty"` // of the run manifest
+	Path    string `json:"path,omitempty"` // path of the run manifest
 }
 
 // SurfaceCLI is the surface of the command line.
@@ -136,7 +136,7 @@ func OperatorSource(path string) SlotSource {
 	return SlotSource{Type: "cf-harness.cli-input", Surface: SurfaceCLI}
 }
 
-// SnapshotTools is the tools offered.
+// SnapshotTools are the offered tools.
 type SnapshotTools struct {
 	Allowance      string       `json:"allowance"` // all-builtins or restricted
 	AllowedToolIDs List[string] `json:"allowedToolIds"`
@@ -153,13 +153,13 @@ type AllowedScript struct {
 	Path  string `json:"path"`
 }
 
-// SnapshotSubagents is the profiles a session may be narrowed to.
+// SnapshotSubagents are the profiles that a session may select.
 type SnapshotSubagents struct {
 	AllowedProfiles List[string]        `json:"allowedProfiles"`
 	ProfileConfigs  List[ProfileConfig] `json:"profileConfigs"`
 }
 
-// ProfileConfig is what a profile allows. A nil pointer restricts nothing, an empty list allows
+// ProfileConfig is the configuration of a profile. A nil pointer restricts nothing, an empty list allows
 // nothing.
 type ProfileConfig struct {
 	Type            string               `json:"type,omitempty"` // TypeProfileConfig
@@ -171,19 +171,19 @@ type ProfileConfig struct {
 	ExecutionTarget string               `json:"skillScriptExecutionTarget,omitempty"`
 }
 
-// SnapshotSubstrate is what is known about the sandbox.
+// SnapshotSubstrate describes the sandbox as far as known.
 type SnapshotSubstrate struct {
 	Sandbox         *SandboxDescription `json:"sandbox,omitempty"`
 	ProtectedXattrs *ProtectedXattrs    `json:"protectedXattrs,omitempty"`
 }
 
-// ProtectedXattrs says whether protected extended attributes are visible in the sandbox.
+// ProtectedXattrs tells whether protected extended attributes are visible in the sandbox.
 type ProtectedXattrs struct {
 	ExpectedSandboxVisible bool   `json:"expectedSandboxVisible"` // false
 	SandboxVisibility      string `json:"sandboxVisibility"`      // not-probed
 }
 
-// CapabilitySnapshot is the content of capabilities.json: what the machine offers. Unlike other
+// CapabilitySnapshot is the content of capabilities.json: the capabilities of the machine. Unlike other
 // records it has no version.
 type CapabilitySnapshot struct {
 	Type     string             `json:"type"`
@@ -193,8 +193,8 @@ type CapabilitySnapshot struct {
 	CFC      CapabilityCFC      `json:"cfc"`
 }
 
-// CapabilityCommands are the interpreters and tools looked for, by name. In JSON they are an object
-// whose keys keep this order.
+// CapabilityCommands are the interpreters and tools that were searched for, by name. In JSON they are an
+// object with its keys in this order.
 type CapabilityCommands []NamedCommand
 
 // NamedCommand is a command with its name.
@@ -221,15 +221,15 @@ type CapabilityCommand struct {
 	Version string `json:"version,omitempty"`
 }
 
-// CapabilityModel names the model's provider.
+// CapabilityModel identifies the provider of the model.
 type CapabilityModel struct {
 	ProviderID string `json:"providerId"`
 	AuthSource string `json:"authSource"`
 }
 
-// CapabilityCFC is the enforcement that the machine supports. AbsenceBehavior is not-required,
-// observe-only, permissive-if-absent or fail-closed-if-absent; SubstrateStatus is not-required,
-// manifest-present, not-attested or missing.
+// CapabilityCFC is the enforcement that the machine supports. AbsenceBehavior is not-required, observe-only,
+// permissive-if-absent or fail-closed-if-absent; SubstrateStatus is not-required, manifest-present,
+// not-attested or missing.
 type CapabilityCFC struct {
 	Mode            string             `json:"enforcementMode"`
 	AbsenceBehavior string             `json:"absenceBehavior"`
@@ -240,22 +240,23 @@ type CapabilityCFC struct {
 	ProtectedXattrs ProtectedXattrs    `json:"protectedXattrs"`
 }
 
-// CapabilityManifest says whether a run manifest was given.
+// CapabilityManifest tells whether a run manifest was given.
 type CapabilityManifest struct {
 	Present bool   `json:"present"`
 	Type    string `json:"type,omitempty"`
 	Path    string `json:"path,omitempty"`
 }
 
-// SandboxDescription describes the isolation that scripts get.
+// SandboxDescription describes the isolation of scripts.
 type SandboxDescription struct {
 	Kind                    string            `json:"kind"` // the backend, or none
 	DefaultWorkingDirectory string            `json:"defaultWorkingDirectory"`
 	Skillsd                 *SandboxExtension `json:"skillsd,omitempty"`
 }
 
-// SandboxExtension is the skillsd key of a SandboxDescription. Memory and Processes say how these limits are
-// enforced: cgroup v2, cgroup v1 or sampled, and for processes also a resource limit or the one of memory.
+// SandboxExtension is the skillsd key of a SandboxDescription. Memory and Processes name the mechanism of
+// these limits: cgroup v2, cgroup v1 or sampled, and for processes also a resource limit or the limit of
+// memory.
 type SandboxExtension struct {
 	Reason    string    `json:"reason,omitempty"` // why there is no isolation
 	Memory    string    `json:"memory,omitempty"`
@@ -263,7 +264,7 @@ type SandboxExtension struct {
 	Limits    RunLimits `json:"limits"`
 }
 
-// CapabilityMounts are the mounts of the sandbox. There is no fabric.
+// CapabilityMounts are the mounts of the sandbox. This server has no fabric mount.
 type CapabilityMounts struct {
 	Workspace CapabilityMount       `json:"workspace"`
 	Fabric    CapabilityMount       `json:"fabric"`
@@ -274,6 +275,6 @@ type CapabilityMounts struct {
 type CapabilityMount struct {
 	Present     bool   `json:"present"`
 	Mode        string `json:"mode,omitempty"`     // ro, staged or rw
-	HostPath    string `json:"hostPath,omitempty"` // absent for a directory that clients name
+	HostPath    string `json:"hostPath,omitempty"` // absent for directories named by clients
 	SandboxPath string `json:"sandboxPath,omitempty"`
 }

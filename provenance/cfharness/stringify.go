@@ -13,9 +13,9 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Stringify returns a JSON text as JavaScript's JSON.stringify writes the value that JSON.parse reads
-// from it: without white space, with numbers as ECMAScript writes them, and with the keys in their order. It
-// does not imitate what nobody writes: numbers as keys, the same key twice, half of a surrogate pair.
+// Stringify returns a JSON text in the form of JavaScript's JSON.stringify: without white space, with numbers
+// in ECMAScript's form, and with keys in their original order. It does not reproduce the treatment of keys
+// that are integers, duplicate keys and unpaired surrogates, which do not occur in records.
 //
 // Errors: ErrInvalid if data is not JSON in UTF-8.
 func Stringify(data []byte) (json.RawMessage, error) {
@@ -27,8 +27,8 @@ func Stringify(data []byte) (json.RawMessage, error) {
 	return appendValue(make([]byte, 0, len(data)), dec), nil
 }
 
-// CompactDigest returns the digest of the [Stringify] form of a JSON text. policy-trace.json names a policy
-// snapshot by it. White space does not change it, the order of keys does.
+// CompactDigest returns the digest of the [Stringify] form of a JSON text. policy-trace.json identifies a
+// policy snapshot by it. It depends on the order of keys, but not on white space.
 //
 // Errors: ErrInvalid if data is not JSON.
 func CompactDigest(data []byte) (digest.Digest, error) {
@@ -39,7 +39,7 @@ func CompactDigest(data []byte) (digest.Digest, error) {
 	return digest.FromBytes(compact), nil
 }
 
-// appendValue appends the next value of a text that is known to be valid JSON.
+// appendValue appends the next value of a text that must be valid JSON.
 func appendValue(out []byte, dec *json.Decoder) []byte {
 	token, _ := dec.Token()
 	switch t := token.(type) {
@@ -66,7 +66,7 @@ func appendValue(out []byte, dec *json.Decoder) []byte {
 	return append(out, "null"...)
 }
 
-// appendNumber appends a number as ECMAScript writes it, and null for one that a float64 cannot hold.
+// appendNumber appends a number in ECMAScript's form, or null if a float64 cannot hold it.
 func appendNumber(out []byte, text json.Number) []byte {
 	switch f, err := text.Float64(); {
 	case err != nil:
@@ -79,7 +79,7 @@ func appendNumber(out []byte, text json.Number) []byte {
 	}
 }
 
-// appendText appends a string with the fewest escapes.
+// appendText appends a string with as few escapes as possible.
 func appendText(out []byte, text string) []byte {
 	const short = "\b\f\n\r\t\"\\"
 	out = append(out, '"')

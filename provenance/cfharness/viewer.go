@@ -14,20 +14,20 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// sandboxSkill is where scripts in the sandbox find their skill. Callers see it on the host too, in the place
-// of the directory of this machine.
+// sandboxSkill is the path of a script's skill in the sandbox. Callers see it for runs on the host too,
+// instead of the directory on this machine.
 const sandboxSkill = "/skill/"
 
-// Viewer is what a caller may see of the files of a session.
+// Viewer restricts what a caller sees of the files of a session.
 type Viewer struct {
-	Remote   bool                       // sandbox paths take the place of those of this machine
-	Released func(outputID string) bool // whether the output of a run may be seen
-	Shows    func(file string) bool     // whether a file of outputs may be seen
-	Hides    func(skill string) bool    // whether registry and policy do not name a skill; nil: they name all
+	Remote   bool                       // sandbox paths replace paths of this machine
+	Released func(outputID string) bool // reports whether the output of a run is visible
+	Shows    func(file string) bool     // reports whether an output file is visible
+	Hides    func(skill string) bool    // reports whether registry and policy omit a skill; nil: none
 }
 
-// Project writes the content of a file as a caller is to see it. What needs no change stays byte for
-// byte as it is recorded. Lines of the event record that are changed no longer match their hash.
+// Project writes the content of a file as visible to the caller. Content without changes stays equal byte for
+// byte. Changed lines of the event record no longer match their hash.
 func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	key := ""
 	for _, l := range viewLists {
@@ -60,7 +60,7 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	return err
 }
 
-// projectView projects the rows of a view, which are the list of a key.
+// projectView projects the rows of a view, which are the list with a key.
 func (v *Viewer) projectView(name, key string, data []byte) ([]byte, error) {
 	var view map[string]json.RawMessage
 	var rows []json.RawMessage
@@ -91,7 +91,7 @@ func (v *Viewer) projectView(name, key string, data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// projectEvents projects the rows and files that events carry, line by line.
+// projectEvents projects the rows and files in events, line by line.
 func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -114,9 +114,9 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	}
 }
 
-// Event returns an event as it is to be seen. Its hash is that of the event as it is recorded.
+// Event returns an event as visible to the caller. Its hash is that of the recorded event.
 //
-// Errors: the error of a row that cannot be read.
+// Errors: an error for a malformed row.
 func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
 	line, err := provenance.EncodeLine(e)
 	if err != nil {
@@ -133,8 +133,7 @@ func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
 	return &seen, nil
 }
 
-// projectEvent projects one line of the event record. It leaves out the names and digests of outputs that are
-// withheld.
+// projectEvent projects one line of the event record. It omits the names and digests of withheld outputs.
 func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	var e struct {
 		Kind     provenance.Kind `json:"kind"`
@@ -150,11 +149,11 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	}
 	if len(e.Files) > 0 {
 		err = json.Unmarshal(e.Files, &all)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", provenance.EventsFile, err)
-	}
-	// Nothing before a key can hold these bytes: in a string the quotes would be escaped.
+	// A key with its quotes cannot occur earlier in the line: in a string the quotes would be escaped.
 	replace := func(key string, was, now []byte) {
 		line = bytes.Replace(line, append([]byte(key), was...), append([]byte(key), now...), 1)
 	}
@@ -203,7 +202,7 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	switch {
 	case len(seen) == len(all):
 		return line, nil
-	case len(seen) == 0: // an empty list would show that there were some
+	case len(seen) == 0: // an empty list would reveal that there were files
 		return bytes.Replace(line, append([]byte(`,"files":`), e.Files...), nil, 1), nil
 	}
 	shown, err := provenance.Encode(seen)
@@ -214,8 +213,7 @@ func (v *Viewer) projectEvent(line []byte) ([]byte, error) {
 	return line, nil
 }
 
-// opaqueDetail returns the detail of the event of an opaque run, which the row of the event as it is to be
-// seen has; nil for other runs.
+// opaqueDetail returns the detail for the event of an opaque run, from the projected row; nil for other runs.
 func opaqueDetail(row json.RawMessage) ([]byte, error) {
 	var x ScriptExecution
 	err := json.Unmarshal(row, &x)
@@ -225,7 +223,7 @@ func opaqueDetail(row json.RawMessage) ([]byte, error) {
 	return provenance.Encode(x.Skillsd.Outcome)
 }
 
-// Row returns the row of a view as it is to be seen, or nil if that is how it is recorded.
+// Row returns the row of a view as visible to the caller, or nil if it is unchanged.
 func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) {
 	var (
 		row     any
@@ -287,12 +285,12 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 	return provenance.Encode(row)
 }
 
-// hostScript returns the index of the script in the argv of a run on the host; 0 if that does not name it.
+// hostScript returns the index of the script in the argv of a run on the host, or 0 if it is not in it.
 func hostScript(x *ScriptExecution) int {
 	for i, arg := range x.Argv {
 		switch {
 		case arg == "-" || arg == "--":
-			return 0 // the script was on standard input, and the caller's arguments follow
+			return 0 // the script is read from stdin; the caller's arguments follow
 		case i > 0 && strings.HasPrefix(arg, "/") && strings.HasSuffix(arg, "/"+x.Path):
 			return i
 		}
@@ -300,9 +298,10 @@ func hostScript(x *ScriptExecution) int {
 	return 0
 }
 
-// Sealed returns x, and the exit code of its run, without what would reveal withheld output: a digest of a
-// short text is as good as the text, and so is the name of a host that a script chose. Of an opaque run even
-// an exit code or a duration is, since a script that is called again can put the next part into each.
+// Sealed returns x, and the exit code of its run, without facts that would reveal withheld output: a digest
+// of a short text is as good as the text, and so is the name of a host that a script chose. For an opaque run
+// this includes even an exit code or a duration, since a script that is called repeatedly can encode the next
+// part in each.
 func Sealed(x *RunExtension, code *int) (*RunExtension, *int) {
 	copied := *x
 	if x.Opaque {
@@ -326,7 +325,7 @@ func Sealed(x *RunExtension, code *int) (*RunExtension, *int) {
 	return &copied, code
 }
 
-// opaqueOutcome returns what the caller of an opaque run sees of its outcome and exit code.
+// opaqueOutcome returns the outcome that the caller of an opaque run sees.
 func (x *RunExtension) opaqueOutcome(code *int) Outcome {
 	switch {
 	case x.Outcome == OutcomeCanceled: // by the caller itself
@@ -337,8 +336,8 @@ func (x *RunExtension) opaqueOutcome(code *int) Outcome {
 	return OutcomeFailed
 }
 
-// Pathless returns x without the paths of this machine: of the interpreter, of the directory of a script on
-// the host, and of where the skill came from.
+// Pathless returns x without the paths of this machine: the interpreter, the directory of a script on the
+// host, and the source of the skill.
 func Pathless(x *RunExtension) *RunExtension {
 	copied := *x
 	copied.HostCWD, copied.Origin = "", x.Origin.Public()
@@ -348,7 +347,7 @@ func Pathless(x *RunExtension) *RunExtension {
 	return &copied
 }
 
-// projectPolicy leaves out what names a hidden skill, or a file in its directory.
+// projectPolicy removes everything that names a hidden skill, or a file in its directory.
 func (v *Viewer) projectPolicy(data []byte) ([]byte, error) {
 	var p PolicySnapshot
 	if err := json.Unmarshal(data, &p); err != nil {
@@ -384,8 +383,7 @@ func (v *Viewer) projectPolicy(data []byte) ([]byte, error) {
 	return provenance.EncodePretty(p)
 }
 
-// projectRegistry leaves out what is hidden, and puts sandbox paths in the place of host paths for a remote
-// caller.
+// projectRegistry removes hidden skills, and for a remote caller replaces host paths by sandbox paths.
 func (v *Viewer) projectRegistry(data []byte) ([]byte, error) {
 	var registry SkillRegistry
 	if err := json.Unmarshal(data, &registry); err != nil {

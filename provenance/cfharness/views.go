@@ -25,7 +25,7 @@ const (
 	invocationsKey = "cfcInvocationContexts"
 )
 
-// viewLists are the arrays of all views. The arrays of one view have the order they have in its file.
+// viewLists are the arrays of all views. The arrays of one view are in the order of its file.
 var viewLists = [...]viewList{
 	{provenance.ActivationsFile, "activations", rowOf(provenance.ActivationsFile)},
 	{provenance.ResourceReadsFile, "reads", rowOf(provenance.ResourceReadsFile)},
@@ -36,8 +36,8 @@ var viewLists = [...]viewList{
 		func(e *provenance.Event) json.RawMessage { return e.Invocation }},
 }
 
-// RowLists returns the lists of rows of a view, in the order they have in its file, of which the last ones
-// may be missing.
+// RowLists returns the lists of rows in a view, in the order of its file. The last ones may be missing in a
+// file.
 func RowLists(view string) (lists []RowList) {
 	for _, l := range viewLists {
 		if l.view == view {
@@ -49,12 +49,12 @@ func RowLists(view string) (lists []RowList) {
 
 // RowList is a list of rows of a view.
 type RowList struct {
-	Start string // of the line that its rows follow
+	Start string // the line before its rows
 	row   func(*provenance.Event) json.RawMessage
 }
 
-// Append appends the row that an event adds to the list, if any, as the view has it without the comma before
-// it.
+// Append appends the row that an event adds to the list, if any, in the form of the view without the
+// preceding comma.
 //
 // Errors: ErrInvalid if the row is not JSON.
 func (l RowList) Append(dst []byte, e *provenance.Event) ([]byte, error) {
@@ -82,15 +82,15 @@ func rowOf(view string) func(*provenance.Event) json.RawMessage {
 	}
 }
 
-// Heads folds events into what each view says besides its rows. Its size does not grow with the number of
-// events. The zero Heads is ready; it is not safe for concurrent use.
+// Heads folds events into the parts of each view other than its rows. Its size does not grow with the number
+// of events. The zero Heads is ready to use; it is not safe for concurrent use.
 type Heads struct {
 	session string
 	info    provenance.SessionInfo
 	views   [4]viewHead // in the order of ViewNames
 }
 
-// viewHead is what a view says besides its rows.
+// viewHead holds the parts of a view other than its rows.
 type viewHead struct {
 	rows   int // in all lists
 	at     time.Time
@@ -99,9 +99,9 @@ type viewHead struct {
 	calls  int // invocation contexts
 }
 
-// Add folds e; it does not check the place of e in the chain. It accepts every event that a Tally accepts.
+// Add folds e. It does not check the position of e in the chain. It accepts every event that a Tally accepts.
 //
-// Errors: ErrInvalid if the Row or the Decision of e cannot be in a view. The fold is then as before.
+// Errors: ErrInvalid if the Row or the Decision of e is not valid in a view. The fold is then unchanged.
 func (h *Heads) Add(e *provenance.Event) error {
 	info, err := e.SessionInfo()
 	if err != nil {
@@ -129,7 +129,7 @@ func (h *Heads) Add(e *provenance.Event) error {
 			v.calls++
 		}
 		if decision.Mode != "" {
-			// A call can be stricter than its session; the view has the mode of its last row.
+			// A call can be stricter than its session. The view has the mode of its last row.
 			v.info.Mode = decision.Mode
 		}
 	}
@@ -140,14 +140,14 @@ func (h *Heads) view(name string) *viewHead {
 	return &h.views[slices.Index(provenance.ViewNames(), name)]
 }
 
-// Rows returns how many rows a view has. A view without rows does not exist.
+// Rows returns the number of rows in a view. A view without rows does not exist.
 func (h *Heads) Rows(name string) int { return h.view(name).rows }
 
-// ViewWriter writes a view row by row: the rows of each list with Begin, Add and End, then Close.
+// ViewWriter writes a view row by row: for each list Begin, Add for its rows, and End; then Close.
 type ViewWriter struct {
-	Spans []Span // where the rows of each list are in the view
+	Spans []Span // position of the rows of each list in the view
 
-	before [][]byte // of each list
+	before [][]byte // text before each list
 	lists  []RowList
 	tail   []byte
 	out    *bufio.Writer
@@ -155,10 +155,10 @@ type ViewWriter struct {
 	row    []byte
 }
 
-// Span is a part of a file.
+// Span is a range of bytes in a file.
 type Span struct{ Start, End int64 }
 
-// Writer returns what writes a view of the events added, after a Reset.
+// Writer returns a writer for a view of the events added. Reset must be called before it is used.
 //
 // Errors: ErrNotFound for a name that is not a view, or a view without rows.
 func (h *Heads) Writer(name string) (*ViewWriter, error) {
@@ -176,32 +176,32 @@ func (h *Heads) Writer(name string) (*ViewWriter, error) {
 	for _, l := range w.lists {
 		end := bytes.Index(data, []byte("\n"+l.Start)) + len("\n"+l.Start)
 		w.before = append(w.before, data[:end])
-		// The array of the shell is empty, or holds the one null that keeps it from being omitted.
+		// The array in the shell is empty, or has a single null that keeps it from being omitted.
 		data = data[end+bytes.IndexByte(data[end:], ']'):]
 	}
 	w.tail, w.Spans = data, make([]Span, len(w.before))
 	return w, nil
 }
 
-// Parts returns what the view has before its first list, between its lists, and after the last.
+// Parts returns the text before the first list, between the lists, and after the last list.
 func (w *ViewWriter) Parts() [][]byte { return append(slices.Clip(w.before), w.tail) }
 
-// Reset makes the view be written to out.
+// Reset sets the destination of the view.
 func (w *ViewWriter) Reset(out io.Writer) { w.out = bufio.NewWriterSize(out, 64<<10) }
 
-// write leaves its error to Close, which flushes.
+// write ignores the error, which Flush in Close returns again.
 func (w *ViewWriter) write(data []byte) {
 	n, _ := w.out.Write(data)
 	w.at += int64(n)
 }
 
-// Begin writes what comes before the rows of a list.
+// Begin writes the text before the rows of a list.
 func (w *ViewWriter) Begin(list int) {
 	w.write(w.before[list])
 	w.Spans[list].Start = w.at
 }
 
-// Copy writes the first rows of a list from where an earlier version of the view has them.
+// Copy writes the first rows of a list from their span in an earlier version of the view.
 func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 	n, err := io.Copy(w.out, io.NewSectionReader(version, s.Start, s.End-s.Start))
 	w.at += n
@@ -209,9 +209,9 @@ func (w *ViewWriter) Copy(version io.ReaderAt, s Span) error {
 		return err
 	}
 	if n != s.End-s.Start {
-		err = io.ErrUnexpectedEOF
+		return io.ErrUnexpectedEOF
 	}
-	return err
+	return nil
 }
 
 // Add writes the row that e adds to a list, if any. Errors: ErrInvalid if the row is not JSON.
@@ -228,7 +228,7 @@ func (w *ViewWriter) Add(list int, e *provenance.Event) error {
 	return nil
 }
 
-// End ends a list.
+// End ends a list of rows.
 func (w *ViewWriter) End(list int) {
 	w.Spans[list].End = w.at
 	if w.at > w.Spans[list].Start {
@@ -265,8 +265,8 @@ func (h *Heads) shell(name string) any {
 	return trace
 }
 
-// WriteView writes a view of a record, which events yields each time it is called; it is read once for what
-// the view says besides its rows, and once for each list of rows.
+// WriteView writes a view of a record. events yields the record each time it is called: once for the parts of
+// the view other than rows, and once for each list of rows.
 //
 // Errors: ErrNotFound for a name that is not a view, or a view without rows, and the errors of events and w.
 func WriteView(w io.Writer, name string, events func() iter.Seq2[*provenance.Event, error]) error {
