@@ -170,7 +170,7 @@ var fixes = map[Code]string{
 	CodeResourceSize:       "make the file smaller, or keep it out of the skill",
 	CodeResourceCount:      "remove files from the skill, or split it",
 
-	CodeNameCollision: "rename all but one: where case or the form of letters does not count " +
+	CodeNameCollision: "rename all but one: on systems that ignore case or the form of letters, " +
 		"they are one file",
 	CodeUnportableName: "rename it without the characters and names that Windows reserves",
 

@@ -1,14 +1,13 @@
-// Package frontmatter reads the SKILL.md of a skill: the YAML between two lines ---, and the
-// instructions below it.
+// Package frontmatter parses the SKILL.md of a skill: the YAML between two lines ---, and the instructions
+// below it.
 //
-// One reader gives three verdicts. [Parse] accepts whatever its author can only have meant in one
-// way, and lists a [Repair] for each place that YAML does not accept as it is, or that parsers of
-// YAML read differently. A document without repairs has the JSON that a parser of the YAML 1.2 core
-// schema gives. [Validate] applies the rules of the reference validator (skills-ref), message by
-// message.
+// One parser gives three verdicts. [Parse] accepts text with only one plausible meaning, and lists a [Repair]
+// for each place that is not valid YAML, or that YAML parsers read differently. A document without repairs
+// has the JSON of a parser for the YAML 1.2 core schema. [Validate] applies the rules of the reference
+// validator (skills-ref), message by message.
 //
-// Every file is foreign. The package opens none, bounds what it keeps, and never decodes YAML into
-// Go values.
+// Every file is untrusted. The package opens no files, limits what it keeps, and never decodes YAML into Go
+// values.
 package frontmatter
 
 import (
@@ -22,7 +21,7 @@ import (
 const (
 	MaxSize          = 64 << 10 // bytes of the block between the --- lines
 	MaxName          = 64       // characters
-	MaxDescription   = 1024     // characters of a description that is published
+	MaxDescription   = 1024     // characters, in a published skill
 	maxCompatibility = 500      // characters
 )
 
@@ -31,37 +30,37 @@ var bom = []byte("\xef\xbb\xbf")
 // Document is a parsed SKILL.md.
 type Document struct {
 	Fields     Fields
-	Body       []byte // shares the data that was parsed
-	BodyOffset int64  // of Body in the file
+	Body       []byte // aliases the parsed data
+	BodyOffset int64  // offset of Body in the file
 	Repairs    []Repair
-	// StrictName is the name of the directory in which the reference validator accepts the file; empty
-	// if it accepts it in no directory.
+	// StrictName is the only directory name with which the reference validator accepts the file; empty if it
+	// accepts none.
 	StrictName string
 }
 
-// Repaired reports whether the frontmatter did not parse, or lacked a field, as it is.
+// Repaired reports whether the frontmatter was invalid or lacked a field, and was repaired.
 func (d *Document) Repaired() bool { return len(d.Repairs) > 0 }
 
-// Repair is a place of the frontmatter that is not read as it is written.
+// Repair is a place of the frontmatter that is not read as written.
 type Repair struct {
 	Line   int // in the file, from 1
 	Reason string
 }
 
-// Kind is why a SKILL.md cannot be loaded.
+// Kind is the reason why a SKILL.md cannot be loaded.
 type Kind int
 
 // The kinds of errors.
 const (
 	Encoding      Kind = iota + 1 // not UTF-8 text
-	Syntax                        // the block cannot be understood, not even with repairs
-	NoDescription                 // and no paragraph to use instead
+	Syntax                        // the block cannot be parsed, even with repairs
+	NoDescription                 // no description, and no paragraph to use instead
 )
 
-// Error says why a SKILL.md cannot be loaded.
+// Error reports why a SKILL.md cannot be loaded.
 type Error struct {
 	Kind   Kind
-	Line   int // in the file, from 1; 0 if it is not about a line
+	Line   int // in the file, from 1; 0 if not about a line
 	Reason string
 }
 
@@ -72,9 +71,9 @@ func (e *Error) Error() string {
 	return e.Reason
 }
 
-// Parse parses a SKILL.md leniently, with a repair for each place it does not read as written. A
-// missing description is replaced by the first paragraph of the body, a missing name is left empty;
-// a block without a closing line ends where the keys do. The document keeps no part of data but Body.
+// Parse parses a SKILL.md leniently, with a repair for each place that is not read as written. The first
+// paragraph of the body replaces a missing description; a missing name stays empty. Without a closing line,
+// the block ends after the last key. The document retains no part of data except Body.
 //
 // Errors: *Error.
 func Parse(data []byte) (*Document, error) {
@@ -123,7 +122,7 @@ func Parse(data []byte) (*Document, error) {
 	return doc, nil
 }
 
-// notText returns why a file is not UTF-8 text, with the line if it is about one byte; "" if it is.
+// notText returns the reason why a file is not UTF-8 text, and its line; "" if it is.
 func notText(data []byte) (line int, reason string) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return 1, "the file is UTF-16 text, not UTF-8"
@@ -144,11 +143,11 @@ func notText(data []byte) (line int, reason string) {
 	return 1 + bytes.Count(data[:at], []byte("\n")), "the file is not UTF-8 text: " + what
 }
 
-// BodyOffset returns where the instructions of a SKILL.md begin, in bytes.
+// BodyOffset returns the offset of the instructions in a SKILL.md, in bytes.
 func BodyOffset(data []byte) int64 { return int64(split(data).body) }
 
-// LineOf returns the line of the key of a field at the top of the frontmatter, or the first line of
-// the block if the key is written in another way.
+// LineOf returns the line of a top-level key of the frontmatter, or the first line of the block if the key is
+// not found, for example because it is escaped.
 func LineOf(data []byte, field string) int {
 	p := split(data)
 	number := p.line
@@ -162,13 +161,13 @@ func LineOf(data []byte, field string) int {
 	return p.line
 }
 
-// notes are what is found while a block is read.
+// notes collects findings while a block is parsed.
 type notes struct {
 	repairs []Repair
 	plain   *value // the block, if parsePlain read it
 }
 
-// maxRepairs bounds the repairs of one block, which has space for thousands of faults.
+// maxRepairs is the maximum number of repairs of a block, which could have thousands of faults.
 const maxRepairs = 20
 
 func (n *notes) repaired(line int, reason string) {
@@ -181,21 +180,21 @@ func (n *notes) repaired(line int, reason string) {
 	n.repairs = append(n.repairs, Repair{Line: line, Reason: reason})
 }
 
-// parts says where the frontmatter and the body of a SKILL.md are.
+// parts locates the frontmatter and the body of a SKILL.md.
 type parts struct {
 	block     []byte // between the two --- lines
-	line      int    // of the first line of block
+	line      int    // number of the first line of block
 	body      int    // offset of the body
-	fenced    bool   // the first --- line is present, and so is the second or a place for it
-	open      bool   // the first is present, the second is not
-	fault     string // of the second
+	fenced    bool   // the first --- line exists, and the second or a place for it
+	open      bool   // the first --- line exists, the second does not
+	fault     string // fault of the second --- line
 	faultLine int
 }
 
-// split finds the frontmatter: a line --- at the start, after at most a byte order mark or what is passed
-// over above it, and the next line ---. Trailing blanks and CRLF are tolerated. If text follows the second
-// ---, the body starts with it. Without a second, the first line that no frontmatter has ends the block.
-// Lines --- around text without any key are rules, and part of the body.
+// split locates the frontmatter: a line --- at the start, after a byte order mark or text that aside skips,
+// and the next line ---. Trailing blanks and CRLF are accepted. If text follows the second ---, the body
+// starts with it. Without a second one, the block ends before the first line that cannot be frontmatter.
+// Lines --- around text without any key are thematic breaks, and part of the body.
 func split(data []byte) parts {
 	start := 0
 	if bytes.HasPrefix(data, bom) {
@@ -220,8 +219,8 @@ func split(data []byte) parts {
 	}
 	begin := min(start+len(first)+1, len(data))
 	whole := parts{line: 2, fenced: true}
-	// Any line that starts with --- ends the block, even ---- or "--- title": a closing line is misspelt
-	// more often than a value starts with three hyphens.
+	// Any line that starts with --- ends the block, even ---- or "--- title": a misspelt closing line is more
+	// common than a value that starts with three hyphens.
 	for offset := begin; len(rest) > 0; whole.faultLine++ {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		if bytes.HasPrefix(line, []byte("---")) {
@@ -252,11 +251,11 @@ func split(data []byte) parts {
 	return whole
 }
 
-// maxAside is how much text above a frontmatter is passed over.
+// maxAside is the maximum size of text above the frontmatter that is skipped, in bytes.
 const maxAside = 4 << 10
 
-// aside returns the size of the blank lines, comments and headings above a line ---; 0 if there are none, or
-// if there is other text.
+// aside returns the size of the blank lines, comments and headings above a line ---, or 0 if there is other
+// text.
 func aside(data []byte) (size int) {
 	comment := false
 	for line := range bytes.Lines(data[:min(len(data), maxAside)]) {
@@ -276,8 +275,7 @@ func aside(data []byte) (size int) {
 	return 0
 }
 
-// isProse reports whether a block is text in which nothing can be a key, and which does not begin as
-// a list does.
+// isProse reports whether a block has no possible key and does not begin like a list.
 func isProse(block []byte) bool {
 	written := false
 	for line := range bytes.Lines(block) {
@@ -294,8 +292,8 @@ func isProse(block []byte) bool {
 	return written
 }
 
-// unclosed returns the size of a frontmatter without a closing line: up to the first heading, or the
-// first line that is neither indented nor a key nor an entry of a list. Text without a key is not one.
+// unclosed returns the size of a frontmatter without a closing line: up to the first heading, or the first
+// line that is not indented, a key or a list entry. Text without a key is not frontmatter.
 func unclosed(data []byte) (size int, ok bool) {
 	for line := range bytes.Lines(data) {
 		text := strings.TrimRight(string(line[:min(len(line), 4*MaxDescription)]), "\r\n")
@@ -314,10 +312,10 @@ func isFence(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("---")) && len(bytes.TrimRight(line[3:], " \t\r")) == 0
 }
 
-// firstParagraph returns the first text of a body that is not a heading, comment or code, on one line.
+// firstParagraph returns the first text of a body that is not a heading, comment or code, as one line.
 func firstParagraph(body []byte) string {
 	var words []string
-	until := "" // what ends the block that is being skipped
+	until := "" // end of the block that is being skipped
 	size := 0
 	for line := range bytes.Lines(body) {
 		text := strings.TrimSpace(string(line[:min(len(line), 4*MaxDescription)]))
@@ -350,7 +348,7 @@ func firstParagraph(body []byte) string {
 	return Clip(strings.Join(words, " "), MaxDescription)
 }
 
-// Clip bounds foreign text to n characters, the last one an ellipsis if some are left out.
+// Clip truncates untrusted text to n characters, the last of them an ellipsis.
 func Clip(s string, n int) string {
 	if len(s) <= n || utf8.RuneCountInString(s) <= n {
 		return s

@@ -7,51 +7,51 @@ import (
 	"strings"
 )
 
-// Fields is the YAML block of a SKILL.md: typed where a field has a meaning here, and whole as
-// JSON. Texts are as they were written and may hold anything; they are trimmed of space around
-// them. A scalar of any type counts as its text.
+// Fields are the fields of the YAML block in a SKILL.md: typed if this program uses a field, and complete as
+// JSON. Strings are as written, except for trimmed white space, and may contain anything. Scalars of any type
+// are read as text.
 type Fields struct {
-	Name          string // empty when missing
+	Name          string // empty if missing
 	Description   string
 	License       string
 	Compatibility string
 	WhenToUse     string // when_to_use
-	// AllowedTools is allowed-tools, a list, or a text split at spaces and commas outside of
-	// parentheses. Without a value it is not declared; a declared list may be empty.
+	// AllowedTools is allowed-tools: a list, or a text split at spaces and commas outside of parentheses. A
+	// null value means not declared; a declared list may be empty.
 	AllowedTools           []string
 	AllowedToolsDeclared   bool
-	DisableModelInvocation bool // false unless the field says something else
-	UserInvocable          bool // true unless the field says something else
+	DisableModelInvocation bool // false if missing
+	UserInvocable          bool // true if missing
 	Author                 string
 	Version                string
 	Tags                   []string
 	Requires               Requires
-	// JSON is the whole block as a parser of the YAML 1.2 core schema gives it, in its order.
+	// JSON is the whole block, as parsed by the YAML 1.2 core schema, in its order.
 	JSON json.RawMessage
 }
 
-// Requires is what a skill says it needs: metadata.requires, and blocks requires at the top, in metadata, or
-// in a vendor's block of metadata, such as those of openclaw, clawdbot and Hermes. The words of a block
-// that are read are bins, anyBins, env, os, platforms, skills and tools. Besides those, platforms,
-// required_environment_variables, required-skills and prerequisites.env_vars are read at the top, os in a
-// vendor's block, and requires_tools and requires_toolsets in both.
+// Requires lists the requirements of a skill. They come from metadata.requires, and from blocks named
+// requires at the top, in metadata, or in a vendor's block of metadata, such as those of openclaw, clawdbot
+// and Hermes. The keys of a block are bins, anyBins, env, os, platforms, skills and tools. In addition,
+// platforms, required_environment_variables, required-skills and prerequisites.env_vars are read at the top,
+// os in a vendor's block, and requires_tools and requires_toolsets in both.
 type Requires struct {
 	Commands    []string // on PATH
-	AnyCommands []string // of each, commands with spaces between them, one on PATH
+	AnyCommands []string // each a list of commands separated by spaces, one of them on PATH
 	Env         []string // variables
-	Platforms   []string // one of them
+	Platforms   []string // one of them is enough
 	Skills      []string // names of other skills
-	Tools       []string // of the client or of its MCP servers
+	Tools       []string // tools of the client or its MCP servers
 }
 
-// Lists returns the lists, for those who treat all alike.
+// Lists returns pointers to all lists.
 func (r *Requires) Lists() []*[]string {
 	return []*[]string{&r.Commands, &r.AnyCommands, &r.Env, &r.Platforms, &r.Skills, &r.Tools}
 }
 
-// Value returns the JSON of a top-level field, nil if the frontmatter has no such field.
+// Value returns the JSON of a top-level field, or nil if the field is missing.
 func (f *Fields) Value(key string) json.RawMessage {
-	// Most skills have few fields. A name is written as it is, unless it has what JSON escapes.
+	// The quick check finds most absent keys without parsing.
 	if !bytes.Contains(f.JSON, appendString(nil, key)) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (f *Fields) Value(key string) json.RawMessage {
 	return nil
 }
 
-// Plain returns an object of the fields that are texts, booleans or lists of texts, in order.
+// Plain returns an object with the fields that are strings, booleans or lists of strings, in order.
 func (f *Fields) Plain() json.RawMessage {
 	out := []byte{'{'}
 	for key, raw := range f.fields() {
@@ -85,7 +85,7 @@ func (f *Fields) Plain() json.RawMessage {
 	return append(out, '}')
 }
 
-// decodeList returns the members of a list. Decoding into texts would turn a null into an empty one.
+// decodeList returns the elements of a list. Decoding into strings would turn a null into "".
 func decodeList(raw json.RawMessage) (items []any) {
 	if json.Unmarshal(raw, &items) != nil {
 		return nil
@@ -131,7 +131,7 @@ func newFields(whole *value) Fields {
 			f.AllowedTools = []string{}
 		}
 	}
-	// Vendors write requirements in many places; all of them count.
+	// Vendors declare requirements in many places; all of them apply.
 	metadata := whole.member("metadata")
 	f.Author, f.Version = metadata.text("author"), metadata.text("version")
 	f.Tags = metadata.member("tags").words(strings.Fields)
@@ -157,7 +157,7 @@ func newFields(whole *value) Fields {
 	return f
 }
 
-// readHermes adds the tools without which Hermes does not show a skill.
+// readHermes adds the tools without which Hermes hides a skill.
 func (r *Requires) readHermes(v *value) {
 	r.Tools = append(r.Tools, v.member("requires_tools").words(splitList)...)
 	r.Tools = append(r.Tools, v.member("requires_toolsets").words(splitList)...)
@@ -179,7 +179,7 @@ func (r *Requires) readVariables(v *value) {
 	}
 }
 
-// read adds a requires block. One that is not a mapping may require anything, such as other skills or
+// read adds a requires block. A block that is not a mapping may have any meaning, such as other skills or
 // versions, and is ignored.
 func (r *Requires) read(v *value) {
 	r.Commands = append(r.Commands, v.member("bins").words(strings.Fields)...)
@@ -193,7 +193,7 @@ func (r *Requires) read(v *value) {
 	r.Tools = append(r.Tools, v.member("tools").words(splitList)...)
 }
 
-// splitList splits a list that was written as a text at spaces and commas outside of parentheses.
+// splitList splits a list written as text at spaces and commas outside of parentheses.
 func splitList(s string) []string {
 	depth := 0
 	return strings.FieldsFunc(s, func(r rune) bool {

@@ -9,16 +9,16 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// layout is how a block is written, which its nodes do not show: the library reads more than YAML
-// allows, and other parsers refuse it or read it differently.
+// layout is the source text of a block. Its nodes lack details: the library accepts more than YAML allows,
+// which other parsers reject or read differently.
 type layout struct {
 	lines []string // without line ends
 
-	last   place // of the node that start was asked for last
-	column int   // characters before it
+	last   place // of the last call of start
+	column int   // characters before last
 }
 
-// located is a scalar and where it begins.
+// located is a scalar with its position.
 type located struct {
 	*yaml.Node
 	at place
@@ -32,18 +32,18 @@ func newLayout(block string) *layout {
 	return l
 }
 
-// place is where something is in a block.
+// place is a position in a block.
 type place struct{ line, offset int } // from 0; the offset in bytes
 
 func (p place) before(q place) bool {
 	return p.line < q.line || p.line == q.line && p.offset < q.offset
 }
 
-// start returns where a node begins. The library counts columns in characters.
+// start returns the position of a node. The library counts columns in characters.
 func (l *layout) start(node *yaml.Node) place {
 	at := min(node.Line, len(l.lines)) - 1
-	// Nodes are asked for in their order: counting each column from the start of its line would take
-	// a time quadratic in the length of a line.
+	// Nodes are queried in order: counting each column from the start of its line would take time quadratic
+	// in the length of the line.
 	if at != l.last.line || node.Column-1 < l.column {
 		l.last, l.column = place{line: at}, 0
 	}
@@ -54,7 +54,7 @@ func (l *layout) start(node *yaml.Node) place {
 	return l.last
 }
 
-// first returns the character a node begins with, 0 for one that is empty.
+// first returns the first character of a node, or 0 if it is empty.
 func (l *layout) first(node *yaml.Node) byte {
 	if p := l.start(node); p.offset < len(l.lines[p.line]) {
 		return l.lines[p.line][p.offset]
@@ -62,7 +62,7 @@ func (l *layout) first(node *yaml.Node) byte {
 	return 0
 }
 
-// end returns the place after a quoted text or a flow collection that begins at a place.
+// end returns the position after a quoted text or a flow collection that begins at a position.
 func (l *layout) end(from place) place {
 	depth, quote, last := 0, byte(0), byte(0)
 	for at := from; at.line < len(l.lines); at = (place{line: at.line + 1}) {
@@ -79,7 +79,7 @@ func (l *layout) end(from place) place {
 				}
 			case c == '#' && at.offset > 0 && line[at.offset-1] == ' ':
 				at.offset = len(line)
-			// Within a plain word a quote is only a character.
+			// Within a plain word a quote is an ordinary character.
 			case (c == '"' || c == '\'') && strings.IndexByte("\x00[{,:?", last) >= 0:
 				quote = c
 			case c == '[' || c == '{':
@@ -99,8 +99,8 @@ func (l *layout) end(from place) place {
 	return place{line: len(l.lines)}
 }
 
-// unindented returns the first line of a quoted text or flow collection that is indented no deeper
-// than the collection it is in, or 0. Lines count from 1.
+// unindented returns the first line of a quoted text or flow collection that is not indented deeper than the
+// enclosing collection, or 0. Lines are numbered from 1.
 func (l *layout) unindented(node *yaml.Node, within int) int {
 	from := l.start(node)
 	end := l.end(from)
@@ -122,9 +122,9 @@ func (l *layout) unindented(node *yaml.Node, within int) int {
 	return 0
 }
 
-// strayTab returns the first line with a tab outside of quoted texts, block texts and comments, or 0.
-// Only tabs count for which separates is true. The scalars of the block are in its order; lines count
-// from 1.
+// strayTab returns the first line with a tab outside of quoted texts, block texts and comments, or 0. Tabs
+// for which separates returns false are ignored. The scalars must be in the order of the text. Lines are
+// numbered from 1.
 func (l *layout) strayTab(scalars []located, separates func(line string, at int) bool) int {
 	var quoted place // the end of the last quoted text
 	for n, line := range l.lines {
@@ -161,13 +161,13 @@ func (l *layout) strayTab(scalars []located, separates func(line string, at int)
 	return 0
 }
 
-// separates reports whether a tab separates words rather than being part of one.
+// separates reports whether a tab separates words and is not part of one.
 func separates(line string, at int) bool {
 	return at == 0 || at+1 == len(line) ||
 		strings.IndexByte(" \t:-?", line[at-1]) >= 0 || strings.IndexByte(" \t#:", line[at+1]) >= 0
 }
 
-// checkLines notes what lines mean to some parsers and not to others.
+// checkLines notes lines that parsers read differently.
 func (w *walker) checkLines() {
 	for i, line := range w.layout.lines {
 		switch {
@@ -187,7 +187,7 @@ func (w *walker) checkLines() {
 	}
 }
 
-// check notes what is odd about a node. within is the indentation of the collection it is in.
+// check notes irregularities of a node. within is the indentation of the enclosing collection.
 func (w *walker) check(node *yaml.Node, within int) {
 	quoted := node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
 	plain := node.Kind == yaml.ScalarNode && node.Style&quotedStyles == 0
@@ -205,7 +205,7 @@ func (w *walker) check(node *yaml.Node, within int) {
 	case w.marked && node.Style&yaml.FoldedStyle != 0 && strings.Contains(node.Value, markedTab):
 		w.repaired(node, "a line of the text starts with a tab")
 	case w.escaped && node.Style&yaml.DoubleQuotedStyle == 0 && hasEscape(node.Value):
-		w.repaired(node, "the text has an escape, which counts in double quotes only")
+		w.repaired(node, "the text has an escape, which is only valid in double quotes")
 	}
 	if within != inFlow && (quoted || node.Style&yaml.FlowStyle != 0) {
 		if at := w.layout.unindented(node, within); at > 0 {
@@ -221,7 +221,7 @@ func (w *walker) check(node *yaml.Node, within int) {
 	}
 }
 
-// checkKey notes what is odd about a key.
+// checkKey notes irregularities of a key.
 func (w *walker) checkKey(key *yaml.Node) {
 	at := w.layout.start(key)
 	before := strings.TrimRight(w.layout.lines[at.line][:at.offset], " \t")
@@ -237,7 +237,7 @@ func (w *walker) checkKey(key *yaml.Node) {
 	}
 }
 
-// endsBlank reports whether the last line of a block text has spaces only.
+// endsBlank reports whether the last line of a block text consists of spaces.
 func endsBlank(text string) bool {
 	text = strings.TrimRight(text, "\n")
 	last := text[strings.LastIndexByte(text, '\n')+1:]

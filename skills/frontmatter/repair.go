@@ -10,40 +10,39 @@ import (
 )
 
 const (
-	// maxEntries bounds the keys of a block that is repaired, since each is parsed by itself.
+	// maxEntries is the maximum number of keys in a block to repair, since each is parsed separately.
 	maxEntries = 200
-	// maxRepairDepth is how deeply mappings below keys are repaired.
+	// maxRepairDepth is the maximum depth of mappings to repair.
 	maxRepairDepth = 4
 )
 
-// entryLine matches a key at the start of a line, and what follows it.
+// entryLine matches a key at the start of a line, and the text after its colon.
 var entryLine = pattern.New(`^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(?:[ \t]+(.*?))?[ \t\r]*$`)
 
 // blockHead matches the indicator of a block text.
 var blockHead = pattern.New(`^[>|][-+0-9]*$`)
 
-// textFields are the fields that can only be text, so whatever they have is read as text.
+// textFields are fields that can only be text, so any value is read as text.
 var textFields = []string{"name", "description", "when_to_use", "license", "compatibility"}
 
-// boundFields are the fields that say what a skill is, or that narrow what may be done with it: if one
-// of them cannot be understood, the skill must not load without it.
+// boundFields are fields that identify a skill or restrict its use: if one of them cannot be parsed, the
+// skill must not load without it.
 var boundFields = []string{
 	"name", "description", "allowed-tools", "disable-model-invocation", "user-invocable", "requires",
 }
 
-// repairer reads a block that is not YAML entry by entry. An entry that is not YAML by itself is taken
-// as the text that its author must have meant: with a ": " inside, a first character that means
-// something else, text after a block indicator, quotes inside quotes, lines that are not indented. A
-// field at the top that is not a text and cannot be repaired is left out, as long as nothing depends
-// on it.
+// repairer parses a block of invalid YAML entry by entry. An entry that is invalid by itself is read as the
+// text that its author must have meant: it has a ": " inside, a first character with another meaning, text
+// after a block indicator, quotes inside quotes, or lines that are not indented. Other top-level fields that
+// cannot be repaired are dropped, unless they are in boundFields.
 type repairer struct {
 	notes   *notes
 	entries int
 	depth   int
-	fault   *Error // of the entry that could not be read, if it is known
+	fault   *Error // fault of the entry that could not be parsed, if known
 }
 
-// fixes are what to do about repairs, by words of their reasons; the first that is in a reason counts.
+// fixes maps reasons of repairs to their remedies. The first entry whose words are in the reason applies.
 var fixes = []struct{ words, fix string }{
 	{"put it in quotes", "put the value in quotes"},
 	{"needs quotes", "put the value in quotes"},
@@ -66,7 +65,7 @@ var fixes = []struct{ words, fix string }{
 	{"byte order mark", "remove the byte order mark"},
 }
 
-// Fix returns in one phrase what an author does about a repair with that reason.
+// Fix returns a phrase with the remedy for a repair with that reason.
 func Fix(reason string) string {
 	for _, f := range fixes {
 		if strings.Contains(reason, f.words) {
@@ -76,14 +75,14 @@ func Fix(reason string) string {
 	return "write it in another way, so that every client reads it alike"
 }
 
-// faulty is a key with the lines that belong to it.
+// faulty is a key with its lines.
 type faulty struct {
 	key, rest string
 	line      int // of the file
 	lines     []string
 }
 
-// value names the value of an entry in a sentence. A key that may be any text is not named.
+// value describes the value of an entry in a message. A key that may be any text is not repeated.
 func (e *faulty) value() string {
 	if slices.Contains(textFields, e.key) || slices.Contains(boundFields, e.key) {
 		return "the value of " + e.key
@@ -91,7 +90,7 @@ func (e *faulty) value() string {
 	return "the value"
 }
 
-// broken reports whether an entry is not YAML, rather than YAML that is refused.
+// broken reports whether an entry is invalid YAML, rather than valid YAML that is not accepted.
 func (e *faulty) broken() bool {
 	_, _, err := parseNodes(strings.Join(e.lines, "\n") + "\n")
 	refused := strings.ContainsAny(e.rest, "&*!") ||
@@ -99,7 +98,7 @@ func (e *faulty) broken() bool {
 	return err != nil && !refused
 }
 
-// mapping reads lines whose first has a number in the file.
+// mapping parses lines; at is the number of the first one in the file.
 func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 	p.depth++
 	if p.depth > maxRepairDepth {
@@ -141,7 +140,7 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 			continue
 		}
 		if first, twice := seen[e.key]; twice {
-			p.notes.repaired(e.line, fmt.Sprintf("duplicate key: the one at line %d counts", first))
+			p.notes.repaired(e.line, fmt.Sprintf("duplicate key: the one at line %d is used", first))
 		} else {
 			seen[e.key] = e.line
 			whole.keys, whole.items = append(whole.keys, e.key), append(whole.items, *item)
@@ -151,8 +150,8 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 	return whole, len(whole.keys) > 0
 }
 
-// continues reports whether a line belongs to the entry above it: it is indented or empty, or, below a
-// text, it is not a key and starts as prose does.
+// continues reports whether a line belongs to the entry above it: it is indented or empty, or, after a text
+// field, it is not a key and starts like prose.
 func continues(line string, loose bool) bool {
 	if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") || strings.TrimSpace(line) == "" {
 		return true
@@ -160,7 +159,7 @@ func continues(line string, loose bool) bool {
 	return loose && !strings.ContainsRune("<&!{}?%\"'@:,", rune(line[0])) && !entryLine().MatchString(line)
 }
 
-// entry reads one key's value.
+// entry parses the value of one key.
 func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
 	source := strings.Join(e.lines, "\n") + "\n"
 	before := len(p.notes.repairs)
@@ -178,8 +177,8 @@ func (p *repairer) entry(e faulty, loose bool) (*value, bool) {
 	return p.below(e, loose)
 }
 
-// below reads the lines below a key: a text, or a mapping that is repaired itself. A tab in their
-// indentation counts as two spaces.
+// below parses the lines below a key: a text, or a mapping that is repaired in turn. A tab in the indentation
+// is replaced by two spaces.
 func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	lines := slices.Clone(e.lines[1:])
 	for i, line := range lines {
@@ -187,7 +186,7 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 		before := line[:len(line)-len(trimmed)]
 		if strings.Contains(before, "\t") && strings.TrimSpace(line) != "" {
 			lines[i] = strings.ReplaceAll(before, "\t", "  ") + trimmed
-			p.notes.repaired(e.line+1+i, "the line is indented with tabs; each counts as two spaces")
+			p.notes.repaired(e.line+1+i, "the line is indented with tabs; each is read as two spaces")
 		}
 	}
 	before := len(p.notes.repairs)
@@ -215,8 +214,8 @@ func (p *repairer) below(e faulty, loose bool) (*value, bool) {
 	return p.mapping(lines, e.line+1)
 }
 
-// rawText returns the value of an entry as text. In a field that can only be text, anything is; in
-// others, what was meant as a list, a mapping or a quoted value is not, nor are tags and anchors.
+// rawText returns the value of an entry as text. Text fields accept anything; other fields reject values
+// meant as a list, a mapping or a quoted text, and tags and anchors.
 func rawText(e faulty, loose bool) (string, bool) {
 	raw := words(append([]string{e.rest}, e.lines[1:]...))
 	switch raw := e.rest; raw[0] {
@@ -243,5 +242,5 @@ func rawText(e faulty, loose bool) (string, bool) {
 	return raw, true
 }
 
-// words joins lines to one line with single spaces.
+// words joins lines into one line with single spaces.
 func words(lines []string) string { return strings.Join(strings.Fields(strings.Join(lines, " ")), " ") }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// strictKeys are the fields the specification knows.
+// strictKeys are the fields in the specification.
 var strictKeys = []string{"allowed-tools", "compatibility", "description", "license", "metadata", "name"}
 
 // strictField is a top-level field.
 type strictField struct {
 	key  string
 	line int
-	text string // of a scalar, whatever it looks like
-	nest bool   // it is a list or a mapping
+	text string // of a scalar, of any type
+	nest bool   // a list or a mapping
 }
 
 type strictFields []strictField
@@ -123,14 +123,13 @@ func checkName(field strictField, dirName string,
 	}
 }
 
-// strip removes white space around a text as Python's strip does: the separators U+001C to U+001F are
-// white space to it.
+// strip trims white space like Python's strip, to which U+001C to U+001F are white space too.
 func strip(s string) string {
 	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f })
 }
 
-// Publishable reports whether a name is one that the skills extension accepts: lower-case letters and
-// digits with single hyphens between them.
+// Publishable reports whether the skills extension accepts a name: lower-case letters and digits with single
+// hyphens between them.
 func Publishable(name string) bool {
 	odd := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	return len(name) <= MaxName && !strings.ContainsFunc(name, odd) &&

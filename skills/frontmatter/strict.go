@@ -10,35 +10,34 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// RuleEncoding is the rule of a file that is not UTF-8 text, or whose frontmatter has a NUL or another
-// control character. The reference validator crashes on such a file.
+// RuleEncoding is the rule for files that are not UTF-8 text, or whose frontmatter has a NUL or another
+// control character. The reference validator crashes on such files.
 const RuleEncoding = "invalid-encoding"
 
-// Violation is a rule of the reference validator (skills-ref) that a skill breaks.
+// Violation is a violation of a rule of the reference validator (skills-ref).
 //
-// The rules, in the order in which they are applied: V1 the path exists, V2 it is a directory, V3 it
-// has a SKILL.md or skill.md that can be read, V4 the file starts with ---, V5 a second --- closes
-// the frontmatter, V6 that is YAML of the restricted kind (no flow style, anchors, tags or duplicate
-// keys), V7 it is a mapping, V8 it has no unknown fields; V9 the name is there, V10 has at most 64
-// characters, V11 is lower case, V12 neither starts nor ends with a hyphen, V13 has no two of them in
-// a row, V14 has only letters, digits and hyphens, V15 is the directory's; V16 the description is
-// there, V17 has at most 1024 characters; V18 compatibility is text of at most 500. V19 and V20 accept
-// any metadata, license, allowed-tools and body, so nothing breaks them.
+// The rules, in the order of application: V1 the path exists, V2 it is a directory, V3 it has a readable
+// SKILL.md or skill.md, V4 the file starts with ---, V5 a second --- closes the frontmatter, V6 that is YAML
+// of a restricted kind (no flow style, anchors, tags or duplicate keys), V7 it is a mapping, V8 it has no
+// unknown fields; V9 the name exists, V10 has at most 64 characters, V11 is lower case, V12 neither starts
+// nor ends with a hyphen, V13 has no consecutive hyphens, V14 has only letters, digits and hyphens, V15
+// equals the name of the directory; V16 the description exists, V17 has at most 1024 characters; V18
+// compatibility is text of at most 500 characters. V19 and V20 accept any metadata, license, allowed-tools
+// and body, so they cannot be violated.
 type Violation struct {
 	Rule    string // V1 to V18, or RuleEncoding
-	Line    int    // in the file, from 1; 0 if it is not about a line
-	Message string // what is wrong, one line; it may quote printable text of the skill
-	Fix     string // what to do about it, one phrase
+	Line    int    // in the file, from 1; 0 if not about a line
+	Message string // one line; it may quote printable text of the skill
+	Fix     string // the remedy, one phrase
 }
 
 func (v Violation) String() string { return v.Rule + ": " + v.Message }
 
-// Validate applies the strict rules to a skill file: the name of its directory, its own name and its
-// bytes. It returns nothing exactly if the reference validator accepts the skill; if the reference
-// crashes, the skill is invalid. Up to V7 the first violation is the only one.
+// Validate applies the strict rules to a skill file, given the name of its directory, its own name and its
+// content. The result is empty exactly if the reference validator accepts the skill; if the reference
+// crashes, the skill is invalid. A violation of V1 to V7 is the only one.
 //
-// Like the reference, Validate does not bound the size of a file: its time and memory are proportional
-// to it.
+// Like the reference, Validate does not limit the size of a file: time and memory are proportional to it.
 func Validate(dirName, fileName string, data []byte) []Violation {
 	if fileName != "SKILL.md" && fileName != "skill.md" {
 		return MissingFile()
@@ -54,13 +53,13 @@ func Validate(dirName, fileName string, data []byte) []Violation {
 	return read.fields(root).check(dirName)
 }
 
-// MissingFile returns what a directory without a skill file breaks.
+// MissingFile returns the violations of a directory without a skill file.
 func MissingFile() []Violation {
 	return []Violation{{Rule: "V3", Message: "Missing required file: SKILL.md", Fix: "add a file SKILL.md"}}
 }
 
-// strictBlock returns the text between the first two --- of a file, wherever the second is, with line
-// feeds for line breaks of every kind.
+// strictBlock returns the text between the first two --- of a file, wherever the second is, with all line
+// breaks converted to line feeds.
 func strictBlock(data []byte) (string, *Violation) {
 	if !utf8.Valid(data) {
 		line, reason := notText(data)
@@ -85,8 +84,8 @@ func strictBlock(data []byte) (string, *Violation) {
 	return block, nil
 }
 
-// strictName returns the name of the directory in which a skill is valid, or "" if it is valid in none.
-// It uses the fields that parsePlain read, unless the reference ends the block at another place.
+// strictName returns the name of the directory in which a skill is valid, or "" if there is none. It uses the
+// fields of parsePlain, unless the reference ends the block at another place.
 func strictName(data, block []byte, notes *notes) string {
 	var fields strictFields
 	if notes.plain != nil && bytes.HasPrefix(data, []byte("---\n")) && !bytes.Contains(block, []byte("---")) {
@@ -110,7 +109,7 @@ func strictName(data, block []byte, notes *notes) string {
 	return name
 }
 
-// fieldsOf returns the fields of a mapping that parsePlain read.
+// fieldsOf returns the fields of a mapping from parsePlain.
 func fieldsOf(plain *value) strictFields {
 	fields := make(strictFields, 0, len(plain.keys))
 	for i, key := range plain.keys {
@@ -121,10 +120,10 @@ func fieldsOf(plain *value) strictFields {
 	return fields
 }
 
-// maxShown bounds what a message quotes.
+// maxShown is the maximum length of a quotation in a message, in characters.
 const maxShown = 200
 
-// Shown returns foreign text as one line that a terminal can show.
+// Shown returns untrusted text as one printable line.
 func Shown(s string) string {
 	var b strings.Builder
 	for _, r := range Clip(s, maxShown) {

@@ -11,11 +11,10 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// maxStrictDepth is how deep strict frontmatter may nest below its top. The reference exhausts its
-// stack there.
+// maxStrictDepth is the maximum nesting of strict frontmatter. The reference exhausts its stack there.
 const maxStrictDepth = 246
 
-// fields returns the fields of a mapping. Everything of it counts as text.
+// fields returns the fields of a mapping, with every scalar read as text.
 func (r *reading) fields(root *yaml.Node) strictFields {
 	fields := make(strictFields, 0, len(root.Content)/2)
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -23,7 +22,7 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 		if isMerge(key) {
 			continue
 		}
-		// To the reference the words of a merge and of a default value are not text.
+		// The reference does not read the words << and = as text.
 		special := item.Style == 0 && (item.Value == "<<" || item.Value == "=")
 		nest := item.Kind != yaml.ScalarNode || special
 		field := strictField{key: r.source(key), line: key.Line, text: r.source(item), nest: nest}
@@ -34,12 +33,12 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 
 func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }
 
-// afterEmptyLine matches an empty line and the blanks behind it: the reference passes over tabs there,
-// and nowhere else.
+// afterEmptyLine matches an empty line and the blanks after it, where the reference accepts tabs, as nowhere
+// else.
 var afterEmptyLine = pattern.New(`\n\n[ \t\n]*\t[ \t\n]*`)
 
-// strictRoot returns the mapping a block is, with the lines of the block. Like the reference it takes
-// block style only: no flow collections, anchors, tags or duplicate keys.
+// strictRoot returns the mapping in a block, with the lines of the block. Like the reference it accepts only
+// block style: no flow collections, anchors, tags or duplicate keys.
 func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 	if at, r := unprintable(block); at >= 0 {
 		return nil, nil, &Violation{
@@ -60,14 +59,14 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 	return root, read, failed
 }
 
-// strictNodes is strictRoot for a block of the characters of YAML, with a tab only where words are.
+// strictNodes is strictRoot for a block of printable characters in which tabs occur only within words.
 func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
-	// To the reference each half of a pair is a character.
+	// To the reference each half of a surrogate pair is a character.
 	halves := func(escape string) string { return strings.Repeat(`\ufffd`, len(escape)/6) }
 	read, err := readNodes(block, halves)
 	if err != nil {
-		// Without the rest of the opening line the library names the line of the fault, not that where
-		// the mapping begins.
+		// Without the rest of the opening line, the library reports the line of the fault instead of the
+		// start of the mapping.
 		trimmed := strings.TrimLeft(block, "\n")
 		if _, _, again := parseNodes(trimmed); again != nil {
 			err = again
@@ -99,7 +98,7 @@ func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 	return root, &read, nil
 }
 
-// strictWalker compares nodes with the part of YAML that the reference reads.
+// strictWalker checks that nodes are in the subset of YAML that the reference accepts.
 type strictWalker struct {
 	layout  *layout
 	scalars []located
@@ -153,7 +152,8 @@ func (s *strictWalker) mapping(node *yaml.Node, depth int) {
 		case twice:
 			s.refuse(key, fmt.Sprintf("duplicate key '%s': the first is at line %d", Shown(key.Value), first))
 		case item.Kind == yaml.MappingNode:
-			// The reference compares mappings below the keys of one, however far they are apart.
+			// The reference compares the indentation of all mappings nested in this one, even if not
+			// adjacent.
 			if column == 0 {
 				column = item.Column
 			}
@@ -165,7 +165,7 @@ func (s *strictWalker) mapping(node *yaml.Node, depth int) {
 	}
 }
 
-// mergeable reports whether a merge key can have a value. The reference keeps nothing of it.
+// mergeable reports whether a merge key may have this value. The reference discards it.
 func mergeable(item *yaml.Node) bool {
 	if item.Kind == yaml.ScalarNode {
 		return false
@@ -174,8 +174,8 @@ func mergeable(item *yaml.Node) bool {
 		!slices.ContainsFunc(item.Content, func(n *yaml.Node) bool { return n.Kind != yaml.MappingNode })
 }
 
-// invalidYAML is a block that is not YAML of the restricted kind. What the library says is replaced
-// by the words of somebody who writes keys and values.
+// invalidYAML returns the violation for a block that is not YAML of the restricted kind. It replaces the
+// message of the library by one for authors of simple keys and values.
 func invalidYAML(line int, reason string) *Violation {
 	fix := "put the value in quotes"
 	for _, known := range yamlFaults {
@@ -187,7 +187,7 @@ func invalidYAML(line int, reason string) *Violation {
 	return &Violation{Rule: "V6", Line: line, Message: "Invalid YAML in frontmatter: " + reason, Fix: fix}
 }
 
-// yamlFaults explain faults, by what their reason starts with.
+// yamlFaults maps prefixes of faults to messages and fixes.
 var yamlFaults = []struct{ reason, text, fix string }{
 	{"mapping values are not allowed", "a value has a colon and a space in it", "put the value in quotes"},
 	{"could not find expected ':'", "a key has no colon after it",
@@ -222,8 +222,8 @@ var yamlFaults = []struct{ reason, text, fix string }{
 		"indent the keys of one mapping alike, and write nothing after a line ..."},
 }
 
-// asReference reads the frontmatter as the reference does, which ends it at the first ---, even inside
-// of a value. It returns nil if the reference refuses it.
+// asReference parses the frontmatter like the reference, which ends it at the first ---, even inside of a
+// value. It returns nil if the reference rejects it.
 func asReference(data []byte, notes *notes) *value {
 	block, failed := strictBlock(data)
 	if failed != nil {
@@ -238,8 +238,7 @@ func asReference(data []byte, notes *notes) *value {
 	return &whole
 }
 
-// valueOf returns the value of a strict node. Keys are the texts they were written as, which are known
-// to differ.
+// valueOf returns the value of a strict node. Keys are used as written; they are known to be distinct.
 func (r *reading) valueOf(node *yaml.Node) value {
 	switch node.Kind {
 	case yaml.ScalarNode:

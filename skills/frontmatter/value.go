@@ -20,12 +20,12 @@ const (
 	mapping
 )
 
-// value is a YAML value. Its accessors may be called on nil, which has no members.
+// value is a YAML value. Its methods may be called on nil, which has no members.
 type value struct {
 	kind   valueKind
-	source string // of a scalar, as it was written
+	source string // of a scalar, as written
 	number float64
-	keys   []string // of a mapping, one for each of items
+	keys   []string // of a mapping, one per item
 	items  []value
 }
 
@@ -42,7 +42,7 @@ func (v *value) member(key string) *value {
 	return nil
 }
 
-// scalar returns the text of a scalar, "" of anything else.
+// scalar returns the text of a scalar, or "" for other values.
 func (v *value) scalar() string {
 	if v == nil || v.kind == null || v.kind == list || v.kind == mapping {
 		return ""
@@ -52,7 +52,7 @@ func (v *value) scalar() string {
 
 func (v *value) text(key string) string { return v.member(key).scalar() }
 
-// keyText returns a scalar as JSON has it for a key.
+// keyText returns a scalar in the form of a JSON key.
 func (v *value) keyText() string {
 	switch v.kind {
 	case null:
@@ -63,8 +63,8 @@ func (v *value) keyText() string {
 	return string(v.appendJSON(nil))
 }
 
-// flag returns a boolean member. A value that is neither yes nor no counts as the opposite of the
-// default, which is the stricter answer.
+// flag returns a boolean member. A value that is neither true nor false is read as the opposite of the
+// default, which is the stricter choice.
 func (v *value) flag(key string, byDefault bool) bool {
 	m := v.member(key)
 	if m == nil || m.kind == null {
@@ -79,7 +79,7 @@ func (v *value) flag(key string, byDefault bool) bool {
 	return !byDefault
 }
 
-// words returns the texts of a list, or the parts of a text that split returns.
+// words returns the texts in a list, or the parts of a text as split by split.
 func (v *value) words(split func(string) []string) []string {
 	if v == nil || v.kind != list {
 		return split(v.scalar())
@@ -93,7 +93,7 @@ func (v *value) words(split func(string) []string) []string {
 	return words
 }
 
-// appendJSON writes the value as JSON, keys in the order of the file.
+// appendJSON appends the value as JSON, with keys in the order of the file.
 func (v *value) appendJSON(out []byte) []byte {
 	switch v.kind {
 	case null:
@@ -125,8 +125,8 @@ func (v *value) appendJSON(out []byte) []byte {
 	return append(out, '}')
 }
 
-// appendNumber writes a number as JavaScript's JSON does, because verifiers compare with that: what it
-// has no notation for is null.
+// appendNumber appends a number in the form of JavaScript's JSON, because verifiers compare with that:
+// numbers without a notation become null.
 func appendNumber(out []byte, n float64) []byte {
 	switch {
 	case math.IsInf(n, 0) || math.IsNaN(n):
@@ -141,7 +141,7 @@ func appendNumber(out []byte, n float64) []byte {
 	return append(out, raw...)
 }
 
-// appendString writes a JSON text. Only what must be escaped is.
+// appendString appends a JSON string with as few escapes as possible.
 func appendString(out []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	out = append(out, '"')
@@ -168,8 +168,8 @@ func appendString(out []byte, s string) []byte {
 	return append(out, '"')
 }
 
-// resolve types a plain scalar by the YAML 1.2 core schema (YAML 1.2.2, 10.3.2). The library
-// resolves by 1.1: there dates, yes and no have types, and 0777 is octal.
+// resolve returns a plain scalar with its type in the YAML 1.2 core schema (YAML 1.2.2, 10.3.2). The library
+// uses 1.1, where dates, yes and no have types, and 0777 is octal.
 func resolve(s string) value {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
@@ -210,7 +210,7 @@ func coreNumber(s string) (n float64, ok bool) {
 	if !isDecimal(unsigned) {
 		return 0, false
 	}
-	n, _ = strconv.ParseFloat(s, 64) // out of range is an infinity, as in JavaScript
+	n, _ = strconv.ParseFloat(s, 64) // infinite if out of range, as in JavaScript
 	return n, true
 }
 
@@ -238,7 +238,7 @@ func isDecimal(s string) bool {
 	return rest != "" && digits(rest) == len(rest)
 }
 
-// digits counts the decimal digits s starts with.
+// digits returns the number of decimal digits at the start of s.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {

@@ -13,14 +13,14 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Bounds of the shape of a frontmatter.
+// Limits of the structure of frontmatter.
 const (
 	maxDepth = 250
 	maxNodes = 10_000
 )
 
-// parseBlock reads a block that starts at a line of its file. If the library refuses it as a whole,
-// it is repaired entry by entry.
+// parseBlock parses a block; line is the number of its first line in the file. If the library rejects it as a
+// whole, it is repaired entry by entry.
 func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 	source := string(block)
 	if whole, ok := parsePlain(source); ok {
@@ -54,9 +54,9 @@ func parseBlock(block []byte, line int, notes *notes) (*value, error) {
 	return whole, nil
 }
 
-// dedent returns a block whose first key is indented, and a later one is not, with all lines above that
-// moved to the left, and the line of the first key, from 0; -1 if the block is not such a one. YAML would
-// end the mapping at the later key.
+// dedent handles a block whose first key is indented while a later one is not, where YAML would end the
+// mapping at the later key. It returns the block with all lines above that key moved to the left, and the
+// line of the first key, from 0, or -1 if the block is of another form.
 func dedent(block string) (string, int) {
 	all := strings.Split(block, "\n")
 	first := slices.IndexFunc(all, func(line string) bool {
@@ -77,7 +77,7 @@ func dedent(block string) (string, int) {
 	return strings.Join(all, "\n"), first
 }
 
-// parseYAML reads a block with the library, and notes what other parsers refuse or read differently.
+// parseYAML parses a block with the library, and notes what other parsers reject or read differently.
 //
 // Errors: *Error.
 func parseYAML(block string, line int, notes *notes) (*value, error) {
@@ -102,7 +102,7 @@ func parseYAML(block string, line int, notes *notes) (*value, error) {
 	return whole, nil
 }
 
-// printableText returns a text without the characters that YAML does not allow.
+// printableText removes the characters that YAML does not allow.
 func printableText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\r' {
@@ -114,7 +114,7 @@ func printableText(s string) string {
 	}, s)
 }
 
-// unprintable returns the first character that YAML does not allow in a text, or -1.
+// unprintable returns the position of the first character that YAML does not allow, or -1.
 func unprintable(s string) (at int, r rune) {
 	for at, r := range s {
 		switch {
@@ -128,18 +128,18 @@ func unprintable(s string) (at int, r rune) {
 
 func lines(s string) int { return strings.Count(s, "\n") }
 
-// reading is a block as the library reads it.
+// reading is a block as parsed by the library.
 type reading struct {
 	document *yaml.Node
-	rest     int // the line of the first text after the document; 0 if it is the last
+	rest     int // line of the first text after the document, or 0
 	layout   *layout
-	marked   bool // values have marks in place of characters
-	escaped  bool // escapes were replaced wherever they are
+	marked   bool // some characters in values are replaced by marks
+	escaped  bool // escapes were replaced throughout the block
 }
 
-// The library does not read all of YAML 1.2: it takes three characters for line breaks, refuses a
-// tab at the start of a block text, and does not know some escapes of JSON. Noncharacters mark the
-// first four while it reads a block.
+// The library lacks parts of YAML 1.2: it treats three characters as line breaks, rejects a tab at the start
+// of a block text, and does not know some escapes of JSON. Noncharacters replace the first four characters
+// during parsing.
 const (
 	oddBreaks = "\u0085\u2028\u2029"
 	markedTab = "\ufdd3"
@@ -156,20 +156,20 @@ var (
 		"\ufdd0", "\u0085", "\ufdd1", "\u2028", "\ufdd2", "\u2029", markedTab, "\t")
 	textTab = pattern.New(`(?m)^( *)\t`)
 
-	// jsonEscapes matches a character beyond U+FFFF as JSON escapes it, half of one, a slash, and a
-	// backslash that is escaped, so that it starts none of them.
+	// jsonEscapes matches the escapes of surrogates in JSON, in pairs or alone, an escaped slash, and an
+	// escaped backslash, which cannot begin another escape.
 	jsonEscapes = pattern.New(`\\\\|\\/|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}` +
 		`|\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 )
 
-// readNodes parses a block, with what the library lacks. surrogates returns the escape to read instead
-// of one or two of JSON.
+// readNodes parses a block, and works around the gaps of the library. surrogates returns the replacement for
+// the escapes of one or two surrogates.
 func readNodes(block string, surrogates func(string) string) (r reading, err *Error) {
 	mayMark := !strings.ContainsAny(block, marks)
 	if mayMark && strings.ContainsAny(block, oddBreaks) {
 		block, r.marked = markBreaks.Replace(block), true
 	}
-	// Few blocks need a second or third try: one for each of what is missing.
+	// Few blocks need a second or third try, one per gap.
 	for {
 		r.document, r.rest, err = parseNodes(block)
 		if err == nil {
@@ -195,8 +195,8 @@ func readNodes(block string, surrogates func(string) string) (r reading, err *Er
 	}
 }
 
-// joinSurrogates returns the escape of YAML for a pair of surrogates. Half of one stays as it is, and
-// is refused.
+// joinSurrogates returns the YAML escape for a surrogate pair. A single surrogate is returned unchanged, and
+// is then rejected.
 func joinSurrogates(pair string) string {
 	if len(pair) < 12 {
 		return pair
@@ -206,7 +206,7 @@ func joinSurrogates(pair string) string {
 	return fmt.Sprintf(`\U%08x`, 0x10000+(high-0xd800)<<10+(low-0xdc00))
 }
 
-// source returns the text of a scalar.
+// source returns the text of a scalar, without marks.
 func (r *reading) source(node *yaml.Node) string {
 	if r.marked {
 		return unmark.Replace(node.Value)
@@ -214,9 +214,9 @@ func (r *reading) source(node *yaml.Node) string {
 	return node.Value
 }
 
-// parseNodes parses a block into nodes only: decoding foreign YAML into Go values panics on some
-// inputs and takes a time quadratic in the number of keys. rest is the line of the first text after
-// the document, or 0. Lines count from 1 in the block.
+// parseNodes parses a block into nodes only: decoding untrusted YAML into Go values panics for some inputs
+// and takes time quadratic in the number of keys. rest is the line of the first text after the document, or
+// 0. Lines are numbered from 1 in the block.
 func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -239,11 +239,11 @@ func parseNodes(block string) (document *yaml.Node, rest int, failed *Error) {
 	return document, next.Line, nil
 }
 
-// yamlError matches what the library says: a line, unless it is the first, and the fault.
+// yamlError matches errors of the library: a line, except for the first line, and the fault.
 var yamlError = pattern.New(`^yaml: (?:line (\d+): )?(.*)`)
 
-// ParserError separates an error of the library into its line and the fault. In errors of its parser the
-// library counts lines from 0, in errors of its scanner from 1.
+// ParserError splits an error of the library into its line and the fault. The parser of the library numbers
+// lines from 0, and its scanner from 1.
 func ParserError(err error) (line int, fault string) {
 	match := yamlError().FindStringSubmatch(err.Error())
 	if match == nil {
@@ -261,8 +261,8 @@ func syntaxError(err error) *Error {
 	return &Error{Kind: Syntax, Line: line, Reason: Clip(fault, maxShown)}
 }
 
-// walker turns nodes into values. It refuses what parsers may read in different ways, and notes what
-// some parsers do not read.
+// walker converts nodes to values. It rejects what parsers may read in different ways, and notes what some
+// parsers reject.
 type walker struct {
 	reading
 	offset  int // lines of the file before the block
@@ -297,11 +297,10 @@ func (w *walker) root() (*value, error) {
 	return &whole, nil
 }
 
-// inFlow is the indentation of what is in a flow collection, which has none.
+// inFlow is the indentation inside of a flow collection, where indentation has no meaning.
 const inFlow = -2
 
-// walk returns the value of a node. within is the indentation of the collection it is in, -1 at the
-// top.
+// walk returns the value of a node. within is the indentation of the enclosing collection, or -1 at the top.
 func (w *walker) walk(node *yaml.Node, within, depth int) (value, error) {
 	w.nodes++
 	switch {
@@ -339,7 +338,7 @@ func (w *walker) walk(node *yaml.Node, within, depth int) (value, error) {
 	return value{}, w.refuse(node, "the frontmatter has something that is not a value")
 }
 
-// coreTags are the explicit tags that do not change what is read: a scalar with one is text.
+// coreTags are the explicit tags that do not change the value: a scalar with one is text.
 var coreTags = map[string]bool{"!!str": true, "!!map": true, "!!seq": true}
 
 func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
@@ -364,7 +363,7 @@ func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
 			return value{}, err
 		}
 		if first, twice := seen[name]; twice {
-			w.repaired(key, fmt.Sprintf("duplicate key: the one at line %d counts", w.offset+first))
+			w.repaired(key, fmt.Sprintf("duplicate key: the one at line %d is used", w.offset+first))
 			continue
 		}
 		seen[name] = key.Line
@@ -373,7 +372,7 @@ func (w *walker) mapping(node *yaml.Node, indent, depth int) (value, error) {
 	return v, nil
 }
 
-// quotedStyles are the styles of scalars that are text whatever they look like.
+// quotedStyles are the styles of scalars that are always text.
 const quotedStyles = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle |
 	yaml.TaggedStyle
 
