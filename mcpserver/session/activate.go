@@ -62,44 +62,32 @@ const justSent = time.Minute
 // Errors: *Denied, *Error.
 func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, error) {
 	r := s.newRequest(in.Call, policy.Read)
-	r.summary.Skill = new(policy.Clip(in.Skill))
+	named := policy.Clip(in.Skill)
+	r.summary.Skill = &named
 	if in.Invalid != nil {
-		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, in.Invalid)
+		return nil, s.notLoaded(ctx, r, named, policy.Grant{}, in.Invalid)
 	}
-	user := cmp.Or(in.Source, in.Call.Source) == cfharness.SourceUser
-	sk, err := s.lookup(r, in.Skill, user)
+	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
+	sk, err := s.lookup(r, in.Skill, source == cfharness.SourceUser)
 	if err != nil {
-		return nil, s.notLoaded(ctx, r, policy.Clip(in.Skill), policy.Grant{}, err)
+		return nil, s.notLoaded(ctx, r, named, policy.Grant{}, err)
 	}
 	grant, err := s.decide(r, sk, policy.Request{})
 	if err != nil {
 		return nil, s.notLoaded(ctx, r, sk.Path, policy.Grant{}, err)
 	}
-	loaded, err := s.read(ctx, sk)
+	loaded, err := s.readLoaded(ctx, r, sk, source == cfharness.SourceUser)
 	if err != nil {
-		failure := readError(err, sk, sk.File)
-		// It may have been read again, and require what is not here.
-		if _, missing := s.visible(in.Call).Lookup(sk.Path); missing != nil && !sk.Gone() {
-			failure = s.lookupError(in.Call, missing)
-		}
-		return nil, s.notLoaded(ctx, r, sk.Path, grant, failure)
+		return nil, s.notLoaded(ctx, r, sk.Path, grant, err)
 	}
-	fresh, index := loaded.Skill, loaded.Index
-	if fresh != sk { // an edit may have hidden it
-		if _, err := s.lookup(r, fresh.Path, user); err != nil {
-			return nil, s.notLoaded(ctx, r, sk.Path, grant, err)
-		}
-	}
-	source := cmp.Or(in.Source, in.Call.Source, cfharness.SourceModel)
 	a, was := s.activate(loaded, source)
 	if err := s.publish(ctx, loaded); err != nil {
 		return nil, err
 	}
 	loaded.Unnamed = in.Call.Unnamed()
-	// Another conversation may have been sent them, if the session is guessed.
+	// If the session is guessed, another conversation may have been sent them.
 	loaded.Sent = was.shown && !s.isGuessed()
-	loaded.Omitted = loaded.Sent && in.Call.Conversation != "" && was.shownTo == in.Call.Conversation &&
-		s.cfg.Now().Sub(was.shownAt) < justSent && !in.Force
+	loaded.Omitted = loaded.Sent && !in.Force && s.sentJustNow(&was, in.Call.Conversation)
 	if loaded.Omitted {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
@@ -109,26 +97,62 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
 	}
-	if ctx.Err() == nil {
-		s.mu.Lock()
-		a.shown = true
-		if !loaded.Omitted {
-			a.shownAt, a.shownTo = s.cfg.Now(), in.Call.Conversation
-		}
-		s.mu.Unlock()
+	if ctx.Err() == nil { // else the answer does not arrive
+		s.noteShown(a, loaded, in.Call.Conversation)
 	}
-	loaded.Output = cfharness.LoadOutput{
-		Type: cfharness.TypeLoadOutput, OutputID: s.outputID(in.Call),
-		Skill: fresh.Path, Name: fresh.Name(), Status: "loaded", CFCPromptRole: cfharness.PromptRoleContext,
-		SandboxSkillPath: snapshot.SandboxPath(fresh, fresh.File),
-		SandboxSkillDir:  snapshot.SandboxPath(fresh, ""),
-		Digest:           fresh.Digest, TreeDigest: index.TreeDigest,
-		Activation: loaded.Handle, ExpiresAt: provenance.Stamp(loaded.Until),
-	}
+	loaded.Output = s.loadOutput(loaded, s.outputID(in.Call))
 	if in.Call.Records != nil {
 		loaded.describe()
 	}
 	return loaded, nil
+}
+
+// readLoaded reads a skill that may be loaded, and finds it again if an edit replaced it: the edit may have
+// hidden it, or it may require something that is missing here.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) readLoaded(ctx context.Context, r *request, sk *skills.Skill, user bool) (*Loaded, error) {
+	loaded, err := s.read(ctx, sk)
+	if err != nil {
+		if _, missing := s.visible(r.call).Lookup(sk.Path); missing != nil && !sk.Gone() {
+			return nil, s.lookupError(r.call, missing)
+		}
+		return nil, readError(err, sk, sk.File)
+	}
+	if loaded.Skill != sk {
+		if _, err := s.lookup(r, loaded.Skill.Path, user); err != nil {
+			return nil, err
+		}
+	}
+	return loaded, nil
+}
+
+// sentJustNow reports whether a conversation that the client names was sent the instructions a moment ago.
+func (s *Session) sentJustNow(was *activation, conversation string) bool {
+	return conversation != "" && was.shownTo == conversation && s.cfg.Now().Sub(was.shownAt) < justSent
+}
+
+// noteShown notes that the instructions of an activation were sent to a conversation.
+func (s *Session) noteShown(a *activation, l *Loaded, conversation string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.shown = true
+	if !l.Omitted {
+		a.shownAt, a.shownTo = s.cfg.Now(), conversation
+	}
+}
+
+// loadOutput returns the reference's output object of a load.
+func (s *Session) loadOutput(l *Loaded, output string) cfharness.LoadOutput {
+	return cfharness.LoadOutput{
+		Type: cfharness.TypeLoadOutput, OutputID: output,
+		Skill: l.Skill.Path, Name: l.Skill.Name(), Status: "loaded",
+		CFCPromptRole:    cfharness.PromptRoleContext,
+		SandboxSkillPath: snapshot.SandboxPath(l.Skill, l.Skill.File),
+		SandboxSkillDir:  snapshot.SandboxPath(l.Skill, ""),
+		Digest:           l.Skill.Digest, TreeDigest: l.Index.TreeDigest,
+		Activation: l.Handle, ExpiresAt: provenance.Stamp(l.Until),
+	}
 }
 
 // describe adds to the output of a load what a program needs to build the model's context itself. What is too

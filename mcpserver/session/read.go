@@ -54,10 +54,14 @@ type ReadResult struct {
 	shown     digest.Digest // of Data or of the picture, if that is not the file itself
 }
 
-// read is one call of ReadResource or ReadURI and what its stages returned.
+// read is one call of ReadResource or ReadURI.
 type read struct {
 	*request
-	in    ReadRequest
+	in ReadRequest
+}
+
+// decided is what the stages of a read returned.
+type decided struct {
 	grant policy.Grant // zero until it was given
 	file  *ReadResult  // nil until it was read
 }
@@ -80,11 +84,11 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 		r.summary.MaxBytes = &in.MaxBytes
 	}
 	if in.Invalid != nil {
-		return nil, s.notRead(ctx, r, in.Invalid)
+		return nil, s.notRead(ctx, r, decided{}, in.Invalid)
 	}
 	sk, err := s.lookup(r.request, in.Skill, false)
 	if err != nil {
-		return nil, s.notRead(ctx, r, err)
+		return nil, s.notRead(ctx, r, decided{}, err)
 	}
 	if a := s.activated(sk.Path); a != nil {
 		// Drift is measured against what the model was shown, not against a later scan.
@@ -92,24 +96,24 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	}
 	path, err := s.fileMeant(ctx, r, sk)
 	if err != nil {
-		return nil, s.notRead(ctx, r, err)
+		return nil, s.notRead(ctx, r, decided{}, err)
 	}
-	r.file, err = s.fetch(ctx, r, sk, path)
+	d, err := s.fetch(ctx, r, sk, path)
 	if err != nil {
-		return nil, s.notRead(ctx, r, err)
+		return nil, s.notRead(ctx, r, d, err)
 	}
-	if r.file.Changed && s.cfg.RefuseDrift {
-		return nil, s.notRead(ctx, r, fault.ResourceChanged.Because(nil, "{path}", fault.Quote(path)))
+	if d.file.Changed && s.cfg.RefuseDrift {
+		return nil, s.notRead(ctx, r, d, fault.ResourceChanged.Because(nil, "{path}", fault.Quote(path)))
 	}
-	whole := r.file.Data
-	r.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
-	if !r.file.Text && in.MaxBytes > 0 {
-		r.file.Picture = picture.Of(ctx, whole, in.Call.Borrow)
+	whole := d.file.Data
+	d.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
+	if !d.file.Text && in.MaxBytes > 0 {
+		d.file.Picture = picture.Of(ctx, whole, in.Call.Borrow)
 	}
-	if !r.file.Text && in.Call.HostPaths {
-		r.file.HostPath = snapshot.HostPath(sk, path)
+	if !d.file.Text && in.Call.HostPaths {
+		d.file.HostPath = snapshot.HostPath(sk, path)
 	}
-	return s.show(ctx, r, whole)
+	return s.show(ctx, r, d, whole)
 }
 
 // Files returns a skill and its files in the directory of it that in.Path means. dir is that directory with a
@@ -161,18 +165,19 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	r := s.newRead(in)
 	sk, path, err := s.visible(in.Call).Resolve(in.URI)
 	if err != nil || path == "" || s.Hides(sk, path) {
-		return nil, s.notRead(ctx, r, fault.ResourceUnknown.Because(err, "{uri}", fault.Quote(in.URI)))
+		unknown := fault.ResourceUnknown.Because(err, "{uri}", fault.Quote(in.URI))
+		return nil, s.notRead(ctx, r, decided{}, unknown)
 	}
 	r.summary.Skill, r.summary.Path = &sk.Path, &path
-	r.file, err = s.fetch(ctx, r, sk, path)
+	d, err := s.fetch(ctx, r, sk, path)
 	if err != nil {
-		return nil, s.notRead(ctx, r, err)
+		return nil, s.notRead(ctx, r, d, err)
 	}
-	if r.file.Changed {
+	if d.file.Changed {
 		_, err := s.cfg.Registry.RescanSkill(ctx, sk)
-		return nil, s.notRead(ctx, r, fault.ResourceRelisted.Because(err, "{uri}", fault.Quote(in.URI)))
+		return nil, s.notRead(ctx, r, d, fault.ResourceRelisted.Because(err, "{uri}", fault.Quote(in.URI)))
 	}
-	return s.show(ctx, r, r.file.Data)
+	return s.show(ctx, r, d, d.file.Data)
 }
 
 // maxKeptWhole is the size in bytes up to which a file is kept whole if a part of it is shown: its other
@@ -181,32 +186,32 @@ const maxKeptWhole = 1 << 20
 
 // show keeps what is shown, the whole file or a part of a large one, and records the read. The record of a
 // part has the part's own digest.
-func (s *Session) show(ctx context.Context, r *read, whole []byte) (*ReadResult, error) {
-	out := r.file
+func (s *Session) show(ctx context.Context, r *read, d decided, whole []byte) (*ReadResult, error) {
+	out := d.file
 	if len(out.Data) > 0 {
 		shown := whole
 		if len(whole) > maxKeptWhole {
 			shown = out.Data
 		}
-		d, err := s.keepShown(ctx, shown)
+		kept, err := s.keepShown(ctx, shown)
 		if err != nil {
 			return nil, err
 		}
 		if len(shown) < len(whole) {
-			out.shown = d
+			out.shown = kept
 		}
 	}
 	if p := out.Picture; p != nil {
-		d, err := s.keepShown(ctx, p.Data)
+		kept, err := s.keepShown(ctx, p.Data)
 		if err != nil {
 			return nil, err
 		}
 		if p.Scaled {
-			out.shown = d
+			out.shown = kept
 		}
 	}
-	out.Output = r.readOutput()
-	if err := s.record(ctx, r.request, s.readEvent(r, &out.Output)); err != nil {
+	out.Output = r.readOutput(out)
+	if err := s.record(ctx, r.request, s.readEvent(r, d, &out.Output)); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -225,64 +230,92 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 	return d, err
 }
 
-// fetch decides whether a file of a skill may be read, and reads it. A skill that was edited, and of which
-// nobody read a file since, is scanned anew first.
-func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (*ReadResult, error) {
-	grant, err := s.decide(r.request, sk, policy.Request{File: true})
-	r.grant = grant
+// fetch decides whether a file of a skill may be read, and reads it. If the skill changed on disk since it was
+// last read, fetch scans it first.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (d decided, err error) {
+	d.grant, err = s.decide(r.request, sk, policy.Request{File: true})
 	if err != nil {
-		return nil, err
+		return d, err
 	}
-	content, err, hidden := (*skills.Content)(nil), error(skills.ErrNotIndexed), s.Hides(sk, path)
+	hidden := s.Hides(sk, path)
+	if hidden {
+		return d, s.notFetched(ctx, r, sk, path, skills.ErrNotIndexed)
+	}
 	resource := sk.Resource(ctx, path)
-	if !hidden {
-		if resource != nil && r.call.Room != nil {
-			if err := r.call.Room(ctx, resource.Size); err != nil {
-				return nil, err
-			}
-		}
-		content, err = sk.Read(ctx, path, skills.MaxFile)
-	}
-	if _, drift := errors.AsType[*skills.DriftError](err); drift { // whatever is active has an index
-		if fresh, _, err := s.cfg.Registry.Index(ctx, sk); err == nil {
-			return s.fetch(ctx, r, fresh, path)
+	if resource != nil && r.call.Room != nil {
+		if err := r.call.Room(ctx, resource.Size); err != nil {
+			return d, err
 		}
 	}
-	if errors.Is(err, skills.ErrNotIndexed) && !hidden { // it may have been added since
-		fresh, index, err := s.current(ctx, sk)
-		added := err == nil && fresh != sk && index.Resource(path) != nil
-		if added && s.visible(r.call).KnowsNested(fresh, index, path) {
-			return s.fetch(ctx, r, fresh, path)
-		}
+	content, err := sk.Read(ctx, path, skills.MaxFile)
+	if fresh := s.rescanned(ctx, r, sk, path, err); fresh != nil {
+		return s.fetch(ctx, r, fresh, path)
 	}
-	switch {
-	case errors.Is(err, skills.ErrOutsideRoot):
-		return nil, r.denial(fileOutsideRoot, sk.Path, path)
-	case errors.Is(err, skills.ErrPermission):
-		return nil, r.denial(fileNotReadable, sk.Path, path)
-	case err != nil:
-		failure := readError(err, sk, path)
-		if index, indexErr := sk.Index(ctx); indexErr == nil && failure.Code == fault.CodeResourceNotIndexed {
-			failure.Remedy = s.insteadRead(sk, index, path)
-			if reason := unserved(index.Diagnostics, path); reason != "" && !hidden {
-				failure = fault.ResourceNotServed.Because(err, "{path}", fault.Quote(path), "{reason}",
-					reason)
-			}
-		}
-		return nil, failure
+	if err != nil {
+		return d, s.notFetched(ctx, r, sk, path, err)
 	}
 	s.found(sk)
-	out := &ReadResult{
+	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
 		Text:      utf8.Valid(content.Data) && bytes.IndexByte(content.Data, 0) < 0,
 		indexSize: sk.Size, kind: "other",
 	}
 	if resource != nil {
-		out.Want, out.indexSize = resource.Digest, resource.Size
-		out.MIMEType, out.kind = resource.MIMEType, resource.Kind
+		d.file.Want, d.file.indexSize = resource.Digest, resource.Size
+		d.file.MIMEType, d.file.kind = resource.MIMEType, resource.Kind
 	}
-	return out, nil
+	return d, nil
+}
+
+// rescanned returns the skill as it is on disk now, if a file could not be read because the skill changed, or
+// was added since; else nil. An active skill has an index, so reading it reports no drift.
+func (s *Session) rescanned(
+	ctx context.Context, r *read, sk *skills.Skill, path string, err error,
+) *skills.Skill {
+	if _, drift := errors.AsType[*skills.DriftError](err); drift {
+		fresh, _, err := s.cfg.Registry.Index(ctx, sk)
+		if err == nil {
+			return fresh
+		}
+	}
+	if !errors.Is(err, skills.ErrNotIndexed) {
+		return nil
+	}
+	fresh, index, err := s.current(ctx, sk)
+	if err != nil || fresh == sk || index.Resource(path) == nil ||
+		!s.visible(r.call).KnowsNested(fresh, index, path) {
+		return nil
+	}
+	return fresh
+}
+
+// notFetched returns the error of a file that could not be read. A file of a hidden skill is answered like one
+// that does not exist.
+//
+// Errors: *policy.Denial, *Error.
+func (s *Session) notFetched(ctx context.Context, r *read, sk *skills.Skill, path string, err error) error {
+	switch {
+	case errors.Is(err, skills.ErrOutsideRoot):
+		return r.denial(fileOutsideRoot, sk.Path, path)
+	case errors.Is(err, skills.ErrPermission):
+		return r.denial(fileNotReadable, sk.Path, path)
+	}
+	failure := readError(err, sk, path)
+	if failure.Code != fault.CodeResourceNotIndexed {
+		return failure
+	}
+	index, unread := sk.Index(ctx)
+	if unread != nil {
+		return failure
+	}
+	if reason := unserved(index.Diagnostics, path); reason != "" && !s.Hides(sk, path) {
+		return fault.ResourceNotServed.Because(err, "{path}", fault.Quote(path), "{reason}", reason)
+	}
+	failure.Remedy = s.insteadRead(sk, index, path)
+	return failure
 }
 
 // slice cuts the data to what is shown from an offset, at a line or a character.
@@ -306,13 +339,12 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 	}
 }
 
-// readOutput returns the reference's output object of a read, as far as it came.
-func (r *read) readOutput() cfharness.ReadOutput {
+// readOutput returns the reference's output object of a read of a file; nil if none was read.
+func (r *read) readOutput(f *ReadResult) cfharness.ReadOutput {
 	o := cfharness.ReadOutput{
 		Type: cfharness.TypeReadOutput, OutputID: r.output, CFCPromptRole: cfharness.PromptRoleContext,
 		Skill: policy.Clip(r.in.Skill), Path: policy.Clip(r.in.Path), Status: cfharness.StatusRead,
 	}
-	f := r.file
 	if f == nil {
 		return o
 	}
@@ -339,7 +371,7 @@ func (r *read) readOutput() cfharness.ReadOutput {
 }
 
 // readEvent returns the record of a read; every attempt has one, errors included.
-func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event {
+func (s *Session) readEvent(r *read, d decided, o *cfharness.ReadOutput) *provenance.Event {
 	row := cfharness.ResourceRead{
 		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,
 		Status: o.Status, ReadAt: provenance.Stamp(s.cfg.Now()), CFCPromptRole: o.CFCPromptRole, Kind: o.Kind,
@@ -349,9 +381,10 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 	}
 	e := &provenance.Event{Kind: provenance.KindResourceRead, Skill: o.Skill, Path: o.Path,
 		Detail: string(o.Status)}
-	if f := r.file; o.Error != nil {
+	if o.Error != nil {
 		e.Detail = o.Error.Code
 	} else {
+		f := d.file
 		row.ResourcePath = snapshot.HostPath(f.Skill, f.Path)
 		row.Skillsd.Offset, row.Skillsd.Bytes, row.Skillsd.Shown = &f.Offset, new(int64(len(f.Data))), f.shown
 		if f.Picture != nil {
@@ -359,15 +392,15 @@ func (s *Session) readEvent(r *read, o *cfharness.ReadOutput) *provenance.Event 
 		}
 		e.Want, e.Got = f.Want.String(), f.Got.String()
 	}
-	if r.grant.Decision != "" {
-		e.Decision = s.granted(r.request, r.grant)
+	if d.grant.Decision != "" {
+		e.Decision = s.granted(r.request, d.grant)
 	}
 	e.Row = encode(row)
 	return e
 }
 
 // notRead records why a file was not read, and returns the error for the caller.
-func (s *Session) notRead(ctx context.Context, r *read, err error) error {
+func (s *Session) notRead(ctx context.Context, r *read, d decided, err error) error {
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		return s.deny(ctx, r.request, denial)
 	}
@@ -375,11 +408,11 @@ func (s *Session) notRead(ctx context.Context, r *read, err error) error {
 	if !ok {
 		failure = fault.Internal(err)
 	}
-	o := r.readOutput()
+	o := r.readOutput(d.file)
 	o.Status = cfharness.StatusError
 	o.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
 	o.Content = nil
-	if err := s.record(ctx, r.request, s.readEvent(r, &o)); err != nil {
+	if err := s.record(ctx, r.request, s.readEvent(r, d, &o)); err != nil {
 		return err
 	}
 	failure.Output = o
