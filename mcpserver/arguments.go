@@ -20,14 +20,12 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// LoadArgs are the arguments of load_skill. The tag "means" lists other names of an argument, under which it
-// is taken where its own is missing. A name in other letters is not among them: a reader that does not tell
-// them apart would see another call than one that does.
+// LoadArgs are the arguments of load_skill.
 type LoadArgs struct {
 	Name       string `json:"name" means:"skill,skill_name,skillName"`
 	FilePath   string `json:"file_path,omitempty" means:"filePath"`
-	Force      bool   `json:"force,omitempty"`
 	Activation string `json:"activation,omitempty"`
+	Force      bool   `json:"force,omitempty"`
 }
 
 // ReadArgs are the arguments of read_skill_resource.

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
+	"sync"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/skillsd/skillsd/skills/policy"
@@ -94,69 +94,60 @@ func (s *Server) runTool() mcp.Tool {
 // check it refuse a name that is nearly right, which else is answered with the names that are like it.
 // force is among the parameters if it has an effect.
 func loadTool(description, name string, force bool) mcp.Tool {
-	properties := []property{
-		{name: "name", of: typeString, description: name, required: true},
-		{name: "file_path", of: typeString,
-			description: "Return this file of the skill instead of its instructions"},
-		{name: "activation", of: typeString, description: handleText},
+	args := arguments{
+		"name":       {text: name},
+		"file_path":  {text: "Return this file of the skill instead of its instructions"},
+		"activation": {text: handleText},
 	}
 	if force {
-		properties = append(properties, property{name: "force", of: typeBool,
-			description: "Return instructions that this conversation was sent less than a minute ago"})
+		args["force"] = argument{
+			text: "Return instructions that this conversation was sent less than a minute ago"}
 	}
-	return newTool(ToolLoad, "Load skill", description, schemaOf(properties...), true, false, false)
+	return newTool(ToolLoad, "Load skill", description, args.schema(loadSchema()), true, false, false)
 }
 
 // handleText describes the argument activation.
 const handleText = "The activation handle, if load_skill returned one"
 
 func readTool() mcp.Tool {
-	schema := schemaOf(
-		property{name: "skill", of: typeString, required: true,
-			description: "Path or unique name of the skill"},
-		property{name: "path", of: typeString, required: true,
-			description: "Path of the file in the skill, as load_skill lists it"},
-		property{name: "maxBytes", of: typeInteger, description: "Most bytes to return (default 64000)",
-			least: new(0), most: MaxReadBytes},
-		property{name: "offset", of: typeInteger,
-			description: "Byte to start at", least: new(0)},
-		property{name: "activation", of: typeString, description: handleText})
+	args := arguments{
+		"skill": {text: "Path or unique name of the skill"},
+		"path":  {text: "Path of the file in the skill, as load_skill lists it"},
+		"maxBytes": {text: "Most bytes to return (default 64000)",
+			least: new(0.0), most: new(float64(MaxReadBytes))},
+		"offset":     {text: "Byte to start at", least: new(0.0)},
+		"activation": {text: handleText},
+	}
 	const description = "Read a file of a skill (references, templates, assets, scripts) or list a " +
 		"directory of it. The end of a cut text names the offset to continue with. Pictures (PNG, JPEG, " +
 		"GIF, WebP) are shown. Reads are recorded."
-	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
+	return newTool(ToolRead, "Read skill resource", description, args.schema(readSchema()), true, false, false)
 }
 
 func searchTool() mcp.Tool {
-	schema := schemaOf(
-		property{name: "query", of: typeString, required: true,
-			description: "2 to 6 keywords: what the skill is for, file types, names of products"},
-		property{name: "cursor", of: typeString,
-			description: "Where to continue, as the end of the page before it says"})
+	args := arguments{
+		"query":  {text: "2 to 6 keywords: what the skill is for, file types, names of products"},
+		"cursor": {text: "Where to continue, as the end of the page before it says"},
+	}
 	const description = "Find skills by words of their names, descriptions and tags, best match first. " +
 		"Use it when the list in load_skill does not show every skill in full. Send keywords that a " +
 		"description would have, not the user's sentence; if none of the hits fits, try other " +
 		"words for it. " +
 		"Then call load_skill with the path before the colon."
-	return newTool(ToolSearch, "Search skills", description, schema, true, false, false)
+	return newTool(ToolSearch, "Search skills", description, args.schema(searchSchema()), true, false, false)
 }
 
 func runTool(network, files bool, usual, most time.Duration) mcp.Tool {
-	schema := schemaOf(
-		property{name: "skill", of: typeString,
-			description: "Path or unique name of the skill", required: true},
-		property{name: "path", of: typeString,
-			description: "Path of the script in the skill", required: true},
-		property{name: "args", of: typeStrings,
-			description: "Arguments; no shell expands them"},
-		property{name: "cwd", of: typeString,
-			description: "Working directory below /workspace, /skill, /out or /tmp"},
-		property{name: "timeoutMs", of: typeInteger,
-			description: fmt.Sprintf("Milliseconds until it is killed (default %d)", usual.Milliseconds()),
-			least:       new(1), most: int(most.Milliseconds())},
-		property{name: "stdin", of: typeString,
-			description: "Standard input, at most 1 MiB"},
-		property{name: "activation", of: typeString, description: handleText})
+	args := arguments{
+		"skill": {text: "Path or unique name of the skill"},
+		"path":  {text: "Path of the script in the skill"},
+		"args":  {text: "Arguments; no shell expands them"},
+		"cwd":   {text: "Working directory below /workspace, /skill, /out or /tmp"},
+		"timeoutMs": {text: fmt.Sprintf("Milliseconds until it is killed (default %d)", usual.Milliseconds()),
+			least: new(1.0), most: new(float64(most.Milliseconds()))},
+		"stdin":      {text: "Standard input, at most 1 MiB"},
+		"activation": {text: handleText},
+	}
 	reach := "there is no network"
 	if network {
 		reach = "it reaches only what the operator granted"
@@ -169,7 +160,7 @@ func runTool(network, files bool, usual, most time.Duration) mcp.Tool {
 	description := "Run a script of a loaded skill that the operator allowlisted, in a sandbox: its skill " +
 		"is read-only at /skill, and " + reach + ". " + sees + ", and what it leaves in /out is returned. " +
 		"Any exit code is a normal result. Do not retry a refusal unchanged."
-	return newTool(ToolRun, "Run skill script", description, schema, false, true, network)
+	return newTool(ToolRun, "Run skill script", description, args.schema(runSchema()), false, true, network)
 }
 
 // newTool states all three hints: clients assume the worst of a missing one.
@@ -184,43 +175,53 @@ func newTool(
 	}
 }
 
-// property is an argument of a tool. Null is not a value of any.
-type property struct {
-	name, of, description string
-	required              bool
-	least                 *int // nil: not bounded
-	most                  int  // 0: not bounded
+// arguments describe those arguments of a tool, by name, that a client is shown.
+type arguments map[string]argument
+
+// argument is what its type does not tell of an argument.
+type argument struct {
+	text        string   // for the model
+	least, most *float64 // nil: not bounded
 }
 
-// Types of arguments, in JSON.
-const (
-	typeString  = `"string"`
-	typeStrings = `"array","items":{"type":"string"}`
-	typeBool    = `"boolean"`
-	typeInteger = `"integer"`
+// The schemas of the tools' arguments, inferred from the structs that they are decoded into, once: inferring
+// takes longer than the rest of a list of tools.
+var (
+	loadSchema   = sync.OnceValue(inferred[LoadArgs])
+	readSchema   = sync.OnceValue(inferred[ReadArgs])
+	searchSchema = sync.OnceValue(inferred[SearchArgs])
+	runSchema    = sync.OnceValue(inferred[RunArgs])
 )
 
-// schemaOf returns the schema of a tool's arguments. To infer it from the struct that they are decoded into,
-// and to encode what was inferred, would take longer than the rest of the list of tools; a test compares the
-// two. Unknown fields are left to the handlers, which ignore them.
-func schemaOf(properties ...property) json.RawMessage {
-	raw, required := []byte(`{"type":"object","properties":{`), []string{}
-	for i, p := range properties {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		description, _ := json.Marshal(p.description) // a text always marshals
-		raw = fmt.Appendf(raw, `%q:{"type":%s,"description":%s`, p.name, p.of, description)
-		if p.least != nil {
-			raw = fmt.Appendf(raw, `,"minimum":%d`, *p.least)
-		}
-		if p.most != 0 {
-			raw = fmt.Appendf(raw, `,"maximum":%d`, p.most)
-		}
-		raw = append(raw, '}')
-		if p.required {
-			required = append(required, strconv.Quote(p.name))
+// inferred returns the schema of a struct of arguments. Null is not a value of any of them: a pointer or a
+// slice is nil if the argument is missing. Unknown arguments are left to the handlers, which ignore them.
+func inferred[T any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic("mcpserver: no schema: " + err.Error()) // of types that are known here
+	}
+	schema.AdditionalProperties = nil
+	for _, p := range schema.Properties {
+		if len(p.Types) == 2 && p.Types[0] == "null" {
+			p.Type, p.Types = p.Types[1], nil
 		}
 	}
-	return fmt.Appendf(raw, `},"required":[%s]}`, strings.Join(required, ","))
+	return schema
+}
+
+// schema returns the JSON of an inferred schema with its arguments described, in their order. An argument that
+// is not described is left out.
+func (a arguments) schema(of *jsonschema.Schema) json.RawMessage {
+	schema := *of
+	schema.Properties = make(map[string]*jsonschema.Schema, len(a))
+	for name, one := range a {
+		p := *of.Properties[name]
+		p.Description, p.Minimum, p.Maximum = one.text, one.least, one.most
+		schema.Properties[name] = &p
+	}
+	raw, err := json.Marshal(&schema)
+	if err != nil {
+		panic("mcpserver: a schema is not JSON: " + err.Error())
+	}
+	return raw
 }
