@@ -84,7 +84,7 @@ func TestValidateRules(t *testing.T) {
 		{"equal keys", "x", "name: x\ndescription: d\n'name': x\n", []string{"V6 4"}},
 		{"colon", "x", "name: x\ndescription: a: b\n", []string{"V6 3"}},
 		{"tab", "x", "name: x\ndescription: d\nmetadata:\n\ta: b\n", []string{"V6 5"}},
-		{"tab after an empty line", "x", "name: x\ndescription: d\nmetadata:\n\n\ta: b\n", nil},
+		{"tab after an empty line", "x", "name: x\ndescription: d\nmetadata:\n\n\ta: b\n", []string{"V6 6"}},
 		{"open quote", "x", "name: x\ndescription: \"d\n", []string{"V6 3"}},
 		{"escape", "x", "name: x\ndescription: \"\\q\"\n", []string{"V6 3"}},
 		{"quoted text at the margin", "x", "name: x\ndescription: \"a\nb\"\n", nil},

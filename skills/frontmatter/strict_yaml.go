@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
-
-	"github.com/skillsd/skillsd/skills/pattern"
 )
 
 // maxStrictDepth is the maximum nesting of strict frontmatter. The reference exhausts its stack there.
@@ -33,10 +31,6 @@ func (r *reading) fields(root *yaml.Node) strictFields {
 
 func isMerge(key *yaml.Node) bool { return key.Tag == "!!merge" }
 
-// afterEmptyLine matches an empty line and the blanks after it, where the reference accepts tabs, as nowhere
-// else.
-var afterEmptyLine = pattern.New(`\n\n[ \t\n]*\t[ \t\n]*`)
-
 // strictRoot returns the mapping in a block, with the lines of the block. Like the reference it accepts only
 // block style: no flow collections, anchors, tags or duplicate keys.
 func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
@@ -48,19 +42,6 @@ func strictRoot(block string) (*yaml.Node, *reading, *Violation) {
 			Fix:     "remove it or write it as an escape in double quotes",
 		}
 	}
-	root, read, failed := strictNodes(block)
-	if failed != nil && afterEmptyLine().MatchString(block) {
-		spaces := func(blanks string) string { return strings.ReplaceAll(blanks, "\t", " ") }
-		passed := afterEmptyLine().ReplaceAllStringFunc(block, spaces)
-		if root, read, failed := strictNodes(passed); failed == nil {
-			return root, read, nil
-		}
-	}
-	return root, read, failed
-}
-
-// strictNodes is strictRoot for a block of printable characters in which tabs occur only within words.
-func strictNodes(block string) (*yaml.Node, *reading, *Violation) {
 	// To the reference each half of a surrogate pair is a character.
 	halves := func(escape string) string { return strings.Repeat(`\ufffd`, len(escape)/6) }
 	read, err := readNodes(block, halves)
