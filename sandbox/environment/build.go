@@ -40,7 +40,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 // Limits of an environment, in bytes unless noted.
@@ -65,6 +65,14 @@ func (e *UnsafeError) Error() string {
 		return fmt.Sprintf("package %s is not safe to unpack: it %s", e.Package, e.Reason)
 	}
 	return fmt.Sprintf("package %s is not safe to unpack: %+q %s", e.Package, e.Path, e.Reason)
+}
+
+// unsafe returns the error of reading an archive as that of its package.
+func unsafe(pkg string, err error) error {
+	if bad, ok := errors.AsType[*archive.Error](err); ok {
+		return &UnsafeError{pkg, bad.Problems[0].Entry, bad.Problems[0].Reason}
+	}
+	return err
 }
 
 // Note is what someone who decides about a package should know of it.
@@ -140,7 +148,7 @@ func (b *Build) file(pkg, at string, executable bool, r io.Reader) error {
 // add adds an entry. What two packages have in common must be equal, as parts of one namespace are.
 func (b *Build) add(pkg string, e Entry) error {
 	refuse := func(reason string) error { return &UnsafeError{pkg, e.Path, reason} }
-	if err := source.CheckName(e.Path); err != nil {
+	if err := archive.CheckName(e.Path); err != nil {
 		return refuse("is refused: " + err.Error())
 	}
 	if other, ok := b.entries[e.Path]; ok {

@@ -198,7 +198,7 @@ func TestTarballRefused(t *testing.T) {
 		{"device", tarOf(t, tar.Header{Name: "package/d", Typeflag: tar.TypeBlock}), "neither"},
 		{"pipe", tarOf(t, tar.Header{Name: "package/p", Typeflag: tar.TypeFifo}), "neither"},
 		{"twice", tarOf(t, file("package/a"), file("other/a")), "is a duplicate"},
-		{"file and directory", tarOf(t, file("package/a"), file("package/a/b")), "lies below a file"},
+		{"file and directory", tarOf(t, file("package/a"), file("package/a/b")), "both a file and a directory"},
 		{"not gzip", []byte("text"), "not compressed by gzip"},
 		{"bomb", tarOf(t, tar.Header{Name: "package/zero", Gname: strings.Repeat("\x00", 65<<20)}), "grows too much"},
 		{"cut", tarOf(t, tar.Header{Name: "package/a", Gname: strings.Repeat("abc", 1000)})[:40], "cannot be read"},

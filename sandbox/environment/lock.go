@@ -16,8 +16,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/pattern"
-	"github.com/skillsd/skillsd/skills/source"
 )
 
 // LockName is the name of a lock file, which is next to the configuration.
@@ -251,7 +251,7 @@ func (p *Package) check(npm bool, seen map[string]bool) error {
 	}
 	seen[place] = true
 	for _, program := range slices.Sorted(maps.Keys(p.Bin)) {
-		if source.CheckName(program) != nil || source.CheckName(path.Clean(p.Bin[program])) != nil {
+		if archive.CheckName(program) != nil || archive.CheckName(path.Clean(p.Bin[program])) != nil {
 			return fmt.Errorf("package %s has a program outside of it", p.Name)
 		}
 	}

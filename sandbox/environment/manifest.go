@@ -10,7 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -70,7 +70,7 @@ func (m Manifest) Size() (files int, bytes int64) {
 
 // check refuses an entry that no environment can have.
 func (e *Entry) check() error {
-	if err := source.CheckName(e.Path); err != nil {
+	if err := archive.CheckName(e.Path); err != nil {
 		return fmt.Errorf("path %q: %w", e.Path, err)
 	}
 	switch e.Kind {
@@ -78,7 +78,7 @@ func (e *Entry) check() error {
 		return e.checkContent()
 	case Link:
 		inside := path.Join(path.Dir(e.Path), e.Target)
-		if e.Digest != "" || source.CheckName(inside) != nil || strings.ContainsAny(e.Target, " \\") ||
+		if e.Digest != "" || archive.CheckName(inside) != nil || strings.ContainsAny(e.Target, " \\") ||
 			path.IsAbs(e.Target) {
 			return fmt.Errorf("link %q does not stay in the environment", e.Path)
 		}

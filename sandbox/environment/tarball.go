@@ -1,9 +1,8 @@
 package environment
 
 import (
-	"archive/tar"
+	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"io"
 	"maps"
@@ -11,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 // NodePackage is a package of npm in its place.
@@ -25,78 +24,38 @@ type NodePackage struct {
 type tarball struct {
 	*Build
 	NodePackage
-	left int64           // bytes that it may still unpack to
 	bins map[string]bool // its files that are programs
 }
 
-// Tarball unpacks a tarball of npm of size bytes. Its first directory, whatever its name, is the package's.
+// Tarball unpacks a tarball of npm of size bytes. Its first directory, with any name, is the package's.
 //
 // Errors: *UnsafeError; errors of r and of the blobs.
 func (b *Build) Tarball(p NodePackage, r io.Reader, size int64) error {
-	t := &tarball{Build: b, NodePackage: p, left: max(freeSize, size*maxRatio), bins: map[string]bool{}}
+	t := &tarball{Build: b, NodePackage: p, bins: map[string]bool{}}
 	for _, file := range p.Bin {
 		t.bins[path.Clean(file)] = true
 	}
-	packed, err := gzip.NewReader(io.LimitReader(r, maxArchive))
-	if err != nil {
+	in := bufio.NewReader(io.LimitReader(r, maxArchive))
+	if head, _ := in.Peek(2); !bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		return t.refuse("", "is not compressed by gzip")
 	}
-	unpacked := &faulty{r: packed}
-	for in := tar.NewReader(&counted{unpacked, &t.left}); ; {
-		header, err := in.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return t.refuse("", "cannot be read: "+err.Error())
-		}
-		if err := t.entry(header, in); err != nil {
-			if unpacked.err != nil || t.left < 0 {
-				return t.refuse(header.Name, "cannot be read: it is damaged, or grows too much")
-			}
-			return err
-		}
-	}
-	// The checksum of the stream comes after the end of the archive in it.
-	if _, err := io.Copy(io.Discard, &counted{unpacked, &t.left}); err != nil {
-		return t.refuse("", "cannot be read: "+err.Error())
+	rules := archive.Rules{Entries: maxFiles, Total: maxTotal, Free: freeSize}
+	if err := archive.Tar(in, size, &rules, t.entry); err != nil {
+		return unsafe(t.Name, err)
 	}
 	return t.links()
 }
 
 func (t *tarball) refuse(at, reason string) error { return &UnsafeError{t.Name, at, reason} }
 
-// counted is a reader that fails once more than left was read.
-type counted struct {
-	r    io.Reader
-	left *int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	*c.left -= int64(n)
-	if *c.left < 0 {
-		return 0, errSize
-	}
-	return n, err
-}
-
 // entry unpacks one entry.
-func (t *tarball) entry(header *tar.Header, in io.Reader) error {
-	switch header.Typeflag {
-	case tar.TypeXGlobalHeader, tar.TypeDir:
-		return nil
-	case tar.TypeReg:
-	default:
-		return t.refuse(header.Name, "is neither a regular file nor a directory")
+func (t *tarball) entry(e *archive.Entry, in io.Reader) error {
+	if e.Kind == archive.Dir {
+		return nil // the store makes directories for files
 	}
-	name := strings.TrimPrefix(header.Name, "./")
-	if err := source.CheckName(name); err != nil {
-		return t.refuse(header.Name, "is refused: "+err.Error())
-	}
-	_, name, below := strings.Cut(name, "/")
+	_, name, below := strings.Cut(e.Name, "/")
 	if !below {
-		t.note(t.Name, header.Name, "is left out: it lies outside of the package")
+		t.note(t.Name, e.Raw, "is left out: it lies outside of the package")
 		return nil
 	}
 	at := t.Path + "/" + name
@@ -106,7 +65,7 @@ func (t *tarball) entry(header *tar.Header, in io.Reader) error {
 	if name == "package.json" {
 		text, err := readText(in)
 		if err != nil {
-			return t.refuse(header.Name, "cannot be read: "+err.Error())
+			return t.refuse(e.Raw, "cannot be read: "+err.Error())
 		}
 		t.look(text, at)
 		in = bytes.NewReader(text)
@@ -116,7 +75,7 @@ func (t *tarball) entry(header *tar.Header, in io.Reader) error {
 		// A system takes a carriage return for a part of the interpreter's name.
 		in = withFirstLine(in, func(line string) string { return strings.TrimSuffix(line, "\r") })
 	}
-	return t.file(t.Name, at, program || header.Mode&0o111 != 0, in)
+	return t.file(t.Name, at, program || e.Executable(), in)
 }
 
 // look notes what npm would run at installing, which never runs here.

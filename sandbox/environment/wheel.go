@@ -8,7 +8,6 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -17,8 +16,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/pattern"
-	"github.com/skillsd/skillsd/skills/source"
 )
 
 // Interpreter is where scripts of an environment find python3. It is fixed, so that every machine has the
@@ -46,16 +45,14 @@ type wheel struct {
 // Errors: *UnsafeError; errors of r and of the blobs.
 func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
 	w := &wheel{Build: b, name: name}
-	archive, err := source.Check(r, size)
-	if bad, ok := errors.AsType[*source.ArchiveError](err); ok {
-		return &UnsafeError{name, bad.Problems[0].Entry, bad.Problems[0].Reason}
-	} else if err != nil {
+	files, err := archive.Zip(r, size)
+	if err != nil {
+		return unsafe(name, err)
+	}
+	if err := w.open(files, version); err != nil {
 		return err
 	}
-	if err := w.open(archive, version); err != nil {
-		return err
-	}
-	for _, f := range archive.File {
+	for _, f := range files.File {
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
@@ -70,7 +67,7 @@ func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
 			return err
 		}
 	}
-	return w.programs(archive)
+	return w.programs(files)
 }
 
 func (w *wheel) refuse(at, format string, args ...any) error {
@@ -78,8 +75,8 @@ func (w *wheel) refuse(at, format string, args ...any) error {
 }
 
 // open reads what a wheel says about itself.
-func (w *wheel) open(archive *zip.Reader, version string) error {
-	for _, f := range archive.File {
+func (w *wheel) open(files *zip.Reader, version string) error {
+	for _, f := range files.File {
 		if top, _, below := strings.Cut(f.Name, "/"); below && strings.HasSuffix(top, ".dist-info") {
 			if w.info != "" && w.info != top+"/" {
 				return w.refuse(top, "is a second directory of metadata")
@@ -92,14 +89,14 @@ func (w *wheel) open(archive *zip.Reader, version string) error {
 	if dist, _, _ := strings.Cut(stem, "-"); CanonicalName(dist) != CanonicalName(w.name) {
 		return w.refuse(w.info, "is not the metadata of this distribution")
 	}
-	head, err := w.headers(archive, "WHEEL")
+	head, err := w.headers(files, "WHEEL")
 	if err != nil {
 		return err
 	}
 	if major, _, _ := strings.Cut(head["wheel-version"], "."); major != "1" {
 		return w.refuse(w.info+"WHEEL", "has version %.20q, want 1.x", head["wheel-version"])
 	}
-	head, err = w.headers(archive, "METADATA")
+	head, err = w.headers(files, "METADATA")
 	if err != nil {
 		return err
 	}
@@ -107,7 +104,7 @@ func (w *wheel) open(archive *zip.Reader, version string) error {
 		return w.refuse(w.info+"METADATA", "is of %.80s %.40s, want %s", head["name"], head["version"],
 			version)
 	}
-	text, err := w.text(archive, "RECORD")
+	text, err := w.text(files, "RECORD")
 	if err != nil {
 		return err
 	}
@@ -129,8 +126,8 @@ func (w *wheel) open(archive *zip.Reader, version string) error {
 }
 
 // text returns a file of the metadata.
-func (w *wheel) text(archive *zip.Reader, name string) ([]byte, error) {
-	f, err := archive.Open(w.info + name)
+func (w *wheel) text(files *zip.Reader, name string) ([]byte, error) {
+	f, err := files.Open(w.info + name)
 	if err != nil {
 		return nil, w.refuse(w.info+name, "is missing")
 	}
@@ -143,8 +140,8 @@ func (w *wheel) text(archive *zip.Reader, name string) ([]byte, error) {
 }
 
 // headers returns the first value of each header of a file of the metadata, by names in small letters.
-func (w *wheel) headers(archive *zip.Reader, name string) (map[string]string, error) {
-	data, err := w.text(archive, name)
+func (w *wheel) headers(files *zip.Reader, name string) (map[string]string, error) {
+	data, err := w.text(files, name)
 	if err != nil {
 		return nil, err
 	}
@@ -241,13 +238,20 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	default:
 		return w.refuse(f.Name, "is not in RECORD with a hash")
 	}
-	file, err := f.Open()
+	err := archive.Content(f, func(content io.Reader) error {
+		return w.add(f.Name, at, executable, io.TeeReader(content, sum))
+	})
 	if err != nil {
-		return w.refuse(f.Name, "cannot be read: %v", err)
+		return unsafe(w.name, err)
 	}
-	defer file.Close()
-	damaged := &faulty{r: file}
-	var in io.Reader = io.TeeReader(damaged, sum)
+	if base64.RawURLEncoding.EncodeToString(sum.Sum(nil)) != strings.TrimRight(want, "=") {
+		return w.refuse(f.Name, "does not have the hash of its RECORD")
+	}
+	return nil
+}
+
+// add writes a file with a content that is not checked yet.
+func (w *wheel) add(name, at string, executable bool, in io.Reader) error {
 	if executable {
 		in = withFirstLine(in, func(line string) string {
 			if rest, ok := strings.CutPrefix(line, "#!python"); ok {
@@ -259,7 +263,7 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	if strings.HasSuffix(at, ".pth") {
 		text, err := readText(in)
 		if err != nil {
-			return w.refuse(f.Name, "cannot be read: %v", err)
+			return w.refuse(name, "cannot be read: %v", err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if strings.HasPrefix(line, "import ") || strings.HasPrefix(line, "import\t") {
@@ -268,30 +272,7 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 		}
 		in = bytes.NewReader(text)
 	}
-	err = w.file(w.name, at, executable, in)
-	switch {
-	case damaged.err != nil:
-		return w.refuse(f.Name, "cannot be read: %v", damaged.err)
-	case err != nil:
-		return err
-	case base64.RawURLEncoding.EncodeToString(sum.Sum(nil)) != strings.TrimRight(want, "="):
-		return w.refuse(f.Name, "does not have the hash of its RECORD")
-	}
-	return nil
-}
-
-// faulty remembers why a reader failed, to distinguish a damaged archive from a full disk.
-type faulty struct {
-	r   io.Reader
-	err error
-}
-
-func (f *faulty) Read(p []byte) (int, error) {
-	n, err := f.r.Read(p)
-	if err != nil && err != io.EOF {
-		f.err = err
-	}
-	return n, err
+	return w.file(w.name, at, executable, in)
 }
 
 // entryPoint is the object that a program calls: a module and a name in it.
@@ -302,11 +283,11 @@ var entryPoint = sync.OnceValue(func() *regexp.Regexp {
 
 // programs writes the programs that the metadata ask for: wrappers of our own, which no version of a package
 // manager changes.
-func (w *wheel) programs(archive *zip.Reader) error {
+func (w *wheel) programs(files *zip.Reader) error {
 	if _, ok := w.record[w.info+"entry_points.txt"]; !ok {
 		return nil
 	}
-	data, err := w.text(archive, "entry_points.txt")
+	data, err := w.text(files, "entry_points.txt")
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (e *SeveralError) Error() string {
 
 // Add fetches a source and makes its skills ready to be installed.
 //
-// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *source.ArchiveError; errors of ctx;
+// Errors: *SourceError, *FetchError, *SeveralError, *RefusedError; *archive.Error; errors of ctx;
 // system errors. On an error, nothing remains on disk.
 func (i *Installer) Add(ctx context.Context, req Request) (*Plan, error) {
 	origin, err := resolve(req.Source, req.Ref, req.Insecure)

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/source/signed"
 )
@@ -73,9 +73,9 @@ func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root sk
 	}
 	defer done()
 	failed := func(err error) error {
-		_, archive := errors.AsType[*source.ArchiveError](err)
+		_, hostile := errors.AsType[*archive.Error](err)
 		_, refused := errors.AsType[*SourceError](err)
-		if archive || refused || errors.Is(err, context.Canceled) {
+		if hostile || refused || errors.Is(err, context.Canceled) {
 			return err
 		}
 		return &FetchError{f.origin.Source, err, KindOCI}

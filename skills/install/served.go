@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/source/served"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
@@ -203,7 +203,7 @@ func (o Origin) checkServer() error {
 	if _, _, err := parseServer(o.Source, true); err != nil || !strings.HasPrefix(o.Source, mcpPrefix) {
 		return fmt.Errorf("source: %q is not an MCP server", clip(o.Source))
 	}
-	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || source.CheckName(o.Path) != nil {
+	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || archive.CheckName(o.Path) != nil {
 		return errors.New("path: is not a skill of a server, or there is a ref or a commit")
 	}
 	if o.Digest.Validate() != nil {

@@ -46,7 +46,7 @@ var missed = []skills.Code{skills.CodeMisspeltFile, skills.CodeOutsideRoot, skil
 // fetch opens the source of an origin and scans the directory origin.Path. For git, it fetches the commit of
 // the origin if set, else the ref.
 //
-// Errors: *SourceError, *FetchError, *source.ArchiveError; system errors.
+// Errors: *SourceError, *FetchError, *archive.Error; system errors.
 func (p *Plan) fetch(ctx context.Context, origin Origin, access Access) (_ *fetched, err error) {
 	if err := p.i.before("fetch"); err != nil {
 		return nil, err

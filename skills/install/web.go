@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/source/signed"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
@@ -169,15 +169,15 @@ func fetchError(at *url.URL, err error) error {
 
 // untar extracts a downloaded tar archive.
 func (p *Plan) untar(name, into string, size int64) error {
-	archive, err := p.i.root.Open(name)
+	file, err := p.i.root.Open(name)
 	if err != nil {
 		return err
 	}
-	defer archive.Close()
+	defer file.Close()
 	dir, err := p.i.root.OpenRoot(into)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return source.Untar(archive, size, dir)
+	return archive.Untar(file, size, dir)
 }

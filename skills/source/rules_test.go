@@ -14,6 +14,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/source"
 )
 
@@ -181,7 +182,7 @@ func TestRules(t *testing.T) {
 				}
 				return
 			}
-			var refused *source.ArchiveError
+			var refused *archive.Error
 			if !errors.As(err, &refused) || !strings.Contains(fmt.Sprint(refused.Problems), test.want) {
 				t.Fatalf("error = %v, want %q", err, test.want)
 			}
@@ -219,7 +220,7 @@ func TestReport(t *testing.T) {
 	}
 	z, _ := open(t, pack(t, entries...))
 	_, err := z.Pin()
-	var refused *source.ArchiveError
+	var refused *archive.Error
 	if !errors.As(err, &refused) || len(refused.Problems) != 100 || refused.More != 200 {
 		t.Fatalf("error = %.200v", err)
 	}
@@ -270,7 +271,7 @@ func TestZipIsOddFile(t *testing.T) {
 	if err := os.Truncate(path, 1<<30+1); err != nil {
 		t.Skipf("missing capability: sparse files: %v", err)
 	}
-	var refused *source.ArchiveError
+	var refused *archive.Error
 	if _, err := source.NewZip(path).Open("."); !errors.As(err, &refused) ||
 		!strings.Contains(err.Error(), "more than 1073741824 bytes") {
 		t.Errorf("error = %v", err)

@@ -1,33 +1,10 @@
-// Package source has skills that do not lie in a directory: [Zip] reads an archive in place, [FS]
-// serves any [fs.FS]. Both are a [skills.Source], which a [skills.Root] takes as its FS; an
-// implementation for something remote follows the contract there. Nothing is extracted: a scan, a
-// read and a check for drift read the archive, and only a tree that is executed is copied, to the
-// store, with every digest checked on the way.
+// Package source serves skills that do not lie in a directory: [Zip] reads an archive in place, [FS] any
+// [fs.FS]. Both are a [skills.Source], which a [skills.Root] takes as its FS; an implementation for something
+// remote follows the contract there. Nothing is extracted: a scan, a read and a check for drift read the
+// archive, and only a tree that is executed is copied, to the store, with every digest checked on the way.
 //
-// # Rules of archives
-//
-// A zip archive is foreign, and any two programs must read the same in it. It is used only if
-//
-//   - it is one plain archive: the directory of entries ends the file, but for its comment, has the
-//     number of records it says, and is neither ZIP64 nor one of several volumes;
-//   - it has at most 1 GiB, its directory 16 MiB, 50,000 entries of at most 4 GiB together, none of
-//     which over 1 MiB grows more than 200-fold;
-//   - every name is relative, UTF-8, separated by "/", without empty, "." and ".." segments,
-//     backslashes, control characters and drives, and at most 64 levels deep;
-//   - no name is a duplicate, also in another case or Unicode form, and none is both a file and a
-//     directory;
-//   - every entry is a regular file or a directory: no links, devices, FIFOs; not encrypted; stored
-//     or deflated; with a checksum;
-//   - the header before each file agrees with the directory: name, method, encryption, and, if it has
-//     them, sizes and checksum; and the data of no two entries overlap.
-//
-// An archive that breaks a rule is refused as a whole, with all of its faults in one [ArchiveError]: an
-// archive that was forged in one place is trusted in none. Directories may be implied by the files in
-// them.
-//
-// Sizes and checksums are checked while a file is read: a file that is longer, shorter or other than
-// the directory says ends in an error. Memory is bounded by the directory of the archive and the
-// window of one decompressor for each open file; time by the sizes above.
+// A zip archive is used only if it follows the rules of package archive, which are checked whenever the file
+// changed.
 //
 // # Limits
 //

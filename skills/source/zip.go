@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -27,7 +28,7 @@ type Zip struct {
 	path string
 
 	mu     sync.Mutex // however many calls find the archive replaced, one reads it
-	now    *archive   // nil until the first call
+	now    *pinned    // nil until the first call
 	closed bool
 }
 
@@ -36,7 +37,7 @@ var _ skills.Source = (*Zip)(nil)
 // NewZip returns the archive at a path of this machine. It opens nothing: an archive that is missing or
 // refused is an error of every later call, until a good one is in its place.
 //
-// Errors of all methods: system errors, without the path; *[ArchiveError]; [fs.ErrClosed].
+// Errors of all methods: system errors, without the path; *[archive.Error]; [fs.ErrClosed].
 func NewZip(path string) *Zip { return &Zip{path: path} }
 
 // Origin returns the path.
@@ -84,7 +85,7 @@ func (z *Zip) Close() error {
 }
 
 // current returns the archive that is at the path now.
-func (z *Zip) current() (*archive, error) {
+func (z *Zip) current() (*pinned, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.closed {
@@ -101,9 +102,9 @@ func (z *Zip) current() (*archive, error) {
 	if err != nil {
 		return nil, bare(err)
 	}
-	fresh := &archive{file: file, info: info}
+	fresh := &pinned{file: file, info: info}
 	fresh.digest = sync.OnceValues(fresh.hash)
-	fresh.reader, err = Check(file, info.Size())
+	fresh.reader, err = archive.Zip(file, info.Size())
 	if err != nil {
 		return nil, errors.Join(bare(err), file.Close())
 	}
@@ -126,8 +127,8 @@ func bare(err error) error {
 // errChanged says that an archive is no longer the one whose directory was read.
 var errChanged = errors.New("the archive was written over while it was read")
 
-// archive is one version of a zip file, open and checked.
-type archive struct {
+// pinned is one version of a zip file, open and checked.
+type pinned struct {
 	file   *os.File
 	info   fs.FileInfo // of file when it was read
 	reader *zip.Reader
@@ -137,19 +138,19 @@ type archive struct {
 }
 
 // is reports whether a file that info describes is the one that was read.
-func (a *archive) is(info fs.FileInfo) bool {
+func (a *pinned) is(info fs.FileInfo) bool {
 	return os.SameFile(a.info, info) && a.sameContent(info) &&
 		fsys.ChangeTime(a.info) == fsys.ChangeTime(info)
 }
 
 // sameContent reports whether info describes the same content. It ignores the change time, which
 // changes when a file that is replaced loses its name.
-func (a *archive) sameContent(info fs.FileInfo) bool {
+func (a *pinned) sameContent(info fs.FileInfo) bool {
 	return a.info.Size() == info.Size() && a.info.ModTime().Equal(info.ModTime())
 }
 
 // unchanged returns an error if the file was written to since it was read.
-func (a *archive) unchanged() error {
+func (a *pinned) unchanged() error {
 	info, err := a.file.Stat()
 	if err != nil {
 		return bare(err)
@@ -162,7 +163,7 @@ func (a *archive) unchanged() error {
 }
 
 // Open opens a file or a directory.
-func (a *archive) Open(name string) (fs.File, error) {
+func (a *pinned) Open(name string) (fs.File, error) {
 	err := a.unchanged()
 	var opened fs.File
 	if err != nil {
@@ -180,7 +181,7 @@ func (a *archive) Open(name string) (fs.File, error) {
 }
 
 // doubt makes the next call check the archive again after an error that its bytes may have caused.
-func (a *archive) doubt(err error) {
+func (a *pinned) doubt(err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) &&
 		!errors.Is(err, fs.ErrClosed) {
 		a.suspect.Store(true)
@@ -188,7 +189,7 @@ func (a *archive) doubt(err error) {
 }
 
 // hash returns the digest of the whole file.
-func (a *archive) hash() (string, error) {
+func (a *pinned) hash() (string, error) {
 	sum := sha256.New()
 	_, err := io.Copy(sum, io.NewSectionReader(a.file, 0, a.info.Size()))
 	if err == nil {
@@ -202,7 +203,7 @@ func (a *archive) hash() (string, error) {
 // with the archive's directory.
 type file struct {
 	fs.File
-	archive *archive
+	archive *pinned
 	name    string
 }
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 const skill = "---\nname: demo\ndescription: A skill for tests.\n---\n# Demo\n"
@@ -267,7 +267,7 @@ func TestZipComesAndGoes(t *testing.T) {
 		t.Errorf("Read = %v", err)
 	}
 	write(t, path, []byte("no archive"))
-	var refused *source.ArchiveError
+	var refused *archive.Error
 	if _, err := z.Open("."); !errors.As(err, &refused) {
 		t.Errorf("Open of a broken archive = %v", err)
 	}

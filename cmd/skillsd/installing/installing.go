@@ -13,9 +13,9 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -28,7 +28,7 @@ func Failure(err error) error {
 	fail := &exit.Error{Code: exit.Failure, Err: errors.New(report.Printable(err.Error()))}
 	refused, isRefused := errors.AsType[*install.SourceError](err)
 	fetch, isFetch := errors.AsType[*install.FetchError](err)
-	archive, isArchive := errors.AsType[*source.ArchiveError](err)
+	bad, isArchive := errors.AsType[*archive.Error](err)
 	lock, isLock := errors.AsType[*install.LockError](err)
 	_, notAccepted := errors.AsType[*install.AcceptError](err)
 	_, isMissing := errors.AsType[*install.MissingError](err)
@@ -64,7 +64,7 @@ func Failure(err error) error {
 	case isFetch:
 		fail.Hint = "check that the address and the ref are right, and that git can fetch them without asking"
 	case isArchive:
-		fail.Err = errors.New(report.Printable(archive.Error()))
+		fail.Err = errors.New(report.Printable(bad.Error()))
 	default:
 		fail.Hint = exit.SystemHint(err)
 	}

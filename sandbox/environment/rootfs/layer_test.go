@@ -67,17 +67,14 @@ func FuzzLayer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		blobs := contents{}
 		r := &reader{blobs: blobs, left: maxTotal}
-		top, err := r.layer(bytes.NewReader(base), int64(len(base)), newDir(0o755))
-		if err != nil {
+		image := r.newImage()
+		if err := image.Add(bytes.NewReader(base), int64(len(base))); err != nil {
 			t.Fatal(err)
 		}
-		upper, err := r.layer(bytes.NewReader(data), int64(len(data)), top)
-		if err == nil {
-			top, err = merge(top, upper, "")
-		}
+		err := unsafe(image.Add(bytes.NewReader(data), int64(len(data))))
 		var manifest environment.Manifest
 		if err == nil {
-			manifest, _, err = finish(top, blobs)
+			manifest, _, err = finish(image.Top, blobs)
 		}
 		if err != nil {
 			if _, ok := errors.AsType[*UnsafeError](err); !ok {

@@ -21,6 +21,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -32,18 +33,16 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 // Limits of a root file system.
 const (
 	maxEntries = 400_000 // of one layer, or of a directory
 	maxLayers  = 200
-	maxDepth   = 64      // segments of a path
-	maxPath    = 2048    // bytes of a path
-	maxTotal   = 8 << 30 // bytes that layers unpack to
-	maxRatio   = 200     // of a layer beyond freeSize
-	freeSize   = 64 << 20
-	maxJSON    = 4 << 20 // bytes of an index, a manifest or a configuration
+	maxTotal   = 8 << 30  // bytes that layers unpack to
+	freeSize   = 64 << 20 // bytes that any layer may unpack to; beyond, it may grow 200-fold
+	maxJSON    = 4 << 20  // bytes of an index, a manifest or a configuration
 )
 
 // UnsafeError says why a root file system is refused.
@@ -73,122 +72,29 @@ var Synthetic = map[string]string{
 	"resolv.conf":   "",
 }
 
-// node is a file of a tree that is being put together.
-type node struct {
-	mode     fs.FileMode // type and permissions
+// node is a file or a directory of the root file system.
+type node = archive.Node[blob]
+
+// blob is the content of a file in the blobs.
+type blob struct {
 	sum      digest.Digest
-	size     int64
-	seconds  int64     // of its last change
 	compiled *compiled // of a module that Python compiled by the time of its source
-	target   string    // of a link
-	children map[string]*node
-
-	// Of a directory of a layer:
-	implied bool            // only files in it are named
-	opaque  bool            // nothing in it of earlier layers stays
-	hidden  map[string]bool // names of earlier layers that do not stay
 }
 
-func newDir(mode fs.FileMode) *node {
-	return &node{mode: fs.ModeDir | mode.Perm(), children: map[string]*node{}}
-}
-
-// compiled is what a compiled module says of its source.
+// compiled is the time and the size of a source, as in the header of its compiled module.
 type compiled struct{ seconds, size uint32 }
 
-// split returns the segments of a path in an archive, none for the top.
-func split(name string) ([]string, error) {
-	if name == "." || name == "./" {
-		return nil, nil
-	}
-	clean := strings.TrimSuffix(strings.TrimPrefix(name, "./"), "/")
-	segments := strings.Split(clean, "/")
-	if len(segments) > maxDepth || len(clean) > maxPath {
-		return nil, &UnsafeError{name, "is too deep or too long"}
-	}
-	for _, s := range segments {
-		if s == "" || s == "." || s == ".." || strings.ContainsRune(s, 0) {
-			return nil, &UnsafeError{name, "is not a path below it"}
-		}
-	}
-	return segments, nil
-}
-
-// dir returns the directory of a layer at segments, which it makes as implied.
-func (n *node) dir(name string, segments []string) (*node, error) {
-	for _, s := range segments {
-		next := n.children[s]
-		if next == nil {
-			next = newDir(0o755)
-			next.implied = true
-			n.children[s] = next
-		}
-		if !next.mode.IsDir() {
-			return nil, &UnsafeError{name, "lies below what is not a directory"}
-		}
-		n = next
-	}
-	return n, nil
-}
-
-// add adds a file to a layer.
-func (n *node) add(name string, segments []string, added *node) error {
-	last := len(segments) - 1
-	parent, err := n.dir(name, segments[:last])
-	if err != nil {
+// unsafe returns the error of reading a layer as an error of the root file system.
+func unsafe(err error) error {
+	bad, ok := errors.AsType[*archive.Error](err)
+	if !ok {
 		return err
 	}
-	switch there := parent.children[segments[last]]; {
-	case there == nil:
-		parent.children[segments[last]] = added
-	case there.implied && added.mode.IsDir():
-		there.mode, there.implied = added.mode, false
-	default:
-		return &UnsafeError{name, "is a duplicate"}
+	p := bad.Problems[0]
+	if p.Entry == "" {
+		p.Reason = "has a layer that " + p.Reason
 	}
-	return nil
-}
-
-// find returns the file at segments, or nil. It follows no links.
-func (n *node) find(segments []string) *node {
-	for _, s := range segments {
-		n = n.children[s]
-		if n == nil {
-			return nil
-		}
-	}
-	return n
-}
-
-// merge returns what a file is after a layer. lower is nil if there was none.
-func merge(lower, upper *node, at string) (*node, error) {
-	if !upper.mode.IsDir() {
-		return upper, nil
-	}
-	if lower != nil && !lower.mode.IsDir() {
-		if upper.implied {
-			return nil, &UnsafeError{at, "is a link or a file of an earlier layer, and a later " +
-				"one has files " +
-				"below it"}
-		}
-		lower = nil
-	}
-	if lower == nil || upper.opaque {
-		lower = newDir(upper.mode)
-	} else if !upper.implied {
-		lower.mode = upper.mode
-	}
-	for name := range upper.hidden {
-		delete(lower.children, name)
-	}
-	for name, child := range upper.children {
-		merged, err := merge(lower.children[name], child, path.Join(at, name))
-		if err != nil {
-			return nil, err
-		}
-		lower.children[name] = merged
-	}
-	return lower, nil
+	return &UnsafeError{p.Entry, p.Reason}
 }
 
 // finisher makes the manifest of a tree.
@@ -208,25 +114,25 @@ func (f *finisher) note(at, what string) {
 // finish returns the manifest of a whole tree.
 func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environment.Note, error) {
 	f := &finisher{blobs: blobs}
-	etc := top.children["etc"]
+	etc := top.Children["etc"]
 	if etc == nil {
-		etc = newDir(0o755)
-		top.children["etc"] = etc
-	} else if !etc.mode.IsDir() {
+		etc = archive.NewDir[blob](0o755)
+		top.Children["etc"] = etc
+	} else if !etc.Mode.IsDir() {
 		return nil, nil, &UnsafeError{"etc", "is not a directory"}
 	}
-	etc.mode |= 0o555
+	etc.Mode |= 0o555
 	for name, text := range Synthetic {
 		sum, size, err := blobs.Put(strings.NewReader(text), false)
 		if err != nil {
 			return nil, nil, err
 		}
-		etc.children[name] = &node{mode: 0o444, sum: sum, size: size}
+		etc.Children[name] = &node{Mode: 0o444, Size: size, Content: blob{sum: sum}}
 	}
-	for name, child := range top.children {
+	for name, child := range top.Children {
 		switch {
 		case slices.Contains(Own, name):
-		case child.mode.IsRegular():
+		case child.Mode.IsRegular():
 			f.note(name, "is left out: files of the top are")
 		default:
 			if err := f.add(name, child, top, nil); err != nil {
@@ -241,28 +147,28 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 
 // add adds a file, and what is in it. above is the directory that its directory is in, nil at the top.
 func (f *finisher) add(at string, n, dir, above *node) error {
-	if text := at + n.target; !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+	if text := at + n.Target; !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		f.note(at, "is left out: its name is not text")
 		return nil
 	}
-	if n.mode&fs.ModeSymlink == 0 && !open(n.mode) {
+	if n.Mode&fs.ModeSymlink == 0 && !open(n.Mode) {
 		f.note(at, "is left out: not everyone may read it")
 		return nil
 	}
-	switch n.mode.Type() {
+	switch n.Mode.Type() {
 	case fs.ModeDir:
-		for name, child := range n.children {
+		for name, child := range n.Children {
 			if err := f.add(at+"/"+name, child, n, dir); err != nil {
 				return err
 			}
 		}
 		return nil
 	case fs.ModeSymlink:
-		if strings.ContainsAny(n.target, " \\") || n.target == "" {
+		if strings.ContainsAny(n.Target, " \\") || n.Target == "" {
 			f.note(at, "is left out: it is a link to a name with spaces")
 			return nil
 		}
-		f.manifest = append(f.manifest, environment.Entry{Kind: environment.Link, Target: n.target, Path: at})
+		f.manifest = append(f.manifest, environment.Entry{Kind: environment.Link, Target: n.Target, Path: at})
 		return nil
 	case fs.ModeNamedPipe, fs.ModeSocket:
 		f.note(at, "is left out: it is not a file")
@@ -274,14 +180,15 @@ func (f *finisher) add(at string, n, dir, above *node) error {
 	if stale(at, n, above) {
 		return nil
 	}
-	if n.mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+	if n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
 		f.note(at, "loses its set-id bit")
 	}
 	kind := environment.File
-	if n.mode&0o111 != 0 {
+	if n.Mode&0o111 != 0 {
 		kind = environment.Exec
 	}
-	f.manifest = append(f.manifest, environment.Entry{Kind: kind, Digest: n.sum, Size: n.size, Path: at})
+	file := environment.Entry{Kind: kind, Digest: n.Content.sum, Size: n.Size, Path: at}
+	f.manifest = append(f.manifest, file)
 	return nil
 }
 
@@ -297,11 +204,11 @@ func open(mode fs.FileMode) bool {
 // directory that its __pycache__ is in: its header no longer says so.
 func stale(at string, n, above *node) bool {
 	dir, name := path.Split(at)
-	if n.compiled == nil || above == nil || path.Base(dir) != "__pycache__" {
+	if n.Content.compiled == nil || above == nil || path.Base(dir) != "__pycache__" {
 		return false // Python looks at no source of others
 	}
 	module, _, _ := strings.Cut(name, ".")
-	source := above.children[module+".py"]
-	return source == nil || uint32(source.seconds) != n.compiled.seconds ||
-		uint32(source.size) != n.compiled.size
+	source := above.Children[module+".py"]
+	return source == nil || uint32(source.Seconds) != n.Content.compiled.seconds ||
+		uint32(source.Size) != n.Content.compiled.size
 }

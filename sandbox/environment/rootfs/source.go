@@ -14,8 +14,11 @@ import (
 	"strings"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
 
 	"github.com/skillsd/skillsd/sandbox/environment"
+	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -82,12 +85,12 @@ func Read(
 
 // directory reads a directory.
 func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
-	top, count := newDir(0o755), 0
+	top, count := archive.NewDir[blob](0o755), 0
 	err := fs.WalkDir(dir.FS(), ".", func(at string, entry fs.DirEntry, err error) error {
-		if err == nil {
-			err = ctx.Err()
-		}
 		if err != nil || at == "." {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if !strings.Contains(at, "/") && slices.Contains(Own, at) {
@@ -96,58 +99,54 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 			}
 			return nil
 		}
-		segments, err := split(at)
+		if err := archive.CheckSystemName(at); err != nil {
+			return &UnsafeError{at, "is refused: " + err.Error()}
+		}
 		count++
-		if err != nil {
-			return err
-		}
 		if count > maxEntries {
-			err = &UnsafeError{"", "has too many files"}
-		}
-		if err != nil {
-			return err
+			return &UnsafeError{"", "has too many files"}
 		}
 		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
-		n := &node{mode: info.Mode(), seconds: info.ModTime().Unix()}
-		closed := n.mode&fs.ModeSymlink == 0 && !open(n.mode)
+		n := &node{Mode: info.Mode(), Seconds: info.ModTime().Unix()}
+		closed := n.Mode&fs.ModeSymlink == 0 && !open(n.Mode)
 		switch {
-		case n.mode.IsDir():
-			n = newDir(n.mode)
-		case n.mode&fs.ModeSymlink != 0:
-			n.target, err = dir.Readlink(at)
-		case n.mode.IsRegular() && !closed:
-			err = r.content(dir, at, n)
+		case n.Mode.IsDir():
+			n = archive.NewDir[blob](n.Mode)
+		case n.Mode&fs.ModeSymlink != 0:
+			n.Target, err = dir.Readlink(at)
+		case n.Mode.IsRegular() && !closed:
+			err = r.file(dir, at, n)
 		}
 		if err != nil {
 			return err
 		}
-		err = top.add(at, segments, n)
-		if err != nil {
-			return err
+		if err := top.Add(at, at, n); err != nil {
+			return unsafe(err)
 		}
-		if closed && n.mode.IsDir() {
+		if closed && n.Mode.IsDir() {
 			return fs.SkipDir
 		}
-		return err
+		return nil
 	})
 	return top, err
 }
 
-// content puts the content of a file of a directory away.
-func (r *reader) content(dir *os.Root, at string, n *node) error {
+// file reads a file of a directory.
+func (r *reader) file(dir *os.Root, at string, n *node) error {
 	file, info, err := fsys.OpenIn(dir, at)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if info.Size() > r.left { // a hole takes nobody's disk, but as long to read as data
+	if info.Size() > r.left { // a hole takes no space on the disk, but as long to read as data
 		return &UnsafeError{"", "has more bytes than it may have"}
 	}
 	limited := &io.LimitedReader{R: file, N: r.left + 1}
-	if err := r.file(n, path.Base(at), limited); err != nil {
+	n.Content, n.Size, err = r.put(path.Base(at), n.Mode&0o111 != 0, limited)
+	if err != nil {
 		return err
 	}
 	if limited.N <= 0 {
@@ -157,171 +156,155 @@ func (r *reader) content(dir *os.Root, at string, n *node) error {
 	return nil
 }
 
-// Parts of the OCI image specification.
-type (
-	descriptor struct {
-		MediaType   string            `json:"mediaType"`
-		Digest      digest.Digest     `json:"digest"`
-		Size        int64             `json:"size"`
-		Platform    *platform         `json:"platform"`
-		Annotations map[string]string `json:"annotations"`
-	}
-	platform struct {
-		OS           string `json:"os"`
-		Architecture string `json:"architecture"`
-	}
-	index struct {
-		Manifests []descriptor `json:"manifests"`
-		Config    descriptor   `json:"config"` // of a manifest, which has no manifests
-		Layers    []descriptor `json:"layers"`
-	}
-)
+// maxIndexes is how many indexes may lead to one another before a manifest.
+const maxIndexes = 4
 
-func (p *platform) here() bool { return p.OS == "linux" && p.Architecture == runtime.GOARCH }
-
-const tagKey = "org.opencontainers.image.ref.name"
+// here reports whether an image is for this machine.
+func here(p *v1.Platform) bool { return p.OS == "linux" && p.Architecture == runtime.GOARCH }
 
 // image reads an image of a layout.
 func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, error) {
-	text, err := fsys.ReadFileIn(dir, "index.json", maxJSON)
+	blobs := layout{dir}
+	text, err := fsys.ReadFileIn(dir, v1.ImageIndexFile, maxJSON)
 	if err != nil {
 		return nil, err
 	}
-	found, err := choose(text, tag)
-	// An index may lead to another one, of the platforms of an image.
-	for depth := 0; err == nil && found.Layers == nil && depth < 4; depth++ {
-		text, err = blobText(dir, &found.descriptor)
+	manifest, next, err := choose(text, tag)
+	// An index may lead to another one, with the platforms of an image.
+	for depth := 0; err == nil && manifest == nil && depth < maxIndexes; depth++ {
+		text, err = blobs.text(ctx, *next)
 		if err == nil {
-			found, err = choose(text, "")
+			manifest, next, err = choose(text, "")
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(found.Layers) == 0 || len(found.Layers) > maxLayers {
-		return nil, &UnsafeError{"", fmt.Sprintf("has %d layers", len(found.Layers))}
+	if manifest == nil {
+		return nil, &UnsafeError{"", "has too many indexes on the way to an image"}
 	}
-	var made platform
-	text, err = blobText(dir, &found.Config)
-	if err != nil {
+	if len(manifest.Layers) > maxLayers {
+		return nil, &UnsafeError{"", fmt.Sprintf("has %d layers", len(manifest.Layers))}
+	}
+	if err := blobs.checkPlatform(ctx, manifest.Config); err != nil {
 		return nil, err
 	}
-	if json.Unmarshal(text, &made) != nil {
-		err = &UnsafeError{"", "has a configuration that cannot be read"}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !made.here() {
-		return nil, &UnsafeError{"", fmt.Sprintf("is for %.20s/%.20s, this machine is linux/%s", made.OS,
-			made.Architecture, runtime.GOARCH)}
-	}
-	top := newDir(0o755)
-	for i := range found.Layers {
+	image := r.newImage()
+	for _, d := range manifest.Layers {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		upper, err := r.blobLayer(dir, &found.Layers[i], top)
-		if err != nil {
-			return nil, err
-		}
-		top, err = merge(top, upper, "")
-		if err != nil {
+		if err := blobs.layer(ctx, d, image); err != nil {
 			return nil, err
 		}
 	}
-	return top, nil
+	return image.Top, nil
 }
 
-// chosen is a manifest, with layers, or leads to one.
-type chosen struct {
-	descriptor
-	Config descriptor
-	Layers []descriptor
-}
-
-// choose reads an index or a manifest, and chooses what an index leads to: the image of a tag for this
-// machine.
-func choose(text []byte, tag string) (*chosen, error) {
-	var read index
+// choose reads an index or a manifest. It returns the manifest, or what an index leads to: the image of a tag
+// for this machine.
+func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
+	var read struct {
+		v1.Manifest
+		Manifests []v1.Descriptor `json:"manifests"`
+	}
 	if err := json.Unmarshal(text, &read); err != nil {
-		return nil, &UnsafeError{"", "has an index that cannot be read: " + err.Error()}
+		return nil, nil, &UnsafeError{"", "has an index that cannot be read: " + err.Error()}
 	}
 	if len(read.Layers) > 0 && len(read.Manifests) == 0 {
-		return &chosen{Config: read.Config, Layers: read.Layers}, nil
+		return &read.Manifest, nil, nil
 	}
-	var fit []descriptor
+	var fit []v1.Descriptor
 	var tags []string
 	for _, d := range read.Manifests {
-		if name := d.Annotations[tagKey]; name != "" {
+		if name := d.Annotations[v1.AnnotationRefName]; name != "" {
 			tags = append(tags, fmt.Sprintf("%.100q", name))
 		}
-		if (tag == "" || d.Annotations[tagKey] == tag) && (d.Platform == nil || d.Platform.here()) {
+		if (tag == "" || d.Annotations[v1.AnnotationRefName] == tag) && (d.Platform == nil || here(d.Platform)) {
 			fit = append(fit, d)
 		}
 	}
 	switch {
 	case len(fit) == 1:
-		return &chosen{descriptor: fit[0]}, nil
+		return nil, &fit[0], nil
 	case len(fit) == 0 && tag != "" || len(fit) > 1 && len(tags) > 0:
-		return nil, &UnsafeError{"", "is one of several images: name its tag, oci:DIR:TAG; tags are " +
-			strings.Join(tags[:min(len(tags), 20)], ", ")}
+		return nil, nil, &UnsafeError{"", "is one of several images: name its tag, oci:DIR:TAG; " +
+			"tags are " + strings.Join(tags[:min(len(tags), 20)], ", ")}
 	case len(fit) == 0:
-		return nil, &UnsafeError{"", "has no image for linux/" + runtime.GOARCH}
+		return nil, nil, &UnsafeError{"", "has no image for linux/" + runtime.GOARCH}
 	}
-	return nil, &UnsafeError{"", "is one of several images without a tag"}
+	return nil, nil, &UnsafeError{"", "is one of several images without a tag"}
 }
 
-// openBlob opens a blob of a layout.
-func openBlob(dir *os.Root, d *descriptor) (*os.File, error) {
+// layout is the directory of an image in the form of the OCI image layout.
+//
+// oras has a reader of layouts, content/oci. It would follow links of the directory, reads its index whatever
+// its size, and its packages would be initialized at every start; the verification of blobs is oras's.
+type layout struct{ dir *os.Root }
+
+// Fetch opens a blob.
+func (l layout) Fetch(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 	if d.Digest.Validate() != nil || d.Digest.Algorithm() != digest.SHA256 {
 		return nil, &UnsafeError{"", "names a blob without a sha256"}
 	}
-	file, info, err := fsys.OpenIn(dir, path.Join("blobs", "sha256", d.Digest.Encoded()))
+	file, info, err := fsys.OpenIn(l.dir, path.Join(v1.ImageBlobsDir, "sha256", d.Digest.Encoded()))
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() != d.Size {
-		return nil, errors.Join(&UnsafeError{"", "has a blob of another size than its manifest says: " +
+		return nil, errors.Join(&UnsafeError{"", "has a blob of another size than its manifest names: " +
 			d.Digest.String()}, file.Close())
 	}
 	return file, nil
 }
 
-// blobText returns the content of a small blob.
-func blobText(dir *os.Root, d *descriptor) ([]byte, error) {
-	file, err := openBlob(dir, d)
-	if err != nil {
-		return nil, err
+// text returns the content of a small blob.
+func (l layout) text(ctx context.Context, d v1.Descriptor) ([]byte, error) {
+	if d.Size > maxJSON {
+		return nil, &UnsafeError{"", "has a manifest that is too large: " + d.Digest.String()}
 	}
-	defer file.Close()
-	text, err := fsys.ReadAll(file, maxJSON)
-	if err != nil {
-		return text, err
-	}
-	if digest.FromBytes(text) != d.Digest {
-		err = &UnsafeError{"", "has a blob with another digest than it is named by: " + d.Digest.String()}
+	text, err := content.FetchAll(ctx, l, d)
+	if errors.Is(err, content.ErrMismatchedDigest) {
+		return nil, &UnsafeError{"", "has a blob with another digest than its name: " + d.Digest.String()}
 	}
 	return text, err
 }
 
-// blobLayer reads a layer, whose digest is compared before anything of it counts.
-func (r *reader) blobLayer(dir *os.Root, d *descriptor, base *node) (*node, error) {
-	file, err := openBlob(dir, d)
+// checkPlatform refuses an image whose configuration is for another machine.
+func (l layout) checkPlatform(ctx context.Context, config v1.Descriptor) error {
+	text, err := l.text(ctx, config)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	var made v1.Platform
+	if json.Unmarshal(text, &made) != nil {
+		return &UnsafeError{"", "has a configuration that cannot be read"}
+	}
+	if !here(&made) {
+		return &UnsafeError{"", fmt.Sprintf("is for %.20s/%.20s, this machine is linux/%s", made.OS,
+			made.Architecture, runtime.GOARCH)}
+	}
+	return nil
+}
+
+// layer adds a layer to an image. It compares the digest after the layer was read: no caller uses an image
+// that is returned with an error.
+func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image[blob]) error {
+	file, err := l.Fetch(ctx, d)
+	if err != nil {
+		return err
 	}
 	defer file.Close()
-	in := &verified{file, d.Digest.Verifier()}
-	layer, err := r.layer(in, d.Size, base)
-	if _, restErr := io.Copy(io.Discard, in); err == nil {
-		err = restErr
+	in := content.NewVerifyReader(file, d)
+	if err := image.Add(in, d.Size); err != nil {
+		return unsafe(err)
 	}
-	if err != nil {
-		return layer, err
+	// A reader of gzip may stop before the end of the blob.
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
 	}
-	if !in.Verified() {
-		err = &UnsafeError{"", "has a layer with another digest than its manifest says"}
+	if in.Verify() != nil {
+		return &UnsafeError{"", "has a layer with another digest than its manifest names"}
 	}
-	return layer, err
+	return nil
 }

@@ -6,28 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
-	"slices"
 	"strings"
 
 	"github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
-	"github.com/skillsd/skillsd/skills/source"
-)
-
-// Limits of what the layers of a skill become together, in bytes and entries.
-const (
-	maxTotal   = 2 << 30
-	maxEntries = 200_000
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 // Extract writes the files of a skill into an empty directory, and returns notes about what was left out. Its
 // layers have at most most bytes as they are fetched. If it fails, the directory is to be removed.
 //
-// Errors: *source.ArchiveError; errors of ctx, of the registry and of the directory.
+// Errors: *archive.Error; errors of ctx, of the registry and of the directory.
 func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most int64) ([]string, error) {
 	if s.Problem != "" {
 		return nil, fmt.Errorf("the manifest in the index: %s", s.Problem)
@@ -47,6 +38,9 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 		}
 	}
 	e := &extraction{repository: r, into: into}
+	rules := archive.Skill()
+	rules.Layer, rules.Left = true, func(name string) { e.left = append(e.left, name) }
+	e.files = archive.NewExtraction(into, rules, len(manifest.Layers))
 	for n, layer := range manifest.Layers {
 		most -= layer.Size
 		if most < 0 {
@@ -55,12 +49,9 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 		if err := e.layer(ctx, n, layer); err != nil {
 			return nil, err
 		}
-		// One layer is bounded as it is extracted.
-		if n > 0 {
-			if err := e.check(); err != nil {
-				return nil, err
-			}
-		}
+	}
+	if err := e.files.Finish(); err != nil {
+		return nil, err
 	}
 	if len(e.left) == 0 {
 		return nil, nil
@@ -73,34 +64,31 @@ func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most 
 type extraction struct {
 	repository *Repository
 	into       *os.Root
-	left       []string
+	files      *archive.Extraction
+	left       []string // names that were left out
 }
 
-// maxInMemory bounds a layer that no file is made for, in bytes. Several are fetched at the same time.
+// maxInMemory bounds a layer that is fetched into memory, in bytes. Several are fetched at the same time.
 const maxInMemory = 256 << 10
 
-// work is the directory of the layer that is fetched. No name of a layer is as long.
-const work = ".skillsd-layer-"
-
-// layer fetches a layer and applies it.
+// layer fetches a layer and adds its files.
 func (e *extraction) layer(ctx context.Context, n int, at v1.Descriptor) (err error) {
 	kind, err := kindOf(at)
 	if err != nil {
 		return err
 	}
 	if n == 0 && kind == layerTar && at.Size <= maxInMemory {
-		// Below the first layer there is nothing that it could remove. A file for it, and another place for
-		// its files, would cost as much as they do.
+		// Most skills are one small layer, for which a file would cost as much as extracting it.
 		var data bytes.Buffer
 		if err := e.fetch(ctx, at, &data); err != nil {
 			return err
 		}
-		layer, err := source.UntarLayer(&data, at.Size, e.into)
-		e.left = append(e.left, layer.Left...)
+		return e.files.Layer(&data, at.Size)
+	}
+	if err := e.into.MkdirAll(archive.Work, 0o700); err != nil {
 		return err
 	}
-	blob := fmt.Sprintf("%s%d", work, n)
-	defer func() { err = errors.Join(err, e.into.RemoveAll(blob), e.into.RemoveAll(blob+"-files")) }()
+	blob := fmt.Sprintf("%s/layer-%d", archive.Work, n)
 	file, err := e.into.OpenFile(blob, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -111,24 +99,15 @@ func (e *extraction) layer(ctx context.Context, n int, at v1.Descriptor) (err er
 	}
 	if title := at.Annotations[v1.AnnotationTitle]; kind == layerFile ||
 		kind == layerEither && title != "" && !isTar(file) {
-		return e.file(title, blob)
+		return e.files.File(title, blob, at.Size)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if err := e.into.Mkdir(blob+"-files", 0o700); err != nil {
+	if err := e.files.Layer(file, at.Size); err != nil {
 		return err
 	}
-	files, err := e.into.OpenRoot(blob + "-files")
-	if err != nil {
-		return err
-	}
-	layer, err := source.UntarLayer(file, at.Size, files)
-	if err = errors.Join(err, files.Close()); err != nil {
-		return err
-	}
-	e.left = append(e.left, layer.Left...)
-	return e.apply(layer, blob+"-files")
+	return errors.Join(file.Close(), e.into.Remove(blob))
 }
 
 // fetch writes the bytes of a layer, which must have its digest.
@@ -179,101 +158,4 @@ func isTar(file io.ReaderAt) bool {
 	head := make([]byte, 262)
 	n, _ := file.ReadAt(head, 0)
 	return bytes.HasPrefix(head[:n], []byte("\x1f\x8b")) || n == len(head) && string(head[257:]) == "ustar"
-}
-
-// file makes a layer a file of the skill.
-func (e *extraction) file(name, blob string) error {
-	if err := source.CheckName(name); err != nil {
-		return fmt.Errorf("the layer %.100q is refused: %w", name, err)
-	}
-	if err := e.into.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return err
-	}
-	if _, err := e.into.Lstat(name); err == nil {
-		return fmt.Errorf("several layers are %.100q", name)
-	}
-	return e.into.Rename(blob, name)
-}
-
-// apply moves the files of a layer over the files of the layers below.
-func (e *extraction) apply(layer *source.Layer, from string) error {
-	for _, dir := range layer.Opaque {
-		entries, err := e.list(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		for _, entry := range entries {
-			if err := e.into.RemoveAll(path.Join(dir, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	for _, name := range layer.Gone {
-		if err := e.into.RemoveAll(name); err != nil {
-			return err
-		}
-	}
-	return e.move(from, ".")
-}
-
-// list returns the entries of a directory that the layers made.
-func (e *extraction) list(dir string) ([]fs.DirEntry, error) {
-	if info, err := e.into.Lstat(dir); err != nil || !info.IsDir() {
-		return nil, err
-	}
-	entries, err := fs.ReadDir(e.into.FS(), dir)
-	return slices.DeleteFunc(entries, func(entry fs.DirEntry) bool {
-		return dir == "." && strings.HasPrefix(entry.Name(), work)
-	}), err
-}
-
-// move moves the entries of one directory into another.
-func (e *extraction) move(from, to string) error {
-	entries, err := fs.ReadDir(e.into.FS(), from)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		source, target := path.Join(from, entry.Name()), path.Join(to, entry.Name())
-		below, err := e.into.Lstat(target)
-		if err == nil && entry.IsDir() && below.IsDir() {
-			if err := e.move(source, target); err != nil {
-				return err
-			}
-			continue
-		}
-		// A directory takes the place of a file or a link, and the other way round.
-		if err == nil {
-			err = e.into.RemoveAll(target)
-		} else if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-		err = e.into.Rename(source, target)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check bounds what the layers became so far.
-func (e *extraction) check() error {
-	total, entries := int64(0), 0
-	return fs.WalkDir(e.into.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
-			total += info.Size()
-		}
-		entries++
-		if total > maxTotal || entries > maxEntries {
-			return fmt.Errorf("the layers have more than %d files or %d bytes of them",
-				maxEntries, int64(maxTotal))
-		}
-		return nil
-	})
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/archive"
 )
 
 // Limits of what a server says.
@@ -158,7 +158,7 @@ func (l *listed) skill(n int) *Skill {
 	at, err := skills.ParseURI(l.URI)
 	dir, base := path.Split(at)
 	s := &Skill{Name: strings.TrimSuffix(dir, "/"), files: l.Resources}
-	if err != nil || base != "SKILL.md" || source.CheckName(s.Name) != nil {
+	if err != nil || base != "SKILL.md" || archive.CheckName(s.Name) != nil {
 		return &Skill{Name: fmt.Sprintf("entry-%d", n+1),
 			Problem: fmt.Sprintf("%.100q is not skill://NAME/SKILL.md", l.URI)}
 	}
@@ -173,7 +173,7 @@ func (l *listed) skill(n int) *Skill {
 		name, inside := strings.CutPrefix(at, dir)
 		left -= f.Size
 		switch {
-		case err != nil || !inside || source.CheckName(name) != nil:
+		case err != nil || !inside || archive.CheckName(name) != nil:
 			s.Problem = fmt.Sprintf("the file %.100q is not below the skill", f.URI)
 		case f.Digest.Validate() != nil || f.Digest.Algorithm() != digest.SHA256 || f.Size < 0:
 			s.Problem = fmt.Sprintf("the file %.100q has no SHA-256 digest or no size", f.URI)

@@ -1,4 +1,4 @@
-package source
+package archive
 
 import (
 	"archive/zip"
@@ -46,7 +46,7 @@ type record struct {
 
 // readDirectory finds the directory of an archive, and where the headers of its entries are. It reads
 // at most maxDirectory bytes and the end record.
-func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, error) {
+func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	if size > maxArchive {
 		found.add("", "has more than %d bytes", maxArchive)
 		return nil, nil
@@ -90,7 +90,7 @@ func readDirectory(r io.ReaderAt, size int64, found *ArchiveError) ([]record, er
 }
 
 // splitDirectory returns the records of a directory, which must fill it.
-func splitDirectory(b []byte, count int, limit uint64, found *ArchiveError) []record {
+func splitDirectory(b []byte, count int, limit uint64, found *Error) []record {
 	records := make([]record, 0, min(count, len(b)/recordSize))
 	for len(b) >= recordSize && le.Uint32(b) == directorySignature {
 		n, extra, comment := int(le.Uint16(b[28:])), int(le.Uint16(b[30:])), int(le.Uint16(b[32:]))
@@ -132,7 +132,7 @@ func differentName(extra []byte, name string) bool {
 
 // checkHeader compares the header before a file's data with the directory, and returns where both
 // are.
-func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *ArchiveError) (span, error) {
+func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *Error) (span, error) {
 	at := span{name: f.Name, start: rec.offset, end: rec.offset + localSize}
 	if at.end > rec.limit {
 		found.add(f.Name, "lies outside of the archive")

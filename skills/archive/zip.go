@@ -1,19 +1,14 @@
-package source
+package archive
 
 import (
 	"archive/zip"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
-	"unicode"
-
-	"golang.org/x/text/unicode/norm"
-
-	"github.com/skillsd/skillsd/skills"
 )
 
 // Limits of an archive, in bytes unless noted.
@@ -21,15 +16,17 @@ const (
 	maxArchive   = 1 << 30
 	maxDirectory = 16 << 20
 	maxEntries   = 50_000
-	maxRatio     = 200 // of an entry larger than freeSize
-	freeSize     = 1 << 20
+	maxRatio     = 200     // of an entry or a tar archive that becomes larger than its free size
+	freeSize     = 1 << 20 // of an entry of a zip archive, and of a skill in a tar archive
+	maxZip       = 4 << 30 // all entries of a zip archive
 )
 
-// Check reads the directory of an archive of size bytes and checks it against the rules of the package.
+// Zip reads the directory of a zip archive of size bytes and checks it against the rules of the package.
+// Memory is bounded by the directory and, for each open file, the window of one decompressor.
 //
-// Errors: *ArchiveError; errors of r.
-func Check(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	var found ArchiveError
+// Errors: *Error; errors of r.
+func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	var found Error
 	records, err := readDirectory(r, size, &found)
 	if err != nil {
 		return nil, err
@@ -55,9 +52,9 @@ func Check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 			continue
 		}
 		checkEntry(f, known, &found)
-		total += min(f.UncompressedSize64, maxTotal+1)
-		if total > maxTotal {
-			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxTotal))
+		total += min(f.UncompressedSize64, maxZip+1)
+		if total > maxZip {
+			found.add(f.Name, "is past the %d bytes that all files together may have", int64(maxZip))
 			break
 		}
 		at, err := checkHeader(r, f, &records[i], &found)
@@ -71,7 +68,7 @@ func Check(r io.ReaderAt, size int64) (*zip.Reader, error) {
 }
 
 // checkEntry checks what the directory says about an entry.
-func checkEntry(f *zip.File, known names, found *ArchiveError) {
+func checkEntry(f *zip.File, known names, found *Error) {
 	name, dir := strings.CutSuffix(f.Name, "/")
 	if err := CheckName(name); err != nil {
 		found.add(f.Name, "is refused: %v", err)
@@ -108,7 +105,7 @@ type span struct {
 }
 
 // checkSpans finds entries that share bytes, so that little data could be read as much.
-func checkSpans(spans []span, found *ArchiveError) {
+func checkSpans(spans []span, found *Error) {
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	for i := 1; i < len(spans); i++ {
 		if spans[i].start < spans[i-1].end {
@@ -117,62 +114,27 @@ func checkSpans(spans []span, found *ArchiveError) {
 	}
 }
 
-// maxDepth is how many segments a name may have.
-const maxDepth = 64
+// Content calls use with the content of a file of a zip archive. The content is verified once use has read
+// it to its end.
+//
+// Errors: *Error if the content is damaged; system errors of the archive; errors of use.
+func Content(f *zip.File, use func(io.Reader) error) error {
+	file, err := f.Open()
+	if err != nil {
+		return badContent(f, err)
+	}
+	defer file.Close()
+	content := &faulty{r: file}
+	err = use(content)
+	if content.err != nil {
+		return badContent(f, content.err)
+	}
+	return err
+}
 
-// CheckName returns why a file of an archive may not have a name. The name of a directory comes without
-// its slash.
-func CheckName(name string) error {
-	clean, err := skills.CleanPath(name)
-	switch {
-	case err != nil:
+func badContent(f *zip.File, err error) error {
+	if _, system := errors.AsType[*fs.PathError](err); system {
 		return err
-	case clean != name:
-		return errors.New("path must not have empty or . segments")
-	case strings.Count(name, "/") >= maxDepth:
-		return errors.New("path is too deep")
 	}
-	return nil
-}
-
-// names finds names that would be one file, here or on another system. Its keys are in their folded form.
-type names map[string]*named
-
-// named is a path of an archive.
-type named struct {
-	name  string
-	dir   bool
-	entry bool // it is not only a directory that is implied
-}
-
-// add adds an entry and returns what is wrong with its name, "" for nothing.
-func (n names) add(name string, dir bool) string {
-	for entry := true; name != "."; name, dir, entry = path.Dir(name), true, false {
-		// Some file system takes names of one folded form for the same.
-		key := norm.NFC.String(strings.Map(foldRune, norm.NFD.String(name)))
-		other := n[key]
-		switch {
-		case other == nil:
-			n[key] = &named{name, dir, entry}
-			continue
-		case other.name != name:
-			return "has a name that differs from another only in case or Unicode form"
-		case other.dir != dir:
-			return "is both a file and a directory"
-		case other.entry && entry:
-			return "is a duplicate"
-		}
-		other.entry = other.entry || entry
-		return "" // the directories above it have been added
-	}
-	return ""
-}
-
-// foldRune returns the least of the characters that differ only in case.
-func foldRune(r rune) rune {
-	least := r
-	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-		least = min(least, next)
-	}
-	return unicode.ToLower(least)
+	return &Error{Problems: []Problem{{f.Name, fmt.Sprintf("cannot be read: %v", err)}}}
 }

@@ -1,4 +1,4 @@
-package source
+package archive
 
 import (
 	"cmp"
@@ -27,15 +27,15 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%+q %s", name, p.Reason)
 }
 
-// ArchiveError says why an archive is not used.
-type ArchiveError struct {
+// Error says why an archive is not used.
+type Error struct {
 	Kind     string    // tar; empty: zip
 	Problems []Problem // in the order of the directory; the first 100
 	More     int       // how many others there are
 }
 
 // Error returns one line that names the first five problems.
-func (e *ArchiveError) Error() string {
+func (e *Error) Error() string {
 	const shown = 5
 	texts := make([]string, 0, shown)
 	for _, p := range e.Problems[:min(shown, len(e.Problems))] {
@@ -49,7 +49,7 @@ func (e *ArchiveError) Error() string {
 }
 
 // add adds a problem.
-func (e *ArchiveError) add(entry, format string, args ...any) {
+func (e *Error) add(entry, format string, args ...any) {
 	if len(e.Problems) == maxProblems {
 		e.More++
 		return
@@ -58,7 +58,7 @@ func (e *ArchiveError) add(entry, format string, args ...any) {
 }
 
 // failure returns nil if nothing is wrong.
-func (e *ArchiveError) failure() error {
+func (e *Error) failure() error {
 	if len(e.Problems) == 0 {
 		return nil
 	}
