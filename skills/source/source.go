@@ -25,7 +25,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Limits of a tree that [FS] takes the version of.
+// Limits of the tree that Version of [FS] reads, in files and bytes.
 const (
 	maxFiles = 100_000
 	maxTotal = 4 << 30
@@ -40,17 +40,16 @@ type tree struct {
 	version string // empty until the first call of Version
 }
 
-// FS returns the source of a tree that does not change while it is served, such as an [embed.FS].
-// If it changes all the same, reads notice it, and Version does not. origin is as in
-// [skills.Source].
+// FS returns the source of a tree that does not change while it is served, such as an [embed.FS]. If it does
+// change, reads notice it, but Version does not. origin is as in [skills.Source].
 //
-// Its Version reads every file, once. It fails for more than 100,000 files and directories, for more
-// than 4 GiB, and for an entry that is neither a file nor a directory.
+// Its Version reads every file, once. It fails for more than 100,000 files and directories, for more than 4
+// GiB, and for an entry that is neither a file nor a directory.
 //
 // For a directory of this machine use a root without FS: os.DirFS follows links out of it.
 func FS(fsys fs.FS, origin string) skills.Source { return &tree{FS: fsys, origin: origin} }
 
-// Origin returns the origin that FS was given.
+// Origin returns the origin.
 func (t *tree) Origin() string { return t.origin }
 
 // Pin returns the tree itself.
@@ -99,7 +98,7 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 		if left < 0 {
 			return errors.New("the tree is too large")
 		}
-		// Each file is a digest in one line, so that no two lists of files give the same bytes.
+		// One line with a digest for each file: no two lists of files give the same bytes.
 		fmt.Fprintf(sum, "%q %t %x\n", name, info.Mode()&0o111 != 0, content.Sum(nil))
 		return err
 	})

@@ -19,23 +19,23 @@ import (
 
 // Zip is a zip archive as a source. Its methods are safe for concurrent use.
 //
-// The archive may be replaced while it is served. Every call checks whether that happened; if so, the
-// archive is checked anew, and files that are opened from then on are of the new version. A file that
-// is open continues to read the archive it was opened in, or fails if that one was written over in
-// place: its bytes never come from two. On systems where a file that is open cannot be replaced, such
-// as Windows, the archive can be replaced only after Close.
+// The archive may be replaced while it is served. Every call compares the file with the one that was
+// checked, and checks a new one; files that are opened from then on are of the new version. An open file
+// continues to read the archive in which it was opened, or fails if that one was overwritten in place: its
+// bytes never come from two versions. On systems where an open file cannot be replaced, such as Windows, the
+// archive can be replaced only after Close.
 type Zip struct {
 	path string
 
-	mu     sync.Mutex // however many calls find the archive replaced, one reads it
+	mu     sync.Mutex // one of the calls that find the archive replaced reads it
 	now    *pinned    // nil until the first call
 	closed bool
 }
 
 var _ skills.Source = (*Zip)(nil)
 
-// NewZip returns the archive at a path of this machine. It opens nothing: an archive that is missing or
-// refused is an error of every later call, until a good one is in its place.
+// NewZip returns the archive at a path of this machine. It opens nothing: if the archive is missing or
+// refused, every later call fails until a good one replaces it.
 //
 // Errors of all methods: system errors, without the path; *[archive.Error]; [fs.ErrClosed].
 func NewZip(path string) *Zip { return &Zip{path: path} }
@@ -43,8 +43,8 @@ func NewZip(path string) *Zip { return &Zip{path: path} }
 // Origin returns the path.
 func (z *Zip) Origin() string { return z.path }
 
-// Open opens a file or a directory of the archive as it is now. Files are read from their start, by
-// one caller at a time.
+// Open opens a file or a directory of the current archive. Files are read from their start, by one caller at
+// a time.
 func (z *Zip) Open(name string) (fs.File, error) {
 	a, err := z.current()
 	if err != nil {
@@ -53,7 +53,7 @@ func (z *Zip) Open(name string) (fs.File, error) {
 	return a.Open(name)
 }
 
-// Pin returns the archive as it is now. It keeps the file open; the garbage collector closes it.
+// Pin returns the current archive. It keeps the file open; the garbage collector closes it.
 func (z *Zip) Pin() (fs.FS, error) {
 	a, err := z.current()
 	if err != nil {
@@ -63,7 +63,7 @@ func (z *Zip) Pin() (fs.FS, error) {
 }
 
 // Version returns the SHA-256 digest of the archive's bytes. It reads them once for each version, and
-// asks only for the state of the file otherwise.
+// otherwise only calls stat.
 func (z *Zip) Version(context.Context) (string, error) {
 	a, err := z.current()
 	if err != nil {
@@ -72,7 +72,7 @@ func (z *Zip) Version(context.Context) (string, error) {
 	return a.digest()
 }
 
-// Close closes the archive. Reads that are under way fail, and so does every later call.
+// Close closes the archive. Reads in progress fail, and so does every later call.
 func (z *Zip) Close() error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -84,7 +84,7 @@ func (z *Zip) Close() error {
 	return z.now.file.Close()
 }
 
-// current returns the archive that is at the path now.
+// current returns the archive that is at the path now, checked.
 func (z *Zip) current() (*pinned, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -124,7 +124,7 @@ func bare(err error) error {
 	return err
 }
 
-// errChanged says that an archive is no longer the one whose directory was read.
+// errChanged is the error of an archive that was overwritten after its directory was read.
 var errChanged = errors.New("the archive was written over while it was read")
 
 // pinned is one version of a zip file, open and checked.
@@ -133,18 +133,18 @@ type pinned struct {
 	info   fs.FileInfo // of file when it was read
 	reader *zip.Reader
 
-	suspect atomic.Bool // a read failed, so that the version is checked again
+	suspect atomic.Bool // a read failed: the next call checks the archive again
 	digest  func() (string, error)
 }
 
-// is reports whether a file that info describes is the one that was read.
+// is reports whether info describes the file that was read.
 func (a *pinned) is(info fs.FileInfo) bool {
 	return os.SameFile(a.info, info) && a.sameContent(info) &&
 		fsys.ChangeTime(a.info) == fsys.ChangeTime(info)
 }
 
-// sameContent reports whether info describes the same content. It ignores the change time, which
-// changes when a file that is replaced loses its name.
+// sameContent reports whether info describes the same content. It ignores the change time, which changes
+// when a replaced file loses its name.
 func (a *pinned) sameContent(info fs.FileInfo) bool {
 	return a.info.Size() == info.Size() && a.info.ModTime().Equal(info.ModTime())
 }
@@ -199,16 +199,16 @@ func (a *pinned) hash() (string, error) {
 	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), bare(err)
 }
 
-// file is a file of an archive that is being read. Package archive/zip compares its size and checksum
-// with the archive's directory.
+// file is an open file of an archive. Package archive/zip compares its size and checksum with the archive's
+// directory.
 type file struct {
 	fs.File
 	archive *pinned
 	name    string
 }
 
-// Read reads the next bytes. They are verified only once it has returned io.EOF: another error means that
-// they are not the bytes of the file.
+// Read reads the next bytes. They are verified only once Read has returned io.EOF; after any other error
+// they may not be the bytes of the file.
 func (f *file) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
 	if err == nil {

@@ -1,9 +1,9 @@
 // Package discovery reads and writes the index of the skills that a web server publishes below
 // /.well-known/agent-skills/ (Agent Skills Discovery, version 0.2.0).
 //
-// An index is foreign: it may be huge, name one skill twice, and lead anywhere. [Parse] bounds it, and keeps
-// what is wrong with an entry with that entry, so that the others can be used. The artifacts that it names
-// are for the caller to fetch and to compare with their digests.
+// An index is foreign: it may be huge, name one skill twice, and link to any address. [Parse] bounds it, and
+// records the problem of an entry in that entry, so that the others can be used. The caller fetches the
+// artifacts and compares them with their digests.
 package discovery
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// Schema is the version of indexes that is read and written.
+	// Schema is the schema of the indexes that Parse reads and Encode writes.
 	Schema = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
-	// Path is where a server has its index.
+	// Path is the path of an index on a server.
 	Path = "/.well-known/agent-skills/index.json"
 	// MaxIndex is the longest index, in bytes.
 	MaxIndex = 8 << 20
@@ -60,8 +60,8 @@ var name = pattern.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 // ValidName reports whether an entry may have a name.
 func ValidName(text string) bool { return len(text) <= 64 && name().MatchString(text) }
 
-// Parse reads an index that was fetched from base. Entries that cannot be used have a Problem; names that are
-// no names of skills, and those that several entries have, are among them.
+// Parse reads an index that was fetched from base. Entries that cannot be used have a Problem, also if their
+// name is invalid or another entry has it.
 func Parse(data []byte, base *url.URL) (*Index, error) {
 	if len(data) > MaxIndex {
 		return nil, fmt.Errorf("the index has more than %d bytes", MaxIndex)
@@ -96,7 +96,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 				"%.100q is not a name of a skill", e.Name)}
 		}
 		if other := known[e.Name]; other != nil {
-			// Which of them is meant nobody can know.
+			// The entries are equal claims on the name: none of them is used.
 			other.Problem = "shares its name with other entries"
 			continue
 		}
@@ -109,7 +109,7 @@ func Parse(data []byte, base *url.URL) (*Index, error) {
 	return index, nil
 }
 
-// check resolves the URL of an entry and returns what is wrong with the entry.
+// check resolves the URL of an entry and returns the problem of the entry, or "".
 func (e *Entry) check(base *url.URL) string {
 	at, err := base.Parse(e.URL)
 	switch {
@@ -126,7 +126,7 @@ func (e *Entry) check(base *url.URL) string {
 	return ""
 }
 
-// Find returns the entry of a name, or nil.
+// Find returns the entry with a name, or nil.
 func (x *Index) Find(name string) *Entry {
 	for _, e := range x.Skills {
 		if e.Name == name {
@@ -136,7 +136,7 @@ func (x *Index) Find(name string) *Entry {
 	return nil
 }
 
-// Encode writes an index as Parse reads it.
+// Encode returns the index in the form that Parse reads.
 func (x *Index) Encode() []byte {
 	written := *x
 	written.Schema = Schema
@@ -153,7 +153,8 @@ func (x *Index) Encode() []byte {
 	return b.Bytes()
 }
 
-// IsIndex reports whether a URL names an index, and returns it in full: a user may leave out its end.
+// IsIndex reports whether a URL names an index, and returns the full URL: a user may leave out the file
+// name.
 func IsIndex(text string) (string, bool) {
 	const dir = "/.well-known/agent-skills"
 	for _, end := range []string{Path, dir + "/", dir} {

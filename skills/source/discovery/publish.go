@@ -19,21 +19,21 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxPacked is how many bytes the files of a skill that is published may have.
+// maxPacked is the most bytes of the files of a published skill.
 const maxPacked = 64 << 20
 
-// Artifact is what is published of a skill.
+// Artifact describes the published form of a skill.
 type Artifact struct {
 	Name   string        `json:"name"` // of the skill
 	Type   string        `json:"type"` // archive or skill-md
-	File   string        `json:"file"` // where it was written
+	File   string        `json:"file"` // path that was written
 	Size   int64         `json:"size"`
 	Digest digest.Digest `json:"digest"` // of its bytes
-	Tree   digest.Digest `json:"tree"`   // of the files of the skill, as skillsd.lock has it
+	Tree   digest.Digest `json:"tree"`   // of the files of the skill, as in skillsd.lock
 }
 
-// Scan returns the skills of a directory that lie in no other one. One that does not load is an error: nobody
-// could install it.
+// Scan returns the skills of a directory that are not inside another one. A skill that does not load is an
+// error: it could not be installed.
 func Scan(ctx context.Context, dir string) ([]*skills.Skill, error) {
 	root := skills.Root{Dir: dir, Tier: skills.LeastTrusted()}
 	snapshot, err := skills.Scan(ctx, []skills.Root{root}, &skills.ScanOptions{StrictRoots: true})
@@ -61,9 +61,9 @@ func Scan(ctx context.Context, dir string) ([]*skills.Skill, error) {
 	return top, nil
 }
 
-// Pack returns the files of a skill as a tar archive packed with gzip, with SKILL.md at its root. The same
-// files give the same bytes: names are sorted, and there are no times, owners and modes but that of a
-// program.
+// Pack returns the files of a skill as a tar archive compressed by gzip, with SKILL.md at its root. The same
+// files give the same bytes: names are sorted, and the archive has no times and owners; of the modes only
+// the executable bit is kept.
 func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 	index, err := check(ctx, sk)
 	if err != nil {
@@ -108,7 +108,7 @@ func Pack(ctx context.Context, sk *skills.Skill) ([]byte, *Artifact, error) {
 	return b.Bytes(), artifact(sk, TypeArchive, b.Bytes(), index), nil
 }
 
-// nameOf returns the name that a skill gives itself: what it is called here depends on others.
+// nameOf returns the name in the frontmatter: the directory's name may differ from it.
 func nameOf(sk *skills.Skill) string { return cmp.Or(sk.Frontmatter.Name, sk.Name()) }
 
 func artifact(sk *skills.Skill, kind string, data []byte, index *skills.Index) *Artifact {
@@ -142,9 +142,9 @@ func check(ctx context.Context, sk *skills.Skill) (*skills.Index, error) {
 	return index, nil
 }
 
-// Publish writes skills and their index into the files of a web site, below .well-known/agent-skills: a skill
-// that is one file as it is, others as archives. The index is written last. It writes nothing if a skill
-// cannot be published.
+// Publish writes skills and their index below .well-known/agent-skills of a web site's directory: a skill of
+// one file as that file, others as archives. The index is written last. If a skill cannot be published,
+// Publish writes nothing.
 func Publish(ctx context.Context, list []*skills.Skill, site string) ([]*Artifact, error) {
 	dir := filepath.Join(site, filepath.FromSlash(strings.TrimPrefix(Path, "/")))
 	dir = filepath.Dir(dir)
@@ -186,7 +186,7 @@ func Publish(ctx context.Context, list []*skills.Skill, site string) ([]*Artifac
 	return artifacts, Write(filepath.Join(dir, filepath.Base(Path)), index.Encode())
 }
 
-// Write replaces a file that everybody may read, and makes its directory.
+// Write replaces a file, with mode 0644, and makes its directory.
 func Write(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

@@ -11,14 +11,14 @@ import (
 // maxBundles is how many bundles about one manifest are fetched.
 const maxBundles = 20
 
-// errEnough ends a list of referrers.
+// errEnough stops the listing of referrers.
 var errEnough = errors.New("enough")
 
-// Bundles returns what the registry has of a type about what was found, each at most limit bytes: the
-// layers of the artifacts that refer to it. One that cannot be had is left out.
+// Bundles returns the bundles of a type in the registry that refer to f, each at most limit bytes: the
+// layers of artifacts whose subject is its manifest. A bundle that cannot be fetched is left out.
 func (r *Repository) Bundles(ctx context.Context, f *Found, kind string, limit int64) ([][]byte, error) {
 	var list []v1.Descriptor
-	// Some registries report the type of the configuration, which is empty, as the artifact's.
+	// Some registries report the type of the configuration, which is empty, as the type of the artifact.
 	err := r.remote.Referrers(ctx, f.at, "", func(page []v1.Descriptor) error {
 		for _, at := range page {
 			if at.ArtifactType == kind || at.ArtifactType == v1.MediaTypeEmptyJSON {

@@ -15,8 +15,9 @@ import (
 	"github.com/skillsd/skillsd/skills/archive"
 )
 
-// Extract writes the files of a skill into an empty directory, and returns notes about what was left out. Its
-// layers have at most most bytes as they are fetched. If it fails, the directory is to be removed.
+// Extract writes the files of a skill into an empty directory, and returns notes about the names that were
+// left out. Its layers have at most most bytes as they are stored. If it fails, the caller removes the
+// directory.
 //
 // Errors: *archive.Error; errors of ctx, of the registry and of the directory.
 func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most int64) ([]string, error) {
@@ -127,16 +128,16 @@ func (e *extraction) fetch(ctx context.Context, at v1.Descriptor, to io.Writer) 
 	return nil
 }
 
-// layerKind is what the bytes of a layer are.
+// layerKind is how the bytes of a layer are read.
 type layerKind int
 
 const (
 	layerTar    layerKind = iota
-	layerFile             // with the name in its title
-	layerEither           // the bytes say which
+	layerFile             // one file, with the name in the title
+	layerEither           // the first bytes decide
 )
 
-// kindOf returns what a layer is by its type.
+// kindOf returns the kind of a layer, by its media type.
 func kindOf(at v1.Descriptor) (layerKind, error) {
 	title := at.Annotations[v1.AnnotationTitle]
 	switch kind := at.MediaType; {
@@ -153,7 +154,8 @@ func kindOf(at v1.Descriptor) (layerKind, error) {
 	}
 }
 
-// isTar reports whether a file begins as an archive of any tar since 1988, or of gzip.
+// isTar reports whether a file starts with the mark of a tar archive, written by any tar since 1988, or of
+// gzip.
 func isTar(file io.ReaderAt) bool {
 	head := make([]byte, 262)
 	n, _ := file.ReadAt(head, 0)

@@ -1,20 +1,19 @@
 // Package oci reads skills from registries of container images (OCI Distribution 1.1), and publishes them
 // there.
 //
-// A reference names one skill, an image with several of them in its files, or a collection: an index of
-// manifests that are not for platforms, each one skill with a name of its own. These forms are read:
+// A reference names one skill, an image with several skills in its files, or a collection: an index of
+// manifests that are not for platforms, each one skill with a name of its own. The package reads these forms:
 //
-//   - artifacts whose layers are archives (tar, with gzip or without), such as those of the type
+//   - artifacts whose layers are archives (tar, with gzip or without), such as the types
 //     application/vnd.agent.skill.v1+json, application/vnd.agentskills.skill.v1 and dev.toolhive.skills.v1;
 //   - artifacts whose layers are files, named by the annotation org.opencontainers.image.title;
-//   - images, of which the layers are applied in their order. Devices, hard links and links that lead out
-//     are left out. Of an index of platforms every machine takes the same one, linux/amd64 or else the
-//     first: one digest is one skill, wherever it is installed.
+//   - images, whose layers are applied in their order. Devices, hard links and links that lead out are left
+//     out. From an index of platforms every machine selects the same one, linux/amd64 or else the first: one
+//     digest is one skill on every machine.
 //
-// A registry is foreign. Requests follow the rules of package web, archives those of package source; a
-// manifest has at most 4 MiB, 64 layers and 5,000 skills. Everything that is fetched must have the digest
-// and the size that the manifest says, and the manifest those of the reference. Nothing is fetched from
-// URLs in manifests.
+// A registry is foreign. Requests follow the rules of package web, archives the rules of package archive; a
+// manifest has at most 4 MiB, 64 layers and 5,000 skills. Every fetched blob must have the digest and the
+// size in the manifest, and the manifest those in the reference. Nothing is fetched from URLs in manifests.
 package oci
 
 import (
@@ -51,14 +50,14 @@ const (
 	maxManifests = 5_000
 )
 
-// Docker's types of manifests, which are read like OCI's.
+// Docker's types of manifests, which are read like the types of OCI.
 const (
 	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
 	dockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// Parse splits oci://REGISTRY/REPOSITORY[:TAG|@DIGEST] into the repository, with the scheme, and what it
-// names there: a tag, "latest" if there is none, or a SHA-256 digest, which counts if there are both.
+// Parse splits oci://REGISTRY/REPOSITORY[:TAG|@DIGEST] into the repository, with the scheme, and the name in
+// it: a tag, "latest" if the reference has none, or a SHA-256 digest, which wins over a tag.
 func Parse(text string) (repository, name string, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	ref, err := registry.ParseReference(rest)
@@ -74,7 +73,7 @@ func Parse(text string) (repository, name string, err error) {
 	return Scheme + ref.Registry + "/" + ref.Repository, ref.ReferenceOrDefault(), nil
 }
 
-// Valid reports whether Parse returns the repository and the name for some reference.
+// Valid reports whether some reference parses to the repository and the name.
 func Valid(repository, name string) bool {
 	for _, sep := range []string{":", "@"} {
 		got, named, err := Parse(repository + sep + name)
@@ -88,7 +87,7 @@ func Valid(repository, name string) bool {
 // Login returns the login for a registry, by the name of its host.
 type Login = auth.CredentialFunc
 
-// DockerLogin returns the logins of a configuration file of Docker, which may be missing, and of the
+// DockerLogin returns the logins in a configuration file of Docker, which may be missing, and of the
 // credential helpers that it names. The file is read when a registry asks for a login.
 func DockerLogin(file string) Login {
 	return func(ctx context.Context, host string) (auth.Credential, error) {
@@ -100,8 +99,8 @@ func DockerLogin(file string) Login {
 	}
 }
 
-// Home returns the URL of the registry of a repository as Parse returned it. Only a registry of this machine
-// is asked over plain http.
+// Home returns the URL of the registry of a repository that Parse returned. Plain http is used only for a
+// registry of this machine.
 func Home(repository string) (*url.URL, error) {
 	at, err := parse(repository)
 	if err != nil {
@@ -121,8 +120,8 @@ func parse(repository string) (registry.Reference, error) {
 // Repository is a repository of a registry.
 type Repository struct{ remote *remote.Repository }
 
-// Open returns a repository, as Parse returned its name. client comes from package web, with the home that
-// [Home] returns; login may be nil.
+// Open returns a repository that Parse named. client comes from package web, with the home that [Home]
+// returns; login may be nil.
 func Open(repository string, client *http.Client, login Login) (*Repository, error) {
 	at, err := parse(repository)
 	if err != nil {
@@ -138,7 +137,7 @@ func Open(repository string, client *http.Client, login Login) (*Repository, err
 	return &Repository{to}, nil
 }
 
-// Resolve returns the digest that a name has now.
+// Resolve returns the digest of a name.
 func (r *Repository) Resolve(ctx context.Context, name string) (digest.Digest, error) {
 	if sum := digest.Digest(name); sum.Validate() == nil {
 		return sum, nil
@@ -147,18 +146,18 @@ func (r *Repository) Resolve(ctx context.Context, name string) (digest.Digest, e
 	return found.Digest, err
 }
 
-// Denied reports whether an error came from a registry that wants another login, or hides its content without
-// one.
+// Denied reports whether a registry refused a request for lack of a login, or may have hidden the content
+// because of it.
 func Denied(err error) bool {
 	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	return errors.Is(err, auth.ErrBasicCredentialNotFound) || errors.Is(err, errdef.ErrNotFound) ||
 		ok && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
 }
 
-// Found is the content of a name of a repository.
+// Found is what a name of a repository leads to.
 type Found struct {
-	Digest digest.Digest // of the manifest that was named
-	// Skills has one entry, whose Name is empty, or the entries of a collection, with names that differ.
+	Digest digest.Digest // of the named manifest
+	// Skills has one entry without a Name, or the entries of a collection, with different names.
 	Skills []*Skill
 	Notes  []string
 	at     v1.Descriptor
@@ -169,7 +168,7 @@ type Skill struct {
 	Name     string
 	Problem  string // why it cannot be used; empty if it can
 	manifest *v1.Manifest
-	at       v1.Descriptor // of the manifest, if it was not read yet
+	at       v1.Descriptor // of the manifest, if manifest is nil
 }
 
 // Find reads the manifests of a tag or a digest.
@@ -212,7 +211,7 @@ func (f *Found) index(text []byte, kind string) error {
 		switch {
 		case at.Platform == nil:
 			others = append(others, at)
-		case at.Platform.OS != "unknown": // that is an attestation
+		case at.Platform.OS != "unknown": // "unknown" is an attestation
 			platforms = append(platforms, at)
 		}
 	}
@@ -236,7 +235,7 @@ func (f *Found) index(text []byte, kind string) error {
 	return nil
 }
 
-// collect takes the manifests of an index for skills.
+// collect makes each manifest of an index a skill.
 func (f *Found) collect(list []v1.Descriptor) {
 	known := map[string]*Skill{}
 	for n, at := range list {
@@ -253,8 +252,9 @@ func (f *Found) collect(list []v1.Descriptor) {
 	}
 }
 
-// decode reads a manifest of the type that its registry said. The same bytes must not be read as a manifest
-// here and as an index there, so it must not say another type and not have the key of the other.
+// decode reads a manifest of the type that its registry sent. The same bytes must not be a manifest for one
+// reader and an index for another: a manifest with another mediaType, or with the key of the other kind, is
+// refused.
 func decode(text []byte, kind, other string, into any) error {
 	var keys map[string]json.RawMessage
 	err := json.Unmarshal(text, &keys)
@@ -265,19 +265,19 @@ func decode(text []byte, kind, other string, into any) error {
 	if err != nil {
 		return fmt.Errorf("the manifest is not the JSON of one: %w", err)
 	}
-	said := kind
+	named := kind
 	if raw := keys["mediaType"]; raw != nil {
-		if err := json.Unmarshal(raw, &said); err != nil {
+		if err := json.Unmarshal(raw, &named); err != nil {
 			return fmt.Errorf("the manifest is not the JSON of one: %w", err)
 		}
 	}
-	if keys[other] != nil || said != kind {
+	if keys[other] != nil || named != kind {
 		return errors.New("the manifest can be read in two ways")
 	}
 	return nil
 }
 
-// nameKeys are the annotations that name a skill.
+// nameKeys are the annotations with the name of a skill, in their order.
 var nameKeys = []string{nameKey, "io.agentskills.skill.name", "dev.toolhive.skills.name", v1.AnnotationTitle}
 
 func nameOf(annotations map[string]string) string {
@@ -289,7 +289,7 @@ func nameOf(annotations map[string]string) string {
 	return ""
 }
 
-// parseManifest reads a manifest and checks what it leads to.
+// parseManifest reads a manifest and checks its list of layers.
 func parseManifest(text []byte, kind string) (*v1.Manifest, error) {
 	m := &v1.Manifest{}
 	if err := decode(text, kind, "manifests", m); err != nil {

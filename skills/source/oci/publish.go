@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source/discovery"
 )
 
-// The types and annotations of what is published.
+// Types and annotations of published manifests.
 const (
 	ArtifactType = "application/vnd.agent.skill.v1+json"
 	layerType    = "application/vnd.agent.skill.content.v1.tar+gzip"
@@ -25,17 +25,17 @@ const (
 	descriptionKey = "org.agent.skill.description"
 )
 
-// Packed is a skill that is published: what discovery.Pack returned of it.
+// Packed is a skill to publish, as discovery.Pack returned it.
 type Packed struct {
 	Artifact    *discovery.Artifact
 	Data        []byte
 	Description string
-	Version     string // what the skill says; may be empty
+	Version     string // in the skill; may be empty
 }
 
-// Publish pushes skills, and gives a tag to the one, or to a collection of all of them; if one fails there is
-// no tag. It sets the Digest of each artifact, and returns the digest of the tag, which is the same for the
-// same bytes.
+// Publish pushes skills, and gives a tag to the only skill, or to a collection of all of them; if one push
+// fails, there is no tag. It sets the Digest of each artifact, and returns the digest of the tag, which is
+// the same for the same bytes.
 func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (digest.Digest, error) {
 	if digest.Digest(tag).Validate() == nil {
 		return "", errors.New("what is published has a tag, not a digest")
@@ -55,7 +55,7 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 		annotations := map[string]string{
 			nameKey: one.Artifact.Name, descriptionKey: one.Description, versionKey: cmp.Or(one.Version, tag),
 			v1.AnnotationTitle: one.Artifact.Name,
-			// Registries want a time, and the bytes must not change.
+			// Registries require a time, and the bytes must not change.
 			v1.AnnotationCreated: "1970-01-01T00:00:00Z",
 		}
 		config := v1.DescriptorEmptyJSON
@@ -82,7 +82,7 @@ func (r *Repository) Publish(ctx context.Context, list []*Packed, tag string) (d
 	return named.Digest, r.remote.Tag(ctx, named, tag)
 }
 
-// push pushes bytes that the registry does not have yet.
+// push pushes bytes, unless the registry has them.
 func (r *Repository) push(ctx context.Context, at v1.Descriptor, data []byte) error {
 	at.Data = nil
 	if there, err := r.remote.Exists(ctx, at); err != nil || there {

@@ -1,9 +1,9 @@
 // Package served reads the skills that another MCP server serves by the Skills extension: skills/list names
-// them with the digest of every file, and resources/read gives the files.
+// them with the digest of every file, and resources/read returns the files.
 //
-// A server is foreign. It is asked for at most 200 pages and 5,000 skills, each of at most 2,000 files and
-// 64 MiB; an answer over HTTP has at most 96 MiB. A file that has not the digest and the size of the list is
-// not taken. MCP has no executable files: those that begin with "#!" become so.
+// A server is foreign. Skills reads at most 200 pages and 5,000 skills, each of at most 2,000 files and 64
+// MiB; an answer over HTTP has at most 96 MiB. A file without the digest and the size of the list is
+// refused. MCP has no executable files: files that begin with "#!" become executable.
 package served
 
 import (
@@ -26,13 +26,13 @@ import (
 	"github.com/skillsd/skillsd/skills/archive"
 )
 
-// Limits of what a server says.
+// Limits of a server's answers.
 const (
 	maxPages  = 200
 	maxSkills = 5_000
 	maxFiles  = 2_000
 	maxTotal  = 64 << 20 // bytes of a skill
-	maxAnswer = 96 << 20 // a file of a skill, in base64
+	maxAnswer = 96 << 20 // bytes: a file of a skill, in base64
 )
 
 const methodList = "skills/list"
@@ -61,7 +61,7 @@ type file struct {
 	name string // below the skill
 }
 
-// Server is a server that was connected to.
+// Server is a connection to a server.
 type Server struct{ session *mcp.ClientSession }
 
 // Skill is a skill of a server.
@@ -72,7 +72,7 @@ type Skill struct {
 	files   []file
 }
 
-// HTTP returns the transport to a server at a URL. client is one of package web.
+// HTTP returns the transport to a server at a URL. client comes from package web.
 func HTTP(at string, client *http.Client) mcp.Transport {
 	bounded := *client
 	bounded.Transport = bound{client.Transport}
@@ -80,7 +80,7 @@ func HTTP(at string, client *http.Client) mcp.Transport {
 		DisableStandaloneSSE: true, MaxEventSize: maxAnswer}
 }
 
-// bound ends answers that are too long.
+// bound truncates answers that are too long.
 type bound struct{ http.RoundTripper }
 
 func (b bound) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -95,7 +95,7 @@ func (b bound) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Connect begins a session whose requests go through around.
+// Connect starts a session whose requests pass through the middlewares.
 func Connect(ctx context.Context, transport mcp.Transport, around ...mcp.Middleware) (*Server, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "skillsd", Version: "1"}, nil)
 	client.AddSendingMiddleware(around...)
@@ -112,8 +112,8 @@ func Connect(ctx context.Context, transport mcp.Transport, around ...mcp.Middlew
 // Close ends the session.
 func (s *Server) Close() error { return s.session.Close() }
 
-// Skills returns the skills of the server in the order of their names. Those in the directory of another one
-// are files of that.
+// Skills returns the skills of the server in the order of their names. A skill in the directory of another
+// one belongs to the files of that skill.
 func (s *Server) Skills(ctx context.Context) ([]*Skill, error) {
 	var all []*Skill
 	cursor := ""
@@ -137,7 +137,7 @@ func (s *Server) Skills(ctx context.Context) ([]*Skill, error) {
 	return nil, fmt.Errorf("the server has more than %d pages of skills", maxPages)
 }
 
-// top returns the skills that lie in no other, each name once.
+// top returns the skills that are not inside another one, each name once.
 func top(all []*Skill) []*Skill {
 	slices.SortStableFunc(all, func(a, b *Skill) int { return strings.Compare(a.Name+"/", b.Name+"/") })
 	var found []*Skill
@@ -153,7 +153,8 @@ func top(all []*Skill) []*Skill {
 	return found
 }
 
-// skill checks an entry.
+// skill returns the skill of an entry, with a Problem if the entry breaks a rule. n is its index in the
+// list.
 func (l *listed) skill(n int) *Skill {
 	at, err := skills.ParseURI(l.URI)
 	dir, base := path.Split(at)
@@ -194,7 +195,8 @@ func (l *listed) skill(n int) *Skill {
 	return s
 }
 
-// Extract writes the files of a skill into an empty directory. If it fails, the directory is to be removed.
+// Extract writes the files of a skill into an empty directory. If it fails, the caller removes the
+// directory.
 func (s *Server) Extract(ctx context.Context, one *Skill, into *os.Root) error {
 	if one.Problem != "" {
 		return fmt.Errorf("the entry of the server: %s", one.Problem)
@@ -229,7 +231,7 @@ func writeNew(into *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, to.Close())
 }
 
-// read returns a file with the digest that the list says.
+// read returns a file, whose bytes have the digest in the list.
 func (s *Server) read(ctx context.Context, f file) ([]byte, error) {
 	got, err := s.session.ReadResource(ctx, &mcp.ReadResourceParams{URI: f.URI})
 	if err != nil {
@@ -243,7 +245,7 @@ func (s *Server) read(ctx context.Context, f file) ([]byte, error) {
 		data = []byte(got.Contents[0].Text)
 	}
 	if sum := digest.FromBytes(data); sum != f.Digest || int64(len(data)) != f.Size {
-		return nil, fmt.Errorf("%.100q has other bytes than the list says: %.19s, want %.19s",
+		return nil, fmt.Errorf("%.100q does not match the list: it has %.19s, want %.19s",
 			f.URI, sum, f.Digest)
 	}
 	return data, nil

@@ -17,17 +17,17 @@ const (
 	modelPredicate  = "https://model_signing/signature/v1.0"
 )
 
-// DirectoryNames are the names of a bundle at the top of the directory that it is about, in the order in
-// which they are looked for.
+// DirectoryNames are the names of the bundle at the top of its directory, in the order in which they are
+// tried.
 var DirectoryNames = []string{"skill.oms.sig", "skill.sigstore", "model.sig"}
 
-// unsignedNames are files of git, which Model Signing leaves out unless it is asked to sign them.
+// unsignedNames are files of git, which Model Signing leaves out by default.
 var unsignedNames = []string{".gitattributes", ".gitignore"}
 
-// Directory returns an error unless the bundle at a path says that a signer signed exactly the other files of
-// the directory, which have SHA-256 digests. left reports whether a path that was signed may be missing,
-// because it is of a kind that nobody takes from a directory. Of a signer who is an identity it returns the
-// one that the certificate has.
+// Directory returns an error unless a bundle, which lies at a path in the directory, is a signature by s of
+// exactly the other files, with their SHA-256 digests. left reports whether a signed path may be missing,
+// because files of its kind are never installed. If s is an identity, Directory returns the identity in the
+// certificate.
 //
 // Errors: *VerifierError; errors of ctx.
 func (s Signer) Directory(
@@ -48,7 +48,7 @@ func (s Signer) Directory(
 	return identity, compare(resources, at, files, left)
 }
 
-// compare returns why the files of a directory are not those that a signature lists.
+// compare returns why the files of a directory differ from the files in a signature, or nil.
 func compare(
 	resources map[string]digest.Digest, at string, files map[string]digest.Digest,
 	left func(path string) bool,
@@ -70,7 +70,7 @@ func compare(
 	return nil
 }
 
-// resources returns the digests of the files that a model signature lists, by path.
+// resources returns the digests of the files in a model signature, by path.
 func (e *envelope) resources() (map[string]digest.Digest, error) {
 	var statement struct {
 		Type      string `json:"_type"`

@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// identityPrefix begins a signer that is an identity: the issuer that knows it follows, a space, and the
-// identity.
+// identityPrefix starts a signer that is an identity: the issuer, a space and the identity follow.
 const identityPrefix = "sigstore:"
 
 // maxIdentity is the longest issuer and the longest identity, in bytes.
 const maxIdentity = 2048
 
-// Identity returns the signer who is an identity that an issuer knows, such as a mail address or the URL of a
+// Identity returns the signer with an identity at an issuer, such as a mail address or the URL of a
 // workflow. A "*" in an identity stands for any text without "/" and "@".
 func Identity(issuer, identity string) (Signer, error) {
 	s := Signer(identityPrefix + issuer + " " + identity)
 	return s, s.Check()
 }
 
-// identity returns the parts of a signer who is an identity.
+// identity returns the parts of a signer that is an identity.
 func (s Signer) identity() (issuer, identity string, ok bool) {
 	rest, ok := strings.CutPrefix(string(s), identityPrefix)
 	issuer, identity, _ = strings.Cut(rest, " ")
@@ -34,8 +33,8 @@ func (s Signer) IsIdentity() bool {
 	return ok
 }
 
-// As returns the signer of a pattern who has an identity. Of others, and for no identity, it returns the
-// signer itself.
+// As returns the signer with an identity at the issuer of s. If s is not an identity, or identity is empty,
+// it returns s.
 func (s Signer) As(identity string) Signer {
 	if issuer, _, ok := s.identity(); ok && identity != "" {
 		return Signer(identityPrefix + issuer + " " + identity)
@@ -43,7 +42,7 @@ func (s Signer) As(identity string) Signer {
 	return s
 }
 
-// Covers reports whether whoever is the other signer is this one.
+// Covers reports whether the pattern of s matches the other signer.
 func (s Signer) Covers(other Signer) bool {
 	issuer, pattern, ok := s.identity()
 	otherIssuer, identity, otherOK := other.identity()
@@ -53,7 +52,7 @@ func (s Signer) Covers(other Signer) bool {
 	return issuer == otherIssuer && matches(pattern, identity)
 }
 
-// matches reports whether a pattern is the whole of an identity.
+// matches reports whether a pattern matches the whole of an identity.
 func matches(pattern, identity string) bool {
 	text := `\A` + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, `[^/@]*`) + `\z`
 	expression, err := regexp.Compile(text)
@@ -68,12 +67,12 @@ func checkIdentity(issuer, identity string) error {
 	case !visible(identity):
 		return errors.New("is not an identity of printable ASCII without spaces")
 	case strings.Trim(identity, "*/@") == "":
-		return errors.New("is everybody whom the issuer knows")
+		return errors.New("matches every identity of the issuer")
 	}
 	return nil
 }
 
-// visible reports whether a part of an identity can be shown, and is what it looks like.
+// visible reports whether a part of an identity is printable ASCII, so that it is what it looks like.
 func visible(text string) bool {
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return text != "" && len(text) <= maxIdentity && !strings.ContainsFunc(text, hidden)

@@ -1,17 +1,16 @@
-// Package signed verifies Sigstore bundles, offline: those of files and of manifests of registries
-// (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and those of directories by OpenSSF Model
+// Package signed verifies Sigstore bundles, offline: bundles of files and of manifests of registries
+// (`cosign sign-blob --bundle B FILE`, `cosign sign IMAGE`), and bundles of directories by OpenSSF Model
 // Signing (`model_signing sign`), whose statement lists the digest of each file.
 //
-// Who must have signed is a [Signer]: the holder of a key, whoever an authority certified, or an identity.
-// The first two need no trust in anybody else: what a bundle has of logs and times is not looked at, and a
-// certificate need only have been valid when it began, as Model Signing has it. An identity is verified by a
-// [Verifier], as Sigstore has it: by certificates, logs and times that a trusted root names.
+// A [Signer] is the holder of a key, the holder of a certificate of an authority, or an identity. The first
+// two need no other trust: logs and times in a bundle are ignored, and a certificate need only have been
+// valid when it began, as in Model Signing. An identity is verified by a [Verifier], as in Sigstore: by the
+// certificates, logs and times that a trusted root names.
 //
-// Keys, other than those that an identity has for a while, are those of ECDSA over P-256, P-384 and P-521,
-// of RSA from 2048 bits, and of Ed25519. A file is verified by its SHA-256 digest, which only signatures of
-// P-256 and RSA are made of. Of envelopes only those of cosign's and of model signatures count: a statement
-// of another kind about the same bytes, such as a scan that found something, says nothing about who published
-// them.
+// Keys, other than the short-lived keys of identities, are ECDSA over P-256, P-384 and P-521, RSA from 2048
+// bits, and Ed25519. A file is verified by its SHA-256 digest, which only P-256 and RSA sign. Of envelopes
+// only signatures of cosign and of Model Signing are accepted: a statement of another kind about the same
+// bytes, such as the result of a scan, does not name their publisher.
 package signed
 
 import (
@@ -33,18 +32,18 @@ import (
 )
 
 const (
-	// MaxBundle is the longest bundle, in bytes.
+	// MaxBundle is the size of the longest bundle, in bytes.
 	MaxBundle = 1 << 20
 	// BundleType is the type of a bundle in a registry.
 	BundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
-	// End is the end of the name of the bundle of a file.
+	// End is the suffix of the name of a file's bundle.
 	End = ".sigstore.json"
 
 	statementType = "application/vnd.in-toto+json"
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// ErrUnsigned is the error of what has no bundle at all.
+// ErrUnsigned is the error if there is no bundle.
 var ErrUnsigned = errors.New("there is no signature")
 
 type bundle struct {
@@ -70,8 +69,8 @@ type envelope struct {
 	} `json:"signatures"`
 }
 
-// Bytes returns an error unless one of several bundles says that a signer signed the bytes of a SHA-256
-// digest. Of a signer who is an identity it returns the one that the certificate has.
+// Bytes returns an error unless one of several bundles is a signature by s of the bytes with a SHA-256
+// digest. If s is an identity, it returns the identity in the certificate.
 //
 // Errors: ErrUnsigned if there is no bundle; *VerifierError; errors of ctx.
 func (s Signer) Bytes(
@@ -94,8 +93,8 @@ func (s Signer) Bytes(
 	return "", err
 }
 
-// open verifies the signature of a bundle, and returns the envelope that was signed; nil if it is of the
-// bytes of the digest themselves. Nothing of an envelope is read before its signature was verified.
+// open verifies the signature of a bundle, and returns the signed envelope, or nil if the signature is of
+// the digest itself. It reads an envelope only after its signature was verified.
 func (s Signer) open(
 	ctx context.Context, v *Verifier, text []byte, sum digest.Digest,
 ) (_ *envelope, identity string, err error) {
@@ -119,7 +118,7 @@ func (s Signer) open(
 	return &envelope{Payload: a.Payload, PayloadType: a.Type}, a.Identity, nil
 }
 
-// openKey is open for the holder of a key.
+// openKey is open for a key or an authority.
 func (s Signer) openKey(text []byte, sum digest.Digest) (*envelope, error) {
 	var b bundle
 	if err := json.Unmarshal(text, &b); err != nil {
@@ -152,7 +151,7 @@ func (s Signer) openKey(text []byte, sum digest.Digest) (*envelope, error) {
 	return nil, errors.New("the signature is not of this signer")
 }
 
-// signs checks that an envelope, whose signature was verified, is a signature of the bytes of a digest.
+// signs returns an error unless an envelope, whose signature was verified, is a signature of a digest.
 func (e *envelope) signs(sum digest.Digest) error {
 	var statement struct {
 		Predicate string `json:"predicateType"`
@@ -172,11 +171,11 @@ func (e *envelope) signs(sum digest.Digest) error {
 	return errors.New("the signature is of other bytes")
 }
 
-// verify verifies a signature of a message.
+// verify reports whether a signature of a message is valid.
 func verify(public crypto.PublicKey, message, signature []byte) bool {
 	switch p := public.(type) {
 	case *ecdsa.PublicKey:
-		// A curve has the hash of its size, as in cosign and Model Signing.
+		// As in cosign and Model Signing, a curve signs the hash of its size.
 		switch p.Curve {
 		case elliptic.P384():
 			sum := sha512.Sum384(message)
@@ -192,7 +191,7 @@ func verify(public crypto.PublicKey, message, signature []byte) bool {
 	return verifyDigest(public, sum[:], signature)
 }
 
-// verifyDigest verifies a signature of a SHA-256 digest.
+// verifyDigest reports whether a signature of a SHA-256 digest is valid.
 func verifyDigest(public crypto.PublicKey, sum, signature []byte) bool {
 	switch p := public.(type) {
 	case *ecdsa.PublicKey:

@@ -17,14 +17,15 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Signer is who must have signed: the holder of a key (the base64 of its PKIX form), whoever an authority
-// certified ("authority:" and the base64 of its certificate), or an [Identity]. Empty is nobody.
+// Signer is the required signer: the holder of a key (the base64 of its PKIX form), the holder of a
+// certificate of an authority ("authority:" and the base64 of the authority's certificate), or an
+// [Identity]. The empty Signer matches no signature.
 type Signer string
 
-// authorityPrefix begins a signer that is not a key.
+// authorityPrefix starts a signer that is an authority.
 const authorityPrefix = "authority:"
 
-// maxSigner is the longest text of a signer, in bytes.
+// maxSigner is the size of the longest signer, in bytes.
 const maxSigner = 16 << 10
 
 // Parse reads the public key, or the certificate of an authority, in a PEM file.
@@ -39,12 +40,12 @@ func Parse(text []byte) (Signer, error) {
 	case "CERTIFICATE":
 		s = authorityPrefix + s
 	default:
-		return "", fmt.Errorf("is of the type %.40q: a public key or a certificate is wanted", block.Type)
+		return "", fmt.Errorf("is of the type %.40q, not a public key or a certificate", block.Type)
 	}
 	return s, s.Check()
 }
 
-// Check returns why a text is not a signer.
+// Check returns why a text is not a signer, or nil.
 func (s Signer) Check() error {
 	if len(s) > maxSigner {
 		return errors.New("is too long")
@@ -136,7 +137,7 @@ func parseKey(text string) (crypto.PublicKey, error) {
 	return usable(public)
 }
 
-// usable returns a key, or why it is not used.
+// usable returns a key of a supported kind, or an error.
 func usable(public crypto.PublicKey) (crypto.PublicKey, error) {
 	switch p := public.(type) {
 	case *ecdsa.PublicKey:
@@ -150,6 +151,6 @@ func usable(public crypto.PublicKey) (crypto.PublicKey, error) {
 	case ed25519.PublicKey:
 		return p, nil
 	}
-	return nil, errors.New("is a key that is not used: " +
+	return nil, errors.New("is not a supported key: " +
 		"ECDSA over P-256, P-384 or P-521, RSA from 2048 bits or Ed25519")
 }

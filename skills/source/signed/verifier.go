@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	// MaxRoot is the longest trusted root, in bytes.
+	// MaxRoot is the size of the longest trusted root, in bytes.
 	MaxRoot = 1 << 20
-	// MaxQuestion is the longest question, in bytes.
+	// MaxQuestion is the size of the longest question, in bytes.
 	MaxQuestion = 4 << 20
 	maxAnswer   = 4 << 20
 
 	verifierTime = time.Minute
 )
 
-// Question is what a [Verifier] asks its program, in JSON.
+// Question is the input of the program of a [Verifier], in JSON.
 type Question struct {
 	Root   []byte        `json:"trustedRoot"`
 	Bundle []byte        `json:"bundle"`
-	Digest digest.Digest `json:"digest,omitempty"` // SHA-256, of what must be signed; empty for an envelope
+	Digest digest.Digest `json:"digest,omitempty"` // SHA-256 of the signed bytes; empty for an envelope
 }
 
-// Answer is what the program answers about a bundle that it verified: who signed, and of an envelope what.
+// Answer is the output of the program about a verified bundle: the signer and, if the bundle is an envelope,
+// its content.
 type Answer struct {
 	Issuer   string `json:"issuer"`
 	Identity string `json:"identity"`
@@ -41,13 +42,14 @@ type Answer struct {
 	Payload  []byte `json:"payload,omitempty"`
 }
 
-// Verifier verifies bundles of identities with a program, as its [Question] and [Answer] say: the library for
-// them would make this program much larger. It is safe for concurrent use. Its zero value verifies none.
+// Verifier verifies bundles of identities with another program, see [Question] and [Answer]: the library for
+// them would make this program much larger. It is safe for concurrent use. Its zero value fails for every
+// bundle.
 type Verifier struct {
-	// Program returns the path of the program, or a *VerifierError. Whoever can change the program decides
-	// who signed.
+	// Program returns the path of the program, or a *VerifierError. A user who can change the program can
+	// forge any signer.
 	Program func() (string, error)
-	// Root says whose certificates, logs and times count: a trusted_root.json of Sigstore.
+	// Root is a trusted_root.json of Sigstore: the trusted certificates, logs and times.
 	Root []byte
 	// Env is the environment of the program.
 	Env []string
@@ -56,12 +58,13 @@ type Verifier struct {
 	known map[[sha256.Size]byte]func() (*Answer, error)
 }
 
-// VerifierError says why no bundle of an identity can be verified on this machine, and what mends it.
+// VerifierError is the reason why no bundle of an identity can be verified on this machine, with its remedy.
 type VerifierError struct{ Reason string }
 
 func (e *VerifierError) Error() string { return e.Reason }
 
-// ask returns the answer about a bundle. One of which many are offered as the signer is verified once.
+// ask returns the answer about a bundle. A bundle is verified once, even if it is compared with many
+// signers.
 //
 // Errors: *VerifierError; errors of ctx.
 func (v *Verifier) ask(ctx context.Context, bundle []byte, sum digest.Digest) (*Answer, error) {
@@ -116,7 +119,7 @@ func (v *Verifier) run(ctx context.Context, bundle []byte, sum digest.Digest) (*
 	return nil, &VerifierError{fmt.Sprintf("skillsd-sigstore: %v", err)}
 }
 
-// parseAnswer reads the answer of the program, which has nothing else than it must have.
+// parseAnswer reads the answer of the program, without unknown fields and further values.
 func parseAnswer(text []byte) (*Answer, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -134,13 +137,13 @@ func parseAnswer(text []byte) (*Answer, error) {
 	return a, nil
 }
 
-// lastLine returns the last line of what the program wrote about a failure, as it can be shown.
+// lastLine returns the last line of the program's error output, quoted.
 func lastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return fmt.Sprintf("%.500q", lines[len(lines)-1])
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the first maxAnswer bytes that are written.
 type bounded struct {
 	text bytes.Buffer
 	cut  bool

@@ -68,7 +68,7 @@ func NewServer(t testing.TB, handler http.Handler) *Server {
 	return s
 }
 
-// half lets the first half of what is written first through, before the connection breaks.
+// half is a connection that breaks after the first half of the first write.
 type half struct {
 	http.ResponseWriter
 	written bool
@@ -83,7 +83,7 @@ func (h *half) Write(p []byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// BreakAfter makes the server give n whole answers and then only halves of answers.
+// BreakAfter makes the server send n whole answers, and break off every later one halfway.
 func (s *Server) BreakAfter(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *Server) lie(path string, data []byte) {
 	s.lies[path] = data
 }
 
-// Write writes skills into a directory, which has nothing else afterwards. The directory .git stays.
+// Write replaces the content of a directory, except .git, by skills.
 func Write(t testing.TB, dir string, all Skills) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -125,7 +125,7 @@ func Write(t testing.TB, dir string, all Skills) {
 	}
 }
 
-// files returns the files of all skills, below the names.
+// files returns the files of all skills, below their names.
 func (all Skills) files() map[string]string {
 	found := map[string]string{}
 	for name, files := range all {
@@ -165,7 +165,7 @@ func Tarball(t testing.TB, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// Zip packs files. A zip archive has no links here: nothing of one with a link is used.
+// Zip packs files. It leaves out links: an archive with a link would be refused.
 func Zip(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -233,7 +233,7 @@ type repository struct {
 	server *Server
 }
 
-// Git starts a repository of git. It skips a test without git.
+// Git starts a repository of git. It skips the test if git is missing.
 func Git(t *testing.T) Publisher {
 	r := &repository{dir: filepath.Join(t.TempDir(), "served", "pack.git")}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
@@ -284,7 +284,7 @@ func (r *repository) Request() install.Request {
 	return install.Request{Source: r.server.URL + "/pack.git", All: true}
 }
 
-// Tamper begins another history: of a commit git serves nothing else.
+// Tamper starts another history: git serves no other bytes for a commit.
 func (r *repository) Tamper(t testing.TB) bool {
 	if err := os.RemoveAll(filepath.Join(r.dir, ".git")); err != nil {
 		t.Fatal(err)
@@ -306,7 +306,7 @@ type site struct {
 	end    string // of the name of the archive; empty: it has an index
 }
 
-// Archive starts a web server with an archive whose name has an end, such as ".zip".
+// Archive starts a web server with an archive whose name has a suffix, such as ".zip".
 func Archive(end string) func(t *testing.T) Publisher {
 	return func(t *testing.T) Publisher {
 		s := &site{files: map[string][]byte{}, end: end}
@@ -395,7 +395,7 @@ type skillList struct {
 
 type noParams struct{ mcp.ParamsBase }
 
-// Served starts an MCP server that speaks the Skills extension.
+// Served starts an MCP server with the Skills extension.
 func Served(t *testing.T) Publisher {
 	p := &peer{}
 	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
@@ -468,12 +468,12 @@ type images struct {
 	layer      string // the path of a layer of what was published last
 }
 
-// Registry starts a registry, of which a tag is an image with all skills in its files.
+// Registry starts a registry with one tag: an image with all skills in its files.
 func Registry(t *testing.T) Publisher {
 	return &images{server: NewServer(t, registry.New(registry.Logger(log.New(io.Discard, "", 0))))}
 }
 
-// Collection starts a registry, of which a tag is a collection of artifacts.
+// Collection starts a registry with one tag: a collection of artifacts.
 func Collection(t *testing.T) Publisher {
 	p := Registry(t).(*images)
 	p.collection = true

@@ -1,5 +1,5 @@
-// Package sourcetest holds every kind of source to one behaviour: what is installed from it is whole and
-// verified, or nothing is changed.
+// Package sourcetest is the contract of every kind of source: a skill is installed whole and verified, or
+// nothing changes.
 package sourcetest
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Skills are skills by their names, each with its files by path. Content that begins with "->" is a symbolic
-// link to what follows.
+// Skills are the files of skills by path, by the names of the skills. Content that starts with "->" is a
+// symbolic link to the text that follows.
 type Skills map[string]map[string]string
 
 // Text returns the SKILL.md of a skill.
@@ -35,30 +35,31 @@ func Text(name, body string) string {
 
 // Publisher is a source under test.
 type Publisher interface {
-	// Publish makes the source have exactly these skills, and reports whether it can: some cannot have links.
+	// Publish replaces the skills of the source, and reports whether the source can have them: some kinds
+	// have no links.
 	Publish(t testing.TB, all Skills) bool
-	// Request asks for all skills of the source.
+	// Request returns the request for all skills of the source.
 	Request() install.Request
-	// Tamper makes the source give other bytes for what it published last. It reports whether an install must
-	// notice that; that of a lock file always must.
+	// Tamper makes the source send other bytes for the skills that it published last. It reports whether an
+	// install must notice that; an install from a lock file always must.
 	Tamper(t testing.TB) bool
-	// Server is what answers for the source; nil for files of this machine.
+	// Server is the server of the source; nil for files of this machine.
 	Server() *Server
-	// Keeps reports whether the source has earlier versions.
+	// Keeps reports whether the source keeps earlier versions.
 	Keeps() bool
 }
 
-// Opener opens an installation with a hook that is called before each step; it may be nil.
+// Opener opens an installation; the hook, which may be nil, is called before each step.
 type Opener func(t testing.TB, cfg install.Config, step func(string) error) *install.Installer
 
-// Signer makes a key and what signs the files of a skill with it, as the skill.oms.sig of them.
+// Signer makes a key, and a function that signs the files of a skill with it and returns the skill.oms.sig.
 type Signer func(t testing.TB) (key signed.Signer, sign func(files map[string]string) string)
 
-// Run holds a kind of source to the contract. start begins an empty source.
+// Run tests a kind of source. start returns an empty source.
 //
-// Each row of the contract is a method of suite: what is installed, updated, rolled back, brought to another
-// machine, tampered with, signed by somebody else, cut off in the middle, or hostile. An index with thousands
-// of entries and lists without end are held to their limits where they are read, by TestHugeIndex,
+// Each row of the contract is a method of suite: skills are installed, updated, rolled back, copied to
+// another machine, tampered with, signed by another key, cut off halfway, or hostile. The limits of indexes
+// with thousands of entries and of endless lists are tested where they are read, by TestHugeIndex,
 // TestHostileCollection and TestEndless.
 func Run(t *testing.T, open Opener, sign Signer, start func(t *testing.T) Publisher) {
 	for name, test := range map[string]func(*suite){
@@ -105,7 +106,7 @@ func (s *suite) machine() *machine {
 	return &machine{s, state, trees}
 }
 
-// do opens the installation, and carries out the plan of a command, if that has one.
+// do opens the installation and carries out the plan of a command, if it returns one.
 func (m *machine) do(
 	ctx context.Context, step func(string) error, progress func(string, int, int),
 	command func(i *install.Installer) (*install.Plan, error),
@@ -128,7 +129,7 @@ func (m *machine) install(req install.Request) error {
 	return err
 }
 
-// all installs every skill of the source, which must work.
+// all installs every skill of the source, and fails the test on an error.
 func (m *machine) all() {
 	m.Helper()
 	if err := m.install(m.p.Request()); err != nil {
@@ -157,7 +158,7 @@ func (m *machine) update(access install.Access) error {
 	return err
 }
 
-// trees of what is installed, by name. Every byte of it is verified.
+// trees returns the trees of the installed skills, by name, and verifies every byte of them.
 func (m *machine) installed() map[string]digest.Digest {
 	m.Helper()
 	i := m.open(m, install.Config{State: m.state, Trees: m.trees}, nil)
@@ -181,7 +182,7 @@ func (m *machine) lock() *install.Lock {
 	return lock
 }
 
-// files returns everything below the state directory but the guard: names, modes, and digests of content.
+// files returns everything below the state directory except the guard: names, modes, and digests of content.
 func (m *machine) files() map[string]string {
 	m.Helper()
 	found := map[string]string{}
@@ -215,8 +216,8 @@ func (m *machine) unchanged(before map[string]string, what string, err error) {
 	}
 }
 
-// stays fails if a command that failed changed a skill. An update that cannot change one of them may say of
-// the others that the newer version of the source has them as well.
+// stays fails if a failed command changed a skill. An update that fails for one skill may record that the
+// newer version of the source has the others too.
 func (m *machine) stays(trees map[string]digest.Digest, what string, err error) {
 	m.Helper()
 	if got := m.installed(); !maps.Equal(got, trees) || err == nil {
@@ -283,8 +284,8 @@ func (s *suite) life() {
 	}
 }
 
-// elsewhere makes another machine equal to a lock file, also after the source changed, if it has the version
-// still.
+// elsewhere brings another machine to the state of a lock file, also after the source changed, if the source
+// still has the version.
 func (s *suite) elsewhere() {
 	m, other, late := s.machine(), s.machine(), s.machine()
 	s.publish(two("first"))
@@ -311,7 +312,7 @@ func (s *suite) elsewhere() {
 	}
 }
 
-// tampered serves other bytes than the lock file and the source itself say.
+// tampered serves other bytes than the lock file and the source itself name.
 func (s *suite) tampered() {
 	m, other, third := s.machine(), s.machine(), s.machine()
 	s.publish(two("first"))
@@ -332,7 +333,7 @@ func (s *suite) tampered() {
 	m.stays(trees, "update", m.update(install.Access{}))
 }
 
-// names publishes a skill under the name of another one's.
+// names publishes a skill under the name of another skill.
 func (s *suite) names() {
 	m, mine := s.machine(), filepath.Join(s.TempDir(), "two")
 	if err := errors.Join(os.Mkdir(mine, 0o700),
@@ -395,7 +396,7 @@ func (s *suite) request() install.Request {
 	return req
 }
 
-// canceled ends an install at each thing that it says it does.
+// canceled cancels an install at each of its progress messages.
 func (s *suite) canceled() {
 	m := s.machine()
 	s.publish(two("first"))
@@ -423,7 +424,7 @@ func (s *suite) canceled() {
 	}
 }
 
-// serverDown breaks the connection in each answer of the server, of an install, an update and a sync.
+// serverDown breaks the connection in each answer of the server, during an install, an update and a sync.
 func (s *suite) serverDown() {
 	server := s.p.Server()
 	if server == nil {
@@ -466,7 +467,7 @@ func (s *suite) serverDown() {
 	}
 }
 
-// wrongSigner publishes skills that carry signatures, by the key that is asked for and otherwise.
+// wrongSigner publishes skills that are signed by the required key and by others.
 func (s *suite) wrongSigner() {
 	ann, sign := s.sign(s)
 	bob, forge := s.sign(s)
@@ -510,7 +511,7 @@ func (s *suite) wrongSigner() {
 			s.Errorf("%s is signed by %q", e.Name, e.Origin.Signer)
 		}
 	}
-	// What the lock file says of a signer is verified elsewhere.
+	// The signer in the lock file is verified elsewhere.
 	other, lock := s.machine(), m.lock()
 	before = other.files()
 	for _, e := range lock.Skills {
@@ -522,7 +523,7 @@ func (s *suite) wrongSigner() {
 	}
 }
 
-// hostile publishes what no skill may be. It is refused, or left out, and nothing is half done.
+// hostile publishes files that no skill may have. They are refused or left out, and nothing is half done.
 func (s *suite) hostile() {
 	secret := filepath.Join(s.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("of the host"), 0o600); err != nil {

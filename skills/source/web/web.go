@@ -1,15 +1,15 @@
-// Package web fetches files of hosts that other people run, for programs that trust neither the host nor
-// the places that it names.
+// Package web fetches files from hosts that strangers run, for programs that trust neither the host nor the
+// addresses that it names.
 //
-// A fetch is bounded: in bytes, in redirects, in time without a byte. It goes over https, verified against
-// the certificates of the system; over http only to this machine, or if the caller trusts the network. A
-// host other than the one that the user named, to which a redirect or an index leads, must be public: no
-// name and no number of it may lead into a private network, to this machine or to a metadata service
-// ([address.Public]). The host of the user may be in a private network, since only who has its certificate
-// can answer for it, but never at a link-local address. Cookies are not kept. A token goes to its host
-// alone.
+// A fetch is bounded: in bytes, in redirects, in time without a byte. It uses https, verified against the
+// certificates of the system; http only to this machine, or if the caller trusts the network. A host other
+// than the one that the user named, to which a redirect or an index leads, must be public: none of its names
+// and addresses may lead into a private network, to this machine or to a metadata service
+// ([address.Public]). The host of the user may be in a private network, since only the holder of its
+// certificate can answer for it, but never at a link-local address. Cookies are not kept. A token is sent
+// only to its host.
 //
-// The package does not look at what it fetches, and keeps nothing.
+// The package does not look at the content of files, and keeps nothing.
 package web
 
 import (
@@ -41,14 +41,15 @@ const (
 
 // Client fetches files for one source. Its fields are set before the first call; Home is required.
 type Client struct {
-	Home *url.URL // what the user named; other hosts must be public
+	Home *url.URL // the URL that the user named; other hosts must be public
 	// Insecure accepts http for hosts other than this machine.
 	Insecure bool
-	// Token is sent to the host of Home as a bearer token; empty for none.
+	// Token, if not empty, is sent to the host of Home as a bearer token.
 	Token string
-	// Proxy returns the proxy for a request, nil for none; may be nil. Who it connects to is up to a proxy.
+	// Proxy returns the proxy for a request, or nil; it may be nil. A proxy decides itself to which
+	// addresses it connects.
 	Proxy func(*url.URL) (*url.URL, error)
-	// Transport is what requests are made with, in tests; may be nil.
+	// Transport makes the requests, in tests; it may be nil.
 	Transport *http.Transport
 
 	quiet time.Duration // 0: maxQuiet
@@ -68,8 +69,8 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Parse reads the URL of a file: https, or http of this machine or with insecure, without credentials, query
-// and fragment.
+// Parse parses the URL of a file: https, or http of this machine or with insecure, without credentials,
+// query and fragment.
 func Parse(text string, insecure bool) (*url.URL, error) {
 	at, err := url.Parse(text)
 	if err != nil || len(text) > maxURL {
@@ -78,7 +79,7 @@ func Parse(text string, insecure bool) (*url.URL, error) {
 	return at, Check(at, insecure)
 }
 
-// Check returns why nothing is fetched from a URL.
+// Check returns why a URL is refused, or nil.
 func Check(at *url.URL, insecure bool) error {
 	switch {
 	case at.Host == "" || at.Opaque != "":
@@ -95,13 +96,13 @@ func Check(at *url.URL, insecure bool) error {
 	return nil
 }
 
-// IsHere reports whether a host is this machine by its name or number.
+// IsHere reports whether a host is this machine, by its name or address.
 func IsHere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// SameHost reports whether two URLs are of one server.
+// SameHost reports whether two URLs have the same scheme, host and port.
 func SameHost(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -109,22 +110,22 @@ func SameHost(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// File is what a fetch brought.
+// File describes a fetched file.
 type File struct {
 	Digest string // sha256:HEX of all bytes
 	Size   int64
-	Type   string // its media type as the server says, without parameters; may be empty
+	Type   string // the media type that the server sent, without parameters; may be empty
 }
 
-// HTTP returns a client whose requests follow the rules of the package, for what is more than a file. An
-// answer may be as long as its server likes: the caller bounds what it reads. The caller closes its idle
-// connections.
+// HTTP returns a client whose requests follow the rules of the package, for protocols with several requests.
+// Answers are not limited in length: the caller bounds its reads, and closes the idle connections.
 func (c *Client) HTTP() *http.Client {
 	redirect := func(req *http.Request, via []*http.Request) error { return c.redirect(req, len(via)) }
 	return &http.Client{Transport: c.transport(), CheckRedirect: redirect}
 }
 
-// Fetch writes the file at a URL to w, at most limit bytes. What was written when it fails is not the file.
+// Fetch writes the file at a URL to w, at most limit bytes. If it fails, the bytes that it wrote are not the
+// file.
 //
 // Errors: *StatusError; errors of ctx, of w and of the network.
 func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Writer) (*File, error) {
@@ -137,7 +138,7 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	if err != nil {
 		return nil, err
 	}
-	// The digest is of these bytes, so no server may pack them on the way.
+	// The digest is of the file, so no server may compress it on the way.
 	req.Header.Set("Accept-Encoding", "identity")
 	answer, err := client.Do(req)
 	if err != nil {
@@ -165,8 +166,8 @@ func (c *Client) Fetch(ctx context.Context, at *url.URL, limit int64, w io.Write
 	return &File{fmt.Sprintf("sha256:%x", sum.Sum(nil)), n, strings.ToLower(strings.TrimSpace(kind))}, nil
 }
 
-// authorize sends the token, or what a caller of HTTP authorized itself with, to the host that it is for
-// and to no other.
+// authorize sends the token, or the authorization of a caller of HTTP, to the host that it is for and to no
+// other.
 func (c *Client) authorize(req *http.Request) {
 	switch {
 	case !SameHost(c.Home, req.URL):
@@ -176,7 +177,7 @@ func (c *Client) authorize(req *http.Request) {
 	}
 }
 
-// follow returns why a place that a server or an index names is not used. Unlike the URL of a source, it may
+// follow returns why a URL in an answer or an index is refused, or nil. Unlike the URL of a source, it may
 // have a query.
 func (c *Client) follow(at *url.URL) error {
 	to := *at
@@ -191,7 +192,7 @@ func (c *Client) follow(at *url.URL) error {
 	return err
 }
 
-// redirect allows a few redirects.
+// redirect admits at most maxRedirects redirects, each to a URL that follows the rules.
 func (c *Client) redirect(req *http.Request, done int) error {
 	if done > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -204,7 +205,7 @@ func (c *Client) redirect(req *http.Request, done int) error {
 	return nil
 }
 
-// transport makes the requests of one source. It dials only whom the rules of the package allow.
+// transport makes the requests of one source. It dials only addresses that the rules of the package allow.
 type transport struct {
 	client               *Client
 	home, other, proxied *http.Transport
@@ -220,7 +221,7 @@ func (c *Client) transport() *transport {
 	t.MaxIdleConnsPerHost, t.IdleConnTimeout = 8, 30*time.Second
 	direct := func(home bool) *http.Transport {
 		own := t.Clone()
-		// The address is checked when it is dialled: a name may lead elsewhere a moment later.
+		// The address is checked when it is dialled: a name may resolve to another one a moment later.
 		dialer := &net.Dialer{Timeout: 30 * time.Second,
 			Control: func(_, to string, _ syscall.RawConn) error {
 				at, err := netip.ParseAddrPort(to)
@@ -271,7 +272,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.watch(to, req)
 }
 
-// watch makes a request that ends when nothing was sent or received for a while, or after a long time.
+// watch makes a request that ends when no byte was sent or received for a while, or after maxTime.
 func (c *Client) watch(to *http.Transport, req *http.Request) (*http.Response, error) {
 	within, end := context.WithTimeout(req.Context(), maxTime)
 	ctx, cancel := context.WithCancelCause(within)
@@ -303,7 +304,7 @@ func (c *Client) watch(to *http.Transport, req *http.Request) (*http.Response, e
 	return answer, nil
 }
 
-// watched is a body that says when bytes of it move.
+// watched is a body that calls moved whenever bytes of it were read.
 type watched struct {
 	io.ReadCloser
 	moved, done func()
@@ -326,7 +327,8 @@ func (w *watched) Close() error {
 	return w.ReadCloser.Close()
 }
 
-// allowed returns why an address is not dialled. home says that it is of the host that the user named.
+// allowed returns why an address is not dialled, or nil. home reports that it belongs to the host that the
+// user named.
 func allowed(addr netip.Addr, home bool) error {
 	addr = addr.Unmap()
 	if home {
@@ -345,7 +347,7 @@ func allowed(addr netip.Addr, home bool) error {
 	return err
 }
 
-// plain takes the URL with its query, which may be a secret of the server, from an error.
+// plain removes the query of the URL, which may be a secret of the server, from an error.
 func plain(at *url.URL, err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		err = failed.Err

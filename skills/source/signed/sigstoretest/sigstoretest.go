@@ -1,5 +1,5 @@
 // Package sigstoretest is a Sigstore for tests, in this process: an authority that certifies any identity, a
-// transparency log and an authority of time.
+// transparency log and a timestamp authority.
 package sigstoretest
 
 import (
@@ -19,14 +19,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Sigstore is an instance of its own: no other one knows its keys.
+// Sigstore is one instance, with keys of its own.
 type Sigstore struct {
 	virtual *ca.VirtualSigstore
-	// Root is its trusted_root.json. StrictRoot is the same with a log of certificates, in which it has none.
+	// Root is its trusted_root.json. StrictRoot adds a log of certificates, which lists none of them.
 	Root, StrictRoot []byte
 }
 
-// New returns a Sigstore. Its certificates are valid from now on.
+// New returns a Sigstore whose certificates are valid from now on.
 func New() (*Sigstore, error) {
 	virtual, err := ca.NewVirtualSigstore()
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Sigstore) trustedRoot(certificates map[string]*root.TransparencyLog) ([
 	return trusted.MarshalJSON()
 }
 
-// File returns the bundle of a file that an identity signed at a time: its certificate is valid for ten
+// File returns the bundle of a file that an identity signed at a time. The certificate is valid for ten
 // minutes from now on.
 func (s *Sigstore) File(identity, issuer string, data []byte, at time.Time) ([]byte, error) {
 	signed, err := s.virtual.SignAtTime(identity, issuer, data, at)
@@ -70,7 +70,7 @@ func (s *Sigstore) File(identity, issuer string, data []byte, at time.Time) ([]b
 	return s.encode(signed)
 }
 
-// Statement returns the bundle of a statement of in-toto that an identity signed, just now.
+// Statement returns the bundle of an in-toto statement that an identity signed now.
 func (s *Sigstore) Statement(identity, issuer, statement string) ([]byte, error) {
 	signed, err := s.virtual.Attest(identity, issuer, []byte(statement))
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Sigstore) encode(signed *ca.TestEntity) ([]byte, error) {
 	return protojson.Marshal(made)
 }
 
-// prove adds to an entry of the log what the log says of it: the promise, and the proof, that it is there.
+// prove adds the inclusion promise and the inclusion proof to an entry of the log.
 func (s *Sigstore) prove(entry *protorekor.TransparencyLogEntry) error {
 	var kind struct{ Kind, APIVersion string }
 	if err := json.Unmarshal(entry.CanonicalizedBody, &kind); err != nil {
