@@ -245,7 +245,7 @@ func (s *Server) read(ctx context.Context, f file) ([]byte, error) {
 		data = []byte(got.Contents[0].Text)
 	}
 	if sum := digest.FromBytes(data); sum != f.Digest || int64(len(data)) != f.Size {
-		return nil, fmt.Errorf("%.100q does not match the list: it has %.19s, want %.19s",
+		return nil, fmt.Errorf("%.100q has other bytes than the list says: %.19s, want %.19s",
 			f.URI, sum, f.Digest)
 	}
 	return data, nil
