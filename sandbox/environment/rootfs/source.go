@@ -220,7 +220,8 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 		if name := d.Annotations[v1.AnnotationRefName]; name != "" {
 			tags = append(tags, fmt.Sprintf("%.100q", name))
 		}
-		if (tag == "" || d.Annotations[v1.AnnotationRefName] == tag) && (d.Platform == nil || here(d.Platform)) {
+		named := tag == "" || d.Annotations[v1.AnnotationRefName] == tag
+		if named && (d.Platform == nil || here(d.Platform)) {
 			fit = append(fit, d)
 		}
 	}
