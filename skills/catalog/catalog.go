@@ -1,16 +1,14 @@
-// Package catalog renders a list of skills as text that fits a budget: what a model reads to choose
-// a skill.
+// Package catalog renders a list of skills as text within a budget, from which a model chooses a skill.
 //
-// The text depends only on the skills and the options, not on their order or on the time, so that
-// prompt caches stay valid. Names are always whole. If the descriptions do not fit, each keeps at least
-// its beginning, if there is room for that of all, and then as many as fit are whole: those of pinned
-// skills first, then of the skills used most, then in the order of names. Only then the names that do not
-// fit are counted. A name or a description never passes for more than it is, whatever characters it has,
-// and invisible text is not repeated.
+// The text depends only on the skills and the options, not on their order or on the time, so that prompt
+// caches stay valid. Names are never truncated. If the descriptions do not fit, each keeps its beginning, if
+// there is room for all of these, and then as many as fit are complete: first of pinned skills, then of the
+// skills used most, then in the order of names. If not even the names fit, the rest is given as a number. No
+// name or description can be mistaken for several entries, whatever characters it has, and invisible text is
+// dropped.
 //
-// It does not judge what a description says: the text of the skill's author reaches the model. [Render]
-// and [Line] leave skills out only if they do not fit: the caller chooses which skills may be
-// seen, usually with [Offered].
+// It does not judge descriptions: the text of the skill's author reaches the model. [Render] and [Line] omit
+// skills only for lack of room: the caller chooses which skills may be seen, usually with [Offered].
 //
 //	text, err := catalog.LoadAndRender(ctx, roots, nil, catalog.Options{Format: catalog.FormatXML})
 package catalog
@@ -25,18 +23,18 @@ import (
 )
 
 const (
-	// minDescription is the shortest cut of a description, in characters, that still means something.
+	// minDescription is the minimum length of a truncated description, in characters.
 	minDescription = 16
-	// gist is how much every description keeps before any is whole: about a sentence, enough to see for
-	// which tasks a skill is.
+	// gist is the length that every description keeps before any is complete: about a sentence, enough to
+	// tell for which tasks a skill is.
 	gist = 100
-	// longest is the longest description where not all fit, as the specification allows, so that one of
-	// many pages cannot crowd out the others.
+	// longest is the maximum length of a description if not all fit, as in the specification, so that a
+	// description of many pages cannot displace the others.
 	longest = 1_024
-	// maxName is the longest name that is shown where not all fit, in characters, so that a
-	// directory name cannot crowd out the others.
+	// maxName is the maximum length of a name if not all fit, in characters, so that a directory name cannot
+	// displace the others.
 	maxName = 128
-	// maxBudget is a budget that nothing exceeds and that can be added to.
+	// maxBudget is a budget that nothing exceeds, with room for additions.
 	maxBudget = 1 << 40
 
 	separator = ", "
@@ -44,30 +42,28 @@ const (
 
 // Options are the options of rendering. The zero value renders nothing.
 type Options struct {
-	// Budget is the most characters (not bytes) of the text. Characters outside of the Basic
-	// Multilingual Plane, like emoji, count as two, because clients written in JavaScript count them
-	// so. Zero and less leave room for nothing.
+	// Budget is the maximum length of the text in characters (not bytes). Characters outside of the Basic
+	// Multilingual Plane, like emoji, have length two, as in JavaScript clients. Zero or less leaves no room.
 	Budget int
 	Format Format
-	// Pinned are paths of skills that are named first. If not all fit, they keep their descriptions before
-	// others do, in up to half of the budget even at the cost of other names.
+	// Pinned lists paths of skills to list first. If not all fit, they keep their descriptions before others
+	// do, in up to half of the budget even at the cost of other names.
 	Pinned []string
-	// Uses has how often skills were used, by path. If not all fit, those used more come before those used
-	// less.
+	// Uses holds the number of uses of skills, by path. If not all fit, skills that are used more come first.
 	Uses map[string]int
-	// NameOnly are paths of skills whose descriptions are never shown.
+	// NameOnly lists paths of skills whose descriptions are omitted.
 	NameOnly []string
-	// Tail returns the last line if n names are left out, n > 0. It must be one line, not longer for a
-	// smaller n, and true of the server; nil: a text that does not mention a search. See SearchTail.
+	// Tail returns the last line if n names are omitted, n > 0. It must be one line, not longer for a smaller
+	// n. nil: a text that does not mention a search. See SearchTail.
 	Tail func(n int) string
-	// Location returns where a skill's SKILL.md is. A skill:// URI replaces a location with characters that
-	// do not show. nil: [Location] in FormatXML, and none in FormatText.
+	// Location returns the location of a skill's SKILL.md. A skill:// URI replaces a location with invisible
+	// characters. nil: [Location] in FormatXML, and none in FormatText.
 	Location func(sk *skills.Skill) string
-	// Lead is written before the list, if the list has a skill; see [DefaultLead].
+	// Lead is written before a non-empty list; see [DefaultLead].
 	Lead string
 }
 
-// SearchTail is the Options.Tail of a server with the tool search_skills.
+// SearchTail is the Options.Tail for a server with the tool search_skills.
 func SearchTail(n int) string { return fmt.Sprintf("%d more: use search_skills", n) }
 
 func (o *Options) tail(n int) string {
@@ -84,14 +80,14 @@ func (o *Options) tail(n int) string {
 	return text + "\n"
 }
 
-// Render returns the skills in the format asked for, pinned ones first, else in byte order of the
-// paths, without a final newline; those that are used more come before the others if not all fit. It is
-// empty without skills, and if not even the frame and the tail fit.
+// Render returns the skills in the given format, without a final newline: pinned ones first, then sorted by
+// path; if not all fit, skills that are used more come first. The result is empty without skills, and if not
+// even the frame and the tail fit.
 //
-// FormatText is one line `path: description` for each skill, followed by ` - ` and its when_to_use if these
-// fit as well, with its location in parentheses if asked for. A path with characters that could be taken
-// for something else is in quotes. In [FormatXML] an element <more> has the number of skills left out, and
-// a skill whose description does not fit has no element for it.
+// FormatText is one line `path: description` per skill, followed by ` - ` and its when_to_use if these fit as
+// well, and its location in parentheses if requested. An ambiguous path is in quotes. In [FormatXML] an
+// element <more> has the number of omitted skills, and a skill whose description does not fit has no element
+// for it.
 func Render(all []*skills.Skill, opts Options) string {
 	if len(all) == 0 {
 		return ""
@@ -122,7 +118,7 @@ func Render(all []*skills.Skill, opts Options) string {
 		share(c.entries, room)
 		return c.join(tail)
 	}
-	// Not all names fit: pinned skills first, then as many names as fit, then how many are missing.
+	// Not all names fit: pinned skills first, then as many names as fit, then the number of the rest.
 	total := c.left + len(c.entries)
 	room = c.room(width(opts.tail(total)))
 	if room < 0 {
@@ -145,9 +141,9 @@ func Render(all []*skills.Skill, opts Options) string {
 	return c.join(opts.tail(total - kept))
 }
 
-// share divides room among entries whose names fit in it. In their order, each keeps its description as long
-// as the others can keep their beginnings, if there is room for these at all. What is left goes to all that
-// are cut alike.
+// share divides room among entries whose names fit in it. In order, each keeps its complete description as
+// long as the others can keep their beginnings, if there is room for these at all. The rest is divided
+// equally among the truncated descriptions.
 func share(entries []entry, room int) {
 	least := gist
 	if cost(entries, least, room) > room {
@@ -176,18 +172,18 @@ func share(entries []entry, room int) {
 	}
 }
 
-// Fits reports whether Render shows all names and descriptions whole.
+// Fits reports whether Render shows all names and descriptions completely.
 func Fits(all []*skills.Skill, opts Options) bool {
 	c := newCatalog(all, &opts)
 	return len(all) == 0 || c.fits(full, c.room(0))
 }
 
-// catalog is what one call renders.
+// catalog is the state of one rendering.
 type catalog struct {
 	opts    *Options
 	entries []entry
-	pinned  int // how many entries are, the first ones
-	left    int // how many are not shown
+	pinned  int // number of pinned entries, which come first
+	left    int // number of omitted skills
 }
 
 func newCatalog(all []*skills.Skill, opts *Options) *catalog {
@@ -205,7 +201,7 @@ func newCatalog(all []*skills.Skill, opts *Options) *catalog {
 	return c
 }
 
-// pinnedFirst returns skills with those that are pinned in front, and their number.
+// pinnedFirst returns the skills with the pinned ones first, and their number.
 func pinnedFirst(sorted []*skills.Skill, opts *Options) (all []*skills.Skill, n int) {
 	if len(opts.Pinned) == 0 {
 		return sorted, 0
@@ -226,8 +222,7 @@ func pinnedFirst(sorted []*skills.Skill, opts *Options) (all []*skills.Skill, n 
 	return all, n
 }
 
-// rank puts the entries that are used more before those that are used less, the pinned ones and the others
-// each among themselves.
+// rank sorts the entries by uses, pinned ones and others separately.
 func (c *catalog) rank() {
 	if len(c.opts.Uses) == 0 {
 		return
@@ -247,7 +242,7 @@ func set(paths []string) map[string]bool {
 	return in
 }
 
-// room returns the characters that are left for the skills next to a tail.
+// room returns the characters that remain for the skills besides a tail.
 func (c *catalog) room(tail int) int {
 	room := min(c.opts.Budget, maxBudget) - tail + 1 // the last newline is not written
 	if c.opts.Lead != "" {
@@ -262,7 +257,7 @@ func (c *catalog) room(tail int) int {
 // fits reports whether all skills fit room with descriptions of up to at characters.
 func (c *catalog) fits(at, room int) bool { return cost(c.entries, at, room) <= room }
 
-// join returns the skills with as much of their descriptions as each may show, and the tail.
+// join returns the skills with their descriptions as truncated, and the tail.
 func (c *catalog) join(tail string) string {
 	var b strings.Builder
 	if c.opts.Lead != "" {
@@ -281,8 +276,8 @@ func (c *catalog) join(tail string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// largestCut returns how many characters every description may keep so that entries cost no more than
-// room; 0 if these are too few to mean something.
+// largestCut returns the maximum length of every description such that entries cost at most room, or 0 if it
+// would be too short to be useful.
 func largestCut(entries []entry, room int) int {
 	if cost(entries, full, room) <= room {
 		return full
@@ -302,9 +297,9 @@ func largestCut(entries []entry, room int) int {
 	return low
 }
 
-// Line returns the paths of skills on one line, separated by ", ", pinned ones first, else in byte
-// order; if not all fit, those used more come before the others. Names that do not fit are counted at the
-// end; the result is empty if not even the count fits. Only the options Budget, Pinned and Uses are used.
+// Line returns the paths of skills on one line, separated by ", ", pinned ones first, then sorted; if not all
+// fit, skills that are used more come first. Names that do not fit are counted at the end; the result is
+// empty if not even the count fits. Only the options Budget, Pinned and Uses are used.
 func Line(all []*skills.Skill, opts Options) string {
 	budget := min(opts.Budget, maxBudget)
 	c := newCatalog(all, &opts)

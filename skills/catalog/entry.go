@@ -10,32 +10,32 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// full is the length of a description that is not cut.
+// full is the length of a description that is not truncated.
 const full = math.MaxInt
 
-// maxDescription is how much of a description is used, in bytes.
+// maxDescription is the maximum length of a description that is used, in bytes.
 const maxDescription = 16 << 10
 
-// entry is a skill as the catalogue shows it. Its parts are written when they are first needed,
-// because most of a large catalogue is not shown.
+// entry is a skill in the catalogue. Its parts are computed when needed, because most of a large catalogue is
+// not shown.
 type entry struct {
 	sk   *skills.Skill
 	opts *Options
-	raw  string // the description as it was written
-	at   int    // how many characters of it are shown
+	raw  string // the description as written
+	at   int    // number of characters to show
 
 	framed bool // before, after and wide are set
-	// before and after are the texts around the description, or next to each other without one.
+	// before and after are the texts around the description, adjacent without one.
 	before, after string
-	wide          int // of before and after, in characters
+	wide          int // width of before and after, in characters
 
-	plain           bool // what follows is set
+	plain           bool // the following fields are set
 	description     string
 	descriptionWide int
-	shownWide       int // of the description when it is escaped
+	shownWide       int // width of the description when escaped
 }
 
-// addWhen adds when_to_use to the description as clients do that load skills themselves.
+// addWhen appends when_to_use to the description, like clients that load skills themselves.
 func (e *entry) addWhen() {
 	when := e.sk.Frontmatter.WhenToUse
 	if e.opts.Format == FormatXML || e.raw == "" || strings.TrimSpace(when) == "" {
@@ -67,8 +67,8 @@ func (e *entry) frame() {
 	e.wide = width(e.before) + width(e.after)
 }
 
-// location returns what of returns, or a URI: a location that must be changed to be shown, or that could be
-// taken for more than one line, would name another file.
+// location returns the result of of, or a URI if it would have to be changed to be shown, or could be
+// mistaken for several lines: the changed location would name another file.
 func (e *entry) location(of func(sk *skills.Skill) string) string {
 	own := of(e.sk)
 	if lines(own) != own || strings.ContainsAny(own, "\n\ufffe\uffff") {
@@ -88,7 +88,7 @@ func (e *entry) isLong() bool {
 	return e.wide-width(e.after) > maxName
 }
 
-// prepare makes the description plain if any of it is shown.
+// prepare computes the plain description if any of it is shown.
 func (e *entry) prepare(at int) {
 	if at == 0 || e.plain {
 		return
@@ -105,7 +105,7 @@ func (e *entry) prepare(at int) {
 	e.shownWide = e.escapedWidth(e.description) + e.descriptionWide
 }
 
-// escapedWidth returns the characters that escaping adds to a text.
+// escapedWidth returns the number of characters that escaping adds to a text.
 func (e *entry) escapedWidth(text string) int {
 	if e.opts.Format != FormatXML {
 		return 0
@@ -113,7 +113,7 @@ func (e *entry) escapedWidth(text string) int {
 	return len(escape(text)) - len(text)
 }
 
-// markup returns the width of the texts that separate a description from the rest.
+// markup returns the width of the texts around a description.
 func (e *entry) markup() int {
 	if e.opts.Format == FormatXML {
 		return len(xmlDescription) + len(xmlDescriptionEnd)
@@ -121,7 +121,7 @@ func (e *entry) markup() int {
 	return len(textDescription)
 }
 
-// cost returns the width of the entry with its last newline.
+// cost returns the width of the entry including its newline.
 func (e *entry) cost(at int) int {
 	e.frame()
 	e.prepare(at)
@@ -162,7 +162,7 @@ func (e *entry) write(b *strings.Builder) {
 	b.WriteString(e.after)
 }
 
-// cost returns the width of entries, or some width above most if it is more than that.
+// cost returns the total width of entries, or some width above most if it is larger.
 func cost(entries []entry, at, most int) int {
 	sum := 0
 	for i := range entries {
@@ -174,15 +174,15 @@ func cost(entries []entry, at, most int) int {
 	return sum
 }
 
-// ellipsis marks a cut. It is three characters because a client that replaces "…" by "..." would make the
-// text longer than its limit and cut it.
+// ellipsis marks a truncation. It is three characters because a client that replaces "…" by "..." would make
+// the text longer than its limit and truncate it.
 const ellipsis = "..."
 
-// shorten cuts text to at most most characters, including the ellipsis.
+// shorten truncates text to at most most characters, including the ellipsis.
 func shorten(text string, most int) string { return keep(text, most) + ellipsis }
 
-// keep returns what shorten keeps of a text: up to a space if there is one in the second half, else to
-// the middle of a word, since not every script has spaces.
+// keep returns the part of a text that shorten keeps: up to a space if there is one in the second half, else
+// to the middle of a word, since some scripts have no spaces.
 func keep(text string, most int) string {
 	cut, spaces := 0, 0 // cut: end of the last word that fits whole
 	count := 0
@@ -202,8 +202,8 @@ func keep(text string, most int) string {
 	return strings.TrimRight(text[:cut], " \n,;:.-–—(")
 }
 
-// quoteName returns a path for a list: in quotes if it has anything but letters, digits and the
-// punctuation of ordinary file names, so that it cannot pass for two names or for a name with a
+// quoteName returns a path for a list: in quotes if it contains anything but letters, digits and the
+// punctuation of ordinary file names, so that it cannot be mistaken for two names or for a name with a
 // description.
 func quoteName(path string) string {
 	switch {
@@ -218,13 +218,13 @@ func quoteName(path string) string {
 	return path
 }
 
-// blank reports whether a letter or mark shows nothing, such as the fillers of Hangul.
+// blank reports whether a letter or mark is invisible, such as the fillers of Hangul.
 func blank(r rune) bool {
 	return r >= 0xad && unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }
 
-// Plain returns text as a catalogue shows it: on one line, with single spaces and three dots for an ellipsis,
-// without control and invisible characters, except for the joiners that scripts and emoji need.
+// Plain returns text in the form of a catalogue: on one line, with single spaces and three dots for an
+// ellipsis, without control and invisible characters, except for the joiners that scripts and emoji need.
 func Plain(text string) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -250,7 +250,7 @@ func Plain(text string) string {
 	return b.String()
 }
 
-// lines returns text without the characters that Plain drops, and with all space within it.
+// lines returns text without the characters that Plain drops, but with its line breaks and spaces.
 func lines(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -264,8 +264,8 @@ func lines(text string) string {
 	}, strings.TrimSpace(text))
 }
 
-// invisible reports whether a character shows nothing and can carry text or reorder what is shown:
-// format characters except the joiners, blank ones, and the variation selectors after the first 16.
+// invisible reports whether a character is invisible and can carry text or reorder other text: format
+// characters except the joiners, blank ones, and the variation selectors after the first 16.
 func invisible(r rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
 	if r < 0xad || r == nonJoiner || r == joiner {
@@ -274,7 +274,7 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || blank(r) || 0xe0100 <= r && r <= 0xe01ef
 }
 
-// width returns the number of characters of s as clients count them, in units of UTF-16.
+// width returns the length of s in UTF-16 code units, as clients count characters.
 func width(s string) int {
 	n := 0
 	for _, r := range s {

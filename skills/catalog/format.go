@@ -22,9 +22,9 @@ type Format string
 //	</available_skills>
 //
 // Texts keep their line breaks; characters with a meaning in XML are escaped, including quotes, so that no
-// skill can close its element. Descriptions are cut after 16 KiB.
+// skill can close its element. Descriptions are truncated after 16 KiB.
 const (
-	FormatText Format = "text" // a line for each skill
+	FormatText Format = "text" // one line per skill
 	FormatXML  Format = "xml"
 )
 
@@ -33,11 +33,11 @@ const (
 	xmlClose = "</available_skills>\n"
 )
 
-// escapes has references for the characters with a meaning in XML. No document may have the last two.
+// escapes replaces the characters with a meaning in XML. The last two are not allowed in a document.
 var escapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#x27;",
 	"\ufffe", "", "\uffff", "")
 
-// escape returns text with references for the characters that have a meaning in XML.
+// escape returns text with the characters escaped that have a meaning in XML.
 func escape(s string) string {
 	if !strings.ContainsAny(s, "&<>\"'\ufffe\uffff") {
 		return s

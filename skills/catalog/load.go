@@ -9,17 +9,17 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// DefaultBudget is the budget if none is given, in characters: 100 skills with descriptions of 220
-// characters, some 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
+// DefaultBudget is the default budget, in characters: 100 skills with descriptions of 220 characters, some
+// 6,000 tokens. Clients that load skills themselves spend 20 to 24 KB on their lists.
 const DefaultBudget = 24 << 10
 
-// DefaultLead explains the list, and how to use it, to a model that reads files.
+// DefaultLead explains the list and its use to a model that reads files.
 const DefaultLead = "These skills have instructions for particular tasks. When a task matches the " +
 	"description of one, read the file at its location first; paths in it are relative to the directory " +
 	"of that file."
 
-// Location returns the path of a skill's SKILL.md, without links in its directory, or the skill:// URI of a
-// skill whose root is not a directory of this machine.
+// Location returns the path of a skill's SKILL.md, with links in its directory resolved, or the skill:// URI
+// of a skill whose root is not a directory of this machine.
 func Location(sk *skills.Skill) string {
 	name := cmp.Or(sk.File, "SKILL.md")
 	if sk.Root == nil || sk.Root.FS != nil {
@@ -32,13 +32,13 @@ func Location(sk *skills.Skill) string {
 	return filepath.Join(dir, name)
 }
 
-// LoadAndRender scans roots and renders the skills that may be offered to a model. A program that only shows
-// a model its skills needs nothing else: the list has a lead, DefaultLead if it is empty and there is room,
-// and the location of each skill. The skills that the scan pins or shortens are added to the options. Skills
-// that the scan skips are left out silently; a program that reports them calls [skills.Scan], [Offered] and
-// [Render] itself.
+// LoadAndRender scans roots and renders the skills that may be offered to a model. It is all that a program
+// needs to show a model its skills: the list has a lead, DefaultLead if it is empty and there is room, and
+// the location of each skill. Skills that the scan pins or shortens are added to the options. Skills that the
+// scan skips are omitted silently; a program that reports them calls [skills.Scan], [Offered] and [Render]
+// itself.
 //
-// Errors: as for [skills.Scan].
+// Errors: the errors of [skills.Scan].
 func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOptions, opts Options) (
 	string, error) {
 	snapshot, err := skills.Scan(ctx, roots, scan)
@@ -53,7 +53,7 @@ func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOp
 	opts.Pinned = slices.Concat(chosen.Pinned, opts.Pinned)
 	opts.NameOnly = slices.Concat(chosen.NameOnly, opts.NameOnly)
 	if opts.Lead == "" {
-		// The list counts for more than the words before it.
+		// The list is more important than the lead.
 		opts.Lead = DefaultLead
 		if text := Render(all, opts); text != "" {
 			return text, nil
@@ -63,8 +63,8 @@ func LoadAndRender(ctx context.Context, roots []skills.Root, scan *skills.ScanOp
 	return Render(all, opts), nil
 }
 
-// Offered returns the skills of a snapshot that may be offered to a model, and options without a
-// budget that have the operator's choices for them.
+// Offered returns the skills of a snapshot that may be offered to a model, and options with the operator's
+// choices for them, without a budget.
 func Offered(snapshot *skills.Snapshot) ([]*skills.Skill, Options) {
 	all := make([]*skills.Skill, 0, len(snapshot.Skills))
 	var opts Options

@@ -1,8 +1,8 @@
-// Package compare finds what a new content of a skill has that the one before did not: signals, scripts,
-// declared tools and hosts that its texts name. It says what differs and judges nothing.
+// Package compare finds what a new version of a skill adds to the previous one: signals, scripts, declared
+// tools and hosts in its texts. It reports differences and judges nothing.
 //
-// A host is found where a text has a URL of http or https with the host written out. One that a program
-// puts together when it runs is not found. Reserved names of examples and of this machine do not count.
+// Hosts are found in literal URLs of http or https. A host that a program assembles at run time is not found.
+// Reserved names for examples and names of this machine are ignored.
 package compare
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Limits on the texts in which hosts are looked for. What they leave out makes [Facts.Unsearched] true.
+// Limits on the texts that are searched for hosts. Exceeding them sets [Facts.Unsearched].
 const (
 	maxFile = 1 << 20 // bytes of a file
 	maxAll  = 8 << 20 // bytes of the files of a skill
@@ -46,10 +46,10 @@ func ContentOf(ctx context.Context, snapshot *skills.Snapshot, at string) (Conte
 // Facts are the differences between two versions of a skill.
 type Facts struct {
 	ToolsAdded, ToolsGone []string
-	Signals               []skills.Diagnostic // that the version before did not have
-	Scripts               []string            // paths that were not scripts before
-	Hosts                 []string            // that no text named before; sorted
-	// Unsearched says that limits left out signals or texts with hosts.
+	Signals               []skills.Diagnostic // not in the previous version
+	Scripts               []string            // paths of new scripts
+	Hosts                 []string            // new hosts in the texts, sorted
+	// Unsearched is set if limits excluded signals or texts with hosts.
 	Unsearched bool
 }
 
@@ -57,7 +57,7 @@ type Facts struct {
 //
 // Errors: errors of ctx.
 func Versions(ctx context.Context, was, is Content) (*Facts, error) {
-	// The place of a diagnostic in its file may differ between versions.
+	// The line of a diagnostic may differ between versions.
 	bare := func(d skills.Diagnostic) skills.Diagnostic {
 		return skills.Diagnostic{Code: d.Code, Path: d.Path, Detail: d.Detail}
 	}
@@ -82,7 +82,7 @@ func Versions(ctx context.Context, was, is Content) (*Facts, error) {
 	return facts, ctx.Err()
 }
 
-// missing returns what is in from and not in in.
+// missing returns the elements of from that are not in in.
 func missing(in, from []string) []string {
 	return slices.DeleteFunc(slices.Clone(from), func(s string) bool { return slices.Contains(in, s) })
 }
@@ -113,7 +113,7 @@ func (c Content) scripts() (paths []string) {
 	return paths
 }
 
-// hosts returns the hosts that the texts of a content name, sorted, and whether all texts were searched.
+// hosts returns the hosts in the texts of a content, sorted, and whether all texts were searched.
 func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
 	found, left := map[string]bool{}, int64(maxAll)
 	whole = true
@@ -146,7 +146,7 @@ func addHosts(found map[string]bool, text []byte) {
 	}
 }
 
-// reserved reports whether a host is a name for examples, or this machine.
+// reserved reports whether a host is a reserved name for examples, or this machine.
 func reserved(host string) bool {
 	for _, name := range []string{"example.com", "example.org", "example.net", "example", "test", "invalid",
 		"localhost"} {
@@ -158,8 +158,8 @@ func reserved(host string) bool {
 	return err == nil && (address.IsLoopback() || address.IsUnspecified())
 }
 
-// Below returns the paths of the skills of snapshots that are name or lie in it, each once, sorted. The
-// snapshots may be nil.
+// Below returns the paths of name and of skills nested in it, in any of the snapshots, sorted. The snapshots
+// may be nil.
 func Below(name string, snapshots ...*skills.Snapshot) []string {
 	paths := map[string]bool{name: true}
 	for _, snapshot := range snapshots {

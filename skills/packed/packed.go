@@ -1,13 +1,12 @@
-// Package packed writes and reads values without names or types, as a part of a file that only this program
-// reads.
+// Package packed encodes values without names or types, for files that only this program reads.
 package packed
 
 import "encoding/binary"
 
-// Writer writes values one after another, each text behind its length.
+// Writer appends values, each text preceded by its length.
 type Writer []byte
 
-// Number writes a number that is not negative and below 1<<28.
+// Number writes a number from 0 to 1<<28 - 1.
 func (p *Writer) Number(n int) { *p = binary.AppendUvarint(*p, uint64(n)) }
 
 // Text writes texts.
@@ -18,7 +17,7 @@ func (p *Writer) Text(texts ...string) {
 	}
 }
 
-// List writes a list, in which none differs from an empty one.
+// List writes a list, and distinguishes nil from an empty one.
 func (p *Writer) List(list []string) {
 	if list == nil {
 		p.Number(0)
@@ -28,7 +27,7 @@ func (p *Writer) List(list []string) {
 	p.Text(list...)
 }
 
-// Flags writes up to 28 of them as one number.
+// Flags writes up to 28 flags as one number.
 func (p *Writer) Flags(flags ...bool) {
 	set := 0
 	for i, flag := range flags {
@@ -39,10 +38,10 @@ func (p *Writer) Flags(flags ...bool) {
 	p.Number(set)
 }
 
-// Reader reads what a Writer wrote. Its results are parts of the text.
+// Reader decodes the output of a Writer. Its results alias the text.
 type Reader struct {
-	Rest string // what was not read yet
-	Bad  bool   // the text is another one; it stays so
+	Rest string // the unread rest
+	Bad  bool   // set if the text is malformed, and never cleared
 }
 
 // Number reads a number.
@@ -86,7 +85,7 @@ func (u *Reader) Texts(to ...*string) {
 // List reads a list.
 func (u *Reader) List() []string {
 	n := u.Number()
-	if n == 0 || n > len(u.Rest)+1 { // each has its length at least
+	if n == 0 || n > len(u.Rest)+1 { // each element has at least its length
 		u.Bad = u.Bad || n > 0
 		return nil
 	}
@@ -105,10 +104,10 @@ func (u *Reader) Flags(to ...*bool) {
 	}
 }
 
-// End reports whether all was read, and nothing else was there.
+// End reports whether the whole text was read without an error.
 func (u *Reader) End() bool { return !u.Bad && u.Rest == "" }
 
-// Fixed reads a part of a text that has n bytes and no length before it; empty if there are fewer.
+// Fixed reads n bytes without a length prefix; it returns "" if there are fewer.
 func (u *Reader) Fixed(n int) string {
 	if n > len(u.Rest) {
 		u.Bad, u.Rest = true, ""

@@ -1,5 +1,5 @@
-// Package pattern compiles regular expressions when they are first used: a command that needs three of a
-// hundred starts milliseconds earlier.
+// Package pattern compiles regular expressions at first use: a command that needs three of a hundred starts
+// milliseconds earlier.
 package pattern
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// New returns a function that returns the expression, compiled by its first call. It is safe for concurrent
-// use, and panics then if the expression is not valid; a test that uses the pattern shows that it is.
+// New returns a function that returns the expression, compiled by the first call. It is safe for concurrent
+// use. The first call panics if the expression is invalid, so a test should use each pattern.
 func New(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

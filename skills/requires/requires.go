@@ -1,6 +1,6 @@
-// Package requires says what a skill requires that a host does not have: commands, variables, a platform. It
-// decides by what the skill declares, see [frontmatter.Requires]; the tools of other MCP servers that a skill
-// names are for its client to have, which nobody here can see.
+// Package requires finds the requirements of a skill that a host lacks: commands, variables, a platform. They
+// come from the frontmatter, see [frontmatter.Requires]. Tools of other MCP servers cannot be checked here;
+// they are up to the client.
 package requires
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Host is what a host has. What is nil or empty is not checked.
+// Host describes a host. Fields that are nil or empty are not checked.
 type Host struct {
 	HasCommand, HasEnv func(name string) bool
 	Platform           string // a GOOS
 }
 
-// MaxMissing is the most reasons of one skill.
+// MaxMissing is the maximum number of reasons per skill.
 const MaxMissing = 20
 
-// Missing returns what a skill requires and the host does not have, a phrase each. A name that no command and
-// no variable can have is ignored: real skills also list sentences, which no host can satisfy.
+// Missing returns the requirements of a skill that the host lacks, a phrase each. Names that no command and
+// no variable can have are ignored: real skills also list sentences, which no host can satisfy.
 func (h *Host) Missing(r *frontmatter.Requires) (missing []string) {
 	add := func(format, what string) {
 		if len(missing) < MaxMissing {
@@ -51,20 +51,20 @@ func (h *Host) Missing(r *frontmatter.Requires) (missing []string) {
 	return missing
 }
 
-// platforms are the words of skills for a GOOS, in lower case.
+// platforms maps a GOOS to the words that skills use for it, in lower case.
 var platforms = map[string][]string{
 	"darwin":  {"darwin", "macos", "mac", "osx"},
 	"windows": {"windows", "win32", "win"},
 }
 
-// isPlatform reports whether a word of a skill means the platform, or any.
+// isPlatform reports whether a word in a skill means the platform of the host, or any.
 func (h *Host) isPlatform(word string) bool {
 	word = strings.ToLower(word)
 	return slices.Contains([]string{h.Platform, "any", "all", "*"}, word) ||
 		slices.Contains(platforms[h.Platform], word)
 }
 
-// isName reports whether a text can be the name of a command or a variable.
+// isName reports whether a text may be the name of a command or a variable.
 func isName(name string) bool {
 	odd := func(r rune) bool {
 		return r <= ' ' || r >= 0x80 ||

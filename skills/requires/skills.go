@@ -7,12 +7,13 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Skill is a skill among others: the names under which others know it, and the names of those it requires.
+// Skill is a skill among others: the names by which others refer to it, and the names of skills that it
+// requires.
 type Skill struct{ Names, Needs []string }
 
-// Lacking returns the skills that lack one that they require, by their places in all, with a phrase for each
-// that is lacking. A skill that lacks one does not count for the skills that require it. The time is
-// proportional to the names and needs.
+// Lacking returns the skills that lack a required skill, by their index in all, with a phrase for each
+// missing name. A skill that lacks one does not satisfy the requirements of others. The time is proportional
+// to the number of names and needs.
 func Lacking(all []Skill) map[int][]string {
 	offered, requiring := map[string]int{}, map[string][]int{}
 	names := func(i int) []string { return slices.Compact(slices.Sorted(slices.Values(all[i].Names))) }
@@ -24,7 +25,7 @@ func Lacking(all []Skill) map[int][]string {
 			requiring[name] = append(requiring[name], i)
 		}
 	}
-	var lost []string // names that are required and that nobody has
+	var lost []string // required names without a skill
 	for name := range requiring {
 		if offered[name] == 0 {
 			lost = append(lost, name)

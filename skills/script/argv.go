@@ -9,23 +9,23 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a script's arguments. One argument must fit the kernel's limit for a string.
+// Limits of a script's arguments. A single argument must fit the kernel's limit for strings.
 const (
 	MaxArgs     = 1_000
 	MaxArgBytes = 128 << 10
 	MaxAllBytes = 1 << 20
 )
 
-// Argv returns the command that runs a script: interpreter is its absolute path, file the script's
-// absolute path where it runs, so that no interpreter can take it for a flag; args are passed as
-// they are. info must have a Runtime.
+// Argv returns the command that runs a script. interpreter is its absolute path; file is the absolute path of
+// the script where it runs, so that no interpreter can parse it as a flag; args are passed unchanged. info
+// must have a Runtime.
 func Argv(info Info, interpreter, file string, args []string) []string {
 	in := info.Runtime.Interpreter()
 	return slices.Concat([]string{interpreter}, in.options, info.Flags, []string{file}, args)
 }
 
-// Environ returns the variables by which scripts find the modules of their skill, as if they were started in
-// dir, its directory: programs that a script starts may be of any interpreter.
+// Environ returns the variables by which scripts find the modules of their skill in dir, as if they were
+// started there. It includes those of all interpreters, since a script may start programs in other languages.
 func Environ(dir string) (env []string) {
 	for i := range interpreters {
 		if name := interpreters[i].modulesVar; name != "" {
@@ -35,15 +35,15 @@ func Environ(dir string) (env []string) {
 	return env
 }
 
-// offline has programs that fetch packages fail at once without a network, instead of trying for a minute.
+// offline makes package managers fail at once without a network, instead of retrying for a minute.
 var offline = []string{"NPM_CONFIG_OFFLINE=true", "NPM_CONFIG_AUDIT=false",
 	"NPM_CONFIG_UPDATE_NOTIFIER=false", "PIP_RETRIES=0", "PIP_DISABLE_PIP_VERSION_CHECK=1", "UV_OFFLINE=1"}
 
 // Offline returns the variables for a script without a network.
 func Offline() []string { return offline }
 
-// CheckArgs refuses arguments that a command cannot get: too many or too long, with a NUL byte, or not
-// UTF-8.
+// CheckArgs rejects arguments that cannot be passed to a command: too many or too long, with a NUL byte, or
+// not UTF-8.
 func CheckArgs(args []string) error {
 	if len(args) > MaxArgs {
 		return fmt.Errorf("%d arguments, the limit is %d", len(args), MaxArgs)
@@ -66,18 +66,18 @@ func CheckArgs(args []string) error {
 	return nil
 }
 
-// PathError is a script path that is refused.
+// PathError reports an invalid script path.
 type PathError struct {
 	Path   string
-	Reason string // in the reference's words where it has them
+	Reason string // as worded by the reference, if it has this rule
 }
 
 func (e *PathError) Error() string { return "script path " + e.Reason }
 
-// CleanPath returns the canonical form of a script's path: relative, slash-separated, below scripts/,
-// without empty or "." segments and without spaces around it. A path that could name another file on
-// another system or in another notation is refused, not resolved: with "..", backslashes, ":", "*",
-// control characters or a trailing slash.
+// CleanPath returns the canonical form of a script's path: relative, slash-separated, below scripts/, without
+// empty or "." segments and without surrounding spaces. Paths that could name another file on another system
+// or in another notation are rejected, not resolved: with "..", backslashes, ":", "*", control characters or
+// a trailing slash.
 //
 // Errors: *PathError.
 func CleanPath(p string) (string, error) {
@@ -117,8 +117,8 @@ func CleanPath(p string) (string, error) {
 	return clean, nil
 }
 
-// Started returns the script that a command line of two words starts, the first being the name of an
-// interpreter, and "" for any other text.
+// Started returns the script in a command line of two words, an interpreter and a script, or "" for any other
+// text.
 func Started(command string) string {
 	words := strings.Fields(command)
 	if len(words) != 2 || strings.HasPrefix(words[1], "-") {

@@ -11,36 +11,35 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// A CacheJob is a command that makes an interpreter compile the modules of a tree, so that a later run
-// need not. It compiles modules and runs none. [CacheJob.Files] judges the files that it leaves.
+// A CacheJob is a command that makes an interpreter compile the modules of a tree, so that later runs need
+// not. It compiles modules and runs none. [CacheJob.Files] validates the resulting files.
 //
-// A compiled module is bound to its source twice: the caller keeps it with the digest of the tree that it
-// was made from, and it holds a hash of the source, which the interpreter compares with the module that it
+// A compiled module is bound to its source twice: the caller stores it with the digest of the tree that it
+// was made from, and it contains a hash of the source, which the interpreter compares with the module that it
 // loads. If they differ, the interpreter compiles the module again.
 type CacheJob struct {
 	Argv  []string
-	Env   []string // the whole environment
-	Stdin []byte   // nil is none
+	Env   []string // the complete environment
+	Stdin []byte   // nil: empty
 
 	files func(out map[string][]byte) (map[string][]byte, error)
 }
 
-// maxCompiled is how many modules of a tree are looked at.
+// maxCompiled is the maximum number of modules in a tree to compile.
 const maxCompiled = 1_000
 
-// A cacheForm is how an interpreter's modules are compiled ahead of a run.
+// A cacheForm describes how modules are compiled ahead of a run.
 type cacheForm struct {
-	suffixes []string // of modules
-	least    int      // modules that make it worth while: the script itself may never be compiled
+	suffixes []string // extensions of modules
+	least    int      // minimum number of modules; the script itself may never be compiled
 	job      func(interpreter, dir, out, script string, modules []string) *CacheJob
 }
 
-// NewCacheJob returns the job for a run of script in the tree that has files. The tree lies at dir
-// while it is compiled and when it runs; the job leaves what it makes below out. interpreter is an
-// absolute path.
+// NewCacheJob returns the job for a run of script in a tree with these files. The tree is at dir, both during
+// compilation and when it runs; the job writes its output below out. interpreter is an absolute path.
 //
-// It returns nil if there is nothing to gain: the runtime compiles nothing ahead of a run, or the tree
-// has too few modules, or more than 1,000.
+// It returns nil if compiling is of no use: the runtime compiles nothing ahead of a run, or the tree has too
+// few modules, or more than 1,000.
 func NewCacheJob(info Info, interpreter, dir, out, script string, files []string) *CacheJob {
 	in := info.Runtime.Interpreter()
 	if in == nil || in.cache == nil {
@@ -53,7 +52,7 @@ func NewCacheJob(info Info, interpreter, dir, out, script string, files []string
 	return in.cache.job(interpreter, dir, out, script, modules)
 }
 
-// Caches reports whether anything is compiled ahead of runs of a script with this interpreter.
+// Caches reports whether modules are compiled ahead of runs with this interpreter.
 func (in *Interpreter) Caches() bool { return in.cache != nil }
 
 func withSuffix(files []string, suffixes ...string) (found []string) {
@@ -67,13 +66,13 @@ func withSuffix(files []string, suffixes ...string) (found []string) {
 	return found
 }
 
-// An interpreter looks for smaller caches about as long as it takes to make them again.
+// The minimum sizes of caches, in bytes. Looking up a smaller cache takes as long as compiling again.
 const (
 	leastPython = 4 << 10
 	leastDeno   = 16 << 10
 )
 
-// worth returns files if they have at least so many bytes together.
+// worth returns files if their total size is at least least, else nil.
 func worth(files map[string][]byte, least int) map[string][]byte {
 	n := 0
 	for _, data := range files {
@@ -85,15 +84,14 @@ func worth(files map[string][]byte, least int) map[string][]byte {
 	return files
 }
 
-// Files returns the files to keep of those that the job left, by the path where the interpreter looks for
-// them: below the directory of the tree, or below [Interpreter.CacheDir]. It is empty if there is nothing
-// to gain. The files are the work of a program that read hostile text: anything unexpected is an error,
-// and then nothing is kept.
+// Files returns the files to store from the output of the job, by the path where the interpreter looks for
+// them: below the directory of the tree, or below [Interpreter.CacheDir]. It is empty if there is no benefit.
+// The files were made by a program that read hostile text, so anything unexpected is an error, and then
+// nothing is stored.
 func (j *CacheJob) Files(out map[string][]byte) (map[string][]byte, error) { return j.files(out) }
 
-// pythonProgram compiles the modules that standard input names, if some module imports one of that name,
-// into files named by their numbers. A module with compiler warnings is left out, so that every run prints
-// them.
+// pythonProgram compiles the modules listed on standard input, if some module imports one with that name,
+// into numbered files. A module with compiler warnings is skipped, so that every run prints them.
 const pythonProgram = `import sys
 sys.path[:] = [p for p in sys.path if p]
 import ast, os, py_compile, warnings
@@ -128,12 +126,12 @@ with open(os.path.join(out, "tag"), "w") as f:
     f.write(sys.implementation.cache_tag)
 `
 
-// pythonJob makes the job of python3, which leaves numbered files and its tag.
+// pythonJob returns the job of python3, which writes numbered files and its tag.
 func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	return &CacheJob{
-		// -s and -S: nothing of the host's own packages is started.
+		// -s and -S: no packages of the host are loaded.
 		Argv: []string{interpreter, "-s", "-S", "-B", "-c", pythonProgram, dir, out, ""},
-		// The same source gives the same bytes.
+		// Reproducible output: the same source gives the same bytes.
 		Env:   []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONHASHSEED=0"},
 		Stdin: []byte(strings.Join(modules, "\x00")),
 		files: func(left map[string][]byte) (map[string][]byte, error) {
@@ -143,7 +141,7 @@ func pythonJob(interpreter, dir, out, _ string, modules []string) *CacheJob {
 	}
 }
 
-// NewCompileJob returns the job that compiles all of modules, as python3 finds them below dir, into the
+// NewCompileJob returns the job that compiles all of modules, which python3 finds below dir, into the
 // directory out.
 func NewCompileJob(interpreter, dir, out string, modules []string) *CacheJob {
 	job := pythonJob(interpreter, dir, out, "", modules)
@@ -152,10 +150,10 @@ func NewCompileJob(interpreter, dir, out string, modules []string) *CacheJob {
 	return job
 }
 
-// pythonTag is the part of a compiled module's file name that identifies the interpreter.
+// pythonTag matches the part of a compiled module's file name that identifies the interpreter.
 var pythonTag = pattern.New(`^[a-z]{1,16}-[0-9]{1,8}$`)
 
-// pythonFiles gives compiled modules the paths next to their sources.
+// pythonFiles maps compiled modules to paths next to their sources.
 func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, error) {
 	tag := string(left["tag"])
 	if !pythonTag().MatchString(tag) {
@@ -166,7 +164,7 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 		if name == "tag" {
 			continue
 		}
-		// Only numbers that the job was given: a name cannot choose where its bytes go.
+		// Only numbers of the job are accepted, so a name cannot choose where its bytes are stored.
 		number, ok := strings.CutSuffix(name, ".pyc")
 		i, err := strconv.Atoi(number)
 		if !ok || err != nil || i < 0 || i >= len(modules) || strconv.Itoa(i) != number {
@@ -183,10 +181,10 @@ func pythonFiles(modules []string, left map[string][]byte) (map[string][]byte, e
 
 const (
 	pycHead    = 16 // magic number, flags, hash of the source
-	pycChecked = 3  // with a hash, which the interpreter compares
+	pycChecked = 3  // with a hash that the interpreter checks
 )
 
-// checkPyc makes sure that the interpreter compares a compiled module with its source.
+// checkPyc returns an error unless the interpreter will compare a compiled module with its source.
 func checkPyc(data []byte) error {
 	if len(data) <= pycHead || data[2] != '\r' || data[3] != '\n' {
 		return fmt.Errorf("%d bytes are not a compiled module", len(data))
@@ -197,7 +195,7 @@ func checkPyc(data []byte) error {
 	return nil
 }
 
-// denoJob makes the job of deno, which translates a script and what it imports into its own directory.
+// denoJob returns the job of deno, which translates a script and its imports into its own directory.
 func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 	return &CacheJob{
 		Argv: []string{
@@ -212,10 +210,11 @@ func denoJob(interpreter, dir, out, script string, modules []string) *CacheJob {
 	}
 }
 
-// plainPath is a path that deno uses unchanged in the names of its files.
+// plainPath matches paths that deno uses unchanged in the names of its files.
 var plainPath = pattern.New(`^[A-Za-z0-9._/-]+$`)
 
-// denoFiles keeps the modules that deno translated. Its databases cost more to look into than they save.
+// denoFiles returns the modules that deno translated. Its databases would cost more to look up than they
+// save.
 func denoFiles(dir string, modules []string, left map[string][]byte) (map[string][]byte, error) {
 	expected := map[string]bool{}
 	for _, m := range modules {
@@ -241,5 +240,5 @@ func denoFiles(dir string, modules []string, left map[string][]byte) (map[string
 	return worth(keep, leastDeno), nil
 }
 
-// denoHashes is the line by which deno recognises the source of a translated module.
+// denoHashes matches the line by which deno identifies the source of a translated module.
 var denoHashes = pattern.New(`^// denoCacheMetadata=[0-9]{1,20},[0-9]{1,20}$`)

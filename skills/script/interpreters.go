@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Runtime is an interpreter family, and the name of its program. It is empty for a script that cannot be
-// run.
+// Runtime is an interpreter family, and the name of its program. It is empty for a script that cannot be run.
 type Runtime string
 
 // The runtimes.
@@ -22,58 +21,58 @@ const (
 	Bun     Runtime = "bun"
 )
 
-// An Interpreter is one row of the table of interpreters. Whatever depends on which interpreter a
-// script wants is derived from its row: adding a row adds an interpreter.
+// An Interpreter is a row in the table of interpreters. Everything that depends on the interpreter of a
+// script derives from its row: adding a row adds an interpreter.
 type Interpreter struct {
 	Runtime Runtime
 	Shell   bool     // it reads shell syntax
-	Ask     []string // arguments that make it print what Layout says; nil if it cannot be asked
+	Ask     []string // arguments that make it print its paths in the form of Layout; nil if not supported
 	Layout  Layout
-	Version []string // arguments that make it print its version; nil if it has none
-	says    string   // in small letters, what is in the line with its version
+	Version []string // arguments that make it print its version; nil if not supported
+	says    string   // lower-case text in the line with its version
 
-	// CacheDir is where the interpreter looks for what it compiled, below its home directory. It is
-	// empty if it looks next to the sources, or compiles nothing.
+	// CacheDir is the directory for compiled modules, relative to the home directory. It is empty if the
+	// interpreter stores them next to the sources, or compiles nothing.
 	CacheDir string
 
-	// modulesVar is the variable with directories in which the interpreter looks for modules, after that of
-	// the script; empty if there is none.
+	// modulesVar is the variable with directories to search for modules, after the directory of the script;
+	// may be empty.
 	modulesVar string
 
 	// launchers are programs in a shebang that only start the interpreter, each with its rule for the words
-	// after it.
+	// that follow.
 	launchers map[string]flagRule
 
-	reference  string     // its name in the reference's records; "" is "shebang"
-	programs   []string   // base names in a shebang; "*" at the end stands for digits
-	extensions []string   // in small letters
-	flags      flagRule   // of a shebang
-	options    []string   // that every run gets, before the flags of the shebang
-	stdin      *stdinForm // nil if it runs scripts from their files only
+	reference  string     // its name in records of the reference; "" means "shebang"
+	programs   []string   // base names in a shebang; a final "*" matches digits
+	extensions []string   // lower case
+	flags      flagRule   // rule for flags in a shebang
+	options    []string   // options of every run, before the flags of the shebang
+	stdin      *stdinForm // nil if it runs scripts only from files
 	cache      *cacheForm // nil if nothing is compiled ahead of a run
 
-	// network returns the flags that give a script the part of granted that the words of its shebang
-	// ask for. It is nil if the interpreter needs no flag to use the network.
+	// network returns the flags that allow a script those of granted that the words of its shebang ask for.
+	// It is nil if the interpreter needs no flag for the network.
 	network func(words, granted []string) []string
 
-	// proxyFrom are the first versions of the interpreter that use the proxy of the environment, one for each
-	// series that has them, MAJOR.MINOR; later series have it too. It is nil if all versions do, or if the
+	// proxyFrom are the first versions MAJOR.MINOR of the interpreter that use the proxy of the environment,
+	// one for each series that has it; later series have it too. It is nil if all versions use it, or if the
 	// programs that a script starts decide.
 	proxyFrom []string
 }
 
-// A flagRule returns the flags of a shebang that are kept, or why the script is not run.
+// A flagRule returns the flags of a shebang to keep, or the reason why the script is not run.
 type flagRule func(words []string) (kept []string, problem string)
 
-// A stdinForm is how an interpreter reads a script from standard input.
+// A stdinForm describes how an interpreter reads a script from standard input.
 type stdinForm struct {
 	operands  []string              // between the interpreter's options and the script's arguments
-	keepFlags bool                  // flags of the shebang can be given in this form
-	relative  func() *regexp.Regexp // finds includes by a relative path
+	keepFlags bool                  // flags of the shebang are supported
+	relative  func() *regexp.Regexp // matches includes by a relative path
 }
 
-// Layout says which directories an interpreter outside /usr needs, and what [Interpreter.Ask] makes it
-// print: first the absolute path of its program, one fact on a line.
+// Layout tells which directories an interpreter outside of /usr needs, and what [Interpreter.Ask] makes it
+// print: first the absolute path of its program, one fact per line.
 type Layout int
 
 // The layouts.
@@ -84,12 +83,12 @@ const (
 	// Prefix needs PREFIX, or PREFIX/lib/node_modules and PREFIX/bin, if the program lies in PREFIX/bin.
 	Prefix
 
-	// Prefixes prints two prefixes, the directory of the library that the program is linked with, or
-	// an empty line, and then the directories of modules.
+	// Prefixes prints two prefixes, the directory of the library that the program is linked with, or an empty
+	// line, and then the directories of modules.
 	Prefixes
 )
 
-// interpreters is the table, in the order in which reports list them.
+// interpreters is the table, in the order of reports.
 var interpreters = []Interpreter{
 	{
 		Runtime: Bash, Shell: true, Version: []string{"--version"}, says: "bash",
@@ -97,7 +96,7 @@ var interpreters = []Interpreter{
 		flags: shellFlags, stdin: shellStdin,
 	},
 	{
-		Runtime: Sh, Shell: true, // the standard has no option for a version
+		Runtime: Sh, Shell: true, // POSIX has no option for a version
 		programs: []string{"sh", "dash"},
 		flags:    shellFlags, stdin: shellStdin,
 	},
@@ -105,13 +104,13 @@ var interpreters = []Interpreter{
 		Runtime: Zsh, Shell: true, Version: []string{"--version"}, says: "zsh",
 		programs: []string{"zsh"}, extensions: []string{".zsh"},
 		flags: shellFlags, stdin: shellStdin,
-		// A root file system may have startup files.
+		// A root file system may contain startup files.
 		options: []string{"-f"},
 	},
 	{
 		Runtime: Python3, Version: []string{"--version"}, says: "py",
 		Layout: Prefixes,
-		// -S: a .pth file among the packages may hold code.
+		// -S: a .pth file among the packages may contain code.
 		Ask: []string{"-E", "-s", "-S", "-c", `import sys, sysconfig as c
 print(sys.executable)
 print(sys.base_prefix)
@@ -120,8 +119,8 @@ print(c.get_config_var('LIBDIR') if c.get_config_var('Py_ENABLE_SHARED') else ''
 for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		programs: []string{"python", "python3", "python3.*"}, extensions: []string{".py"},
 		flags: onlyFlags("-u"), launchers: map[string]flagRule{"uv": uvFlags},
-		// No user packages and no bytecode, but not -I and -E: the script's own directory and that of its
-		// skill stay importable. The environment is the runner's.
+		// No user packages and no bytecode. Not -I and -E: the directories of the script and of its skill
+		// must stay importable, and the runner sets the environment.
 		options: []string{"-s", "-B"}, modulesVar: "PYTHONPATH",
 		cache: &cacheForm{suffixes: []string{".py"}, least: 2, job: pythonJob},
 	},
@@ -139,7 +138,7 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		reference: "deno",
 		programs:  []string{"deno"}, extensions: []string{".ts", ".tsx", ".mts"},
 		flags: denoFlags,
-		// It is asked nothing, configured by nothing and loads no remote code.
+		// No prompts, no configuration files and no remote code.
 		options: []string{"run", "--no-prompt", "--cached-only", "--no-config", "--no-lock"},
 		stdin:   &stdinForm{operands: []string{"-"}, keepFlags: true, relative: moduleImport},
 		network: denoNetwork,
@@ -150,15 +149,14 @@ for n in ('stdlib', 'platstdlib', 'purelib', 'platlib'): print(c.get_path(n))`},
 		Ask:      []string{"-e", "console.log(process.execPath)"},
 		programs: []string{"bun"},
 		flags:    bunFlags,
-		// Files of the working directory neither configure it nor set variables, and nothing is installed.
+		// Files in the working directory neither configure it nor set variables, and nothing is installed.
 		options: []string{"run", "--config=/dev/null", "--env-file=/dev/null", "--no-install"},
 	},
 }
 
 var shellStdin = &stdinForm{operands: []string{"-s", "--"}, relative: shellInclude}
 
-// Interpreters returns the table of interpreters, in the order in which reports list them. The caller
-// must not change what it points to.
+// Interpreters returns the table of interpreters, in the order of reports. The caller must not change it.
 func Interpreters() []Interpreter { return interpreters }
 
 // Interpreter returns the row of a runtime, or nil if the table has no such row.
@@ -170,8 +168,8 @@ func (r Runtime) Interpreter() *Interpreter {
 	return &interpreters[i]
 }
 
-// FindVersion returns the first word that looks like a version in the first line of what an interpreter
-// prints, or "": of another program, such as true, that prints a version too.
+// FindVersion returns the first word that looks like a version in the first line of an interpreter's output.
+// It returns "" for the output of another program, such as true, that prints a version too.
 func (in *Interpreter) FindVersion(printed string) string {
 	line, _, _ := strings.Cut(printed, "\n")
 	if !strings.Contains(strings.ToLower(line), in.says) {
@@ -186,8 +184,8 @@ func (in *Interpreter) FindVersion(printed string) string {
 	return ""
 }
 
-// NoProxy returns why a script of a runtime does not reach the hosts that are granted to it, by the version
-// of its interpreter: it is empty if it does, or if the version is unknown.
+// NoProxy returns the reason why this version of an interpreter cannot reach hosts through the proxy, or ""
+// if it can or the version is unknown.
 func NoProxy(r Runtime, version string) string {
 	in := r.Interpreter()
 	if in == nil || in.proxyFrom == nil {
@@ -212,7 +210,7 @@ func NoProxy(r Runtime, version string) string {
 		r, major, minor, strings.Join(in.proxyFrom, ".x, "))
 }
 
-// isProgram reports whether the base name of a shebang's program means this interpreter.
+// isProgram reports whether the base name of a program in a shebang is this interpreter.
 func (in *Interpreter) isProgram(name string) bool {
 	return slices.ContainsFunc(in.programs, func(pattern string) bool {
 		before, any := strings.CutSuffix(pattern, "*")
@@ -235,7 +233,7 @@ func shellFlags(words []string) (kept []string, problem string) {
 		if !strings.Contains(letters, "o") {
 			continue
 		}
-		// Other options change how the rest of the script is read.
+		// Other options change how the rest of the script is parsed.
 		if !strings.HasSuffix(letters, "o") || i+1 == len(words) || words[i+1] != "pipefail" {
 			return nil, unknownFlag(words[i])
 		}
@@ -245,7 +243,7 @@ func shellFlags(words []string) (kept []string, problem string) {
 	return kept, ""
 }
 
-// onlyFlags returns a rule that keeps the allowed words and refuses all others.
+// onlyFlags returns a rule that accepts the allowed words and no others.
 func onlyFlags(allowed ...string) flagRule {
 	return func(words []string) (kept []string, problem string) {
 		for _, word := range words {
@@ -258,8 +256,8 @@ func onlyFlags(allowed ...string) flagRule {
 	}
 }
 
-// uvFlags keeps nothing of a `uv run` shebang: an environment has the packages that uv would fetch.
-// Flags that ask for other packages or another interpreter are refused.
+// uvFlags drops the flags of a `uv run` shebang: the packages that uv would fetch come from an environment.
+// Flags for other packages or another interpreter are rejected.
 func uvFlags(words []string) (kept []string, problem string) {
 	if len(words) == 0 || words[0] != "run" {
 		return nil, "uv is only known with the subcommand run"
@@ -268,7 +266,7 @@ func uvFlags(words []string) (kept []string, problem string) {
 	return nil, problem
 }
 
-// tsxFlags loads the package tsx, of an environment, which reads TypeScript for Node.
+// tsxFlags loads the package tsx from the environment, which runs TypeScript in Node.
 func tsxFlags(words []string) (kept []string, problem string) {
 	if len(words) > 0 {
 		return nil, unknownFlag(words[0])
@@ -276,7 +274,7 @@ func tsxFlags(words []string) (kept []string, problem string) {
 	return []string{"--import", "tsx"}, ""
 }
 
-// npxFlags knows `npx tsx` only. Nothing is fetched: --yes has no effect.
+// npxFlags accepts only `npx tsx`. Nothing is fetched: --yes has no effect.
 func npxFlags(words []string) (kept []string, problem string) {
 	words = slices.DeleteFunc(slices.Clone(words),
 		func(word string) bool { return word == "-y" || word == "--yes" })
@@ -286,7 +284,7 @@ func npxFlags(words []string) (kept []string, problem string) {
 	return tsxFlags(words[1:])
 }
 
-// bunFlags keeps nothing: "run" is how each script is run.
+// bunFlags drops the subcommand run, which every run uses.
 func bunFlags(words []string) (kept []string, problem string) {
 	if len(words) > 0 && words[0] == "run" {
 		words = words[1:]
@@ -294,9 +292,9 @@ func bunFlags(words []string) (kept []string, problem string) {
 	return onlyFlags()(words)
 }
 
-// denoFlags keeps the permissions of a `deno run` shebang. The sandbox bounds all of them; --allow-net
-// is dropped, since there is no network unless the entry grants one. Flags that take a value must have
-// it after "=", or the next word could be read as the script.
+// denoFlags keeps the permissions of a `deno run` shebang, all of which the sandbox limits. It drops
+// --allow-net, since there is no network unless the entry grants one. Values of flags must follow "=", or the
+// next word could be parsed as the script.
 func denoFlags(words []string) (kept []string, problem string) {
 	if len(words) == 0 {
 		return nil, ""
@@ -329,9 +327,9 @@ func unknownFlag(word string) string {
 	return fmt.Sprintf("flag %q in the shebang is not supported", clip(word))
 }
 
-// NetFlags returns the flags, in addition to info's, that let a script use the network: they name each
-// HOST:PORT of granted that its shebang asks for. It returns nil if the interpreter needs no flags, if
-// nothing is granted and if the shebang asks for nothing.
+// NetFlags returns flags, in addition to info's, that let a script use the network: they name each HOST:PORT
+// in granted that its shebang asks for. It returns nil if the interpreter needs no flags, nothing is granted,
+// or the shebang asks for nothing.
 func NetFlags(info Info, granted []string) []string {
 	in := info.Runtime.Interpreter()
 	if in == nil || in.network == nil || len(granted) == 0 || info.Shebang == "" {

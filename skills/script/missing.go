@@ -8,35 +8,35 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// The codes of what a script lacked.
+// The codes of missing dependencies.
 const (
 	MissingDependency = "missing_dependency" // a module of its language
 	MissingLibrary    = "missing_library"    // a shared library
 	MissingProgram    = "missing_program"
-	MissingProxy      = "missing_proxy" // an interpreter that reaches granted hosts
-	NoNetwork         = "no_network"    // what it fetches, perhaps with the name of a host or a package
-	OwnModule         = "own_module"    // a module of its skill, in another directory than modules are
-	OwnFile           = "own_file"      // a file of its skill, in another directory than it started in
-	ReadOnly          = "read_only"     // where it writes
-	LineEndings       = "line_endings"  // of a program that it starts: CRLF
+	MissingProxy      = "missing_proxy" // an interpreter that supports the proxy
+	NoNetwork         = "no_network"    // network access, perhaps with the name of a host or a package
+	OwnModule         = "own_module"    // a module of its skill, in a directory that is not searched
+	OwnFile           = "own_file"      // a file of its skill, not in the working directory
+	ReadOnly          = "read_only"     // a writable path
+	LineEndings       = "line_endings"  // a program that it starts has CRLF line endings
 )
 
-// missingLines is how many of the last lines are looked at: a program says last why it failed.
+// missingLines is the number of final lines to search: programs print the reason of a failure last.
 const missingLines = 25
 
-// npmName is the name of a package, and of a file in it.
+// npmName matches the name of a package, optionally with a file in it.
 const npmName = `(@?\w[\w.@-]{0,79}(?:/[\w.-]{1,40})*)`
 
-// plainFile is a path that no sentence can hide in.
+// plainFile matches a path that cannot contain a sentence.
 const plainFile = `[\w./@+~-]{1,200}`
 
-// missingForms are the messages of interpreters and of the loader about what they did not find, with the name
-// as the only group. The text is the script's own: a name is taken only in the form that names of modules,
-// libraries and programs have, without a path.
+// missingForms are the messages of interpreters and of the loader about missing dependencies, with the name
+// as the only group. The text is controlled by the script, so the patterns accept only the form of names of
+// modules, libraries and programs, without a path.
 var missingForms = []struct {
 	code string
 	form func() *regexp.Regexp
-	with string // in one of the lines; else the message is about something else
+	with string // required somewhere in the text; may be empty
 }{
 	{LineEndings, pattern.New(`^(?:/usr/bin/)?env: .?(\w[\w.+-]{0,79})\\r.?: No such file`), ""},
 	{LineEndings, pattern.New(`: \$'.{0,80}\\r': command not found$`), ""},
@@ -70,10 +70,10 @@ var missingForms = []struct {
 		`network is unreachable|\bconnect ENETUNREACH|the network was disabled|dns error`), ""},
 }
 
-// FindMissing returns what a script that failed lacked, by the last lines of its standard error, and the
-// code of that; code is empty if they do not say so, and name if they name nothing. The name of an OwnFile or
-// of what is ReadOnly is a path as the script wrote it. What agrees denies is passed over. A script may print
-// what it likes: the result is advice, and no decision may depend on it.
+// FindMissing returns what a failed script lacked, by the last lines of its standard error, with its code.
+// code is "" if nothing is found, and name if the message has none. The name of an OwnFile or a ReadOnly path
+// is as written by the script. Findings for which agrees returns false are skipped. A script may print
+// anything: the result is advice, and no decision may depend on it.
 func FindMissing(stderr string, agrees func(code, name string) bool) (code, name string) {
 	lines := strings.Split(strings.TrimRight(stderr, "\r\n "), "\n")
 	lines = lines[max(len(lines)-missingLines, 0):]
@@ -94,9 +94,8 @@ func FindMissing(stderr string, agrees func(code, name string) bool) (code, name
 
 var unreached = pattern.New(`\b(?:getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|connect E(?:NET|HOST)UNREACH) `)
 
-// FindNoProxy is [FindMissing] for a script to which hosts are granted: by its standard error it did not
-// reach one, and its interpreter is of a version that could not, see [NoProxy]. The name is of a version that
-// can.
+// FindNoProxy is [FindMissing] for a script with granted hosts: its standard error shows an unreachable host,
+// and its interpreter cannot use the proxy, see [NoProxy]. The name tells which version can.
 func FindNoProxy(stderr string, r Runtime, version string) (code, name string) {
 	if NoProxy(r, version) == "" || !unreached().MatchString(stderr) {
 		return "", ""

@@ -1,10 +1,10 @@
-// Package script finds out what can be known of a script without running it: which interpreter it
-// wants, from its shebang or its name, and the argv that runs it from a read-only tree.
+// Package script derives facts about a script without running it: its interpreter, from its shebang or its
+// name, and the argv that runs it from a read-only tree.
 //
-// A runtime is never guessed: an unknown flag or permission in the shebang makes the script unsupported,
-// with the reason in words. The package reads no files and executes nothing.
+// A runtime is never guessed: an unknown flag or permission in the shebang makes the script unsupported, with
+// a reason. The package reads no files and executes nothing.
 //
-// Everything that depends on which interpreter it is comes from one table, [Interpreters].
+// Everything specific to an interpreter comes from one table, [Interpreters].
 package script
 
 import (
@@ -15,21 +15,21 @@ import (
 	"strings"
 )
 
-// MaxHead is how many of a script's first bytes Inspect looks at. A longer shebang is a problem: its rest
-// could change its meaning.
+// MaxHead is the number of bytes of a script that Inspect needs. A longer shebang is a problem, since its
+// rest could change its meaning.
 const MaxHead = 4096
 
-// Info is what is known of a script.
+// Info holds the facts about a script.
 type Info struct {
-	Executable bool     // the file's mode; has no effect, public collections lose it
-	Shebang    string   // the first line after "#!", without CR; empty if there is none
+	Executable bool     // from the file's mode; has no effect, since public collections lose it
+	Shebang    string   // the first line after "#!", without CR; may be empty
 	Runtime    Runtime  // empty if the script cannot be run
-	Flags      []string // interpreter flags of the shebang that are kept, permissions for deno
-	Problem    string   // why Runtime is empty, in words fit for a client
+	Flags      []string // flags of the shebang to keep; permissions for deno
+	Problem    string   // why Runtime is empty, as shown to clients
 }
 
-// Inspect finds the runtime of the script at name, a slash-separated path: the shebang decides, and without
-// one the file's extension. head holds the first MaxHead bytes, or the whole file if it is shorter.
+// Inspect returns the facts about the script at name, a slash-separated path: the shebang determines the
+// runtime, or without one the extension. head is the first MaxHead bytes, or the whole file if it is shorter.
 func Inspect(name string, head []byte, executable bool) Info {
 	info := inspect(name, head, executable)
 	if in := info.Runtime.Interpreter(); in != nil && in.Shell {
@@ -41,14 +41,14 @@ func Inspect(name string, head []byte, executable bool) Info {
 	return info
 }
 
-// Why a shell would read a text otherwise than its author meant, and perhaps go on without what it did not
-// understand, such as set -e.
+// Reasons why a shell would misread a text, and perhaps go on without a command that it did not understand,
+// such as set -e.
 const (
 	marked = "it begins with a byte order mark, which a shell takes for a part of its first command"
 	crlf   = "it has CRLF line endings, which a shell takes for parts of its commands"
 )
 
-// misread returns why a shell would misread a text, or "".
+// misread returns the reason why a shell would misread a text, or "".
 func misread(head []byte) string {
 	head = head[:min(len(head), MaxHead)]
 	first, _, _ := bytes.Cut(head, []byte("\n"))
@@ -62,7 +62,7 @@ func misread(head []byte) string {
 	return ""
 }
 
-// Fix returns what the author of a script does that is not run for how it is written, "" for another one.
+// Fix returns the remedy for a script that is not run because of its encoding, or "".
 func (i Info) Fix() string {
 	switch i.Problem {
 	case marked:
@@ -76,7 +76,7 @@ func (i Info) Fix() string {
 // mark is the byte order mark of UTF-8.
 const mark = "\xef\xbb\xbf"
 
-// inspect is Inspect without a look at how the text is written.
+// inspect is Inspect without the checks of the encoding.
 func inspect(name string, head []byte, executable bool) Info {
 	line, complete := shebang(head)
 	info := Info{Executable: executable, Shebang: line}
@@ -120,12 +120,12 @@ func inspect(name string, head []byte, executable bool) Info {
 	return info
 }
 
-// otherPrograms are extensions of programs for which there is no interpreter in the table.
+// otherPrograms are extensions of programs without an interpreter in the table.
 var otherPrograms = []string{".rb", ".pl", ".php", ".ps1", ".bat", ".cmd", ".exe", ".lua"}
 
-// IsProgram reports whether a file outside scripts/ looks like a program that somebody is meant to start: it
-// lies at the top or below bin/ or tools/ and has the extension of one, or it is executable. The name is a
-// slash-separated path. A module that programs load may look like one.
+// IsProgram reports whether a file outside of scripts/ looks like a program to start: at the top or below
+// bin/ or tools/ with the extension of a program, or executable. The name is a slash-separated path. A module
+// that programs load may look like one.
 func IsProgram(name string, executable bool) bool {
 	first, _, below := strings.Cut(name, "/")
 	base, extension := path.Base(name), strings.ToLower(path.Ext(name))
@@ -134,7 +134,7 @@ func IsProgram(name string, executable bool) bool {
 	case strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"):
 		return false
 	case extension == "":
-		// Where modes mean nothing, LICENSE and Makefile are executable too.
+		// On file systems without modes, LICENSE and Makefile are executable too.
 		return isTools || executable && base[0] > 'Z'
 	}
 	known := slices.Contains(otherPrograms, extension) || slices.ContainsFunc(interpreters,
@@ -142,8 +142,7 @@ func IsProgram(name string, executable bool) bool {
 	return known && (!below || isTools || executable)
 }
 
-// ReferenceRuntime returns the runtime in the words of the reference's registry: deno, shebang or
-// unknown.
+// ReferenceRuntime returns the runtime in the terms of the reference's registry: deno, shebang or unknown.
 func (i Info) ReferenceRuntime() string {
 	if in := i.Runtime.Interpreter(); in != nil && in.reference != "" {
 		return in.reference
@@ -154,7 +153,7 @@ func (i Info) ReferenceRuntime() string {
 	return "unknown"
 }
 
-// shebang returns the first line after "#!", and whether all of it is in head.
+// shebang returns the first line after "#!", and whether head contains all of it.
 func shebang(head []byte) (text string, complete bool) {
 	head = head[:min(len(head), MaxHead)]
 	rest, ok := bytes.CutPrefix(bytes.TrimPrefix(head, []byte(mark)), []byte("#!"))
@@ -165,11 +164,12 @@ func shebang(head []byte) (text string, complete bool) {
 	return strings.TrimSpace(strings.ToValidUTF8(string(line), "\uFFFD")), ended || len(head) < MaxHead
 }
 
-// shebangWords splits a shebang into the interpreter and its flags, without env. Some systems pass all
-// words after a plain `env NAME` as one; here each counts as a word, since only harmless flags are kept.
+// shebangWords splits a shebang into the interpreter and its flags, without env. Some systems pass everything
+// after a plain `env NAME` as one word; here it is always split, which is safe since only harmless flags are
+// kept.
 func shebangWords(line string) (words []string, problem string) {
 	words = strings.Fields(line)
-	// env -S has quotes and variables of its own, which kernels and systems do not read alike.
+	// env -S has its own quotes and variables, which systems parse differently.
 	if strings.ContainsAny(line, `"'\$`) {
 		return nil, "the shebang uses quotes, escapes or variables"
 	}
@@ -196,7 +196,7 @@ func shebangWords(line string) (words []string, problem string) {
 	return words, ""
 }
 
-// clip shortens a word of the script for a message.
+// clip truncates a word of the script for a message.
 func clip(s string) string {
 	if r := []rune(s); len(r) > 64 {
 		return string(r[:64]) + "…"

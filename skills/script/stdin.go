@@ -8,11 +8,10 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// StdinProblem says why a script cannot be handed to its interpreter on standard input, in words fit
-// for a client, or returns "" if it can. In that form the script has no path: files that it names
-// relative to itself would be looked for in the working directory, which is somebody else's. Only
-// literal includes and imports are found, and text that looks like one counts. Paths that a script
-// computes are not found.
+// StdinProblem returns the reason why a script cannot be passed to its interpreter on standard input, as
+// shown to clients, or "" if it can. On standard input the script has no path, so files named relative to it
+// would be searched in the working directory, which others control. Only literal includes and imports are
+// found, including text that looks like one. Computed paths are not found.
 func StdinProblem(info Info, text []byte) string {
 	in := info.Runtime.Interpreter()
 	switch {
@@ -31,19 +30,19 @@ func StdinProblem(info Info, text []byte) string {
 	return ""
 }
 
-// shellInclude finds source and "." in the place of a command, with a word that begins neither with a
-// slash nor with an expansion.
+// shellInclude matches source and "." as a command, with an argument that begins neither with a slash nor
+// with an expansion.
 var shellInclude = pattern.New(
 	"(?m)(?:^|[;&|({!]|\\b(?:then|do|else|elif|if|while|until|builtin|command)\\s)[ \\t]*" +
 		"(?:source|\\.)[ \\t]+(?:--[ \\t]+)?[\"']?[^\"'\\s/$`~;&|()<>#]")
 
-// moduleImport finds import and export of "./", "../" or "/", as statements and as calls.
+// moduleImport matches imports and exports of "./", "../" or "/", as statements and as calls.
 var moduleImport = pattern.New(
 	"\\b(?:from|import|import[ \\t\\r\\n]*\\()[ \\t\\r\\n]*" +
 		"[\"'`](?:\\.{1,2}/|/|\\.{1,2}[\"'`])")
 
-// StdinArgv returns the command that runs a script from its standard input. info must have no
-// [StdinProblem]; interpreter is its absolute path, args are passed as they are.
+// StdinArgv returns the command that runs a script from its standard input. info must have no [StdinProblem];
+// interpreter is its absolute path; args are passed unchanged.
 func StdinArgv(info Info, interpreter string, args []string) []string {
 	in := info.Runtime.Interpreter()
 	return slices.Concat([]string{interpreter}, in.options, info.Flags, in.stdin.operands, args)

@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// The fields of a skill that are searched.
+// The searched fields of a skill.
 const (
 	fieldName = iota
 	fieldPath
@@ -21,14 +21,13 @@ const (
 	fields
 )
 
-// Limits on what of a skill is searched, so that one skill cannot fill the index.
+// Limits on the searched text of a skill, so that one skill cannot fill the index.
 const (
 	maxField   = 4 << 10 // bytes of each field
-	maxOfSkill = 1_024   // different terms, in the order of the fields
+	maxOfSkill = 1_024   // distinct terms, in the order of the fields
 )
 
-// The parameters of BM25: how fast more of the same counts less, how much a field counts, and how
-// much a long field is held against a skill.
+// The parameters of BM25F: k1, the weight of each field, and b of each field.
 const saturation = 1.2
 
 var (
@@ -37,13 +36,13 @@ var (
 	lengthCost  = [fields]float32{0.6, 0.3, 0.3, 0.6, 0.6, 0.6}
 )
 
-// A word counts twice as much as a part of a compound.
+// A whole word has twice the frequency of a part of a compound.
 const (
 	wholeCount = 2
 	partCount  = 1
 )
 
-// frequency is how often a term is in each field of a skill, in halves of words, up to what a byte holds.
+// frequency is the number of occurrences of a term in each field of a skill, in half words, at most 255.
 type frequency [fields]uint8
 
 // counted is the frequency of a term in one skill.
@@ -52,7 +51,7 @@ type counted struct {
 	in  frequency
 }
 
-// New indexes skills. The index keeps all of them, but not the slice.
+// New indexes skills. The index retains the skills, but not the slice.
 func New(all []*skills.Skill) *Index {
 	x := &Index{skills: slices.Clone(all)}
 	slices.SortStableFunc(x.skills, func(a, b *skills.Skill) int { return strings.Compare(a.Path, b.Path) })
@@ -82,7 +81,7 @@ func New(all []*skills.Skill) *Index {
 				}
 				if !known {
 					place = len(found)
-					places[strings.Clone(term)] = place // the index keeps no longer text alive
+					places[strings.Clone(term)] = place // does not keep the longer text alive
 					found = append(found, nil)
 				}
 				in := frequency{}
@@ -115,7 +114,7 @@ func New(all []*skills.Skill) *Index {
 	return x
 }
 
-// texts returns the fields of a skill.
+// texts returns the fields of a skill, truncated.
 func texts(sk *skills.Skill) [fields]string {
 	f := &sk.Frontmatter
 	all := [fields]string{
@@ -132,7 +131,7 @@ func texts(sk *skills.Skill) [fields]string {
 	return all
 }
 
-// meanLengths returns the mean length of each field over the skills that have it.
+// meanLengths returns the mean length of each field over the skills with a non-empty one.
 func meanLengths(lengths [][fields]float32) (mean [fields]float32) {
 	for field := range fields {
 		sum, n := float32(0), float32(0)
@@ -146,7 +145,7 @@ func meanLengths(lengths [][fields]float32) (mean [fields]float32) {
 	return mean
 }
 
-// weight returns the part of BM25 that does not depend on other skills having the term.
+// weight returns the part of a BM25 score that is independent of other skills.
 func weight(in *frequency, lengths, mean *[fields]float32) float32 {
 	var sum float32
 	for field, n := range in {

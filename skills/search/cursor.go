@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// cursor returns the cursor of the page that begins with a hit. A part of a hash ties it to its query and
-// skills, which guards against mixing them up; a forged one only names another place in the same list.
+// cursor returns the cursor of the page that starts at a hit. Part of a hash binds it to its query and
+// skills, to detect mistakes; a forged cursor only selects another position in the same list.
 func (x *Index) cursor(query string, from int) string {
 	h := sha256.New()
 	h.Write(x.identity[:])
@@ -16,7 +16,7 @@ func (x *Index) cursor(query string, from int) string {
 	return fmt.Sprintf("%d-%x", from, h.Sum(nil)[:8])
 }
 
-// open returns where the page of a cursor begins.
+// open returns the first hit of the page of a cursor.
 func (x *Index) open(cursor, query string) (int, error) {
 	if cursor == "" {
 		return 0, nil

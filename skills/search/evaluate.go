@@ -13,11 +13,11 @@ import (
 // Question is a query with the skills that answer it.
 type Question struct {
 	Query string   `json:"query"`
-	Want  []string `json:"want"` // paths or names; any of them is a right answer
+	Want  []string `json:"want"` // paths or names; any of them is correct
 }
 
-// ParseQuestions reads one question a line: the query, then after tabs the paths or names of skills that
-// answer it. Empty lines, and lines that begin with #, are left out.
+// ParseQuestions parses one question per line: the query, then after tabs the paths or names of skills that
+// answer it. Empty lines and lines that begin with # are skipped.
 func ParseQuestions(text string) ([]Question, error) {
 	var questions []Question
 	number := 0
@@ -40,8 +40,8 @@ func ParseQuestions(text string) ([]Question, error) {
 	return questions, nil
 }
 
-// Evaluation says how well questions were answered, by Search and by plain BM25, which is the floor: it
-// counts the words of name, path and description, and knows of nothing else.
+// Evaluation compares how well Search and plain BM25 answer questions. Plain BM25 over the words of name,
+// path and description is the baseline.
 type Evaluation struct {
 	Questions int      `json:"questions"`
 	Search    Scores   `json:"search"`
@@ -49,15 +49,15 @@ type Evaluation struct {
 	Answers   []Answer `json:"answers"` // in the order of the questions
 }
 
-// Scores are the questions with a right answer among the first hits.
+// Scores are the numbers of questions with a correct answer among the first hits.
 type Scores struct {
 	At1  int     `json:"at1"`
 	At5  int     `json:"at5"`
 	At20 int     `json:"at20"` // a page of search_skills
-	MRR  float64 `json:"mrr"`  // the mean of 1 / place, from 0 to 1
+	MRR  float64 `json:"mrr"`  // mean reciprocal rank, from 0 to 1
 }
 
-// Answer is where the first right answer to a question is, from 1; 0 if not among MaxPage hits.
+// Answer is the rank of the first correct answer to a question, from 1; 0 if not among MaxPage hits.
 type Answer struct {
 	Question
 	Place int `json:"place"` // by Search
@@ -66,7 +66,7 @@ type Answer struct {
 
 // Evaluate answers questions.
 //
-// Errors: of Search; a question whose answers are not among the skills.
+// Errors: the errors of Search; an error for a question whose answers are not among the skills.
 func (x *Index) Evaluate(questions []Question) (*Evaluation, error) {
 	floor := newPlain(x.skills)
 	e := &Evaluation{Questions: len(questions), Answers: []Answer{}}
@@ -103,12 +103,12 @@ func (s *Scores) add(place, questions int) {
 	}
 }
 
-// plainIndex is BM25 with its usual parameters and nothing else.
+// plainIndex is plain BM25 with its usual parameters.
 type plainIndex struct {
 	counts []map[string]int // of the words of each skill
 	length []float64
 	mean   float64
-	with   map[string]float64 // skills that have a word
+	with   map[string]float64 // number of skills with a word
 }
 
 func plainWords(text string) []string {
@@ -132,7 +132,7 @@ func newPlain(all []*skills.Skill) *plainIndex {
 	return p
 }
 
-// search returns the places of at most MaxPage skills, best first.
+// search returns the indexes of at most MaxPage skills, best first.
 func (p *plainIndex) search(query string) []int {
 	const k1, b = 1.2, 0.75
 	score := make([]float64, len(p.counts))

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	maxTerms = 64 // of a query; later ones are ignored
-	// maxExpanded is how many words that begin with a term are looked at, for all terms of a query
-	// together, but minExpanded for each.
+	maxTerms = 64 // terms of a query; later ones are ignored
+	// maxExpanded is the maximum number of completions of all terms of a query, and minExpanded the minimum
+	// for each term.
 	maxExpanded = 512
 	minExpanded = 32
 )
 
-// How much a word counts that is not the query's own.
+// Weights of words that differ from the word of the query.
 const (
-	asStem      = 0.85 // has the same stem
-	asBeginning = 0.5  // begins with the term, which no skill has
-	asOther     = 0.2  // begins with the term, which other skills have
-	asShorter   = 0.4  // is most of the term
+	asStem      = 0.85 // the same stem
+	asBeginning = 0.5  // begins with the term, if no skill has the term itself
+	asOther     = 0.2  // begins with the term, if other skills have the term itself
+	asShorter   = 0.4  // is a prefix with most of the term
 )
 
-// parse returns the words of a query that carry meaning, or all if none does. Sentences have words that
-// say nothing about what is wanted, but would find the skills that are called "let" or "look".
+// parse returns the meaningful words of a query, or all words if there are none. Filler words of sentences
+// would otherwise match skills that are called "let" or "look".
 func parse(query string) []word {
 	var all []word
 	eachWord(query, func(w word) {
@@ -40,9 +40,8 @@ func parse(query string) []word {
 	return all
 }
 
-// resolve turns words into terms to look for: compounds the index does not have are taken apart, and
-// neighbours are put together if the index has them as one. unknown are the places of words without
-// any match.
+// resolve converts words to terms: compounds that the index lacks are split, and adjacent words are joined if
+// the index has them as one. unknown are the positions of words without any match.
 func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 	add := func(all ...string) {
 		for _, term := range all {
@@ -81,8 +80,8 @@ func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 	return terms, unknown
 }
 
-// divide splits a term into two that the index has; if there are several ways, in the place where the
-// rarer half is the most frequent.
+// divide splits a term into two terms of the index. Of several splits it chooses the one whose rarer half is
+// the most frequent.
 func (x *Index) divide(term string) []string {
 	const shortest = 3
 	var parts []string
@@ -99,7 +98,7 @@ func (x *Index) divide(term string) []string {
 	return parts
 }
 
-// find returns the place of a term, -1 if no skill has it.
+// find returns the position of a term, or -1.
 func (x *Index) find(text string) int {
 	if i, found := slices.BinarySearch(x.terms, text); found {
 		return i
@@ -107,8 +106,8 @@ func (x *Index) find(text string) int {
 	return -1
 }
 
-// variants iterates over the terms of the index that match a term, with how much each counts: the term
-// itself, then terms of the same stem, then at most expand terms that begin with it.
+// variants iterates over the terms of the index that match a term, with their weights: the term itself, terms
+// with the same stem, then at most expand terms that begin with it.
 func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 	return func(yield func(i int, factor float32) bool) {
 		exact := x.find(term)
@@ -116,19 +115,18 @@ func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 			return
 		}
 		root := stem(term)
-		// A stem may end in the i of a y that its forms do not have.
+		// A stem may end in i for a y, which its forms lack.
 		for i := range x.beginning(strings.TrimSuffix(root, "i"), maxExpanded) {
 			if i != exact && stem(x.terms[i]) == root && !yield(i, asStem) {
 				return
 			}
 		}
-		// Of a word that skills have others are rarely the beginning: "back" is not backoff, nor "mood"
-		// moody.
+		// A term of the index is rarely a prefix of a related word: "back" is not backoff, nor "mood" moody.
 		factor := float32(asBeginning)
 		if exact >= 0 {
 			factor = asOther
 		}
-		// Too many words begin with one or two letters to mean them.
+		// One or two letters begin too many words to be useful.
 		if utf8.RuneCountInString(term) > 2 || exact < 0 {
 			for i := range x.beginning(term, expand) {
 				if i != exact && stem(x.terms[i]) != root && !yield(i, factor) {
@@ -145,7 +143,7 @@ func (x *Index) variants(term string, expand int) iter.Seq2[int, float32] {
 	}
 }
 
-// beginning iterates over the places of the first most terms that begin with text.
+// beginning iterates over the positions of the first most terms that begin with text.
 func (x *Index) beginning(text string, most int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		start, _ := slices.BinarySearch(x.terms, text)

@@ -1,25 +1,25 @@
-// Package search finds skills by keywords, ranked, in a catalogue that is too large to be shown.
+// Package search finds skills by keywords, ranked, in a catalogue that is too large to show.
 //
-// An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25 over
-// name, path, tags, description, when_to_use and the beginning of the instructions, in that order of
-// weight. Words are compared without regard to case and to compatibility forms, in every script; text
-// of scripts that put no spaces between words is compared by pairs of characters. The beginning of a
-// word finds the word. Equal skills and equal queries give equal results, in equal order.
+// An [Index] is built once from the skills of a snapshot and never changes. It ranks by BM25F over name,
+// path, tags, description, when_to_use and the beginning of the instructions, in that order of weight.
+// Comparison ignores case and compatibility forms, in every script; scripts without spaces between words are
+// compared by pairs of characters. A prefix of a word matches the word. The same skills and queries give the
+// same results, in the same order.
 //
-// It knows no synonyms. Of 120 sentences, each written for one of 9,071 public skills, it finds the
-// right skill among the first 5 for 69 (plain BM25 for 51), as keywords for 119; [Index.Evaluate]
-// measures it. For one of the misses a copy of the right skill is found, and 10 share no word with its
-// description. Left out, because each found little more: synonyms by hand (4 more of 40 sentences that
-// their author knew, one less of 40 others), other weights (2 more of 120), all instructions (7 more,
-// 3 keywords less), the most frequent words of each (5 more), 50,000 related words or vectors of words
-// learned from the instructions (6 and 3 more), and words of the best hits (3 more). The best of them
-// together found 9 more, and 10 rather than 8 of 40 new sentences. Public vectors of words (GloVe, 100
-// dimensions), to add near words to the query and to rank the best 50 hits again, found 10 of the new
-// ones with parameters chosen on the other half of them, and 11 with the best of 775.
+// It has no synonyms. Of 120 sentences, each written for one of 9,071 public skills, it finds the right skill
+// among the first 5 for 69 (plain BM25 for 51), and as keywords for 119; [Index.Evaluate] measures this. One
+// of the misses finds a copy of the right skill, and 10 share no word with its description. These extensions
+// were measured and rejected, since each gained little: manual synonyms (4 more of 40 sentences known to
+// their author, one less of 40 others), other weights (2 more of 120), all instructions (7 more, 3 keywords
+// less), the most frequent words of each (5 more), 50,000 related words or word vectors learned from the
+// instructions (6 and 3 more), and words of the best hits (3 more). The best of them together found 9 more,
+// and 10 instead of 8 of 40 new sentences. Public word vectors (GloVe, 100 dimensions), used to expand the
+// query and to rerank the best 50 hits, found 10 of the new ones with parameters chosen on the other half of
+// them, and 11 with the best of 775.
 //
-// It does not read the rest of the instructions or other files, and it does not decide who may see a
-// skill: it finds any of the skills it was given. A skill's own description decides how it ranks, so
-// rank is not a reason for trust.
+// It does not read the rest of the instructions or other files, and it does not decide who may see a skill:
+// it finds any of its skills. A skill's own description determines its rank, so the rank is no reason for
+// trust.
 //
 //	index := search.New(snapshot.Skills)
 //	result, err := index.Search("extract tables from pdf", search.Page{})
@@ -44,67 +44,67 @@ import (
 )
 
 const (
-	// MaxQuery is the longest query that is answered, in characters.
+	// MaxQuery is the maximum length of a query, in characters.
 	MaxQuery = 1_000
-	// MaxPage is the most hits of a page.
+	// MaxPage is the maximum number of hits on a page.
 	MaxPage = 100
 
 	defaultPage = 20
 )
 
-// Errors that a caller may distinguish. Their texts have no part of the query and can be shown.
+// Errors that a caller may distinguish. Their texts contain no part of the query and can be shown.
 var (
-	// ErrQuery is a query of more than MaxQuery characters. It is refused, not cut.
+	// ErrQuery: the query has more than MaxQuery characters. It is refused, not truncated.
 	ErrQuery = fmt.Errorf("the query has more than %d characters", MaxQuery)
-	// ErrCursor is a cursor of another query, or one from before the skills changed. The first page can
-	// be requested again.
+	// ErrCursor: the cursor belongs to another query, or the skills changed since. The first page can be
+	// requested again.
 	ErrCursor = errors.New(
 		"the cursor belongs to another query or to an earlier catalogue: ask again without it")
 )
 
-// Index holds what is needed to search some skills: about 1 KiB for each, besides the skills
-// themselves. It is immutable and safe for concurrent use.
+// Index holds the data to search some skills: about 1 KiB per skill, besides the skills themselves. It is
+// immutable and safe for concurrent use.
 type Index struct {
-	skills   []*skills.Skill // in byte order of Path
-	identity [32]byte        // of all text that was indexed
+	skills   []*skills.Skill // sorted by Path
+	identity [32]byte        // hash of all indexed text
 
-	terms    []string // in byte order
+	terms    []string // sorted
 	postings [][]posting
 }
 
-// posting says how much one skill is about a term. The postings of a term are in the order of skills.
+// posting is the weight of a term in one skill. The postings of a term are in the order of skills.
 type posting struct {
 	doc    uint32
-	weight float32 // the part of BM25 that does not depend on other skills having the term
+	weight float32 // the part of the BM25 score independent of other skills
 }
 
 // Page is the part of a result that is requested. The zero value is the first page.
 type Page struct {
-	Cursor string // Result.Next of the page before; empty for the first
+	Cursor string // Result.Next of the previous page; empty for the first
 	Size   int    // hits; 0: 20, at most MaxPage
 }
 
 // Result is one page of the skills that a query finds.
 type Result struct {
-	Hits  []Hit // best first; skills of equal score in byte order of their paths
+	Hits  []Hit // best first; skills with equal scores are sorted by path
 	Total int   // hits on all pages
-	// Next is the cursor of the next page, empty on the last. It is good for the same query to an
+	// Next is the cursor of the next page, or empty on the last one. It is valid for the same query to an
 	// Index of the same skills.
 	Next string
-	// Suggestion is the query with each word that no skill has replaced by a similar one that some skill
-	// has; empty if there is no such word or nothing similar.
+	// Suggestion is the query with each unknown word replaced by a similar word of some skill; empty if there
+	// is none.
 	Suggestion string
 }
 
 // Hit is a skill that was found.
 type Hit struct {
 	Skill *skills.Skill
-	Score float64 // comparable within a result only; 0 for a query without words
+	Score float64 // comparable only within a result; 0 for a query without words
 }
 
-// Search returns the skills that have at least one word of the query, best first. Words without
-// meaning of their own, like "the", count only if the query has no others. A query without any letter
-// or digit finds all skills, in byte order of their paths.
+// Search returns the skills with at least one word of the query, best first. Words without meaning of their
+// own, like "the", are ignored unless the query has no others. A query without any letter or digit finds all
+// skills, sorted by path.
 //
 // Errors: ErrQuery, ErrCursor.
 func (x *Index) Search(query string, page Page) (Result, error) {
@@ -144,7 +144,7 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 	return result, nil
 }
 
-// exactBonus lifts the skill whose name or path is the query above all skills that only contain it.
+// exactBonus ranks a skill whose name or path equals the query above all skills that only contain it.
 const exactBonus = 100
 
 // scored is a skill with its score for one query.
@@ -153,30 +153,30 @@ type scored struct {
 	doc   int
 }
 
-// rank returns the best most skills that match a term, in order, and how many match.
+// rank returns the best most skills that match a term, in order, and the number of matches.
 func (x *Index) rank(terms []string, query string, most int) (top []scored, total int) {
 	scores := make([]float64, len(x.skills))
 	covered := make([]float64, len(x.skills)) // sum of the idf of the terms that match
-	best := make([]float32, len(x.skills))    // of one term
+	best := make([]float32, len(x.skills))    // best weight for the current term
 	expand := max(maxExpanded/len(terms), minExpanded)
 	all := 0.0
 	var touched []uint32
 	for _, term := range terms {
 		touched = touched[:0]
-		same := 0 // skills that have the term itself or one of its stem
+		same := 0 // skills with the term itself or one with its stem
 		for i, factor := range x.variants(term, expand) {
 			for _, p := range x.postings[i] {
 				if best[p.doc] == 0 {
 					touched = append(touched, p.doc)
 				}
-				// A skill counts by its best variant: repeating a word in all its forms does not help.
+				// A skill scores by its best variant: repeating a word in all its forms does not help.
 				best[p.doc] = max(best[p.doc], factor*p.weight)
 			}
 			if factor >= asStem {
 				same = len(touched)
 			}
 		}
-		// How much a term says is its idf, which is always positive.
+		// The weight of a term is its idf, which is always positive here.
 		n := float64(cmp.Or(same, len(touched)))
 		rarity := math.Log(1 + (float64(len(x.skills))-n+0.5)/(n+0.5))
 		all += rarity
@@ -187,7 +187,7 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 		}
 	}
 	for doc := range scores {
-		// A match of the whole query is better than a repeated part of it.
+		// A match of the whole query ranks above repeated matches of a part.
 		scores[doc] *= (1 + covered[doc]/all) / 2
 	}
 	if i := x.find(terms[0]); i >= 0 {
@@ -203,8 +203,8 @@ func (x *Index) rank(terms []string, query string, most int) (top []scored, tota
 	better := func(a, b scored) int {
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.doc, b.doc))
 	}
-	// To sort all that match would take longer than to find them.
-	bar := scored{score: -1} // what most hits are better than
+	// Sorting all matches would take longer than finding them.
+	bar := scored{score: -1} // at least most hits are better than this
 	for doc, score := range scores {
 		if covered[doc] == 0 {
 			continue

@@ -7,10 +7,10 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxUnknown is how many words of a query are corrected.
+// maxUnknown is the maximum number of words to correct in a query.
 const maxUnknown = 4
 
-// suggest returns the query with its unknown words replaced by similar terms, nothing if none is.
+// suggest returns the query with its unknown words replaced by similar terms, or "" if there are none.
 func (x *Index) suggest(words []word, unknown []int) string {
 	texts := make([]string, len(words))
 	for i, w := range words {
@@ -28,9 +28,8 @@ func (x *Index) suggest(words []word, unknown []int) string {
 	return strings.Join(texts, " ")
 }
 
-// nearest returns the most similar term, the most frequent of several, the first of those; nothing if
-// none is similar. Words of up to seven characters may differ in one, longer ones in two but not in the
-// first.
+// nearest returns the most similar term, or the most frequent of several; "" if none is similar. Words of up
+// to seven characters may differ in one character, longer ones in two but not in the first.
 func (x *Index) nearest(term string) string {
 	want := []rune(term)
 	limit := 1
@@ -43,7 +42,7 @@ func (x *Index) nearest(term string) string {
 	has := letters(term)
 	best, bestCount := "", 0
 	for i, text := range x.terms {
-		// One character that differs adds at most one letter and takes away at most one.
+		// One edit adds at most one letter and removes at most one.
 		those := letters(text)
 		if bits.OnesCount64(those&^has) > limit || bits.OnesCount64(has&^those) > limit {
 			continue
@@ -63,7 +62,7 @@ func (x *Index) nearest(term string) string {
 	return best
 }
 
-// letters returns a set of the characters of s, in which some share a place.
+// letters returns a bit set of the characters of s, where some characters share a bit.
 func letters(s string) (set uint64) {
 	for _, r := range s {
 		set |= 1 << (r & 63)

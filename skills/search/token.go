@@ -8,13 +8,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxTerm is the longest term, in bytes; of longer words only the beginning is compared.
+// maxTerm is the maximum length of a term, in bytes; longer words are truncated.
 const maxTerm = 64
 
 // word is a word of a text, folded.
 type word struct {
 	text  string
-	parts []string // of a compound like parseJSON or oauth2; nil for others
+	parts []string // parts of a compound like parseJSON or oauth2, else nil
 	pair  bool     // one of overlapping pairs of characters
 	last  bool     // the last character of a run of pairs, on its own
 }
@@ -57,7 +57,7 @@ func eachWord(text string, yield func(word)) {
 	}
 }
 
-// notPlain reports whether r is not a small letter of ASCII.
+// notPlain reports whether r is not a lower-case ASCII letter.
 func notPlain(r rune) bool { return r < 'a' || r > 'z' }
 
 func inWord(r rune) bool {
@@ -67,13 +67,13 @@ func inWord(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r))
 }
 
-// isDense reports whether r is of a script that puts no spaces between words.
+// isDense reports whether r belongs to a script without spaces between words.
 func isDense(r rune) bool {
 	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar) || r == 'ー'
 }
 
-// suffix returns the length of the part of a name like C++ or F# that is not a letter.
+// suffix returns the length of the non-letter part of a name like C++ or F#.
 func suffix(run, rest string) int {
 	switch {
 	case len(run) > 1:
@@ -85,8 +85,8 @@ func suffix(run, rest string) int {
 	return 0
 }
 
-// eachPair yields the pairs of neighbouring characters of run, and its last character. Marks stay
-// with the letter before them.
+// eachPair yields the pairs of adjacent characters of run, and its last character. Marks stay with the
+// preceding letter.
 func eachPair(run string, yield func(word)) {
 	run = fold(run)
 	previous, start := -1, 0
@@ -105,8 +105,7 @@ func eachPair(run string, yield func(word)) {
 	yield(word{text: clip(run[start:]), last: previous >= 0})
 }
 
-// split returns the parts of a compound, folded: words joined by capitals or with digits. Parts of
-// one character are left out.
+// split returns the folded parts of a compound, at capitals and digits. Parts of one character are dropped.
 func split(run string) []string {
 	var parts []string
 	start, whole := 0, len(run)
@@ -134,7 +133,7 @@ func split(run string) []string {
 	return parts
 }
 
-// fold makes words that differ in case only equal, by the simple folding of Unicode, and ß as ss.
+// fold maps words that differ only in case to the same text, by simple Unicode folding, and ß to ss.
 func fold(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf {
@@ -145,7 +144,7 @@ func fold(s string) string {
 	return strings.ReplaceAll(s, "ß", "ss")
 }
 
-// clip cuts a term to maxTerm bytes, between characters.
+// clip truncates a term to maxTerm bytes, between characters.
 func clip(s string) string {
 	if len(s) <= maxTerm {
 		return s
@@ -153,13 +152,13 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:maxTerm], "")
 }
 
-// emptyWords are in most descriptions and say nothing about a skill.
+// emptyWords occur in most descriptions and carry no meaning for a skill.
 var emptyWords = setOf("a about an and any are as at be by can do does for from has have " +
 	"help helps how i if in into is it its me my need needs of on or skill skills so that the their " +
 	"them these this to use used user users using want wants we what when where which will " +
 	"with you your")
 
-// fillers are the words of sentences that say nothing about what is wanted.
+// fillers are words of sentences that carry no meaning for a query.
 var fillers = setOf("he she they our us mine him her his hers theirs who whom whose why did done doing was " +
 	"were been being am not don had having would should could may might must shall no nor doesn didn isn " +
 	"aren won cant there here then than too very just also only some any each every all both few more " +
@@ -176,8 +175,7 @@ func setOf(words string) map[string]bool {
 	return set
 }
 
-// stem cuts the endings of English words that change least of the meaning. Other words are their
-// own stem.
+// stem removes the English endings that change the meaning least. Other words are their own stem.
 func stem(s string) string {
 	if len(s) < 4 || strings.ContainsFunc(s, notPlain) {
 		return s

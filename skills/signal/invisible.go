@@ -11,7 +11,7 @@ const (
 	tagCharacter = iota
 	bidiControl
 	straySelector
-	lineBreak // that only some programs take for one, or that is not seen
+	lineBreak // recognized only by some programs, or not visible
 	controlCharacter
 	zeroWidth
 	classes
@@ -33,8 +33,8 @@ const (
 )
 
 const (
-	maxRegion  = 6  // tag characters of a flag, without the last one
-	maxContext = 64 // bytes around a direction mark in which its script is looked for
+	maxRegion  = 6  // tag characters of a flag, without the final one
+	maxContext = 64 // bytes around a direction mark to search for its script
 )
 
 // invisible is a range of characters.
@@ -44,8 +44,8 @@ type invisible struct {
 	needed    func(c context) bool // nil: never
 }
 
-// invisibles are the characters that are not seen, in the order in which they are compared; the first
-// range that has a character decides. A character is no signal where the text around it needs it.
+// invisibles are the invisible characters, in order of comparison; the first range that contains a character
+// decides. A character is no signal where the text around it needs it.
 var invisibles = []invisible{
 	{'\r', '\r', lineBreak, nil},
 	{'\t', '\t', controlCharacter, always},
@@ -77,7 +77,7 @@ var invisibles = []invisible{
 
 func always(context) bool { return true }
 
-// invisibleAt returns the class of the character at line[at], or -1 if it can be seen or is needed.
+// invisibleAt returns the class of the character at line[at], or -1 if it is visible or needed.
 func invisibleAt(line []byte, at int) int {
 	r, size := utf8.DecodeRune(line[at:])
 	for i := range invisibles {
@@ -93,11 +93,11 @@ func invisibleAt(line []byte, at int) int {
 	return -1
 }
 
-// isControl reports whether text has no use for a control character. It has for blanks: tabs, form
-// feeds, and what ends a line.
+// isControl reports whether text has no use for a control character. Tabs, form feeds and line feeds are
+// useful.
 func isControl(c byte) bool { return c < ' ' && c != '\t' && c != '\n' && c != '\f' || c == 0x7f }
 
-// context is a character of a line, from start to end, and the text around it.
+// context is a character of a line, from start to end, with the text around it.
 type context struct {
 	line       []byte
 	start, end int
@@ -113,7 +113,7 @@ func (c context) after() rune {
 	return r
 }
 
-// either reports whether a neighbour of the character is one of some.
+// either reports whether is returns true for a neighbour of the character.
 func (c context) either(is func(rune) bool) bool { return is(c.before()) || is(c.after()) }
 
 func (c context) besideBraille() bool {
@@ -126,8 +126,8 @@ func (c context) besideHangul() bool {
 
 func (c context) afterHan() bool { return unicode.Is(unicode.Han, c.before()) }
 
-// joined reports whether a neighbour is changed by a joiner: characters of emoji, and of scripts
-// whose letters take their form from their neighbours.
+// joined reports whether a joiner changes a neighbour: characters of emoji, and of scripts whose letters are
+// shaped by their neighbours.
 func (c context) joined() bool {
 	return c.either(func(r rune) bool {
 		switch {
@@ -144,8 +144,8 @@ func (c context) joined() bool {
 	})
 }
 
-// withoutSpaces reports whether a neighbour is of a script that writes words without spaces, in which
-// a zero-width space says where a line may end.
+// withoutSpaces reports whether a neighbour belongs to a script without spaces between words, where a
+// zero-width space marks a possible line break.
 func (c context) withoutSpaces() bool {
 	return c.either(func(r rune) bool {
 		return r >= 0x250 && unicode.In(r, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
@@ -153,15 +153,14 @@ func (c context) withoutSpaces() bool {
 	})
 }
 
-// takesVariant reports whether the character before may have variants: another selector has none, nor
-// has a Latin letter.
+// takesVariant reports whether the previous character may have variants: other selectors and Latin letters
+// have none.
 func (c context) takesVariant() bool {
 	before := c.before()
 	return !isSelector(before) && (before >= 0x250 || !unicode.IsLetter(before))
 }
 
-// rightToLeft reports whether the text is in a script whose numbers and punctuation need direction
-// marks.
+// rightToLeft reports whether the text is in a script whose numbers and punctuation need direction marks.
 func (c context) rightToLeft() bool {
 	text := c.line[max(0, c.start-maxContext):min(len(c.line), c.start+maxContext)]
 	for len(text) > 0 {
@@ -174,7 +173,7 @@ func (c context) rightToLeft() bool {
 	return false
 }
 
-// inFlag reports whether the tag characters before spell the region of a flag.
+// inFlag reports whether the preceding tag characters spell the region of a flag.
 func (c context) inFlag() bool {
 	text := c.line[:c.start]
 	for range maxRegion + 1 {
@@ -192,7 +191,7 @@ func (c context) inFlag() bool {
 
 func isSelector(r rune) bool { return 0xfe00 <= r && r <= 0xfe0f || 0xe0100 <= r && r <= 0xe01ef }
 
-// appendVisible appends a line without the characters beyond ASCII that are not seen.
+// appendVisible appends a line without its invisible characters beyond ASCII.
 func appendVisible(to, line []byte) []byte {
 	for at := 0; at < len(line); {
 		r, size := utf8.DecodeRune(line[at:])

@@ -12,21 +12,21 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// group is what an anchor may be part of.
+// group is the kind of a possible finding at an anchor.
 type group uint8
 
 const (
 	unseen   group = 1 << iota // a character that may be invisible
 	comments                   // an HTML comment
-	dynamic                    // a command that another client would run
+	dynamic                    // a command that other clients would run
 	fetches                    // a command that downloads or decodes
 	phrases                    // a phrase of an injection
 	configs                    // a file that configures an agent
-	installs                   // a script that a package manager runs by itself
+	installs                   // a script that package managers run on their own
 )
 
-// anchors are the texts, in any case, at which a line is looked at more closely. Lines are searched
-// for two bytes of each, at an offset where these are rare in prose and code.
+// anchors are the texts, in any case, at which a line is examined further. Lines are searched for two bytes
+// of each, at an offset where these are rare in prose and code.
 var anchors = [...]struct {
 	text   string
 	offset int // of the two bytes
@@ -86,15 +86,15 @@ var anchors = [...]struct {
 	{"\"install\"", 7, installs},
 }
 
-// pairs finds the anchors, and the first two bytes of characters that may be invisible: each has a
-// bit in the tables of its first and second byte. Like all tables here it is made when it is first
-// used: most starts of the program search nothing.
+// pairs finds the anchors, and the first two bytes of possibly invisible characters: each has a bit in the
+// tables of its first and second byte. Like all tables here it is built at first use, since most commands
+// search nothing.
 var pairs = sync.OnceValue(newPairTable)
 
 type pairTable struct{ first, second [256]uint64 }
 
-// The bits of what may be invisible, by the first bytes. Latin letters have a bit of their own: with
-// another's, each of them would be looked at.
+// The bits of possibly invisible characters, by their first bytes. Latin letters have their own bit: with a
+// shared one, each of them would be examined.
 const (
 	invisibleBit = len(anchors) + iota
 	latinBit
@@ -133,7 +133,7 @@ func newPairTable() *pairTable {
 	return t
 }
 
-// anchoredBy are the anchors of each of the injections, as bits.
+// anchoredBy returns the anchors of each injection, as bits.
 var anchoredBy = sync.OnceValue(func() []uint64 {
 	const shortest = 4
 	masks := make([]uint64, len(injections))
@@ -152,7 +152,7 @@ var anchoredBy = sync.OnceValue(func() []uint64 {
 	return masks
 })
 
-// match returns the group of the anchor that line has at the offset, if it has one, and its bit.
+// match returns the group of the anchor at the offset of line, or 0, and its bit.
 func (t *pairTable) match(line []byte, at int, hint uint64) (group, uint64) {
 	if hint&maybeInvisible != 0 {
 		return unseen, 0
@@ -167,7 +167,7 @@ func (t *pairTable) match(line []byte, at int, hint uint64) (group, uint64) {
 	return 0, 0
 }
 
-// equalFold compares ASCII text with text in lower case and of equal length.
+// equalFold compares ASCII text with lower-case text of equal length.
 func equalFold(b []byte, lower string) bool {
 	for i := range lower {
 		c := b[i]
@@ -181,16 +181,16 @@ func equalFold(b []byte, lower string) bool {
 	return true
 }
 
-// fence follows the code blocks of Markdown.
+// fence tracks code blocks of Markdown.
 type fence struct {
-	mark byte // what opened the block that is open
+	mark byte // the character that opened the current block
 	size int
 }
 
 func (f *fence) open() bool { return f.size > 0 }
 
-// line passes the next line, and reports whether it opens a block of commands that another client
-// would run ("```!").
+// line processes the next line, and reports whether it opens a block of commands that other clients would run
+// ("```!").
 func (f *fence) line(line []byte) bool {
 	at := 0
 	for at < len(line) && isBlockStart(line[at]) {
@@ -214,24 +214,23 @@ func (f *fence) line(line []byte) bool {
 	return false
 }
 
-// isBlockStart reports whether a byte may precede a code block: blanks, and the marks of lists and
-// quotes.
+// isBlockStart reports whether a byte may precede a code block: blanks, and markers of lists and quotes.
 func isBlockStart(c byte) bool {
 	return c == ' ' || c == '\t' || c == '-' || c == '*' || c == '+' || c == '>'
 }
 
-// inCode reports whether what follows on the line is inside of inline code.
+// inCode reports whether the rest of the line is inside of inline code.
 func inCode(before []byte) bool { return bytes.Count(before, []byte("`"))%2 == 1 }
 
-// maxMarker is how many words a comment has at most that is a mark for some program, such as "toc" or
+// maxMarker is the maximum number of words in a comment that is a marker for some program, such as "toc" or
 // "prettier-ignore".
 const maxMarker = 3
 
-// isMarker reports whether what follows "<!--" on a line is such a comment.
+// isMarker reports whether the text after "<!--" is such a marker.
 func isMarker(rest []byte) bool {
 	text, _, closed := bytes.Cut(rest, []byte("-->"))
 	words := 0
-	for range bytes.FieldsSeq(text) { // a line may begin a thousand comments and end them all at once
+	for range bytes.FieldsSeq(text) { // bounded, since a line may begin a thousand comments
 		words++
 		if words > maxMarker {
 			break
@@ -240,7 +239,7 @@ func isMarker(rest []byte) bool {
 	return closed && words <= maxMarker
 }
 
-// isDynamic reports whether the "!`" at line[at] begins a command: it is a word of its own and closed.
+// isDynamic reports whether the "!`" at line[at] begins a command: it is a separate word and closed.
 func isDynamic(line []byte, at int) bool {
 	if at > 0 && bytes.IndexByte([]byte(" \t(-:*>|"), line[at-1]) < 0 {
 		return false
@@ -248,13 +247,13 @@ func isDynamic(line []byte, at int) bool {
 	return bytes.IndexByte(line[at+2:], '`') > 0
 }
 
-// command is a command line that may have been broken with a backslash or after a pipe.
+// command is a command line that may continue after a backslash or a pipe.
 type command struct {
 	text []byte
-	line int // its first
+	line int // its first line
 }
 
-// add appends a line, and reports whether the command continues in the next.
+// add appends a line, and reports whether the command continues on the next line.
 func (c *command) add(line []byte, number int) (more bool) {
 	if len(c.text) == 0 {
 		c.line = number
@@ -271,7 +270,7 @@ func (c *command) add(line []byte, number int) (more bool) {
 	return text[len(text)-1] == '|'
 }
 
-// cells iterates over the cells of a row of a Markdown table, which may hold "\|".
+// cells iterates over the cells of a Markdown table row, which may contain "\|".
 func cells(row []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		begin := 0
@@ -287,18 +286,18 @@ func cells(row []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// phrase returns an expression of words in any case, in which a space is any blanks.
+// phrase returns an expression that ignores case, in which a space matches any blanks.
 func phrase(expression string) func() *regexp.Regexp {
 	return pattern.New("(?i)" + strings.ReplaceAll(expression, " ", `\s+`))
 }
 
-// shells are the programs that run what they read.
+// shells matches programs that execute their input.
 const shells = `(?:sudo\s+(?:-\S+\s+)*)?(?:env\s+)?(?:\w+=\S*\s+)*(?:/(?:usr/)?bin/)?` +
 	`(?:(?:ba|z|da|k|a|fi)?sh\b|(?:python3?|node|perl|ruby|php)(?:\s+-)?(?:\s*$|["')` + "`" + `]|\s*[;&|]))`
 
-// pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution,
-// by process substitution, and the same in PowerShell. A pipe needs an address before it: prose about
-// "curl | sh" is not a command.
+// pipeToShell matches a command that downloads or decodes into a shell: by a pipe, by substitution, by
+// process substitution, or the same in PowerShell. A pipe needs an address before it: prose about "curl | sh"
+// is not a command.
 var pipeToShell = pattern.New(`(?i)` +
 	`\b(?:curl|wget)\s[^|]*[/.$][^|]*\|(?:.*\|)?\s*` + shells +
 	`|\bbase64\s+(?:-d|--decode)\b.*\|\s*` + shells +
@@ -312,17 +311,17 @@ var pipeToShell = pattern.New(`(?i)` +
 	`\s*(?:curl|wget|base64\s+-)` +
 	`|\b(?:powershell|pwsh)(?:\.exe)?\s.*-e(?:c|nc|ncodedcommand)?\s+["']?[A-Za-z0-9+/=]{16}`)
 
-// mayRun reports whether a command has what pipeToShell needs besides an anchor: few have.
+// mayRun reports whether a command has the parts of pipeToShell that an anchor does not cover; few have.
 func mayRun(command []byte) bool {
 	return slices.ContainsFunc([]string{"|", "`", "$(", "<(", "iex", "IEX", "Iex", "xpression", " -e", " -E"},
 		func(text string) bool { return bytes.Contains(command, []byte(text)) })
 }
 
-// savedAs returns the place of the name of a file that a command downloads into, and of its directory: the
+// savedAs returns the position of the name of a file, with its directory, into which a command downloads: the
 // name after an option or a redirection, or the last part of an address if it is the name of a program.
 func savedAs(command []byte) []int {
 	if !bytes.ContainsAny(command, "->") && !bytes.Contains(command, []byte("://")) {
-		return nil // as prose
+		return nil // prose
 	}
 	if m := savedOption().FindSubmatchIndex(command); m != nil {
 		return m
@@ -341,7 +340,7 @@ var beforeRun = phrase("(?:^|[\\s;&|(`])(?:" +
 	`(?:(?:ba|z|da|k|a)?sh|python3?|node|perl|ruby|php|source|\.|sudo|exec|start-process|&) ` +
 	`(?:-[\w-]+ )*["']?[\w.~${}/\\-]*|["']?\.[/\\])$`)
 
-// inQuotes reports whether the text between two parts of a line is quoted, as an example is.
+// inQuotes reports whether the text between two parts of a line is quoted, like an example.
 func inQuotes(before, after []byte) bool {
 	if bytes.Count(before, []byte(`"`))%2 == 1 && bytes.IndexByte(after, '"') >= 0 || inCode(before) {
 		return true
@@ -350,7 +349,7 @@ func inQuotes(before, after []byte) bool {
 	return open > shut
 }
 
-// configuration matches an order to change an agent's start text, tools or hooks.
+// configuration matches an instruction to change an agent's start text, tools or hooks.
 var configuration = pattern.New(`(?i)` +
 	`\b(?:add|append|insert|put|paste|inject|prepend|copy|write|save)\b.{0,80}` +
 	`(?:\bto|\bin|\binto|>>?)\s+.{0,40}` + configFiles +
@@ -360,21 +359,22 @@ var configuration = pattern.New(`(?i)` +
 const configFiles = `(?:CLAUDE(?:\.local)?\.md|AGENTS\.md|GEMINI\.md|\.cursorrules|` +
 	`\.(?:claude|gemini|vscode)/settings(?:\.local)?\.json|\.?mcp\.json|\.codex/config\.toml)`
 
-// lifecycle matches a script of package.json that a package manager runs by itself.
+// lifecycle matches a script in package.json that package managers run on their own.
 var lifecycle = pattern.New(`"(?:pre|post)?install"\s*:\s*"`)
 
-// runUnasked are the names of files that programs run by themselves where they find them.
+// runUnasked are the names of files that programs run on their own where they find them.
 var runUnasked = []string{"conftest.py", "sitecustomize.py", "usercustomize.py", ".envrc"}
 
-// injection is an order that a model should not take from a file. A match has one word of each list:
-// an expression costs a thousand times what looking for the words does, and few lines have them. The
-// anchors of the first list, and those that are more than another word, decide whether they are looked for.
+// injection is an instruction that a model should not accept from a file. A match contains a word of each
+// list: matching an expression costs a thousand times as much as searching for words, and few lines have
+// them. The anchors in words of the first list, and anchors that contain a word, decide whether a line is
+// searched.
 type injection struct {
 	words      [][]string // in lower case, with single spaces
 	expression func() *regexp.Regexp
 }
 
-// possible reports whether a line, in lower case, has the words of a match.
+// possible reports whether a lower-case line has the words of a match.
 func (i *injection) possible(lower []byte) bool {
 	for _, alternatives := range i.words {
 		has := func(word string) bool { return bytes.Contains(lower, []byte(word)) }
@@ -385,8 +385,8 @@ func (i *injection) possible(lower []byte) bool {
 	return true
 }
 
-// injections are searched for in every line that has an anchor of phrases. Between the words of one
-// there may be any blanks.
+// injections are searched for in every line with an anchor of phrases. Their words may be separated by any
+// blanks.
 var injections = []injection{
 	{ // "ignore all previous instructions"
 		[][]string{

@@ -1,9 +1,9 @@
-// Package signal searches the text of a skill for what its reader should know: invisible characters,
-// comments that only a model sees, downloads that are run, commands that other clients run while
-// they load a skill, and phrases known from attempts to take over a model.
+// Package signal searches the text of a skill for things that a reader should know: invisible characters,
+// comments that only a model sees, downloads that are executed, commands that other clients run while they
+// load a skill, and phrases of known prompt injections.
 //
-// The rules are simple. They block nothing, they miss what hides from them, and they may be wrong.
-// A text is searched in one pass, in time proportional to its size, whatever it holds.
+// The rules are simple. They block nothing, miss what hides from them, and may be wrong. A text is searched
+// in one pass, in time proportional to its size, for any content.
 package signal
 
 import (
@@ -15,49 +15,49 @@ import (
 	"unicode/utf8"
 )
 
-// MaxFile is how many bytes of one file are searched.
+// MaxFile is the number of bytes searched per file.
 const MaxFile = 1 << 20
 
 const (
-	maxLine      = 4096    // bytes of a line that are searched together
-	maxCloser    = 1 << 17 // bytes of lines of a file that expressions are matched with
-	maxCloserAll = 1 << 19 // the same of all files of a Scanner
+	maxLine      = 4096    // bytes of a line searched as a unit
+	maxCloser    = 1 << 17 // bytes of lines matched with expressions, per file
+	maxCloserAll = 1 << 19 // the same for all files of a Scanner
 )
 
-// Kind is what a signal is about.
+// Kind is the kind of a signal.
 type Kind int
 
-// The kinds of signals, in the order in which [Scanner.End] returns them.
+// The kinds of signals, in the order of [Scanner.End].
 const (
-	Invisible Kind = iota // characters that are not seen
+	Invisible Kind = iota // invisible characters
 	Comment               // HTML comments in Markdown
-	Pipe                  // commands that run what they download or decode
+	Pipe                  // commands that execute downloaded or decoded text
 	Dynamic               // commands that other clients run while they load a skill
-	Phrase                // words known from attempts to take over a model
-	Config                // orders to change the configuration of an agent
-	Unasked               // what other programs run by themselves
+	Phrase                // phrases of known prompt injections
+	Config                // instructions to change the configuration of an agent
+	Unasked               // files that other programs run on their own
 	kinds
 )
 
-// Signal is what was found of one kind in a file.
+// Signal summarizes the findings of one kind in a file.
 type Signal struct {
 	Kind   Kind
 	Line   int    // the first line with it, from 1
-	Detail string // one line, without text of the file
-	Minor  bool   // of Invisible: only characters of zero width; of Phrase: only in quotes
+	Detail string // one line, without text from the file
+	Minor  bool   // for Invisible: only zero-width characters; for Phrase: only in quotes
 }
 
-// Scanner searches text that comes in pieces, line by line. Where the pieces are cut makes no
-// difference. The zero value must be prepared by [Scanner.Begin]. One Scanner searches the files of one
-// skill: how many lines it looks at closely is bounded for all of them together.
+// Scanner searches text that arrives in pieces, line by line. The result does not depend on the boundaries of
+// pieces. The zero value must be prepared by [Scanner.Begin]. One Scanner searches all files of one skill,
+// with a common limit on the number of lines that it examines closely.
 type Scanner struct {
 	markdown bool
 	pairs    *pairTable
-	left     int // bytes that may still be searched
-	closer   int // bytes of lines that may still be matched with expressions
-	spent    int // bytes of lines of all files that were matched with expressions
+	left     int // remaining bytes to search
+	closer   int // remaining bytes of lines to match with expressions
+	spent    int // bytes of lines matched with expressions, in all files
 
-	line          int    // the number of the line being read, from 1
+	line          int    // the number of the current line, from 1
 	rest          []byte // its beginning, from earlier pieces
 	found         [kinds]finding
 	invisible     [classes]int
@@ -65,20 +65,20 @@ type Scanner struct {
 	command       command
 	lower         []byte // a buffer
 	clean         []byte // a buffer
-	before        []byte // the line before, if it may begin a phrase
+	before        []byte // the previous line, if it may begin a phrase
 	beforeLine    int
 	anchors       uint64 // of phrases in the line
-	beforeAnchors uint64 // of phrases in the line before
-	plain         int    // phrases that are not in quotes
-	saved         []byte // the name of the file that was downloaded last
+	beforeAnchors uint64 // of phrases in the previous line
+	plain         int    // phrases outside of quotes
+	saved         []byte // the name of the last downloaded file
 	savedLine     int
 	packages      bool // the file is a package.json
 }
 
-// finding is how often something was found in a file, and in which line first.
+// finding is the number of findings of a kind in a file, and the first line.
 type finding struct{ count, line int }
 
-// Begin discards what was found and prepares for a file, of which at most limit bytes are searched.
+// Begin discards the findings and prepares for a file, of which at most limit bytes are searched.
 func (s *Scanner) Begin(file string, limit int) {
 	name := strings.ToLower(file)
 	markdown := strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".markdown") ||
@@ -104,7 +104,7 @@ func (s *Scanner) Begin(file string, limit int) {
 	}
 }
 
-// Add searches the next piece. It keeps no part of it.
+// Add searches the next piece. It retains no part of it.
 func (s *Scanner) Add(piece []byte) {
 	piece = piece[:min(len(piece), s.left)]
 	s.left -= len(piece)
@@ -132,7 +132,7 @@ func (s *Scanner) Add(piece []byte) {
 	}
 }
 
-// searchPart searches a line that is too long as far as it is known, up to its last whole character.
+// searchPart searches the known part of a line that is too long, up to its last complete character.
 func (s *Scanner) searchPart(tail []byte) {
 	s.rest = append(s.rest, tail...)
 	cut := len(s.rest)
@@ -145,13 +145,13 @@ func (s *Scanner) searchPart(tail []byte) {
 		}
 	}
 	if s.rest[cut-1] == '\r' {
-		cut-- // it may belong to the end of the line
+		cut-- // may be part of the line ending
 	}
 	s.search(s.rest[:cut])
 	s.rest = append(s.rest[:0], s.rest[cut:]...)
 }
 
-// search searches a line, or a part of one.
+// search searches a line, or a part of a long one.
 func (s *Scanner) search(line []byte) {
 	if s.markdown && s.fence.line(line) {
 		s.count(Dynamic)
@@ -159,12 +159,12 @@ func (s *Scanner) search(line []byte) {
 	seen, hidden := group(0), s.found[Invisible].count
 	s.anchors = 0
 	for i := 1; i < len(line); i++ {
-		// Nearly all pairs of bytes of nearly all texts end here: this is what the time goes into.
+		// Nearly all pairs of bytes end here: this loop takes most of the time.
 		if hint := s.pairs.first[line[i-1]] & s.pairs.second[line[i]]; hint != 0 {
 			seen |= s.check(line, i-1, hint)
 		}
 	}
-	// A control character at the end has no pair; a carriage return there belongs to the line's end.
+	// A control character at the end has no pair; a carriage return there is part of the line ending.
 	if last := len(line) - 1; last >= 0 && line[last] != '\r' && isControl(line[last]) {
 		s.invisible[controlCharacter]++
 		s.count(Invisible)
@@ -176,7 +176,7 @@ func (s *Scanner) search(line []byte) {
 		s.searchCommand(line)
 	}
 	if s.found[Invisible].count > hidden {
-		// Characters that are not seen break the words of a phrase.
+		// Invisible characters could split the words of a phrase.
 		s.clean = appendVisible(s.clean[:0], line)
 		line, s.anchors = s.clean, math.MaxUint64
 	}
@@ -189,20 +189,20 @@ func (s *Scanner) search(line []byte) {
 	}
 }
 
-// searchPhrase searches a line for a phrase, and it with the end of the line before, where one may begin.
+// searchPhrase searches a line, alone and joined with the end of the previous one, for a phrase.
 func (s *Scanner) searchPhrase(line []byte) {
 	text := bytes.TrimRight(bytes.TrimLeft(line, " \t>#*/-"), " \t\r")
 	if found := s.anchors|s.beforeAnchors != 0 && s.hasPhrase(text); found {
-		text, s.anchors = nil, 0 // no other phrase begins in what has matched
+		text, s.anchors = nil, 0 // no other phrase begins in a match
 	}
 	s.before = append(s.before[:0], text[len(text)-min(len(text), maxBefore):]...)
 	s.beforeLine, s.beforeAnchors = s.line, s.anchors
 }
 
-// maxBefore bounds what of a line is joined with the next, in bytes.
+// maxBefore is the length of the part of a line that is joined with the next one, in bytes.
 const maxBefore = 200
 
-// hasPhrase reports whether a line has a phrase, or with the line before it, and counts it.
+// hasPhrase reports whether a line, alone or with the previous one, has a phrase, and records it.
 func (s *Scanner) hasPhrase(text []byte) bool {
 	masks, near := anchoredBy(), s.anchors|s.beforeAnchors
 	if !slices.ContainsFunc(masks, func(mask uint64) bool { return mask&near != 0 }) {
@@ -225,7 +225,7 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 			s.lower = append(s.lower, c)
 		}
 	}
-	// Where case does not matter, two other letters count as s and k.
+	// If case is ignored, two other characters match s and k.
 	folded := bytes.Contains(text, []byte("\u017f")) || bytes.Contains(text, []byte("\u212a"))
 	if folded {
 		s.lower = bytes.ReplaceAll(bytes.ReplaceAll(s.lower, []byte("\u017f"), []byte("s")),
@@ -256,7 +256,7 @@ func (s *Scanner) hasPhrase(text []byte) bool {
 	return found
 }
 
-// searchRun searches a command for one that runs the file that was downloaded.
+// searchRun searches a line for a command that runs the downloaded file.
 func (s *Scanner) searchRun(text []byte, line int) {
 	const near = 10 // lines
 	if s.line > s.savedLine+near {
@@ -279,7 +279,7 @@ func (s *Scanner) searchRun(text []byte, line int) {
 	}
 }
 
-// spend takes the cost of matching a line from what is left, and reports whether there was enough.
+// spend subtracts the cost of matching a line from the budget, and reports whether it was sufficient.
 func (s *Scanner) spend(line []byte) bool {
 	s.closer -= len(line)
 	if s.closer < 0 {
@@ -289,8 +289,8 @@ func (s *Scanner) spend(line []byte) bool {
 	return true
 }
 
-// check decides about what begins with the pair of bytes at line[at]. It returns the group of an
-// anchor that is left to expressions.
+// check decides about the pair of bytes at line[at]. It returns the group of an anchor that needs an
+// expression.
 func (s *Scanner) check(line []byte, at int, hint uint64) group {
 	found, bit := s.pairs.match(line, at, hint)
 	if found == phrases {
@@ -328,8 +328,8 @@ func (s *Scanner) countAt(kind Kind, line int) {
 	}
 }
 
-// searchCommand searches for a download that is passed to a shell, in a command that may continue in
-// the next line. The cells of a table are separate commands.
+// searchCommand searches for a download that is passed to a shell, in a command that may continue on the next
+// line. The cells of a table are separate commands.
 func (s *Scanner) searchCommand(line []byte) {
 	row := bytes.TrimLeft(line, " \t")
 	if s.markdown && len(row) > 0 && row[0] == '|' && len(s.command.text) == 0 {
@@ -344,7 +344,7 @@ func (s *Scanner) searchCommand(line []byte) {
 	}
 }
 
-// endCommand decides about the command that was collected.
+// endCommand decides about the collected command.
 func (s *Scanner) endCommand() {
 	if s.spend(s.command.text) {
 		if mayRun(s.command.text) && pipeToShell().Match(s.command.text) {
@@ -361,7 +361,7 @@ func (s *Scanner) endCommand() {
 	s.command.text = s.command.text[:0]
 }
 
-// End returns what was found in the file, at most one signal of each kind.
+// End returns the signals of the file, at most one of each kind.
 func (s *Scanner) End() []Signal {
 	if len(s.rest) > 0 {
 		s.search(s.rest)
@@ -394,7 +394,7 @@ func (s *Scanner) End() []Signal {
 	return out
 }
 
-// wordings say what was found of each kind: a noun that is counted, and the rest of the phrase.
+// wordings are the texts of signals: a noun that gets a number, and the rest of the phrase.
 var wordings = [kinds]struct{ noun, rest string }{
 	Comment: {"HTML comment", " with more than a mark for programs"},
 	Pipe:    {"command", " to run what is downloaded or decoded"},
@@ -404,7 +404,7 @@ var wordings = [kinds]struct{ noun, rest string }{
 	Unasked: {"thing", " that test runners, interpreters or package managers run by themselves"},
 }
 
-// countsOfInvisible returns the number of characters of each class.
+// countsOfInvisible returns the number of characters of each class, and whether all are minor.
 func (s *Scanner) countsOfInvisible() (detail string, minor bool) {
 	minor = true
 	var counts []string

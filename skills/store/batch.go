@@ -17,27 +17,27 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Batch stores trees, and makes copies of trees, that become durable together: to sync thousands of small
-// files one by one takes longer than to write them. Put, Copy and Take are safe for concurrent use.
+// Batch stores trees and copies of trees with one common sync: syncing thousands of small files one by one
+// takes longer than writing them. Put, Copy and Take are safe for concurrent use.
 type Batch struct {
 	store *Store
-	root  *os.Root // that Copy and Take write below
+	root  *os.Root // destination of Copy and Take
 
 	mu      sync.Mutex
-	written []written       // not durable yet
-	durable []*Tree         // under temporary names
-	named   []digest.Digest // trees that were not in the store before
+	written []written       // not synced yet
+	durable []*Tree         // synced trees with temporary names
+	named   []digest.Digest // trees that are new in the store
 }
 
-// written is a directory that is not durable yet.
+// written is a directory that is not synced yet.
 type written struct {
 	root  *os.Root
 	dir   string
 	files []File
-	tree  *Tree // that is stored there under a temporary name; nil: it is a copy
+	tree  *Tree // the stored tree with a temporary name; nil for a copy
 }
 
-// Batch returns an empty batch, whose copies are made below root.
+// Batch returns an empty batch whose copies are made below root.
 func (s *Store) Batch(root *os.Root) *Batch { return &Batch{store: s, root: root} }
 
 func (b *Batch) add(w written) {
@@ -46,8 +46,8 @@ func (b *Batch) add(w written) {
 	b.written = append(b.written, w)
 }
 
-// Put stores a tree as [Store.Put] does, but nobody finds it before Commit. What it returns is for Copy and
-// Take only; [Store.Tree] returns the tree to use.
+// Put stores a tree like [Store.Put], but it cannot be found before Commit. The result is only for Copy and
+// Take; use [Store.Tree] to get the tree to use.
 func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	if err := checkFiles(files); err != nil {
 		return nil, err
@@ -67,19 +67,19 @@ func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	return tree, nil
 }
 
-// Copy makes a copy of a tree as [Tree.Copy] does.
+// Copy makes a copy of a tree like [Tree.Copy].
 func (b *Batch) Copy(ctx context.Context, t *Tree, dir string) error {
 	err := t.Copy(ctx, b.root, dir)
 	if err != nil {
 		return err
 	}
 	b.add(written{b.root, dir, t.Files, nil})
-	return err
+	return nil
 }
 
-// Take is Copy for files that are there already: the directory from becomes dir if it has files with the
-// names and the sizes of those of the tree, and nothing else. It reports whether it has. Nobody else may
-// write there, and the caller makes sure of the digests.
+// Take is Copy for existing files: it renames the directory from to dir if it has exactly files with the
+// names and sizes of the tree. It reports whether it did. No other process may write there, and the caller
+// must ensure the digests.
 //
 // Errors: errors of ctx; system errors. The files of from may then have other modes.
 func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool, err error) {
@@ -89,7 +89,7 @@ func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool
 	}
 	defer top.Close()
 	dirs := Dirs(t.Files)
-	modes := map[string]fs.FileMode{} // that files and directories get
+	modes := map[string]fs.FileMode{} // modes to set
 	found, others := 0, false
 	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err := cmp.Or(err, ctx.Err()); err != nil {
@@ -124,7 +124,7 @@ func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool
 			return false, err
 		}
 	}
-	// Some systems rename no directory that is open.
+	// Some systems cannot rename an open directory.
 	if err := errors.Join(top.Close(), b.root.Rename(from, dir)); err != nil {
 		return false, err
 	}
@@ -140,7 +140,7 @@ func (b *Batch) Drop(dir string) error {
 	return b.root.RemoveAll(dir)
 }
 
-// Commit makes what was written durable, and then gives the trees their names.
+// Commit syncs everything that was written, and then renames the trees to their final names.
 //
 // Errors: errors of ctx; system errors. Close then removes the trees.
 func (b *Batch) Commit(ctx context.Context) error {
@@ -156,7 +156,7 @@ func (b *Batch) Commit(ctx context.Context) error {
 	return fsys.SyncDir(b.store.root, treesDir)
 }
 
-// name gives a tree its name, unless the store has one by now.
+// name renames a tree to its final name, unless the store has it by now.
 func (b *Batch) name(ctx context.Context, t *Tree) error {
 	temp, s := t.dir, b.store
 	for attempt, there := 0, false; ; attempt++ {
@@ -177,7 +177,7 @@ func (b *Batch) name(ctx context.Context, t *Tree) error {
 		case corrupt:
 			there, err = true, s.Remove(t.Digest)
 		case errors.Is(err, ErrNotFound):
-			err = nil // another process has replaced a corrupt one
+			err = nil // another process has replaced a corrupt tree
 		}
 		if err != nil || attempt == attempts {
 			return errors.Join(taken, err)
@@ -185,13 +185,13 @@ func (b *Batch) name(ctx context.Context, t *Tree) error {
 	}
 }
 
-// Stored reports whether Commit has brought trees that were not in the store before.
+// Stored reports whether Commit stored trees that are new in the store.
 func (b *Batch) Stored() bool { return len(b.named) > 0 }
 
-// Keep makes Close leave the trees where they are.
+// Keep makes Close keep the trees.
 func (b *Batch) Keep() { b.named = nil }
 
-// Close removes the trees that the batch has brought, and not the copies.
+// Close removes the trees that the batch stored, but not the copies.
 func (b *Batch) Close() (err error) {
 	for _, w := range b.written {
 		if w.tree != nil {
@@ -210,10 +210,11 @@ func (b *Batch) Close() (err error) {
 	return err
 }
 
-// fewFiles are synced one by one: what other programs have written need not wait for the disk then.
+// fewFiles is the number of files up to which they are synced one by one: syncing the file system would also
+// wait for the writes of other programs.
 const fewFiles = 256
 
-// Sync makes what was written durable, while the trees still have no names. Commit does it too.
+// Sync syncs everything that was written, while the trees still have temporary names. Commit calls it too.
 //
 // Errors: errors of ctx; system errors.
 func (b *Batch) Sync(ctx context.Context) error {
@@ -256,7 +257,7 @@ func (b *Batch) sync(ctx context.Context) error {
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	// Most of it is waiting for the disk, which makes the files of all that wait durable together.
+	// Most of the time is spent waiting for the disk, where one flush serves all waiting files.
 	group.SetLimit(32)
 	for _, w := range b.written {
 		group.Go(func() error {
@@ -270,7 +271,7 @@ func (b *Batch) sync(ctx context.Context) error {
 					return err
 				}
 			}
-			// After a crash, a synced file is there only if its directories were synced too.
+			// A synced file survives a crash only if its directories were synced too.
 			for dir := range Dirs(w.files) {
 				if err := fsys.SyncDir(top, dir); err != nil {
 					return err
@@ -283,7 +284,7 @@ func (b *Batch) sync(ctx context.Context) error {
 }
 
 func syncFile(root *os.Root, name string) error {
-	// Windows flushes only what is open for writing.
+	// Windows flushes only files that are open for writing.
 	file, err := root.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		return err

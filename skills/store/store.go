@@ -1,19 +1,19 @@
-// Package store keeps trees of files by digest on disk: what is executed is what was hashed.
+// Package store stores trees of files by digest on disk, so that the executed files are the hashed ones.
 //
-// A tree is a directory named by its tree digest. Put copies files into a temporary directory,
-// checks the digest of every byte on its way, syncs and renames: a tree that has a name is
-// complete, and bytes without their digest never get one. Files are 0644, or 0755 if they are
-// programs: executable where they came from, or with the first bytes of a script or of a program for
-// Linux, since collections often lose the mode. Directories are 0755, the store itself 0700. Scripts see
-// them through a read-only mount; with read-only modes their copies could not be written either.
+// A tree is a directory named by its tree digest. Put copies files into a temporary directory, verifies the
+// digest of each, syncs and renames: a tree with its final name is complete, and bytes without their digest
+// never get there. Files are 0644, or 0755 if they are programs: executable in their source, or with the
+// first bytes of a script or of a Linux program, since collections often lose the mode. Directories are 0755,
+// the store itself 0700. Scripts access them through a read-only mount; with read-only modes their copies
+// would be read-only too.
 //
-// Before a tree is used it is walked: a file that is missing, extra, of another size or touched since
-// it was checked is hashed again, and a difference is a *[CorruptError]. A process hashes a tree in
-// full before it uses it for the first time, so it finds what a crash left behind.
+// Before a tree is used it is walked: a file that is missing, extra, of another size or touched since the
+// last check is hashed again, and a difference is a *[CorruptError]. A process hashes a tree completely
+// before its first use, so it finds damage by a crash.
 //
-// The store does not guard against its own user: a program that may write below its directory and
-// waits for the moment between check and use can change a tree. Keep it where no script can reach it.
-// All methods are safe for concurrent use, also by several processes.
+// The store does not guard against its own user: a program with write access to its directory can change a
+// tree between check and use. The directory must be out of reach of scripts. All methods are safe for
+// concurrent use, also by several processes.
 //
 //	trees, err := store.Open(dir)
 //	tree, err := trees.Put(ctx, files, func(path string) (io.ReadCloser, error) { return root.Open(path) })
@@ -45,16 +45,16 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound is the error of a tree that is not in the store.
+	// ErrNotFound: the tree is not in the store.
 	ErrNotFound = errors.New("tree is not in the store")
-	// ErrUnwritable is the error of a store that cannot be written.
+	// ErrUnwritable: the store cannot be written.
 	ErrUnwritable = errors.New("store cannot be written")
 )
 
-// CorruptError is a stored tree whose content no longer has its digest. Put stores it anew.
+// CorruptError reports a stored tree whose content no longer has its digest. Put replaces it.
 type CorruptError struct {
 	Tree digest.Digest
-	Path string // below the tree, "." for the whole
+	Path string // relative to the tree; "." for the whole tree
 	What string
 }
 
@@ -62,8 +62,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("stored tree %s: %s: %s", e.Tree, e.Path, e.What)
 }
 
-// ContentError is a file whose content does not have its digest and size: it changed since it was
-// hashed.
+// ContentError reports a file whose content does not have the expected digest and size: it changed since it
+// was hashed.
 type ContentError struct {
 	Path      string
 	Want, Got digest.Digest // equal if only the size is wrong
@@ -76,7 +76,7 @@ func (e *ContentError) Error() string {
 const (
 	treesDir   = "trees"
 	tempPrefix = "tmp-"
-	// tempLife is the age of a temporary directory at which the process that made it must be dead.
+	// tempLife is the age at which a temporary directory must be a leftover of a dead process.
 	tempLife = time.Hour
 )
 
@@ -84,14 +84,14 @@ const (
 type Store struct {
 	root *os.Root
 	dir  string
-	lock *os.File // the directory, locked for sharing while the store is open
+	lock *os.File // the directory, with a shared lock while the store is open
 
 	mu    sync.Mutex
-	trees map[digest.Digest]*Tree // checked by this process
+	trees map[digest.Digest]*Tree // verified by this process
 }
 
-// Open opens the store below dir, which it makes with mode 0700, and removes what dead processes
-// left unfinished.
+// Open opens the store below dir, creates dir with mode 0700 if missing, and removes leftovers of dead
+// processes.
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
@@ -112,11 +112,11 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	err = root.Mkdir(temp, 0o700) // proves that a tree can be stored
+	err = root.Mkdir(temp, 0o700) // proves that the store is writable
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	_ = root.Remove(temp) // which another process may have done, taking it for a leftover
+	_ = root.Remove(temp) // another process may have removed it as a leftover
 	s.lock, err = root.Open(".")
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
@@ -126,17 +126,16 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close releases the store's handle. Trees that are open stay usable.
+// Close releases the store's handle. Open trees stay usable.
 func (s *Store) Close() error {
 	return errors.Join(s.lock.Close(), s.root.Close())
 }
 
-// Dir returns the directory of the trees on this machine, for operators only.
+// Dir returns the path of the directory with the trees, for operators only.
 func (s *Store) Dir() string { return filepath.Join(s.dir, treesDir) }
 
-// removeStale removes temporary directories of dead processes: all if no other process has the store
-// open, else old ones. A directory that cannot be removed costs space only and is left to the next
-// start.
+// removeStale removes temporary directories of dead processes: all if no other process has the store open,
+// else old ones. A directory that cannot be removed costs only space and is left to the next start.
 func (s *Store) removeStale(alone bool) {
 	entries, err := fs.ReadDir(s.root.FS(), treesDir)
 	if err != nil {
@@ -152,8 +151,8 @@ func (s *Store) removeStale(alone bool) {
 	}
 }
 
-// remove deletes a directory of the store, whose directories earlier versions made read-only. Another process
-// may delete it at the same time.
+// remove removes a directory of the store. Earlier versions made its directories read-only. Another process
+// may remove it at the same time.
 func (s *Store) remove(dir string) error {
 	err := fs.WalkDir(s.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -171,7 +170,7 @@ func tempName() string { return path.Join(treesDir, tempPrefix+rand.Text()) }
 
 func treeDir(tree digest.Digest) string { return path.Join(treesDir, tree.Encoded()) }
 
-// Opener opens a file of a tree by its path, to be read from its start.
+// Opener opens a file of a tree by its path, positioned at its start.
 type Opener func(path string) (io.ReadCloser, error)
 
 // Putter is a [Store] or a [Batch].
@@ -179,25 +178,24 @@ type Putter interface {
 	Put(ctx context.Context, files []File, open Opener) (*Tree, error)
 }
 
-// Put stores the tree of files, whose content open returns, and returns it checked. A tree that is
-// there already is not written again; one that is corrupt is replaced. If anything fails, nothing is
-// stored.
+// Put stores the tree of files, whose content open returns, and returns it verified. An existing tree is not
+// written again; a corrupt one is replaced. On an error, nothing is stored.
 //
-// Errors: *ContentError for content without its digest, *PathError for a path no tree can have.
+// Errors: *ContentError for content without its digest, *PathError for a path that cannot be stored.
 func (s *Store) Put(ctx context.Context, files []File, open Opener) (*Tree, error) {
 	if err := checkFiles(files); err != nil {
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {
 		tree, err := s.put(ctx, files, open)
-		// Another process that replaces a corrupt tree may take away the one just stored.
+		// Another process that replaces a corrupt tree may remove the new one.
 		if attempt == attempts || !errors.Is(err, ErrNotFound) {
 			return tree, err
 		}
 	}
 }
 
-// attempts is how often a tree is stored again because another process has removed it.
+// attempts is how often storing a tree is tried if another process removes it.
 const attempts = 3
 
 func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, error) {
@@ -213,37 +211,38 @@ func (s *Store) put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	return s.Tree(ctx, tree.Digest)
 }
 
-// Remove deletes a tree, if it is there. A caller that has it open can read it no longer. A call that
-// stores the same tree at this moment stores it anew.
+// Remove removes a tree, if it exists. A caller that has it open can no longer read it. A concurrent Put of
+// the same tree stores it again.
 //
 // Errors: system errors.
 func (s *Store) Remove(tree digest.Digest) error {
 	if tree.Validate() != nil {
 		return nil
 	}
-	// It is moved out of the way first, so that its name is free even if the removal stops halfway.
+	// The rename frees its name even if the removal stops halfway.
 	s.mu.Lock()
 	delete(s.trees, tree)
 	s.mu.Unlock()
 	trash := tempName()
 	err := s.root.Rename(treeDir(tree), trash)
-	if err == nil {
-		err = s.remove(trash)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil // another process was faster
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // never stored, or another process was faster
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.remove(trash)
 }
 
-// write copies all files into dir, which it makes, with modes that all may read. It returns them in byte
-// order of path, and as executable as they are there.
+// write copies all files into dir, which it creates, with modes that let every user read them. It returns the
+// files sorted by path, with Executable as written.
 func write(
 	ctx context.Context, root *os.Root, dir string, files []File, open Opener,
 ) (copied []File, err error) {
 	if err := root.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Below root, each name would be resolved from there, a directory at a time.
+	// Relative to root, each name would be resolved from there, one directory at a time.
 	into, err := root.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -284,8 +283,7 @@ func modeOf(executable bool) fs.FileMode {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// copyFile writes one file, which must have its digest and its size, and makes it executable if it is a
-// program.
+// copyFile writes one file, which must have its digest and size, and makes it executable if it is a program.
 func copyFile(root *os.Root, file *File, open Opener) (err error) {
 	from, err := open(file.Path)
 	if err != nil {
@@ -301,7 +299,7 @@ func copyFile(root *os.Root, file *File, open Opener) (err error) {
 	defer buffers.Put(buf)
 	sum := sha256.New()
 	both := io.MultiWriter(to, sum)
-	// One byte more than the size shows that the file has grown.
+	// One byte more than the size detects a file that has grown.
 	content := io.LimitReader(from, file.Size+1)
 	n, err := io.ReadFull(content, buf[:])
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -323,24 +321,25 @@ func copyFile(root *os.Root, file *File, open Opener) (err error) {
 	return to.Chmod(modeOf(file.Executable))
 }
 
-// sortFiles returns files in byte order of their paths.
+// sortFiles returns files sorted by path.
 func sortFiles(files []File) []File {
 	return slices.SortedFunc(slices.Values(files),
 		func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// ErrInUse is the error of a Sweep while another process has the store open, or may have it open.
+// ErrInUse is the error of Sweep if another process has, or may have, the store open.
 var ErrInUse = errors.New("store is in use")
 
-// Sweep removes the trees that are not needed, and returns how many it removed. needed deletes the others
-// from the set of all trees. It does so only while no other process has the store open; a process that
-// opens it waits until Sweep is done. The caller must not have a tree in use.
+// Sweep removes the trees that are not needed, and returns their number. needed deletes the needed ones from
+// the set of all trees. Sweep fails if another process has the store open; a process that opens it waits
+// until Sweep is done. The caller must not have a tree in use.
 //
 // Errors: ErrInUse, the error of needed; errors of ctx; system errors.
 func (s *Store) Sweep(
 	ctx context.Context, needed func(trees map[digest.Digest]bool) error,
 ) (removed int, err error) {
-	// The attempt to lock it alone may have lost the shared lock, so it is shared again in any case.
+	// A failed attempt to get the exclusive lock may have lost the shared one, so it is acquired again in any
+	// case.
 	defer fsys.ShareLock(s.lock)
 	if !fsys.LockAlone(s.lock) {
 		return 0, ErrInUse

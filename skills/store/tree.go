@@ -25,15 +25,15 @@ type File struct {
 	Path       string        `json:"path"` // slash-separated, relative, fs.ValidPath
 	Size       int64         `json:"-"`
 	Digest     digest.Digest `json:"digest"`
-	Executable bool          `json:"-"` // not part of a digest, and kept only by the first Put of a tree
+	Executable bool          `json:"-"` // not part of the digest; the first Put of a tree determines it
 }
 
-// PathError is a path that no stored tree can have.
+// PathError reports a path that cannot be in a stored tree.
 type PathError struct{ Path string }
 
 func (e *PathError) Error() string { return fmt.Sprintf("path %q cannot be stored", e.Path) }
 
-// Dirs returns the directories that files are in, with "." for the top.
+// Dirs returns the directories that contain files, with "." for the top.
 func Dirs(files []File) map[string]bool {
 	dirs := map[string]bool{".": true}
 	for _, file := range files {
@@ -56,10 +56,9 @@ func checkFiles(files []File) error {
 	return nil
 }
 
-// TreeDigest returns the sha256 of the lines "<hex>  <path>\n" of all files in byte order of path. These
-// are the lines that sha256sum prints, so that anyone can recompute it. As there, a path with a
-// backslash or a line break is escaped and its line starts with a backslash: no path can pass for two
-// lines.
+// TreeDigest returns the sha256 of the lines "<hex> <path>\n" of all files, sorted by path. These are the
+// lines that sha256sum prints, so that anyone can recompute it. As in sha256sum, a path with a backslash or a
+// line break is escaped and its line starts with a backslash, so no path can be mistaken for two lines.
 func TreeDigest(files []File) digest.Digest {
 	sum := sha256.New()
 	for _, file := range sortFiles(files) {
@@ -68,8 +67,8 @@ func TreeDigest(files []File) digest.Digest {
 	return digest.NewDigest(digest.SHA256, sum)
 }
 
-// Line returns the line "<head>  <path>\n" of a list of files. A path with a backslash or a line break is
-// escaped, and its line starts with a backslash.
+// Line returns the line "<head> <path>\n" for a list of files. If the path has a backslash or a line break,
+// it is escaped, and the line starts with a backslash.
 func Line(head, path string) string {
 	if strings.ContainsAny(path, "\\\n\r") {
 		return `\` + head + "  " + strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`).Replace(path) + "\n"
@@ -77,28 +76,28 @@ func Line(head, path string) string {
 	return head + "  " + path + "\n"
 }
 
-// Tree is a stored tree that was checked when it was returned. It is immutable.
+// Tree is a stored tree that was verified when it was returned. It is immutable.
 type Tree struct {
 	Digest digest.Digest
 	Files  []File // sorted by Path
 
 	store   *Store
-	dir     string   // below that of the store
-	members []member // a directory before what is in it, the tree's own first
+	dir     string   // relative to the store
+	members []member // each directory before its entries, the top first
 }
 
-// member is a file or directory of a tree as it was when its bytes were hashed.
+// member is a file or directory of a tree, as of the time it was hashed.
 type member struct {
-	path    string // below the tree
+	path    string // relative to the tree
 	info    fs.FileInfo
-	settled bool // the last change was long enough ago for another one to have another time
+	settled bool // the last change was so long ago that a later one has another time
 }
 
-// settling is the coarsest resolution of a file system's times.
+// settling is the coarsest resolution of file times.
 const settling = 100 * time.Millisecond
 
-// Tree returns a stored tree after checking it: with a walk if this process has hashed it before and
-// nothing was touched since, else byte for byte.
+// Tree returns a stored tree after verifying it: by stat if this process has hashed it before and nothing
+// changed since, else byte for byte.
 //
 // Errors: ErrNotFound, *CorruptError.
 func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
@@ -124,7 +123,7 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 // read hashes every file of the tree.
 func (t *Tree) read(ctx context.Context) error {
 	dir := t.dir
-	// A link would be followed.
+	// OpenRoot would follow a link.
 	info, err := t.store.root.Lstat(dir)
 	if err == nil && !info.IsDir() {
 		return t.corrupt(".", "not a directory")
@@ -147,8 +146,8 @@ func (t *Tree) read(ctx context.Context) error {
 		})
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		// A tree that another process stores at this moment was not there when the walk began; it must
-		// not pass for a damaged one, which would be removed.
+		// A tree that another process is storing did not exist when the walk began. It must not be reported
+		// as corrupt, since it would then be removed.
 		if _, gone := t.store.root.Lstat(dir); len(t.members) == 0 || errors.Is(gone, fs.ErrNotExist) {
 			return ErrNotFound
 		}
@@ -174,7 +173,7 @@ func (t *Tree) corrupt(name, what string) error {
 	return &CorruptError{Tree: t.Digest, Path: name, What: what}
 }
 
-// visit reads a member of the tree, whose directory top is.
+// visit reads a member of the tree; top is the directory of the tree.
 func (t *Tree) visit(top *os.Root, at string) error {
 	info, err := top.Lstat(at)
 	if err != nil {
@@ -183,7 +182,7 @@ func (t *Tree) visit(top *os.Root, at string) error {
 	changed := fsys.ChangeTime(info)
 	settled := changed != 0 && time.Since(time.Unix(0, changed)) > settling
 	t.members = append(t.members, member{at, info, settled})
-	// They could put other bytes there between check and use.
+	// Users with write access could replace the bytes between check and use.
 	if err := fsys.Exposed(info); err != nil {
 		return t.corrupt(at, err.Error())
 	}
@@ -215,7 +214,7 @@ func (t *Tree) visit(top *os.Root, at string) error {
 	return nil
 }
 
-// Open returns a handle of the tree's directory, the one that was checked. The caller closes it.
+// Open returns a handle of the verified directory of the tree. The caller closes it.
 //
 // Errors: *CorruptError if the directory was replaced since.
 func (t *Tree) Open() (*os.File, error) {
@@ -228,15 +227,12 @@ func (t *Tree) Open() (*os.File, error) {
 		return nil, errors.Join(err, handle.Close())
 	}
 	if !os.SameFile(info, t.members[0].info) {
-		err = t.corrupt(".", "its directory was replaced")
-	}
-	if err != nil {
-		return nil, errors.Join(err, handle.Close())
+		return nil, errors.Join(t.corrupt(".", "its directory was replaced"), handle.Close())
 	}
 	return handle, nil
 }
 
-// ReadFile returns the content of a file of the tree, checked against its digest.
+// ReadFile returns the content of a file of the tree, verified by its digest.
 //
 // Errors: fs.ErrNotExist, *CorruptError.
 func (t *Tree) ReadFile(name string) ([]byte, error) {
@@ -269,11 +265,10 @@ func (t *Tree) file(name string) (int, error) {
 	return at, nil
 }
 
-// Extend stores a tree of its own with the files of base, checked against their digests and with their
-// modes, and with more, content by path; a nil base has none. No path of more may be one of base, or a
-// directory in it.
+// Extend stores a tree with the files of base, verified by their digests and with their modes, and with the
+// files in more, content by path; base may be nil. No path in more may be a file or directory of base.
 //
-// Errors: errors of Put; *PathError; *ContentError if base changed.
+// Errors: the errors of Put; *PathError; *ContentError if base changed.
 func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) (*Tree, error) {
 	var files []File
 	if base != nil {
@@ -297,13 +292,13 @@ func (s *Store) Extend(ctx context.Context, base *Tree, more map[string][]byte) 
 	})
 }
 
-// open opens a file of the tree, whose content the caller checks.
+// open opens a file of the tree. The caller verifies its content.
 func (t *Tree) open(name string) (*os.File, error) {
 	return t.store.root.OpenFile(path.Join(t.dir, name), os.O_RDONLY|fsys.NonBlock, 0)
 }
 
-// Copy writes the tree into a directory below root that does not exist yet, with every digest checked. Files
-// have the modes of stored ones. The copy is not durable: see [Batch.Copy].
+// Copy writes the tree into a new directory below root and verifies every digest. Files have the modes of
+// stored ones. The copy is not synced: see [Batch.Copy].
 //
 // Errors: *ContentError if the tree changed; errors of ctx; system errors.
 func (t *Tree) Copy(ctx context.Context, root *os.Root, dir string) error {

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// untouched reports whether every file and directory of a checked tree still is the one that was
-// checked. The times of a directory change with its names, so none is listed.
+// untouched reports whether every file and directory of a verified tree is unchanged by its stat data. The
+// times of a directory change with its entries, so directories are not listed.
 func (t *Tree) untouched() bool {
 	top, err := t.Open()
 	if err != nil {
 		return false
 	}
 	defer top.Close()
-	// Resolving every path from the store's root would cost four times as much. Parents come before their
+	// Resolving every path from the store's root would cost four times as much. Directories come before their
 	// entries: a link that replaced one is found before it is followed.
 	for _, m := range t.members {
 		var now unix.Stat_t

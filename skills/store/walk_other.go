@@ -2,5 +2,5 @@
 
 package store
 
-// untouched returns false: nothing vouches for bytes here, so every check hashes them.
+// untouched returns false: this system has no reliable change times, so every check hashes the bytes.
 func (t *Tree) untouched() bool { return false }

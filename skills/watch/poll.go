@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// stamp is what a poll compares.
+// stamp is the state of a file that polls compare.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -30,7 +30,7 @@ func (w *watcher) interval() time.Duration {
 	return max(maxDebounces*w.debounce, time.Duration(len(w.registry.Snapshot().Skills))*time.Millisecond)
 }
 
-// poll notes what differs from the poll before: skill files, their directories, and the directories
+// poll notes the differences since the previous poll in skill files, their directories, and the directories
 // above up to the top of the tree.
 func (w *watcher) poll() {
 	snapshot := w.registry.Snapshot()
@@ -39,7 +39,7 @@ func (w *watcher) poll() {
 		next[dir] = stampOf(dir)
 	}
 	for _, path := range snapshot.SkillFiles() {
-		// The tops of the trees end it.
+		// The loop ends at the tops of the trees.
 		for _, done := next[path]; !done; _, done = next[path] {
 			next[path] = stampOf(path)
 			path = filepath.Dir(path)
@@ -59,7 +59,7 @@ func (w *watcher) poll() {
 	w.polled = next
 }
 
-// identity differs between two states of a root.
+// identity identifies the state of a root.
 type identity struct {
 	info    fs.FileInfo // nil if the directory does not exist
 	version string      // of a source
@@ -71,7 +71,7 @@ func (w *watcher) identify(ctx context.Context) []identity {
 	found := make([]identity, len(roots))
 	for i := range roots {
 		if source, ok := roots[i].FS.(skills.Source); ok {
-			// A source that cannot give its version is scanned as soon as it can again.
+			// A source without a version now is scanned once it has one again.
 			found[i].version, _ = source.Version(ctx)
 		} else if roots[i].FS == nil {
 			found[i].info, _ = os.Stat(roots[i].Dir)
@@ -80,8 +80,8 @@ func (w *watcher) identify(ctx context.Context) []identity {
 	return found
 }
 
-// look scans everything if a root is another directory than before, for which there is no event, and watches
-// what is above those that do not exist.
+// look rescans everything if a root was replaced by another directory, which causes no event, and watches the
+// directories above missing roots.
 func (w *watcher) look(ctx context.Context) {
 	now := w.identify(ctx)
 	for i := range now {

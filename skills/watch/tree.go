@@ -18,14 +18,14 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxDirs is the most directories that are watched. One costs about a kibibyte in the kernel of Linux, and
-// elsewhere up to 64 KiB or a descriptor for each of its files.
+// maxDirs is the maximum number of watched directories. One costs about a kibibyte in the Linux kernel, and
+// on other systems up to 64 KiB or a descriptor for each of its files.
 var maxDirs = map[bool]int{true: 200_000, false: 1_000}[runtime.GOOS == "linux"]
 
 const (
 	maxDepth = 40              // of directories below the top of a tree
-	maxList  = 100_000         // entries of a directory that are looked at
-	slack    = 2 * time.Second // how far times of files may be behind the clock
+	maxList  = 100_000         // entries read from a directory
+	slack    = 2 * time.Second // maximum delay of file times behind the clock
 )
 
 var (
@@ -33,7 +33,7 @@ var (
 	errLimit   = errors.New("the system's limit on watches is reached")
 )
 
-// follow watches the trees that the current snapshot was made of, and no others.
+// follow watches the trees of the current snapshot, and no others.
 func (w *watcher) follow(ctx context.Context) {
 	if w.notify == nil {
 		return
@@ -46,7 +46,7 @@ func (w *watcher) follow(ctx context.Context) {
 			continue
 		}
 		err := w.add(ctx, dir, snapshot.GeneratedAt.Add(-slack), 0)
-		gone := errors.Is(err, fs.ErrNotExist) // even if it has come back since
+		gone := errors.Is(err, fs.ErrNotExist) // even if it was created again since
 		if err != nil && !gone {
 			w.degrade(ctx, err)
 			return
@@ -61,10 +61,10 @@ func (w *watcher) follow(ctx context.Context) {
 	}
 }
 
-// add watches a directory and those below it. It notes what has changed in them since a time, because
-// the watch begins too late for that.
+// add watches a directory and its subdirectories. It notes changes in them since a time, which happened
+// before the watch.
 //
-// Errors: fs.ErrNotExist; the system gives no more watches; the error of ctx.
+// Errors: fs.ErrNotExist; the limit on watches; the error of ctx.
 func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth int) error {
 	if err := ctx.Err(); err != nil || depth > maxDepth {
 		return err
@@ -72,7 +72,7 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	if len(w.dirs) >= maxDirs {
 		return errTooMany
 	}
-	// The library breaks down if it knows a path already that leads to another watched directory now.
+	// The library fails if a known path now leads to another watched directory.
 	if w.dirs[dir] {
 		_ = w.notify.Remove(dir)
 	}
@@ -85,7 +85,7 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 		}
 		return err
 	}
-	// Add follows a link. A directory of skills may have become one since it was listed.
+	// Add follows links, and a directory may have been replaced by one since it was listed.
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 		_ = w.notify.Remove(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -115,11 +115,11 @@ func (w *watcher) add(ctx context.Context, dir string, since time.Time, depth in
 	return nil
 }
 
-// maxPaths is how many bytes of paths are kept in one piece.
+// maxPaths is the size of a chunk of paths, in bytes.
 const maxPaths = 4 << 10
 
-// join returns the path of a directory, which is kept for as long as it is watched. Many lie in one piece: of
-// as many small ones, among what is garbage soon, each would keep a page of memory.
+// join returns the path of a directory, which is retained while it is watched. Many paths share one chunk:
+// small allocations among short-lived garbage would each keep a page of memory alive.
 func (w *watcher) join(dir, name string) string {
 	at := w.paths.Len()
 	if need := len(dir) + 1 + len(name); at+need > w.paths.Cap() {
@@ -130,7 +130,7 @@ func (w *watcher) join(dir, name string) string {
 	return w.paths.String()[at:]
 }
 
-// list returns the entries of a directory and its facts, as far as they can be read.
+// list returns the entries of a directory and its file info, as far as readable.
 func list(dir string) ([]fs.DirEntry, fs.FileInfo) {
 	file, err := os.Open(dir)
 	if err != nil {
@@ -145,7 +145,7 @@ func list(dir string) ([]fs.DirEntry, fs.FileInfo) {
 	return entries, info
 }
 
-// drop ends the watches of a directory and those below it, except in trees that are wanted.
+// drop removes the watches of a directory and its subdirectories, except in wanted trees.
 func (w *watcher) drop(top string, wanted map[string]bool) {
 	for dir := range w.dirs {
 		if !within(top, dir) || kept(dir, wanted) {
@@ -155,12 +155,12 @@ func (w *watcher) drop(top string, wanted map[string]bool) {
 		if w.areas[dir] {
 			w.areas[dir] = false
 		}
-		// If the directory is gone, so is the watch.
+		// The watch of a removed directory is gone already.
 		_ = w.notify.Remove(dir)
 	}
 }
 
-// kept reports whether a directory is part of a tree that is wanted.
+// kept reports whether a directory is part of a wanted tree.
 func kept(dir string, wanted map[string]bool) bool {
 	for above := filepath.Dir(dir); !wanted[dir] && dir != above; above = filepath.Dir(dir) {
 		dir = above
@@ -178,7 +178,7 @@ func within(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, separator)+separator)
 }
 
-// await watches the nearest directory that exists above each root that does not, and no others.
+// await watches the nearest existing directory above each missing root, and no others.
 func (w *watcher) await() {
 	if w.notify == nil {
 		return
@@ -196,10 +196,10 @@ func (w *watcher) await() {
 		if w.above[dir] != nil || w.dirs[dir] {
 			continue
 		}
-		// The roots are looked at again and again in any case.
+		// The roots are checked periodically in any case.
 		if w.notify.Add(dir) != nil {
 			delete(above, dir)
-		} else if exists(filepath.Join(dir, name)) { // it was made before the watch began
+		} else if exists(filepath.Join(dir, name)) { // created before the watch began
 			w.noteAll()
 		}
 	}
@@ -211,8 +211,8 @@ func (w *watcher) await() {
 	w.above = above
 }
 
-// nearest returns the nearest directory above a path that exists, free of links, and the name in it that
-// leads on to the path.
+// nearest returns the nearest existing directory above a path, with links resolved, and the next name in it
+// toward the path.
 func nearest(path string) (dir, name string) {
 	for above := filepath.Dir(path); above != path; path, above = above, filepath.Dir(above) {
 		real, err := filepath.EvalSymlinks(above)
@@ -224,10 +224,10 @@ func nearest(path string) (dir, name string) {
 	return "", ""
 }
 
-// expected handles an event of a directory that is watched for what is above roots alone, and reports whether
-// it is one.
+// expected handles an event in a directory that is watched only for missing roots, and reports whether it was
+// one.
 func (w *watcher) expected(ctx context.Context, event fsnotify.Event) bool {
-	if w.above[event.Name] != nil && !w.dirs[filepath.Dir(event.Name)] { // it is gone itself
+	if w.above[event.Name] != nil && !w.dirs[filepath.Dir(event.Name)] { // the directory itself was removed
 		if !w.dirs[event.Name] && event.Has(fsnotify.Remove|fsnotify.Rename) {
 			delete(w.above, event.Name)
 			w.await()
@@ -245,7 +245,7 @@ func (w *watcher) expected(ctx context.Context, event fsnotify.Event) bool {
 	return true
 }
 
-// event notes the path of an event, and watches a directory that was created.
+// event notes the path of an event, and watches a created directory.
 func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	if w.expected(ctx, event) {
 		return
@@ -255,7 +255,7 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	}
 	w.note(event.Name)
 	if event.Has(fsnotify.Remove|fsnotify.Rename) && w.dirs[event.Name] {
-		// The watches below go with the directory, and would report its former name.
+		// The watches below go with the directory, and would report its old name.
 		w.drop(event.Name, nil)
 	}
 	if !event.Has(fsnotify.Create) {
@@ -270,7 +270,7 @@ func (w *watcher) event(ctx context.Context, event fsnotify.Event) {
 	}
 }
 
-// failed handles an error of the watches.
+// failed handles an error of the watcher.
 func (w *watcher) failed(ctx context.Context, err error) {
 	if err == nil {
 		return
@@ -281,7 +281,7 @@ func (w *watcher) failed(ctx context.Context, err error) {
 	w.scanAll()
 }
 
-// scanAll scans everything and renews every watch: directories may have come and gone unseen.
+// scanAll rescans everything and renews every watch, since directories may have changed without an event.
 func (w *watcher) scanAll() {
 	for dir := range w.areas {
 		w.areas[dir] = false
@@ -289,7 +289,7 @@ func (w *watcher) scanAll() {
 	w.noteAll()
 }
 
-// degrade releases the watches and polls instead.
+// degrade releases the watches and starts polling.
 func (w *watcher) degrade(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

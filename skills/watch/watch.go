@@ -1,19 +1,18 @@
 // Package watch keeps a registry of skills up to date with the disk.
 //
-// Every directory that was scanned is watched, and so are the directories inside of skills. Changes are
-// collected until they pause; then what they concern is read again ([skills.Registry.Refresh]). The package
-// guarantees that
+// Every scanned directory is watched, including directories inside of skills. Changes are collected until
+// they pause; then the affected skills are read again ([skills.Registry.Refresh]). The package guarantees
+// that
 //
-//   - a change is seen even when events are lost, by a scan of everything at long intervals;
-//   - a tree that never stops changing is refreshed all the same, every few seconds;
-//   - a root that disappears and returns, and another version of a [skills.Source], are noticed;
-//   - a root that does not exist is noticed when it is made: until then the directory above it is watched,
-//     alone, without those below it;
-//   - if the system gives no watches, the skills are polled, which is logged once.
+//   - a change is found even if events are lost, by a full scan at long intervals;
+//   - a tree that never stops changing is refreshed nevertheless, every few seconds;
+//   - a root that disappears and returns, and a new version of a [skills.Source], are noticed;
+//   - a missing root is noticed when it is created: until then only the directory above it is watched,
+//     without its subdirectories;
+//   - if the system provides no watches, the skills are polled, which is logged once.
 //
-// Until the next scan of everything it does not see a change of a file behind a link inside of a skill,
-// nor, while it polls, a change of a file that does not change the skill's own directory. Reads verify
-// bytes in any case.
+// Until the next full scan it misses a change of a file behind a link inside of a skill, and, while polling,
+// a change of a file that does not change the skill's own directory. Reads verify bytes in any case.
 package watch
 
 import (
@@ -33,36 +32,35 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Options are the optional parts of [Run]. The zero value is fine.
+// Options are the options of [Run]. The zero value is valid.
 type Options struct {
-	// Logger gets degraded operation and failed scans; nil: nothing is logged.
+	// Logger logs degraded operation and failed scans; nil: nothing is logged.
 	Logger *slog.Logger
-	// Debounce is how long a tree must be unchanged before its changes are read; 0: 200 ms. A tree that
-	// keeps changing is read after ten times that. Roots are checked as often, and polls are not more
-	// frequent.
+	// Debounce is how long a tree must be unchanged before its changes are read; 0: 200 ms. A tree that keeps
+	// changing is read after ten times that. Roots are checked, and skills polled, no more often than that.
 	Debounce time.Duration
-	// OnChange, if not nil, is called after each refresh that made a difference, by one goroutine at a
-	// time. Changes during the call wait for it. ctx is the context of Run. The diff is empty if only the
-	// diagnostics of the snapshot differ, for example after a root has disappeared.
+	// OnChange, if not nil, is called after each refresh that made a difference. Calls do not overlap;
+	// changes during a call wait for it. ctx is the context of Run. The diff is empty if only the diagnostics
+	// of the snapshot differ, for example after a root has disappeared.
 	OnChange func(ctx context.Context, diff skills.Diff)
 
-	// poll forbids watches.
+	// poll disables watches.
 	poll bool
 }
 
 const (
 	defaultDebounce = 200 * time.Millisecond
-	maxDebounces    = 10 // after which a tree is read though it keeps changing
+	maxDebounces    = 10 // after which a tree is read even if it keeps changing
 	retry           = 50 // debounces after which a failed scan is repeated
 	fullScan        = 10 * time.Minute
-	maxChanged      = 4096 // paths that are remembered; with more, everything is scanned
+	maxChanged      = 4096 // changed paths; with more, everything is scanned
 )
 
-// Run keeps registry, which has been scanned, up to date until ctx is done, then releases everything and
-// returns nil. It also finds changes that were made between the scan and the call. Several Runs of one
-// registry do no harm, but each does the work.
+// Run keeps a scanned registry up to date until ctx is done, then releases everything and returns nil. It
+// also finds changes made between the scan and the call. Several Runs for one registry are harmless but
+// redundant.
 //
-// Errors: none; faults are logged, and Run polls or tries again.
+// Errors: none; faults are logged, and Run polls or retries.
 func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 	w := &watcher{
 		registry: registry, opts: opts, log: opts.Logger,
@@ -80,11 +78,11 @@ func Run(ctx context.Context, registry *skills.Registry, opts Options) error {
 	return nil
 }
 
-// manyDirs is how many directories leave so much garbage behind, when they are listed, that an idle server
-// gives the memory back at once.
+// manyDirs is the number of directories above which listing them leaves so much garbage that memory is
+// returned to the system at once, since the server may then be idle.
 const manyDirs = 4000
 
-// watcher belongs to the goroutine of Run.
+// watcher is the state of Run. It belongs to its goroutine.
 type watcher struct {
 	registry *skills.Registry
 	opts     Options
@@ -92,28 +90,28 @@ type watcher struct {
 	debounce time.Duration
 
 	notify      *fsnotify.Watcher   // nil while polling
-	dirs        map[string]bool     // that are watched
-	paths       strings.Builder     // of some of them
-	areas       map[string]bool     // the tops of the trees to be watched, and whether they are
-	above       map[string][]string // directories above roots that do not exist, and the names waited for
+	dirs        map[string]bool     // watched directories
+	paths       strings.Builder     // current chunk of paths; see join
+	areas       map[string]bool     // the tops of the trees to watch, and whether they are watched
+	above       map[string][]string // directories above missing roots, and the expected names in them
 	polled      map[string]stamp    // nil while watching
 	roots       []identity
 	diagnostics []skills.Diagnostic // of the last snapshot
 
-	changed map[string]bool // paths to be refreshed
-	all     bool            // everything is to be refreshed
-	since   time.Time       // of the first of these changes
-	due     time.Time       // for a refresh
+	changed map[string]bool // paths to refresh
+	all     bool            // refresh everything
+	since   time.Time       // time of the first of these changes
+	due     time.Time       // time of the next refresh
 }
 
 // start begins to watch, or to poll.
 func (w *watcher) start(ctx context.Context) {
 	w.roots = w.identify(ctx)
 	if slices.ContainsFunc(w.roots, func(id identity) bool { return id.version != "" }) {
-		// The version that was scanned is not known.
+		// The version that was scanned is unknown.
 		w.noteAll()
 	}
-	// A root may have been made since the scan.
+	// A root may have been created since the scan.
 	scanned := w.registry.Snapshot().Dirs()
 	for i, root := range w.registry.Snapshot().Roots {
 		real, err := filepath.EvalSymlinks(root.Dir)
@@ -145,7 +143,7 @@ func (w *watcher) close() {
 	}
 }
 
-// loop waits for events and timers. A nil channel never delivers anything.
+// loop waits for events and timers. Receiving from a nil channel blocks forever.
 func (w *watcher) loop(ctx context.Context) {
 	look := time.NewTicker(maxDebounces * w.debounce)
 	defer look.Stop()
@@ -194,7 +192,7 @@ func (w *watcher) loop(ctx context.Context) {
 
 func (w *watcher) pending() bool { return w.all || len(w.changed) > 0 }
 
-// note remembers a path that has changed.
+// note adds a path that has changed.
 func (w *watcher) note(path string) {
 	w.postpone()
 	w.changed[path] = true
@@ -204,7 +202,7 @@ func (w *watcher) note(path string) {
 	}
 }
 
-// noteAll notes that anything may have changed.
+// noteAll marks everything as possibly changed.
 func (w *watcher) noteAll() {
 	w.postpone()
 	w.all = true
@@ -222,7 +220,7 @@ func (w *watcher) postpone() {
 	}
 }
 
-// refresh reads again what has changed, and watches new directories.
+// refresh reads changed skills again, and watches new directories.
 func (w *watcher) refresh(ctx context.Context) {
 	changed := slices.Sorted(maps.Keys(w.changed))
 	if w.all {

@@ -1,12 +1,11 @@
-// Package uses counts how often skills were loaded, for the order of a catalogue that does not fit its
-// budget.
+// Package uses counts loads of skills, to order a catalogue that exceeds its budget.
 //
-// The count is a file of its own in the state directory, with one line for each load. Records of sessions
-// have the same facts, but to count them a server would read every record there is at each start. A line is
-// appended without a lock or a sync: a count that is lost in a crash changes an order and nothing else.
-// Only the newest loads count, some thousands, so that skills that are no longer used give way to others.
+// The counts are in a separate file in the state directory, with one line per load. Records of sessions have
+// the same facts, but counting them would mean reading every record at each start. Lines are appended without
+// a lock or fsync: a load that is lost in a crash only affects an order. Only the newest loads are used, some
+// thousands, so that unused skills give way to others.
 //
-// Nothing may depend on a count: whoever loads a skill often moves it forward.
+// Nothing else may depend on a count: a caller that loads a skill often moves it forward.
 package uses
 
 import (
@@ -23,14 +22,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// counted is how much of the end of the file counts, in bytes. Twice as much is kept at most when a server
-// starts.
+// counted is the length of the end of the file that is used, in bytes. At startup the file is truncated if it
+// is more than twice as long.
 const counted = 128 << 10
 
-// Count returns how often skills were loaded, by path, as far as the file says. A file that is not there says
-// nothing. A file that has grown is shortened.
+// Count returns the number of loads of skills in the file, by path. A missing file is empty. A file that has
+// grown too long is shortened.
 //
-// Errors: the file could not be read. What was read is returned too.
+// Errors: the file could not be read. The counts read so far are returned too.
 func Count(file string) (map[string]int, error) {
 	counts := map[string]int{}
 	f, info, err := fsys.Open(file)
@@ -43,7 +42,7 @@ func Count(file string) (map[string]int, error) {
 	defer f.Close()
 	from := max(info.Size()-counted, 0)
 	data, err := io.ReadAll(io.NewSectionReader(f, from, counted))
-	if from > 0 { // within a line
+	if from > 0 { // the first line may be incomplete
 		_, data, _ = bytes.Cut(data, []byte("\n"))
 	}
 	for line := range strings.Lines(string(data)) {
@@ -52,7 +51,7 @@ func Count(file string) (map[string]int, error) {
 		}
 	}
 	if err == nil && from > counted {
-		// A load that another process adds at this moment is lost, which changes no more than an order.
+		// A load that another process adds now is lost, which only affects an order.
 		err = fsys.WriteFile(file, data, 0o600)
 	}
 	if err != nil {
@@ -61,22 +60,22 @@ func Count(file string) (map[string]int, error) {
 	return counts, err
 }
 
-// Counter counts loads in a file: a second later, several at a time, and without waiting for the disk. It is
-// safe for concurrent use.
+// Counter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
+// use.
 type Counter struct {
 	file   string
 	failed func(error)
 
 	mu     sync.Mutex
-	loaded []string // paths of skills, since the file was written
+	loaded []string // paths of skills since the last write
 }
 
-// NewCounter returns a counter of loads in a file. failed gets why some could not be counted.
+// NewCounter returns a counter of loads in a file. failed is called with errors of writing.
 func NewCounter(file string, failed func(error)) *Counter {
 	return &Counter{file: file, failed: failed}
 }
 
-// Add counts one more load of the skill at path.
+// Add adds a load of the skill at path.
 func (c *Counter) Add(path string) {
 	if len(path) > 1<<10 || strings.ContainsFunc(path, unicode.IsControl) {
 		return // it could pass for others
@@ -89,7 +88,7 @@ func (c *Counter) Add(path string) {
 	}
 }
 
-// Flush writes what was added until now.
+// Flush writes all loads added so far.
 func (c *Counter) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

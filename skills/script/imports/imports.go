@@ -1,15 +1,15 @@
-// Package imports finds out, before a run, which modules a script imports that are not part of its language,
-// and which package has each of them.
+// Package imports finds, before a run, the modules that a script imports from outside of its standard
+// library, and the package that provides each.
 //
 // # Trust
 //
-// Scripts are a stranger's text. Python's own parser reads them, by a program that the caller runs in the
-// sandbox with the interpreter and the packages of the run; nothing of them is executed, and the answer is
-// parsed as a stranger's too. Scripts for Node are read here.
+// Scripts are untrusted text. Python's own parser reads them, in a program that the caller runs in the
+// sandbox with the interpreter and the packages of the run; no part of them is executed, and the answer is
+// parsed as untrusted too. Scripts for Node are parsed here.
 //
-// The name of a package is never derived from the name of a module: anybody may register a name that scripts
-// import by another. A package is named only if the skill names it, or the table of this package; in the
-// table it takes precedence, since it was looked at.
+// The name of a package is never derived from the name of a module: anyone may register a package with a name
+// that scripts import. A package is suggested only if the skill names it, or the table of this package. The
+// table takes precedence, since its entries were reviewed.
 package imports
 
 import (
@@ -21,32 +21,32 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Kind is when a module is needed.
+// Kind tells when a module is needed.
 type Kind string
 
-// The kinds, the most certain first.
+// The kinds, most certain first.
 const (
 	Hard     Kind = "hard"     // whenever the script runs
-	Required Kind = "required" // the same; the script ends with words of its own
-	Guarded  Kind = "guarded"  // the script goes without it
-	Lazy     Kind = "lazy"     // by a part of the script only
+	Required Kind = "required" // the same, but the script exits with its own message
+	Guarded  Kind = "guarded"  // the script works without it
+	Lazy     Kind = "lazy"     // only by a part of the script
 )
 
-// A Module is one that a script imports, neither its own nor of the standard library.
+// A Module is a module that a script imports, neither its own nor of the standard library.
 type Module struct {
 	Name  string `json:"name"`
 	Kind  Kind   `json:"kind"`
-	There bool   `json:"there"` // the interpreter finds it
+	There bool   `json:"there"` // found by the interpreter
 
-	// Libraries are shared libraries that the module needs to be loaded, as its file says, and that a script
-	// would not find. A library that a module loads later is not among them.
+	// Libraries are shared libraries that the file of the module requires and that the script would not find.
+	// Libraries that a module loads later are not included.
 	Libraries []string `json:"libraries"`
 }
 
-// Needed reports whether the script does not run without the module, which is not there.
+// Needed reports whether the script cannot run without the module, which is missing.
 func (m *Module) Needed() bool { return !m.There && m.certain() }
 
-// Unloadable reports whether the script does not run without the module, which is there and cannot be loaded
+// Unloadable reports whether the script cannot run without the module, which is found but cannot be loaded
 // without its Libraries.
 func (m *Module) Unloadable() bool { return m.There && len(m.Libraries) > 0 && m.certain() }
 
@@ -55,14 +55,14 @@ func (m *Module) certain() bool { return m.Kind == Hard || m.Kind == Required }
 //go:embed python.py
 var pythonProgram string
 
-// MaxFile and MaxFiles bound the sources that are looked at: one, in bytes, and all of a skill.
+// MaxFile is the maximum size of a source in bytes, and MaxFiles the maximum number of sources of a skill.
 const (
 	MaxFile  = 1 << 20
 	MaxFiles = 1000
 )
 
-// Python returns the command that looks at scripts of a skill with an interpreter, an absolute path, and its
-// standard input. files are the skill's sources, by their paths.
+// Python returns the command and standard input that analyze scripts of a skill. interpreter is an absolute
+// path, files are the skill's sources by path.
 func Python(interpreter string, scripts []string, files map[string][]byte) (argv []string, stdin []byte,
 	err error) {
 	stdin, err = json.Marshal(struct {
@@ -72,7 +72,7 @@ func Python(interpreter string, scripts []string, files map[string][]byte) (argv
 	return []string{interpreter, "-I", "-B", "-c", pythonProgram}, stdin, err
 }
 
-// maxModules bounds the modules of one script, maxLibraries the libraries of one module.
+// maxModules is the maximum number of modules of one script, maxLibraries that of libraries of one module.
 const maxModules, maxLibraries = 200, 5
 
 var (
@@ -80,7 +80,7 @@ var (
 	libraryName = pattern.New(`^\w[\w.+-]{0,79}\.so(\.[0-9]{1,8}){0,4}$`)
 )
 
-// ParsePython reads what the command of Python wrote: the modules of each of n scripts.
+// ParsePython parses the output of the command of Python: the modules of each of n scripts.
 func ParsePython(stdout []byte, n int) ([][]Module, error) {
 	var answers [][]Module
 	if err := json.Unmarshal(stdout, &answers); err != nil {
@@ -97,7 +97,7 @@ func ParsePython(stdout []byte, n int) ([][]Module, error) {
 			default:
 				return nil, fmt.Errorf("unknown kind %.20q of a module", m.Kind)
 			}
-			// Names in other letters exist, and no package that is known has one.
+			// Names in other letters exist, but no known package has one.
 			if moduleName().MatchString(m.Name) && len(kept) < maxModules {
 				m.Libraries = slices.DeleteFunc(m.Libraries, func(name string) bool {
 					return !libraryName().MatchString(name)

@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// nodeOwn are the modules of Node itself, besides those that are called node:NAME.
+// nodeOwn are the modules of Node itself, without the prefix node:.
 var nodeOwn = strings.Fields("_http_agent _http_client _http_common _http_incoming _http_outgoing " +
 	"_http_server " +
 	"_stream_duplex _stream_passthrough _stream_readable _stream_transform _stream_wrap _stream_writable " +
@@ -32,8 +32,8 @@ var (
 	nodeSuffix = []string{"", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".json", "/index.js", "/index.ts"}
 )
 
-// Node returns the packages that a script for Node imports, directly or by files of the skill that it
-// imports. files are the skill's sources; has reports whether a package of that name is there.
+// Node returns the packages that a script for Node imports, directly or through files of the skill. files are
+// the skill's sources; has reports whether a package is installed.
 func Node(script string, files map[string][]byte, has func(name string) bool) (modules []Module) {
 	done := map[string]bool{}
 	var follow func(file string, kind Kind)
@@ -55,6 +55,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 			}
 			before := text[:at[0]]
 			dynamic := at[8] >= 0 && !strings.HasSuffix(strings.TrimRight(before, " "), "await")
+			// Imports inside of braces, approximately, or without await are needed only later.
 			if kind == Lazy || dynamic || strings.Count(before, "{") > strings.Count(before, "}") {
 				of = Lazy
 			}
@@ -70,7 +71,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 				continue
 			}
 			name = packageOf().FindString(name)
-			// node:fs, npm:x, https://… and names of files are no packages.
+			// node:fs, npm:x, https://… and names of files are not packages.
 			rest, _, _ := strings.Cut(text[at[0]:at[1]], "\n")
 			if name == "" || slices.Contains(nodeOwn, name) || strings.Contains(rest, name+":") {
 				continue
@@ -87,7 +88,7 @@ func Node(script string, files map[string][]byte, has func(name string) bool) (m
 	return modules
 }
 
-// plainNode returns a text without comments, templates and strings that name no module.
+// plainNode returns a text without comments, templates, and strings that cannot be module names.
 func plainNode(source []byte) string {
 	return nodeToken().ReplaceAllStringFunc(string(source), func(token string) string {
 		switch {

@@ -5,14 +5,15 @@ import (
 	"sync"
 )
 
-// A language is how its packages are named.
+// A language is the naming of packages in a language.
 type language struct {
-	// known are the packages of modules: the first is offered, the others are right if the skill names them.
+	// known maps modules to their packages: the first one is suggested, the others are accepted if the skill
+	// names them.
 	known func() map[string][]string
 }
 
-// python and node are tables of names that were looked at one by one; one that is not certain is not here.
-// A module that shares the name of its package is here too: to be known is what lets it be offered.
+// python and node are tables of names that were reviewed one by one; doubtful ones are left out. A module
+// with the name of its package is listed too, since only known names are suggested.
 var (
 	python = language{known: table(`
 PIL=Pillow yaml=PyYAML docx=python-docx pptx=python-pptx fitz=PyMuPDF pymupdf=PyMuPDF
@@ -66,7 +67,7 @@ undici=undici picocolors=picocolors fast-glob=fast-glob jszip=jszip archiver=arc
 turndown=turndown vite=vite vitest=vitest jest=jest`)}
 )
 
-// table returns what reads MODULE=PACKAGE,OTHER when it is first called.
+// table returns a function that parses MODULE=PACKAGE,OTHER on its first call.
 func table(text string) func() map[string][]string {
 	return sync.OnceValue(func() map[string][]string {
 		known := map[string][]string{}

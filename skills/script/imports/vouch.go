@@ -13,10 +13,10 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Source is what vouches for the name of a package.
+// Source is the origin of the name of a package.
 type Source string
 
-// The sources, in the order in which they are asked.
+// The sources, in order of precedence.
 const (
 	FromBlock        Source = "the script's own block"
 	FromRequirements Source = "the skill's requirements"
@@ -25,13 +25,13 @@ const (
 	FromTable        Source = "known"
 )
 
-// An Asked is a package that a skill names.
+// An Asked is a package named by a skill.
 type Asked struct {
-	Spec   string // the name, perhaps with versions, as `skillsd env add` takes it without npm:
+	Spec   string // the name, optionally with versions, in the form of `skillsd env add` without npm:
 	Source Source
 }
 
-// Texts are the places where a skill names packages. Paths are slash-separated.
+// Texts are the files in which a skill names packages. Paths are slash-separated.
 type Texts struct {
 	Script []byte            // the script itself
 	Skill  []byte            // SKILL.md
@@ -45,7 +45,7 @@ var (
 		`(?:\[[A-Za-z0-9._, -]*\])?(?: ?` + pythonVersions + `(?: ?, ?` + pythonVersions + `)*)?$`)
 	nodeSpec = pattern.New(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~][A-Za-z0-9._~-]*)` +
 		`(?:@[A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|*+_-]*)?$`)
-	// marked is a requirement with a condition on the machine, which pip judges.
+	// marked matches a requirement with a condition on the machine, which pip evaluates.
 	marked     = pattern.New(`^([^;]*[^; ]) ?; ?[A-Za-z0-9_.<>=!'"()~, -]+$`)
 	block      = pattern.New(`(?m)^# /// ([A-Za-z0-9-]+)[ \t\r]*\n((?:^#(?:| .*)\n)+)^# ///[ \t\r]*$`)
 	pipInstall = pattern.New(`\bpip3?["',\s]+install\b([^\n;&|#)` + "`" + `]*)`)
@@ -53,16 +53,16 @@ var (
 	separators = pattern.New(`[-_.]+`)
 )
 
-// errBlocks is the error for a script that two readers could read differently.
+// errBlocks is the error for a script that parsers could read differently.
 var errBlocks = errors.New("it has more than one block of metadata")
 
-// Metadata is a script's own block of metadata (PEP 723).
+// Metadata is the metadata block in a script (PEP 723).
 type Metadata struct {
 	Dependencies []string `toml:"dependencies"`
 	Python       string   `toml:"requires-python"` // conditions on the version, such as ">=3.11"
 }
 
-// Block returns the script's own block of metadata, empty without one.
+// Block returns the metadata block in a script, or an empty one.
 //
 // Errors: more than one block, or one that is not TOML.
 func Block(script []byte) (*Metadata, error) {
@@ -87,8 +87,8 @@ func Block(script []byte) (*Metadata, error) {
 	return found, nil
 }
 
-// Specs returns the dependencies as `skillsd env add` takes them, and those that it does not take, such as
-// addresses.
+// Specs returns the dependencies in the form of `skillsd env add`, and those that it does not support, such
+// as URLs.
 func (m *Metadata) Specs() (specs, others []string) {
 	for _, d := range m.Dependencies {
 		d = strings.TrimSpace(d)
@@ -107,8 +107,8 @@ func (m *Metadata) Specs() (specs, others []string) {
 
 var versionCondition = pattern.New(`^(===|==|>=|<=|~=|!=|<|>) *([0-9]+(?:\.[0-9]+)*)(\.\*)?$`)
 
-// Accepts reports whether a version of Python, such as 3.11.7, is one that the script asks for. An unknown
-// condition counts as met.
+// Accepts reports whether the script accepts a version of Python, such as 3.11.7. Unknown conditions are
+// ignored.
 func (m *Metadata) Accepts(version string) bool {
 	have := numbers(version)
 	for text := range strings.SplitSeq(m.Python, ",") {
@@ -144,7 +144,7 @@ func (m *Metadata) Accepts(version string) bool {
 	return true
 }
 
-// numbers returns the parts of a version, as far as they are numbers.
+// numbers returns the leading numeric parts of a version.
 func numbers(version string) (all []int) {
 	for part := range strings.SplitSeq(version, ".") {
 		n, err := strconv.Atoi(part)
@@ -156,13 +156,13 @@ func numbers(version string) (all []int) {
 	return all
 }
 
-// compare compares versions, in which parts that are left out are 0.
+// compare compares versions, with missing parts as 0.
 func compare(a, b []int) int {
 	pad := func(v []int) []int { return append(slices.Clip(v), make([]int, max(len(a), len(b))-len(v))...) }
 	return slices.Compare(pad(a), pad(b))
 }
 
-// asked returns what texts name, the most binding first.
+// asked returns the packages that the texts name, most binding first.
 func (t *Texts) asked(isNode bool) (all []Asked) {
 	add := func(source Source, specs ...string) {
 		for _, spec := range specs {
@@ -226,8 +226,8 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 	return all
 }
 
-// namesIndex reports whether a word is an option for packages of another index. In the one that is
-// configured, anybody may have taken their names.
+// namesIndex reports whether a word is an option for packages from another index. On the configured index,
+// anyone may have registered their names.
 func namesIndex(word string) bool {
 	option, _, _ := strings.Cut(word, "=")
 	switch option {
@@ -238,15 +238,15 @@ func namesIndex(word string) bool {
 	return false
 }
 
-// A Need is a module with the package that has it.
+// A Need is a module with the package that provides it.
 type Need struct {
 	Module
-	Spec   string // what to ask for; empty: no package is known for the module
+	Spec   string // the package to install; empty if unknown
 	Source Source
 }
 
-// Needs says which packages have modules of a script. Nothing is offered for a name that only the script
-// imports.
+// Needs returns the package for each module of a script. Nothing is suggested for a name that only an import
+// mentions.
 func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 	lang, form, canonical := &python, pythonSpec(), func(name string) string {
 		return strings.ToLower(separators().ReplaceAllString(name, "-"))
@@ -258,7 +258,7 @@ func Needs(modules []Module, texts *Texts, isNode bool) []Need {
 	needs := make([]Need, len(modules))
 	for i, module := range modules {
 		needs[i].Module = module
-		// The table decides, whatever a skill says.
+		// The table takes precedence over the texts of a skill.
 		names := lang.known()[module.Name]
 		if len(names) == 0 {
 			names = []string{module.Name}

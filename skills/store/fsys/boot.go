@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// BootID returns what is different after each start of the kernel, "" where the system has none: marks of
-// files that were made before say nothing about what another system did to them.
+// BootID returns an id that changes with each boot of the kernel, or "" if the system has none. Marks of
+// files from before a boot do not show changes made by another system in between.
 var BootID = sync.OnceValue(func() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// ChangeTime returns when a file or its inode was last touched, in nanoseconds since 1970; 0 where that is
-// not known.
+// ChangeTime returns the time of the last change of a file or its inode, in nanoseconds since 1970, or 0 if
+// unknown.
 func ChangeTime(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Ctim.Nano()

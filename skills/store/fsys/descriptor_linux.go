@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// File returns an open regular file by its descriptor, which it owns. An *os.File would be offered to the
-// poller, which takes no files.
+// File returns an open regular file by its descriptor, which it owns. An *os.File would try to register it
+// with the poller, which does not support regular files.
 func File(fd int, name string) fs.File { return descriptor{fd, name} }
 
 type descriptor struct {

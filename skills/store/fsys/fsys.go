@@ -1,18 +1,18 @@
 // Package fsys opens, reads, writes and syncs single files with the care that files of other programs
-// need.
+// require.
 //
-// Opening never waits: a named pipe that takes the place of a file between two calls does not block
-// its reader. Only regular files are read, and never more of them than the caller allows. Writing
-// replaces a file as a whole: after a crash the name has the old content or the new one.
+// Opening never blocks: a named pipe that replaces a file between two calls does not block the reader. Only
+// regular files are read, and never more than the caller allows. Writing replaces a file atomically: after a
+// crash the name has either the old or the new content.
 //
-// Functions that end in "In" take names below an open directory, and refuse a name that is a symbolic
-// link. The others take a path of the operator, whose links are followed.
+// Functions that end in "In" accept names below an open directory, and refuse a name that is a symbolic link.
+// The others accept a path of the operator and follow links.
 //
 //	data, err := fsys.ReadFileIn(root, "lock.yaml", 1<<20)
 //	err = fsys.WriteFile(path, data, 0o600)
 //
-// The package does not decide who may be trusted: owners and modes are for the caller to check with
-// [Exposed], on the information of the open file.
+// The package does not decide which users are trusted: callers check owners and modes with [Exposed], on the
+// information of the open file.
 package fsys
 
 import (
@@ -27,19 +27,19 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix begins the names of files that are being written. A file with such a name that no process
-// writes was left by a crash and may be deleted.
+// TempPrefix is the prefix of files that are being written. Such a file that no process writes is a leftover
+// of a crash and may be removed.
 const TempPrefix = ".tmp-"
 
-// ErrNotRegular is the error of opening anything but a regular file.
+// ErrNotRegular: a file is not a regular file.
 var ErrNotRegular = errors.New("not a regular file")
 
-// TooLongError is the error of reading more than the caller allows.
+// TooLongError reports a file that is longer than the caller allows.
 type TooLongError struct{ Limit int64 }
 
 func (e *TooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", e.Limit) }
 
-// Open opens a regular file for reading and returns its state. Links are followed.
+// Open opens a regular file for reading and returns its file info. Links are followed.
 //
 // Errors: system errors; *fs.PathError with ErrNotRegular.
 func Open(name string) (*os.File, fs.FileInfo, error) {
@@ -47,8 +47,8 @@ func Open(name string) (*os.File, fs.FileInfo, error) {
 	return regular(name, file, err)
 }
 
-// OpenIn opens a regular file below root for reading and returns its state. A name that is a link is
-// refused; links in the directories before it are followed as root follows them.
+// OpenIn opens a regular file below root for reading and returns its file info. A name that is a link is
+// refused; links in the directories before it are followed by the rules of root.
 //
 // Errors: system errors; *fs.PathError with ErrNotRegular.
 func OpenIn(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
@@ -59,13 +59,13 @@ func OpenIn(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	if !info.Mode().IsRegular() {
 		return nil, nil, &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
 	}
-	// Another file may take the name here. A file that was put in its place by a rename is as good,
-	// so what is opened is examined, not compared.
+	// Another file may replace this one now. A file renamed to this name is as good, so the opened file is
+	// checked rather than compared.
 	file, err := root.OpenFile(name, os.O_RDONLY|NonBlock, 0)
 	return regular(name, file, err)
 }
 
-// regular closes an open file that is not a regular file.
+// regular returns an open regular file with its file info. It closes any other file.
 func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
@@ -81,14 +81,14 @@ func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, erro
 	return file, info, nil
 }
 
-// ReadAll reads r to its end, which must come within limit bytes.
+// ReadAll reads r to its end. It fails if there are more than limit bytes.
 //
 // Errors: errors of r; *TooLongError.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return readAll(r, 0, limit)
 }
 
-// readAll is ReadAll of what probably has size bytes.
+// readAll is ReadAll with the expected size.
 func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 	data := bytes.NewBuffer(make([]byte, 0, max(0, min(size, limit))+bytes.MinRead))
 	_, err := data.ReadFrom(io.LimitReader(r, limit+1))
@@ -96,17 +96,14 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(data.Len()) > limit {
-		err = &TooLongError{Limit: limit}
-	}
-	if err != nil {
-		return nil, err
+		return nil, &TooLongError{Limit: limit}
 	}
 	return data.Bytes(), nil
 }
 
-// Ending returns a reader of what r has, a regular file of size bytes. It ends with the read that reaches the
-// size and finds no more, which spares one that finds nothing at all. A file that has become longer is read
-// to its end, unless it has just then.
+// Ending returns a reader of r, a regular file of size bytes. It returns io.EOF with the read that reaches
+// the size and leaves room in the buffer, which saves a final empty read. A file that has grown is read to
+// its end, unless it grew after that read.
 func Ending(r io.Reader, size int64) io.Reader { return &ending{r, size} }
 
 type ending struct {
@@ -123,8 +120,8 @@ func (e *ending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFile reads a regular file of at most limit bytes. Links are followed. check, unless it is nil,
-// may refuse the open file before it is read.
+// ReadFile reads a regular file of at most limit bytes. Links are followed. check, if not nil, may reject the
+// open file before it is read.
 //
 // Errors: system errors; *fs.PathError with ErrNotRegular, *TooLongError or the error of check.
 func ReadFile(name string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
@@ -165,16 +162,16 @@ func read(name string, file *os.File, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// WriteFile replaces a file by one with this content and mode, whatever the umask, and makes it
-// durable. Its directory must exist. A name that is a link is replaced, not what it names.
+// WriteFile atomically replaces a file, sets its mode regardless of the umask, and syncs it. Its directory
+// must exist. A name that is a link is replaced, not its target.
 //
 // Errors: system errors.
 func WriteFile(name string, data []byte, mode fs.FileMode) error {
 	return writeFile(name, data, mode, true)
 }
 
-// WriteUnsynced is WriteFile, but nothing is durable: after a crash the name may have another content. It is
-// for files that show whether they are whole.
+// WriteUnsynced is WriteFile without a sync: after a crash the name may have another content. It is for files
+// whose readers detect incomplete content.
 //
 // Errors: system errors.
 func WriteUnsynced(name string, data []byte, mode fs.FileMode) error {
@@ -191,25 +188,24 @@ func writeFile(name string, data []byte, mode fs.FileMode, durably bool) error {
 	if err != nil {
 		return err
 	}
-	if durably {
-		err = SyncDir(dir, ".")
+	if !durably {
+		return nil
 	}
-	return err
+	return SyncDir(dir, ".")
 }
 
-// WriteFileIn replaces a file below root by one with this content and mode, whatever the umask. The
-// content is on disk before the file has its name, and the name is on disk once [SyncDir] has synced
-// its directory, which must exist.
+// WriteFileIn atomically replaces a file below root and sets its mode regardless of the umask. The content is
+// synced before the rename; the rename is synced once [SyncDir] has synced the directory, which must exist.
 //
-// Errors: system errors. The file is unchanged then.
+// Errors: system errors. The file is then unchanged.
 func WriteFileIn(root *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return writeFileIn(root, name, data, mode, true)
 }
 
-// WriteUnsyncedIn is WriteFileIn, but the content is not on disk: after a crash the name may have another
-// content. The caller syncs the file before anything depends on it.
+// WriteUnsyncedIn is WriteFileIn without a sync: after a crash the name may have another content. The caller
+// must sync the file before anything depends on it.
 //
-// Errors: system errors. The file is unchanged then.
+// Errors: system errors. The file is then unchanged.
 func WriteUnsyncedIn(root *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return writeFileIn(root, name, data, mode, false)
 }

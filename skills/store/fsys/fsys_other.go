@@ -7,21 +7,21 @@ import (
 	"os"
 )
 
-// Flags for opening what is not a regular file, 0 where a system has no such thing.
+// Flags for opening files that may not be regular, or 0 if the system does not support them.
 const (
-	// NonBlock keeps an open from waiting for the other end of a named pipe.
+	// NonBlock keeps open from waiting for the other end of a named pipe.
 	NonBlock = 0
-	// NoFollow makes an open fail for a symbolic link. An os.Root follows links all the same.
+	// NoFollow makes open fail for a symbolic link. An os.Root follows links nevertheless.
 	NoFollow = 0
-	// Directory makes an open fail for anything but a directory.
+	// Directory makes open fail for anything but a directory.
 	Directory = 0
 )
 
-// SyncDir does nothing: Windows cannot flush the entries of a directory by themselves.
+// SyncDir does nothing: Windows cannot flush the entries of a directory separately.
 func SyncDir(*os.Root, string) error { return nil }
 
-// Names returns 1: how many names a file has is not known.
+// Names returns 1: the number of hard links is not known.
 func Names(fs.FileInfo) uint64 { return 1 }
 
-// Exposed returns nil: who may change a file is not in its mode.
+// Exposed returns nil: the mode does not tell which users may change a file.
 func Exposed(fs.FileInfo) error { return nil }

@@ -10,17 +10,17 @@ import (
 	"syscall"
 )
 
-// Flags for opening what is not a regular file, 0 where a system has no such thing.
+// Flags for opening files that may not be regular, or 0 if the system does not support them.
 const (
-	// NonBlock keeps an open from waiting for the other end of a named pipe.
+	// NonBlock keeps open from waiting for the other end of a named pipe.
 	NonBlock = syscall.O_NONBLOCK
-	// NoFollow makes an open fail for a symbolic link. An os.Root follows links all the same.
+	// NoFollow makes open fail for a symbolic link. An os.Root follows links nevertheless.
 	NoFollow = syscall.O_NOFOLLOW
-	// Directory makes an open fail for anything but a directory.
+	// Directory makes open fail for anything but a directory.
 	Directory = syscall.O_DIRECTORY
 )
 
-// SyncDir makes the entries of a directory below root durable, on systems that can do so.
+// SyncDir syncs the entries of a directory below root.
 //
 // Errors: system errors.
 func SyncDir(root *os.Root, name string) error {
@@ -31,7 +31,7 @@ func SyncDir(root *os.Root, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Names returns how many names a file has, 1 if the system does not say.
+// Names returns the number of hard links of a file, or 1 if unknown.
 func Names(info fs.FileInfo) uint64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(stat.Nlink)
@@ -39,8 +39,8 @@ func Names(info fs.FileInfo) uint64 {
 	return 1
 }
 
-// Exposed returns why somebody besides this user and the superuser can change a file or a directory: its
-// owner, or its mode. It does not look at access lists, nor at the directories around it.
+// Exposed returns an error if another user than this one and the superuser can change a file or a directory,
+// by its owner or mode. It does not check access lists or the directories above.
 func Exposed(info fs.FileInfo) error {
 	if info.Mode().Type() != fs.ModeSymlink && info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("others can write it (mode %04o)", info.Mode().Perm())

@@ -4,10 +4,10 @@ package fsys
 
 import "os"
 
-// Locks reports whether there are locks that end with their process.
+// Locks reports whether the system has locks that end with their process.
 const Locks = false
 
-// LockAlone returns false: no lock ends with its process here, so no process is known to be alone.
+// LockAlone returns false: no lock ends with its process here, so a process is never known to be alone.
 func LockAlone(*os.File) bool { return false }
 
 // ShareLock does nothing: there are no such locks here.

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wholes are the file systems of which it is known that syncing one as a whole is as good as syncing all of
-// its files. Others, such as most of FUSE, hand the bytes to somebody who may lose them.
+// wholes are the file systems for which syncing the whole file system is known to be as good as syncing its
+// files. Others, such as most of FUSE, pass the bytes on and may lose them.
 var wholes = []int64{
 	unix.EXT4_SUPER_MAGIC, // also ext2 and ext3
 	unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
@@ -17,9 +17,8 @@ var wholes = []int64{
 	0xca451a4e, // bcachefs
 }
 
-// SyncWhole makes everything durable that was written to the file systems of directories, and reports whether
-// it has: it does nothing unless that is as good as syncing the files. It also waits for what other programs
-// have written.
+// SyncWhole syncs the file systems of directories, and reports whether it did: it does nothing unless that is
+// as good as syncing the files. It also waits for the writes of other programs.
 //
 // Errors: system errors.
 func SyncWhole(dirs []*os.File) (done bool, err error) {

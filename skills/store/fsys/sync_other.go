@@ -4,5 +4,5 @@ package fsys
 
 import "os"
 
-// SyncWhole does nothing: no other system says that such a call waits for the disk, and whether it failed.
+// SyncWhole does nothing: no other system documents that such a call waits for the disk and reports errors.
 func SyncWhole([]*os.File) (done bool, err error) { return false, nil }
