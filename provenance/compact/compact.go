@@ -1,9 +1,8 @@
-// Package compact reads JSON without white space, as records hold it, some ten times faster than
-// encoding/json: a record is read as a whole to be verified, shown or listed, and decoding took most of the
-// time.
+// Package compact parses JSON without white space, as in records, about ten times faster than encoding/json.
+// Records are read completely to verify, show or list them, and decoding took most of that time.
 //
-// It makes no value of what it reads. [Value] and [Writer] accept exactly what encoding/json accepts.
-// [Members] and [Indent] answer only if they are sure, and otherwise leave the question to encoding/json.
+// It creates no Go values. [Value] and [Writer] accept exactly the input of encoding/json. [Members] and
+// [Indent] return a result only if it is certain, and otherwise leave the input to encoding/json.
 package compact
 
 import (
@@ -12,16 +11,16 @@ import (
 	"io"
 )
 
-// scanner follows the bytes of one JSON value. The zero scanner is before it.
+// scanner tracks the state within one JSON value. The zero scanner is before the value.
 type scanner struct {
 	state state
-	open  []byte // the { and [ that are not closed
-	rest  string // of true, false or null
-	hex   int    // digits that \u lacks
+	open  []byte // the open { and [
+	rest  string // remaining bytes of true, false or null
+	hex   int    // missing digits of \u
 	key   bool   // the string is a key
 }
 
-// state says what may come next.
+// state determines the bytes that may come next.
 type state uint8
 
 const (
@@ -30,12 +29,12 @@ const (
 	wantKey
 	wantFirstKey // or }
 	wantColon
-	wantMore // a comma, or the end of what is open
+	wantMore // a comma, or the end of the object or list
 	inString
 	inEscape
 	inHex
 	inWord
-	// The states of a number. After the first group it cannot end.
+	// The states of a number. It cannot end in those before afterZero.
 	afterMinus
 	afterPoint
 	afterExponent
@@ -47,13 +46,13 @@ const (
 	done
 )
 
-// maxDepth is how deep encoding/json lets values be nested.
+// maxDepth is the maximum nesting depth of encoding/json.
 const maxDepth = 10_000
 
 var errSyntax = errors.New("not JSON")
 
-// feed reads b and returns how many bytes it read: all of b, or those before a space between two tokens or
-// before the first byte after the value.
+// feed scans b and returns the number of bytes scanned: all of b, or those before white space between two
+// tokens or before the first byte after the value.
 //
 // Errors: errSyntax.
 func (s *scanner) feed(b []byte) (int, error) {
@@ -92,7 +91,7 @@ func (s *scanner) feed(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// token reads a byte outside of a string and a number.
+// token scans a byte outside of strings and numbers.
 func (s *scanner) token(c byte) bool {
 	switch s.state {
 	case wantFirstValue, wantValue:
@@ -145,7 +144,7 @@ func (s *scanner) token(c byte) bool {
 	return false
 }
 
-// begin reads the first byte of a value.
+// begin scans the first byte of a value.
 func (s *scanner) begin(c byte) bool {
 	switch {
 	case c == '{' || c == '[':
@@ -175,8 +174,8 @@ func (s *scanner) begin(c byte) bool {
 	return true
 }
 
-// number reads a byte of a number. It reports false for the first one after it, or for one that it cannot
-// have, where the state stays such that no token can come.
+// number scans a byte of a number. It returns false for the first byte after it, or for an invalid byte,
+// after which no token is accepted.
 func (s *scanner) number(c byte) bool {
 	digit := c >= '0' && c <= '9'
 	switch {
@@ -203,7 +202,7 @@ func (s *scanner) number(c byte) bool {
 	return true
 }
 
-// ended ends a value.
+// ended records the end of a value.
 func (s *scanner) ended() {
 	s.state = wantMore
 	if len(s.open) == 0 {
@@ -211,7 +210,7 @@ func (s *scanner) ended() {
 	}
 }
 
-// close ends an object or a list.
+// close records the end of an object or a list.
 func (s *scanner) close(opened byte) bool {
 	last := len(s.open) - 1
 	if last < 0 || s.open[last] != opened {
@@ -222,8 +221,8 @@ func (s *scanner) close(opened byte) bool {
 	return true
 }
 
-// Value returns the length of the JSON value that b begins with, or 0 if it begins with nothing of the kind
-// without white space. A number that b ends with counts as whole.
+// Value returns the length of the JSON value without white space at the start of b, or 0 if there is none. A
+// number at the end of b is taken as complete.
 func Value(b []byte) int {
 	var stack [32]byte
 	s := scanner{open: stack[:0]}
@@ -234,8 +233,8 @@ func Value(b []byte) int {
 	return n
 }
 
-// Writer writes a JSON text without its white space, as json.Compact does, in memory that does not grow with
-// the text.
+// Writer removes the white space of a JSON text, like json.Compact, in memory that does not grow with the
+// text.
 type Writer struct {
 	w io.Writer
 	s scanner
@@ -246,7 +245,7 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Write writes the next part of the text.
 //
-// Errors: one for a text that is not JSON, or of the writer.
+// Errors: an error for invalid JSON, or the error of the underlying writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n, err := w.s.feed(rest)
@@ -261,16 +260,14 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		after := bytes.TrimLeft(rest[n:], " \t\r\n")
 		if len(after) == len(rest) {
-			return len(p) - len(rest), errSyntax // more follows the value
+			return len(p) - len(rest), errSyntax // trailing data after the value
 		}
 		rest = after
 	}
 	return len(p), nil
 }
 
-// Close reports whether the text was whole. It does not close the writer below.
-//
-// Errors: one for a text that is not.
+// Close returns an error if the text is incomplete. It does not close the underlying writer.
 func (w *Writer) Close() error {
 	if w.s.state == done || len(w.s.open) == 0 && w.s.state >= afterZero {
 		return nil
@@ -278,9 +275,9 @@ func (w *Writer) Close() error {
 	return io.ErrUnexpectedEOF
 }
 
-// Members sets values to the values of the members of a JSON object that have these keys, nil for those that
-// it lacks, and reports whether it did. It does not if encoding/json might find others: for an object with
-// white space, with a key twice, or with one that differs in case only. The object must be valid.
+// Members sets values to the values of the members with these keys in a JSON object, nil for missing ones,
+// and reports whether it did. It returns false if encoding/json might find other values: for an object with
+// white space, with a duplicate key, or with a key that differs only in case. The object must be valid.
 func Members(object []byte, keys []string, values [][]byte) bool {
 	clear(values)
 	if len(object) < 2 || object[0] != '{' {
@@ -312,7 +309,7 @@ func Members(object []byte, keys []string, values [][]byte) bool {
 	return false
 }
 
-// one sets the value of a key, if it is one of keys, and reports whether that is certain.
+// one sets the value of a key if it is one of keys. It returns false if that is uncertain.
 func one(key []byte, keys []string, values [][]byte, value []byte) bool {
 	for k, want := range keys {
 		if string(key) == want {
@@ -325,7 +322,7 @@ func one(key []byte, keys []string, values [][]byte, value []byte) bool {
 	}
 	for _, c := range key {
 		if c >= 0x7f || c == '\\' {
-			return false // it may be the same letter in another form
+			return false // may be equal to a key after decoding
 		}
 	}
 	for _, want := range keys {
@@ -392,7 +389,7 @@ func skip(b []byte, i int) int {
 	return -1
 }
 
-// Text returns the text of a value, if it is a string without escapes.
+// Text returns the text of a value if it is a string without escapes.
 func Text(value []byte) (string, bool) {
 	n := len(value)
 	if n < 2 || value[0] != '"' || value[n-1] != '"' || bytes.IndexByte(value, '\\') >= 0 {
@@ -401,8 +398,8 @@ func Text(value []byte) (string, bool) {
 	return string(value[1 : n-1]), true
 }
 
-// Indent appends a valid value to dst as json.Indent writes it, and reports whether it could: it does nothing
-// if the value has white space.
+// Indent appends a valid value to dst in the form of json.Indent, and reports whether it could: it appends
+// nothing if the value has white space.
 func Indent(dst, value []byte, prefix, indent string) ([]byte, bool) {
 	before, depth := len(dst), 0
 	line := func() {

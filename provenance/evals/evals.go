@@ -1,17 +1,17 @@
-// Package evals writes a recorded session as one run of an evaluation of a skill, in the form of the
+// Package evals exports a recorded session as one run of an evaluation of a skill, in the form of the
 // skill-creator of github.com/anthropics/skills: its viewer shows the run, its grader reads it, and its
-// aggregation counts it once it is graded.
+// aggregation includes it once it is graded.
 //
 // A run is a directory such as eval-0/with_skill/run-1:
 //
-//	eval_metadata.json   the evaluation, as its own directory has it
-//	transcript.md        what the model was shown, in order
-//	timing.json          how long the session took, and the tokens of what was shown
-//	skillsd.json         a [Run]: each call with what it showed, ran or was refused
+//	eval_metadata.json   the evaluation, as in its own directory
+//	transcript.md        the texts shown to the model, in order
+//	timing.json          the duration of the session, and the tokens of the shown texts
+//	skillsd.json         a [Run]: each call and its result
 //	outputs/metrics.json calls by tool, errors and sizes
-//	outputs/N-I-NAME     file I that the run of event N made, as it was kept
+//	outputs/N-I-NAME     file I made by the run of event N, as stored
 //
-// The record has no prompts and no answers of a model, and no tokens but of what the server showed.
+// The record has no prompts, no answers of a model, and no tokens except for texts that the server showed.
 package evals
 
 import (
@@ -41,27 +41,26 @@ const (
 	RunVersion = 1
 )
 
-// BytesPerToken is how many bytes of a text are counted as one token. It is an estimate: each model counts in
-// its own way.
+// BytesPerToken is the number of bytes that are estimated as one token. Tokenizers differ between models.
 const BytesPerToken = 4
 
-// Eval is the evaluation that a run is of: the content of eval_metadata.json.
+// Eval is the evaluation of a run: the content of eval_metadata.json.
 type Eval struct {
 	ID     int    `json:"eval_id"`
 	Name   string `json:"eval_name"`
 	Prompt string `json:"prompt"`
-	// Assertions are as the evaluation has them.
+	// Assertions are copied from the evaluation.
 	Assertions provenance.List[json.RawMessage] `json:"assertions"`
 
-	// Released leaves out the files of runs whose output was withheld from the model.
+	// Released omits the files of runs whose output was withheld from the model.
 	Released bool `json:"-"`
 }
 
-// Text is a text that the model was shown with an event.
+// Text is a text that was shown to the model with an event.
 type Text struct {
 	Seq   uint64
 	Bytes int
-	Write func(io.Writer) error // as it is in the transcript
+	Write func(io.Writer) error // writes it in the form of the transcript
 }
 
 // Run is the content of skillsd.json.
@@ -73,32 +72,32 @@ type Run struct {
 	Summary
 }
 
-// Summary is what the steps of a run come to.
+// Summary summarizes the steps of a run.
 type Summary struct {
 	Client string `json:"client,omitempty"`
-	// Skills are those that the session could see when it last took stock.
+	// Skills are the skills in the last snapshot of the session.
 	Skills provenance.List[string] `json:"skills"`
 	Totals Totals                  `json:"totals"`
 }
 
-// Step is what one event of the session says.
+// Step is one event of the session.
 type Step struct {
 	Seq  uint64               `json:"seq"`
 	Time provenance.Timestamp `json:"time"`
-	// What is loaded, read, ran, denied or failed.
+	// What is the kind of the step: loaded, read, ran, denied or failed.
 	What  string `json:"what"`
-	Tool  string `json:"tool,omitempty"` // or method; empty if nobody called
+	Tool  string `json:"tool,omitempty"` // tool or method; empty if no call caused the step
 	Skill string `json:"skill,omitempty"`
 	Path  string `json:"path,omitempty"`
-	// Source is how a loaded skill came to be activated.
+	// Source is the cause of the activation of a loaded skill.
 	Source cfharness.Source `json:"source,omitempty"`
 	Code   string           `json:"code,omitempty"` // of a denial or an error
-	// Outcome, ExitCode and DurationMS are of a script that started.
+	// Outcome, ExitCode and DurationMS are set for scripts that started.
 	Outcome    cfharness.Outcome `json:"outcome,omitempty"`
 	ExitCode   *int              `json:"exitCode,omitempty"`
 	DurationMS int64             `json:"durationMs,omitempty"`
-	Files      []string          `json:"files,omitempty"` // of outputs/, that the script made
-	// PromptSlot is where the call came from, as its caller bound it.
+	Files      []string          `json:"files,omitempty"` // files in outputs/ made by the script
+	// PromptSlot is the binding of the call, as given by its caller.
 	PromptSlot  json.RawMessage `json:"promptSlot,omitempty"`
 	ShownBytes  int             `json:"shownBytes"`
 	ShownTokens int             `json:"shownTokens"`
@@ -115,7 +114,7 @@ type Totals struct {
 	ShownTokens int `json:"shownTokens"`
 }
 
-// Metrics is the content of metrics.json, but for files_created, the names of the files of outputs/.
+// Metrics is the content of metrics.json without files_created, which lists the files in outputs/.
 type Metrics struct {
 	ToolCalls       map[string]int `json:"tool_calls"`
 	TotalToolCalls  int            `json:"total_tool_calls"`
@@ -127,7 +126,7 @@ type Metrics struct {
 
 // Timing is the content of timing.json.
 type Timing struct {
-	TotalTokens int                  `json:"total_tokens"` // of what was shown
+	TotalTokens int                  `json:"total_tokens"` // of the shown texts
 	DurationMS  int64                `json:"duration_ms"`
 	Seconds     float64              `json:"total_duration_seconds"`
 	Start       provenance.Timestamp `json:"executor_start"`
@@ -135,10 +134,10 @@ type Timing struct {
 	Executor    float64              `json:"executor_duration_seconds"`
 }
 
-// Write writes the run into an empty directory. shown are the texts that the session was shown, in order. Its
-// memory does not grow with the session.
+// Write writes the run to an empty directory. shown are the texts shown in the session, in order. Memory does
+// not grow with the session.
 //
-// Errors: the errors of reading the record, ErrCorrupt for a file that is not as the record says, or the
+// Errors: the errors of reading the record, ErrCorrupt for a file that does not match the record, or the
 // errors of writing.
 func Write(
 	ctx context.Context, dir *os.Root, records provenance.Reader, session string, eval Eval,
@@ -157,7 +156,7 @@ func Write(
 	head, _, _ = bytes.Cut(head, []byte("[]"))
 	w.transcript, w.runs = w.create("transcript.md"), w.create("skillsd.json")
 	w.made = w.create("outputs/metrics.json")
-	// The viewer takes the prompt from under this heading.
+	// The viewer reads the prompt below this heading.
 	prompt := cmp.Or(eval.Prompt, "(the record has no prompts)")
 	fmt.Fprintf(w.transcript, "## Eval Prompt\n\n%s\n\n## What the model was shown\n\n", prompt)
 	fmt.Fprintf(w.runs, "%s[", head)
@@ -181,7 +180,7 @@ func Write(
 		w.create("eval_metadata.json").pretty(eval))
 }
 
-// writer writes a run.
+// writer is the state of Write.
 type writer struct {
 	ctx     context.Context
 	dir     *os.Root
@@ -191,14 +190,14 @@ type writer struct {
 
 	transcript, runs, made *file
 
-	released bool // only what was not withheld
-	registry bool // the session has one
+	released bool // omit withheld files
+	registry bool // the session has a registry
 	sum      Summary
 	metrics  Metrics
 	timing   Timing
 }
 
-// file is one of the files of a run. Every write returns the error of creating it.
+// file is a file of a run. If it could not be created, every write returns that error.
 type file struct {
 	*bufio.Writer
 	file    *os.File
@@ -225,7 +224,7 @@ type writes func(p []byte) (int, error)
 
 func (w writes) Write(p []byte) (int, error) { return w(p) }
 
-// close closes what was created.
+// close closes all created files.
 func (w *writer) close() (err error) {
 	for _, f := range w.files {
 		err = errors.Join(err, f.Flush())
@@ -236,7 +235,7 @@ func (w *writer) close() (err error) {
 	return err
 }
 
-// add writes a value of the list with which the file begins.
+// add appends an element to the list that begins the file.
 func (f *file) add(v any) error {
 	raw, err := provenance.Encode(v)
 	if err != nil {
@@ -251,7 +250,7 @@ func (f *file) add(v any) error {
 	return err
 }
 
-// end ends the list, and writes the other members of the object.
+// end ends the list and writes the other members of the object.
 func (f *file) end(rest any) error {
 	raw, err := provenance.Encode(rest)
 	if err != nil {
@@ -280,7 +279,7 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 			return failure
 		}
 		step := w.step(e)
-		// Both follow the same order; an event that the other has not seen is one that came meanwhile.
+		// Both are in the same order. An event without texts here may have been recorded in the meantime.
 		for ; more && (err != nil || text.Seq <= e.Seq); text, err, more = next() {
 			if err != nil {
 				return err
@@ -298,7 +297,7 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 	return nil
 }
 
-// step returns what an event says; What is empty for nothing.
+// step returns the step of an event; What is empty if it has none.
 func (w *writer) step(e *provenance.Event) Step {
 	var decision struct {
 		ToolID      string          `json:"toolId"`
@@ -316,7 +315,7 @@ func (w *writer) step(e *provenance.Event) Step {
 			Sent       bool              `json:"sent"`
 		} `json:"skillsd"`
 	}
-	// A decision or a row of another form says nothing here; who reads it finds the fault.
+	// A malformed decision or row is ignored here; verifying the session reports it.
 	if len(e.Decision) > 0 {
 		_ = json.Unmarshal(e.Decision, &decision)
 	}
@@ -333,7 +332,7 @@ func (w *writer) step(e *provenance.Event) Step {
 		case s.Code != "":
 			s.Tool = cmp.Or(s.Tool, "load_skill")
 		case byItself && !row.Skillsd.Sent, slices.Contains(decision.ReasonCodes, cfharness.RuleResumeReload):
-			s.Tool = "" // nobody called
+			s.Tool = "" // no call caused it
 		}
 	case provenance.KindResourceRead:
 		s.What = "read"
@@ -354,7 +353,7 @@ func (w *writer) step(e *provenance.Event) Step {
 	return s
 }
 
-// add adds an event and its step to what is written at the end.
+// add adds an event and its step to the totals and to the list of steps.
 func (w *writer) add(e *provenance.Event, s *Step) error {
 	w.sum.Client = cmp.Or(w.sum.Client, e.Client)
 	if w.timing.Start.IsZero() {
@@ -396,7 +395,7 @@ func (w *writer) add(e *provenance.Event, s *Step) error {
 	return w.runs.add(s)
 }
 
-// skills reads the names of the skills in the registry of the session.
+// skills reads the names of the skills from the registry of the session.
 func (w *writer) skills() error {
 	from, err := w.records.Stored(w.ctx, w.session, provenance.RegistryFile)
 	if err != nil {
@@ -416,7 +415,7 @@ func (w *writer) skills() error {
 	return nil
 }
 
-// copies copies what a script made. A file that is no longer kept is left out.
+// copies copies the files that a script made. Files that are no longer stored are skipped.
 func (w *writer) copies(e *provenance.Event, s *Step) error {
 	if s.What != "ran" {
 		return nil
@@ -454,7 +453,7 @@ func (w *writer) copies(e *provenance.Event, s *Step) error {
 	return nil
 }
 
-// copy writes a file of outputs/, which must have the digest that the record says.
+// copy writes a file to outputs/. The file must have the recorded digest.
 func (w *writer) copy(name string, from io.Reader, want digest.Digest) (n int64, err error) {
 	to, err := w.dir.OpenFile(path.Join("outputs", name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -462,13 +461,16 @@ func (w *writer) copy(name string, from io.Reader, want digest.Digest) (n int64,
 	}
 	got := digest.SHA256.Digester()
 	n, err = io.Copy(io.MultiWriter(to, got.Hash()), from)
-	if err == nil && got.Digest() != want {
-		err = fmt.Errorf("%w: the digest is not %.80q", provenance.ErrCorrupt, want.String())
+	if err := errors.Join(err, to.Close()); err != nil {
+		return n, err
 	}
-	return n, errors.Join(err, to.Close())
+	if got.Digest() != want {
+		return n, fmt.Errorf("%w: the digest is not %.80q", provenance.ErrCorrupt, want.String())
+	}
+	return n, nil
 }
 
-// plain returns the end of a path that a script chose as a name that every system can have.
+// plain returns the end of a path chosen by a script, as a file name that is valid on every system.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '-' || r >= '0' && r <= '9' || r|0x20 >= 'a' && r|0x20 <= 'z') {
@@ -476,6 +478,6 @@ func plain(name string) string {
 		}
 		return '_'
 	}, name)
-	// The end has what says the type.
+	// The end has the extension.
 	return strings.TrimRight(name[max(0, len(name)-100):], ".")
 }

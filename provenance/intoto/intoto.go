@@ -20,8 +20,8 @@ const (
 	ExecutionType = "https://github.com/skillsd/skillsd/provenance/script-execution/v1"
 )
 
-// Statement is an in-toto Statement (version 1) about one run of a script: its outputs are the subject,
-// and how it ran is the predicate. It is unsigned.
+// Statement is an in-toto Statement (version 1) about one run of a script: its outputs are the subject, and
+// the facts of its run are the predicate. It is unsigned.
 type Statement struct {
 	Type          string          `json:"_type"`
 	Subject       []Subject       `json:"subject"`
@@ -29,24 +29,24 @@ type Statement struct {
 	Predicate     ScriptPredicate `json:"predicate"`
 }
 
-// Subject is an output of the run: its whole standard output or standard error, named
-// "<outputId>:stdout" and "<outputId>:stderr", or "<outputId>:out/<file>".
+// Subject is an output of the run: its complete standard output or standard error, named "<outputId>:stdout"
+// and "<outputId>:stderr", or a file "<outputId>:out/<file>".
 type Subject struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"` // "sha256" to lower-case hex
 }
 
-// ScriptPredicate is the predicate of type ExecutionType. Arguments are as they were recorded, with
-// declared secrets redacted.
+// ScriptPredicate is the predicate of type ExecutionType. Arguments are as recorded, with declared secrets
+// redacted.
 type ScriptPredicate struct {
 	Skill  PredicateSkill          `json:"skill"`
 	Script PredicateScript         `json:"script"`
 	Argv   provenance.List[string] `json:"argv"`
 	Args   provenance.List[string] `json:"args"`
 	CWD    string                  `json:"cwd,omitempty"`
-	// Stdin is also nil if the record does not say.
+	// Stdin is also nil if the record does not have it.
 	Stdin *cfharness.TextSummary `json:"stdin,omitempty"`
-	// Environment is what packages the script found; nil for none.
+	// Environment is the environment of packages for the script; nil if it had none.
 	Environment *PredicateEnvironment `json:"environment,omitempty"`
 	StartedAt   provenance.Timestamp  `json:"startedAt"`
 	Result      PredicateResult       `json:"result"`
@@ -55,32 +55,32 @@ type ScriptPredicate struct {
 	Policy   json.RawMessage                  `json:"policy"`
 	Approval *Approval                        `json:"approval,omitempty"`
 	Record   PredicateRecord                  `json:"record"`
-	Files    provenance.List[provenance.File] `json:"files"` // of the session, as they were kept
+	Files    provenance.List[provenance.File] `json:"files"` // of the session, as stored
 }
 
 // Approval is the answer of a user that allowed the script to run.
 type Approval struct {
 	Seq        uint64 `json:"seq"`        // of the approval.answered event
-	Remembered bool   `json:"remembered"` // given for all later calls of the session
+	Remembered bool   `json:"remembered"` // valid for all later calls of the session
 }
 
-// PredicateSkill names the skill by content.
+// PredicateSkill identifies the skill by content.
 type PredicateSkill struct {
 	Path string            `json:"path"`
 	Tree map[string]string `json:"treeDigest"`
-	// Origin is where these files came from; nil if the record does not say.
+	// Origin is the source of these files; nil if the record does not have it.
 	Origin *cfharness.SkillOrigin `json:"origin,omitempty"`
 }
 
-// PredicateEnvironment names a tree of packages by content.
+// PredicateEnvironment identifies a tree of packages by content.
 type PredicateEnvironment struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
-	// Root is the root file system that the script had in the place of the host's; nil for that.
+	// Root is the root file system that replaced that of the host; nil if none did.
 	Root map[string]string `json:"root,omitempty"`
 }
 
-// PredicateScript names the script by content.
+// PredicateScript identifies the script by content.
 type PredicateScript struct {
 	Path    string            `json:"path"`
 	Digest  map[string]string `json:"digest"`
@@ -104,8 +104,8 @@ type PredicateSandbox struct {
 	Workspace string              `json:"workspace"`
 }
 
-// PredicateRecord is the place of the run in the record of its session. The hash covers the event
-// and, through its chain, every event before it.
+// PredicateRecord is the position of the run in the record of its session. The hash covers the event and,
+// through its chain, every earlier event.
 type PredicateRecord struct {
 	Session   string `json:"session"`
 	Seq       uint64 `json:"seq"`
@@ -116,10 +116,10 @@ type PredicateRecord struct {
 	OutputID  string `json:"outputId"`
 }
 
-// NewStatement returns the statement of a skill.script_executed event, or nil for an event of another kind or
-// for a script that did not start.
+// NewStatement returns the statement of a skill.script_executed event, or nil for other kinds and for scripts
+// that did not start.
 //
-// Errors: ErrInvalid if the row does not have its form.
+// Errors: ErrInvalid if the row is malformed.
 func NewStatement(e *provenance.Event) (*Statement, error) {
 	if e.Kind != provenance.KindScriptExecuted {
 		return nil, nil
@@ -160,14 +160,14 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 	return &Statement{StatementType, subjects(&row), ExecutionType, p}, nil
 }
 
-// Approvals tracks which answers allowed scripts to run. Its size grows with the answers only. The zero
-// Approvals is ready; it is not safe for concurrent use.
+// Approvals records which answers allowed scripts to run. Its size grows only with the answers. The zero
+// Approvals is ready to use; it is not safe for concurrent use.
 type Approvals struct {
 	calls      map[string]Approval  // by output id
 	remembered map[[3]string]uint64 // by skill, script and tree
 }
 
-// Add adds an event of the session. All events are added in order.
+// Add adds the next event of the session. All events must be added in order.
 func (a *Approvals) Add(e *provenance.Event) {
 	if e.Kind != provenance.KindApprovalAnswered || e.Detail != cfharness.ApprovalAccepted &&
 		e.Detail != cfharness.ApprovalRemembered && !strings.HasPrefix(e.Detail, cfharness.ApprovalBy) {
@@ -186,7 +186,7 @@ func (a *Approvals) Add(e *provenance.Event) {
 }
 
 // Of returns the answer that allowed the script of a skill.script_executed event to run. It is nil if the
-// evidence of its decision is not an approval, or if the record does not have the answer.
+// evidence of its decision is not an approval, or if the record lacks the answer.
 func (a *Approvals) Of(e *provenance.Event) *Approval {
 	var row cfharness.ScriptExecution
 	var decision cfharness.PolicyDecision
@@ -218,7 +218,7 @@ func subjects(row *cfharness.ScriptExecution) []Subject {
 	return list
 }
 
-// digestSet returns a digest as in-toto writes it, without one that is not sha256.
+// digestSet returns a digest in the form of in-toto, or an empty set if it is not sha256.
 func digestSet(d digest.Digest) map[string]string {
 	hex, ok := strings.CutPrefix(string(d), "sha256:")
 	if !ok {
@@ -227,7 +227,7 @@ func digestSet(d digest.Digest) map[string]string {
 	return map[string]string{"sha256": hex}
 }
 
-// Write writes the statements of a session, one a line, and returns how many there are.
+// Write writes the statements of a session, one per line, and returns their number.
 //
 // Errors: the errors of reading the session, or of writing.
 func Write(ctx context.Context, w io.Writer, records provenance.Reader, session string) (int, error) {

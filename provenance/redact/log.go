@@ -7,11 +7,11 @@ import (
 	"log/slog"
 )
 
-// NewHandler returns a handler that passes on to h what is logged, without the secrets that secrets returns
-// at that moment.
+// NewHandler returns a handler that removes secrets from log records and passes them to h. It calls secrets
+// for each record.
 func NewHandler(h slog.Handler, secrets func() *Redactor) slog.Handler { return &handler{h, secrets} }
 
-// handler is a handler that passes on no secret.
+// handler is a slog.Handler that removes secrets.
 type handler struct {
 	slog.Handler
 	secrets func() *Redactor
@@ -49,8 +49,8 @@ func (r *Redactor) attrs(attrs []slog.Attr) []slog.Attr {
 	return clean
 }
 
-// attr returns an attribute unchanged unless its text shows a secret, so that a handler can still
-// distinguish an error from a string.
+// attr returns an attribute with secrets replaced. Without secrets it stays unchanged, so that a handler can
+// still distinguish an error from a string.
 func (r *Redactor) attr(a slog.Attr) slog.Attr {
 	value := a.Value.Resolve()
 	switch value.Kind() {

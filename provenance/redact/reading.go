@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// view is a reading of a text, with the place in the text that each of its bytes comes from.
+// view is a decoding of a text, with the position in the text of each decoded byte.
 type view struct {
 	text       []byte
-	from, upTo []int32 // nil: each byte is its own
+	from, upTo []int32 // nil: identity
 }
 
 func (v *view) start(i int) int {
@@ -32,22 +32,22 @@ func newView(size int) view {
 	return view{text: make([]byte, 0, size), from: make([]int32, 0, size), upTo: make([]int32, 0, size)}
 }
 
-// put appends c, which comes from bytes i to j of another view.
+// put appends c, which is the decoding of bytes i to j of another view.
 func (v *view) put(of *view, i, j int, c byte) {
 	v.text = append(v.text, c)
 	v.from = append(v.from, int32(of.start(i)))
 	v.upTo = append(v.upTo, int32(of.end(j-1)))
 }
 
-// escapes are the ways to escape a character: what begins one, how often it may be nested, and a step, which
-// returns the number of bytes that it read of b and their meaning.
+// escapes are the supported escapes: the byte that begins one, how often it may be nested, and a function
+// that returns the length of an escape at the start of b and its decoding.
 var escapes = []struct {
 	mark  byte
 	times int
 	step  func(b []byte) (int, []byte)
 }{{'\\', 2, backslash}, {'%', 2, percent}, {'&', 1, reference}, {'\'', 1, quote}}
 
-// decodings returns the readings of a text: as it is, and with its escapes decoded.
+// decodings returns the readings of a text: unchanged, and with its escapes decoded.
 func decodings(text []byte) []view {
 	views := []view{{text: text}}
 	for _, e := range escapes {
@@ -77,7 +77,7 @@ func decodings(text []byte) []view {
 	return views
 }
 
-// quote decodes the ways to write a single quote within single quotes in a shell.
+// quote decodes single quotes within single quotes of a shell.
 func quote(b []byte) (int, []byte) {
 	for _, q := range []string{`'\''`, `'"'"'`} {
 		if bytes.HasPrefix(b, []byte(q)) {
@@ -95,7 +95,7 @@ func percent(b []byte) (int, []byte) {
 	return 1, b[:1]
 }
 
-// hexNumber reads exactly n hexadecimal digits.
+// hexNumber parses exactly n hexadecimal digits.
 func hexNumber(b []byte, at, n int) (uint32, bool) {
 	value, err := strconv.ParseUint(string(b[min(at, len(b)):min(at+n, len(b))]), 16, 32)
 	return uint32(value), err == nil && at+n <= len(b)
@@ -113,7 +113,7 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// backslash decodes the escape that b begins with: its length and its meaning.
+// backslash decodes the escape at the start of b, and returns its length and its decoding.
 func backslash(b []byte) (int, []byte) {
 	if len(b) < 2 {
 		return 1, b[:1]
@@ -147,7 +147,7 @@ func backslash(b []byte) (int, []byte) {
 	return 1, b[:1]
 }
 
-// unicodeEscape reads \uXXXX, two of which may make one character, \u{X} and \UXXXXXXXX.
+// unicodeEscape decodes \uXXXX, also as a surrogate pair, \u{X} and \UXXXXXXXX.
 func unicodeEscape(b []byte) (int, []byte) {
 	if b[1] == 'U' {
 		if n, ok := hexNumber(b, 2, 8); ok {
@@ -174,7 +174,7 @@ func unicodeEscape(b []byte) (int, []byte) {
 	return 6, utf8.AppendRune(nil, rune(n))
 }
 
-// reference decodes a character reference of HTML.
+// reference decodes an HTML character reference.
 func reference(b []byte) (int, []byte) {
 	const longest = 12
 	token := string(b[:bytes.IndexByte(b[:min(len(b), longest)], ';')+1])
@@ -199,7 +199,7 @@ func (v view) packed() view {
 	return out
 }
 
-// standard returns v with the URL alphabet of base64 written as the standard one.
+// standard returns v with the URL alphabet of base64 replaced by the standard one.
 func (v view) standard() view {
 	if bytes.ContainsAny(v.text, "-_") {
 		v.text = bytes.ReplaceAll(bytes.ReplaceAll(v.text, []byte("-"), []byte("+")), []byte("_"),
@@ -209,7 +209,7 @@ func (v view) standard() view {
 }
 
 // hexDigits returns only the hexadecimal digits of v, in lower case, with a break where two are further apart
-// than the bytes of a dump.
+// than bytes in a hex dump.
 func (v view) hexDigits() view {
 	const apart = 6
 	out := newView(len(v.text) / 2)
@@ -231,7 +231,7 @@ func (v view) hexDigits() view {
 	return out
 }
 
-// prefixAt reports whether 0x is at i, and begins a word.
+// prefixAt reports whether a word that begins with 0x is at i.
 func (v view) prefixAt(i int) bool {
 	return i+1 < len(v.text) && (v.text[i+1] == 'x' || v.text[i+1] == 'X') &&
 		(i == 0 || hexDigit(v.text[i-1]) < 0)

@@ -1,5 +1,5 @@
-// Package redact takes declared secrets out of texts, streams, JSON and log lines before they are
-// shown, recorded or logged.
+// Package redact removes declared secrets from texts, streams, JSON and log lines before they are shown,
+// recorded or logged.
 package redact
 
 import (
@@ -19,37 +19,36 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Bounds of a secret's value, in bytes, without the white space around it. A shorter value would be found by
-// chance in unrelated text, and could be guessed from how often it is found.
+// Limits of a secret's value in bytes, without surrounding white space. A shorter value would be found by
+// chance in unrelated text, and its matches would make it easy to guess.
 const (
 	MinBytes = 6
 	MaxBytes = 32 << 10
-	minLine  = 8 // of a line of a secret that is searched for by itself
+	minLine  = 8 // minimum length of a line that is searched for separately
 )
 
 // ErrSize means that a secret is too short or too long to be redacted.
 var ErrSize = errors.New("a secret has from 6 to 32768 bytes")
 
-// A Redactor replaces declared secrets by [secret NAME] wherever they show. It finds a secret as it
-// is; percent-encoded, fully or in part, twice too; escaped as in JSON, HTML, a shell or a
-// programming language, twice too; in hexadecimal, with or without separators; and in base64 of
-// either alphabet, with or without padding, wherever in the encoded text the secret begins. Line
-// breaks, spaces and NUL bytes between the characters of these forms do not hide it. Of a secret of
-// several lines, each line is looked for too.
+// A Redactor replaces declared secrets by [secret NAME]. It finds a secret in these forms: as is;
+// percent-encoded, fully or in part, also twice; escaped as in JSON, HTML, a shell or a programming language,
+// also twice; in hexadecimal, with or without separators; and in base64 of either alphabet, with or without
+// padding, at any offset in the encoded text. Line breaks, spaces and NUL bytes within these forms do not
+// hide it. Each line of a secret with several lines is searched for too.
 //
-// It does not find a secret that was changed in any other way: split into pieces with something
-// between them, reversed, compressed, encrypted, hashed, in base64 of base64, or signaled by an exit
-// code or by how long something takes. It keeps secrets out of what scripts print by accident; a
-// script that means to reveal a secret must not get it, or its output must stay opaque.
+// It does not find a secret that was changed in any other way: split into pieces with text between them,
+// reversed, compressed, encrypted, hashed, in base64 of base64, or signaled by an exit code or by timing. It
+// prevents accidental disclosure by scripts; a script that may reveal a secret on purpose must not get it, or
+// its output must stay opaque.
 //
-// Its time is linear in the bytes it searches. A nil Redactor has no secrets. It is immutable.
+// Its time is linear in the length of the searched text. A nil Redactor has no secrets. It is immutable.
 type Redactor struct {
 	plain, dense, base64, hex matcher
-	window                    int // raw bytes in which the longest form fits
+	window                    int // maximum length of a form in a text, in bytes
 }
 
-// New returns a Redactor of secrets, values by name, or nil without secrets. A name may begin with words in
-// angle brackets, which then take the place of [secret NAME].
+// New returns a Redactor for secrets, values by name, or nil if there are none. A name may begin with words
+// in angle brackets, which then replace the secret instead of [secret NAME].
 //
 // Errors: ErrSize, with the name of the secret.
 func New(secrets map[string]string) (*Redactor, error) {
@@ -76,10 +75,10 @@ func New(secrets map[string]string) (*Redactor, error) {
 }
 
 func (r *Redactor) add(name, value string) {
-	const spread = 16 // of the loosest form, of a byte
+	const spread = 16 // length of a byte in the loosest form
 	r.window = max(r.window, spread*len(value)+1024)
 	r.plain.add(pattern{name: name, text: value})
-	// Names of hosts, for one, are compared and recorded in lower case.
+	// Host names, for example, are compared and recorded in lower case.
 	for _, folded := range []string{strings.ToLower(value), strings.ToUpper(value)} {
 		if folded != value && len(folded) == len(value) {
 			r.plain.add(pattern{name: name, text: folded})
@@ -100,7 +99,7 @@ func (r *Redactor) add(name, value string) {
 }
 
 // base64Pattern returns the characters that all base64 texts share in which value begins before bytes into a
-// group of three. A character next to them holds bits of the value and of a neighbour.
+// group of three. The adjacent characters contain bits of the value and of a neighbour.
 func base64Pattern(name, value string, before int) pattern {
 	text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), value...))
 	first := (8*before + 5) / 6
@@ -111,12 +110,12 @@ func base64Pattern(name, value string, before int) pattern {
 // pattern is one form of a secret.
 type pattern struct {
 	name, text  string
-	left, right bool // a character of the alphabet before or after it belongs to it
+	left, right bool // an adjacent base64 character is part of the secret
 }
 
-// matcher finds patterns of at least four bytes, all in one pass.
+// matcher finds patterns of at least four bytes in one pass.
 type matcher struct {
-	filter [1 << 10]uint64 // of the hashes of first four bytes
+	filter [1 << 10]uint64 // bit set of the hashes of the first four bytes
 	begins map[uint32][]pattern
 }
 
@@ -135,7 +134,7 @@ func (m *matcher) add(p pattern) {
 
 func gramHash(key uint32) uint32 { return key * 0x9e3779b1 >> 16 }
 
-// find calls hit for every occurrence in text, in the order of their beginnings.
+// find calls hit for every occurrence in text, in order of position.
 func (m *matcher) find(text []byte, hit func(from, to int, p *pattern)) {
 	for i := 0; i+4 <= len(text); i++ {
 		key := binary.LittleEndian.Uint32(text[i:])
@@ -152,8 +151,8 @@ func (m *matcher) find(text []byte, hit func(from, to int, p *pattern)) {
 	}
 }
 
-// cut calls hit for every pattern of which at least least characters are where text was cut: its beginning at
-// the end of text, or its end at the start.
+// cut calls hit for every pattern with at least least characters at the edge where text was cut: its
+// beginning at the end of text, or its end at the start.
 func (m *matcher) cut(text []byte, least int, atEnd bool, hit func(from, to int, p *pattern)) {
 	for _, list := range m.begins {
 		for j := range list {
@@ -172,7 +171,7 @@ func (m *matcher) cut(text []byte, least int, atEnd bool, hit func(from, to int,
 	}
 }
 
-// span is a part of a text to be replaced by the name of a secret, or removed if the name is empty.
+// span is a part of a text to replace by the name of a secret, or to remove if the name is empty.
 type span struct {
 	from, to int
 	name     string
@@ -180,7 +179,7 @@ type span struct {
 
 type finder func(m *matcher, text []byte, hit func(from, to int, p *pattern))
 
-// spans returns what find finds in all readings of text, unsorted, as positions in text.
+// spans returns the matches of find in all readings of text, unsorted, as positions in text.
 func (r *Redactor) spans(text []byte, find finder) []span {
 	var found []span
 	each := func(v view, m *matcher) {
@@ -192,7 +191,7 @@ func (r *Redactor) spans(text []byte, find finder) []span {
 				to++
 			}
 			s := span{from: v.start(from), to: v.end(to - 1), name: p.name}
-			// A pass finds spans in order, so those that touch are joined at once.
+			// A pass finds spans in order, so adjacent ones are joined at once.
 			if n := len(found) - 1; n >= 0 && found[n].name == s.name && s.from >= found[n].from &&
 				s.from <= found[n].to {
 				found[n].to = max(found[n].to, s.to)
@@ -215,8 +214,8 @@ func inBase64(c byte) bool {
 	return c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '/'
 }
 
-// find returns where secrets show in text, unsorted. It searches a part at a time, since a reading takes much
-// more memory than the text; parts overlap by more than the longest form of a secret.
+// find returns the spans of secrets in text, unsorted. It searches in parts, since readings take much more
+// memory than the text; parts overlap by more than the longest form of a secret.
 func (r *Redactor) find(text []byte) []span {
 	const part, slack = 256 << 10, 64
 	overlap := max(r.window, 32<<10)
@@ -230,10 +229,10 @@ func (r *Redactor) find(text []byte) []span {
 	return found
 }
 
-// Contains reports whether b shows a secret.
+// Contains reports whether b contains a secret.
 func (r *Redactor) Contains(b []byte) bool { return r != nil && len(r.find(b)) > 0 }
 
-// Bytes returns b with every secret replaced; b itself if it shows none.
+// Bytes returns b with every secret replaced, or b itself if it contains none.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if r == nil {
 		return b
@@ -253,7 +252,7 @@ func (r *Redactor) Texts(list []string) []string {
 	return clean
 }
 
-// replace replaces spans, which it sorts, by their names.
+// replace sorts spans and replaces them by their names.
 func replace(b []byte, spans []span) []byte {
 	if len(spans) == 0 {
 		return b
@@ -281,18 +280,18 @@ func replace(b []byte, spans []span) []byte {
 	return out.Bytes()
 }
 
-// cutMark marks where a text was cut to a length.
+// cutMark marks where a text was truncated.
 const cutMark = "…"
 
 const (
-	// maxCutMarks is the number of marks that are examined; a text made of clipped words has fewer. maxCut
-	// is the number of bytes before each, more than a clipped word has when it is quoted.
+	// maxCutMarks is the maximum number of marks to examine; a text of clipped words has fewer. maxCut is the
+	// number of bytes to examine before each, more than a quoted clipped word has.
 	maxCutMarks = 4
 	maxCut      = 2 << 10
 )
 
-// Text returns a text with every secret replaced by [secret NAME]. The beginning of a secret where the
-// text was cut, which "…" shows, is left out.
+// Text returns a text with every secret replaced by [secret NAME]. The beginning of a secret before a
+// truncation, which "…" marks, is removed.
 func (r *Redactor) Text(s string) string {
 	if r == nil || len(s) < MinBytes {
 		return s
@@ -317,8 +316,8 @@ func (r *Redactor) Text(s string) string {
 	return string(replace(b, spans))
 }
 
-// JSON is Text for every string of a JSON text, keys included. The rest stays byte for byte. It takes and
-// returns [json.RawMessage], because encoding/json writes a []byte that stands in an interface as base64.
+// JSON applies Text to every string in a JSON text, including keys. The rest stays equal byte for byte. It
+// uses [json.RawMessage], because encoding/json encodes a []byte in an interface as base64.
 func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
 	if r == nil {
 		return raw

@@ -6,13 +6,13 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// longestEscape is the number of bytes of an escape that can be missing where a text was cut.
+// longestEscape is the number of bytes of an escape that may be missing where a text was cut.
 const longestEscape = 11
 
-// minCut is the number of characters of a cut secret that are unlikely to occur by chance.
+// minCut is the minimum number of characters of a cut secret that are unlikely to occur by chance.
 const minCut = 4
 
-// Stream is what is kept of an output stream: its beginning and, if it was too long, its end.
+// Stream is the stored part of an output stream: its beginning and, if it was too long, its end.
 type Stream struct {
 	Head, Tail []byte // Tail is empty unless Truncated
 	Total      int64  // bytes of the whole stream
@@ -20,11 +20,11 @@ type Stream struct {
 	SHA256     string // "sha256:<hex>" of the whole stream
 }
 
-// Streams takes the secrets out of two streams. Where a stream was cut, what could be the beginning or the
-// end of a secret is removed too; ended says that the script was stopped, which cuts its output. Streams also
-// finds a secret that begins in one stream and ends in the other. given says that the script had secrets:
-// shorter pieces then count, and every stream is counted and hashed again. Otherwise only streams with a
-// finding are counted and hashed again; anew reports whether any stream was.
+// Streams removes the secrets from two streams. Where a stream was cut, text that may be the beginning or the
+// end of a secret is removed too. ended is set if the script was stopped, which cuts its output. A secret
+// that begins in one stream and ends in the other is found too. given is set if the script had secrets:
+// shorter pieces are then removed, and size and digest of every stream are computed again. Otherwise this is
+// done only for streams with a finding. anew reports whether it was done.
 func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool) {
 	if r == nil {
 		return false
@@ -67,8 +67,8 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 	return anew
 }
 
-// cutAt returns the end of b that could be the beginning of a secret, or its start that could be the end of
-// one, of at least least characters.
+// cutAt returns the end of b that may be the beginning of a secret, or its start that may be the end of one,
+// with at least least characters.
 func (r *Redactor) cutAt(b []byte, least int, atEnd bool) []span {
 	part, base := b[:min(len(b), r.window)], 0
 	if atEnd {
@@ -76,8 +76,7 @@ func (r *Redactor) cutAt(b []byte, least int, atEnd bool) []span {
 		part = b[base:]
 	}
 	find := func(m *matcher, text []byte, hit func(from, to int, p *pattern)) {
-		m.cut(text, least, atEnd,
-			hit)
+		m.cut(text, least, atEnd, hit)
 	}
 	cut := span{from: len(b)}
 	for missing := range min(longestEscape, len(part)) + 1 {
@@ -97,7 +96,7 @@ func (r *Redactor) cutAt(b []byte, least int, atEnd bool) []span {
 	return []span{cut}
 }
 
-// across finds the secrets that begin in a and end in b.
+// across returns the secrets that begin in a and end in b.
 func (r *Redactor) across(a, b []byte) (inA, inB []span) {
 	if len(a) == 0 || len(b) == 0 {
 		return nil, nil

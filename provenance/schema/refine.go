@@ -15,7 +15,7 @@ import (
 
 const (
 	sha256Pattern = `^sha256:[0-9a-f]{64}$`
-	// sealedPattern matches a digest, which is empty where output was withheld.
+	// sealedPattern matches a digest, which is empty if the output was withheld.
 	sealedPattern = `^(sha256:[0-9a-f]{64})?$`
 	timePattern   = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$`
 	hashPattern   = `^[0-9a-f]{64}$`
@@ -23,7 +23,7 @@ const (
 	codePattern   = `^[a-z][a-z0-9_]*$`
 )
 
-// refinement says about a type what its Go form does not: constants, enumerations, patterns.
+// refinement adds to the schema of a type what its Go form lacks: constants, enumerations, patterns.
 type refinement struct {
 	typ    reflect.Type
 	refine func(*builder, *jsonschema.Schema)
@@ -34,7 +34,7 @@ func exact[T any](refine func(*builder, *jsonschema.Schema)) refinement {
 	return refinement{reflect.TypeFor[T](), refine}
 }
 
-// scalars returns the schemas of types that marshal themselves, or are any JSON.
+// scalars returns the schemas of types with their own marshaler, or with any JSON.
 func scalars() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[provenance.Timestamp](): pattern(timePattern),
@@ -53,7 +53,7 @@ func scalars() map[reflect.Type]*jsonschema.Schema {
 	}
 }
 
-// refinements returns the refinements of all types. A type comes after the types it consists of.
+// refinements returns the refinements of all types. A type comes after the types of its fields.
 func refinements() []refinement {
 	return slices.Concat(registryRefinements(), rowRefinements(), policyRefinements(), snapshotRefinements(),
 		outputRefinements())
@@ -107,7 +107,7 @@ func rowRefinements() []refinement {
 
 var resourceKinds = []string{"reference", "asset", "template", "script", "other"}
 
-// read and run refine a row or an output object, which needs some keys unless it has an error.
+// read and run refine a row or an output object with keys that are required unless it has an error.
 func read(typ string, needs ...string) func(*builder, *jsonschema.Schema) {
 	return attempt(needs, "type", fixed(typ), "status", words("read", "binary", "error"),
 		"cfcPromptRole", fixed(cfharness.PromptRoleContext), "kind", words(resourceKinds...),

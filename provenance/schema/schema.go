@@ -1,10 +1,9 @@
-// Package schema has a JSON Schema (2020-12) for each file of a session's record, and for the objects in
+// Package schema provides a JSON Schema (2020-12) for each file of a session's record, and for the objects in
 // results and denials.
 //
-// The schemas are made from the Go types that the files are written from, so validating a file finds a key
-// if it was renamed, added or left out in one place only. Outside of the keys named skillsd they allow only
-// the keys they list. They describe the form; Reader.Verify checks that a digest matches its file and a row
-// its event.
+// The schemas are generated from the Go types of the files, so validating a file detects a key that was
+// renamed, added or removed in one place only. Outside of keys named skillsd they allow only the listed keys.
+// They describe the form; Reader.Verify checks that a digest matches its file and a row its event.
 //
 //	s, err := schema.Of("policy-trace")
 //	…
@@ -27,13 +26,13 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// ErrUnknown means that there is no schema of that name.
+// ErrUnknown means that there is no schema with that name.
 var ErrUnknown = errors.New("no such schema")
 
-// dialect is the version of JSON Schema that all schemas are written in.
+// dialect is the version of JSON Schema used by all schemas.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// document is what a schema describes.
+// document describes the schema of a document.
 type document struct {
 	name, title string
 	make        func(*builder) *jsonschema.Schema
@@ -61,7 +60,7 @@ func documents() []document {
 	}
 }
 
-// shaped returns the document that a T is written as.
+// shaped returns the document for values of type T.
 func shaped[T any](name, title string) document { return document{name, title, of[T]} }
 
 // Names returns the names of the schemas.
@@ -73,7 +72,7 @@ func Names() []string {
 	return names
 }
 
-// Of returns the schema of a name. It belongs to the caller.
+// Of returns the schema with a name. It belongs to the caller.
 //
 // Errors: ErrUnknown.
 func Of(name string) (*jsonschema.Schema, error) {
@@ -88,8 +87,8 @@ func Of(name string) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// Words returns the names of keys in the schemas and the strings that their values are limited to, sorted. A
-// document in which a part of one of them was replaced does not conform.
+// Words returns all keys in the schemas and all strings in their enumerations and constants, sorted.
+// Replacing a part of one of them makes a document invalid.
 func Words() ([]string, error) {
 	found := map[string]bool{}
 	for _, d := range documents() {
@@ -130,7 +129,7 @@ func addWords(found map[string]bool, part any) {
 	}
 }
 
-// builder makes schemas from Go types. It must know the types that a type consists of first.
+// builder makes schemas from Go types. The types of the fields of a type must be added before it.
 type builder struct {
 	types map[reflect.Type]*jsonschema.Schema
 }
@@ -166,8 +165,8 @@ func (b *builder) plain(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// adjust removes null from the types of a schema and of the schemas below it. Open ones, which are those of
-// a skillsd key and below, may have more keys.
+// adjust removes null from the types of a schema and its subschemas. Schemas of a skillsd key and below are
+// open: they allow more keys.
 func adjust(s *jsonschema.Schema, open bool) {
 	if s == nil {
 		return
@@ -189,7 +188,7 @@ func adjust(s *jsonschema.Schema, open bool) {
 	}
 }
 
-// pattern returns the schema of a text of a form.
+// pattern returns the schema of a string that matches an expression.
 func pattern(form string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "string", Pattern: form}
 }
@@ -212,7 +211,7 @@ func object() *jsonschema.Schema { return &jsonschema.Schema{Type: "object"} }
 // tiers returns the names of trust tiers.
 func tiers() []string { return []string{"builtin", "org", "user", "third-party"} }
 
-// put replaces the schema of a property that the type has.
+// put replaces the schema of an existing property.
 func put(s *jsonschema.Schema, key string, value *jsonschema.Schema) {
 	if s.Properties[key] == nil {
 		panic(fmt.Sprintf("schema: no property %s", key))
@@ -220,7 +219,7 @@ func put(s *jsonschema.Schema, key string, value *jsonschema.Schema) {
 	s.Properties[key] = value
 }
 
-// set replaces the schemas of properties, given as keys and schemas in turn.
+// set replaces the schemas of properties, given as alternating keys and schemas.
 func set(pairs ...any) func(*builder, *jsonschema.Schema) {
 	return func(_ *builder, s *jsonschema.Schema) {
 		for i := 0; i < len(pairs); i += 2 {
@@ -229,17 +228,17 @@ func set(pairs ...any) func(*builder, *jsonschema.Schema) {
 	}
 }
 
-// versioned refines a file of a type, version 1, and more of its properties.
+// versioned refines a file with a type, version 1, and further properties.
 func versioned(typ string, pairs ...any) func(*builder, *jsonschema.Schema) {
 	return set(append(pairs, "type", fixed(typ), "version", fixed(1))...)
 }
 
-// property returns the schema of an object that has a property, of the form value.
+// property returns the schema of an object with a property that matches value.
 func property(key string, value *jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{key: value}, Required: []string{key}}
 }
 
-// required returns the schema of an object that has some properties.
+// required returns the schema of an object with some properties.
 func required(keys ...string) *jsonschema.Schema { return &jsonschema.Schema{Required: keys} }
 
 func opaqueHandle() *jsonschema.Schema {
@@ -249,13 +248,13 @@ func opaqueHandle() *jsonschema.Schema {
 	}, "type", "handleId", "scope", "createdAt")
 }
 
-// closed returns the schema of an object that has only the properties given.
+// closed returns the schema of an object with only the given properties.
 func closed(properties map[string]*jsonschema.Schema, needs ...string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "object", Properties: properties, Required: needs,
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
 }
 
-// commands returns a schema with the keys that the reference names; more may follow.
+// commands returns a schema with the keys that the reference requires; further keys are allowed.
 func commands() *jsonschema.Schema {
 	text := &jsonschema.Schema{Type: "string"}
 	return &jsonschema.Schema{
@@ -277,7 +276,7 @@ func inputLabels() *jsonschema.Schema {
 		"entries": {Type: "array", Items: entry}}, "version", "entries")
 }
 
-// promptSlot returns the schema of a binding as it came: with the keys that the reference knows, and others.
+// promptSlot returns the schema of a binding as received: with the keys of the reference, and further ones.
 func promptSlot() *jsonschema.Schema {
 	filled := &jsonschema.Schema{Type: "string", MinLength: new(1)}
 	return &jsonschema.Schema{Type: "object",
@@ -290,8 +289,8 @@ func promptSlot() *jsonschema.Schema {
 		}}
 }
 
-// runManifest returns the schema of a manifest as a session keeps it: with absent keys filled in, and with
-// keys that are not known here.
+// runManifest returns the schema of a manifest as stored in a session: with absent keys filled in, and with
+// unknown keys.
 func runManifest(*builder) *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	return &jsonschema.Schema{

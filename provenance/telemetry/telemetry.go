@@ -1,17 +1,17 @@
-// Package telemetry turns the events that a store records into OpenTelemetry metrics and into attributes
-// of the span that is active when they are recorded.
+// Package telemetry converts recorded events to OpenTelemetry metrics, and to attributes of the span that is
+// active when they are recorded.
 //
-// Every number but the size of the catalogue and the scans is a fold over provenance events: [Count] puts
-// [Counters] in front of a store, and only events that the store accepted are counted. So the totals of a
-// process equal the counts of the session.json files it wrote, and the same events folded again give the
-// same numbers.
+// Every number except the size of the catalogue and the scans is a fold of provenance events: [Count] wraps a
+// store with [Counters], and only events accepted by the store are included. So the totals of a process equal
+// the counts in the session.json files that it wrote, and folding the same events again gives the same
+// numbers.
 //
 // # Labels
 //
-// Label values are skill paths, sources, outcomes and codes, never text of a skill, an argument or output.
-// A failed call may have named anything, so its skill is a label only if the skill is served or was shown
-// before. At most [MaxSkills] skills and [MaxCodes] codes have series of their own; later ones share the
-// value [Other], as do values longer than [MaxLabel] bytes.
+// Label values are skill paths, sources, outcomes and codes, never text of a skill, an argument or output. A
+// failed call may name any skill, so its skill becomes a label only if it is served or was shown before. At
+// most [MaxSkills] skills and [MaxCodes] codes have their own series; later ones share the value [Other], as
+// do values longer than [MaxLabel] bytes.
 //
 // # Metrics
 //
@@ -61,11 +61,10 @@ const (
 	MaxLabel  = 256 // bytes
 )
 
-// Other is the label value that values without a series of their own share.
+// Other is the shared label value of all values without their own series.
 const Other = "other"
 
-// Counters are the totals of the events that were added. They are safe for concurrent use; make them
-// with New.
+// Counters are the totals of all added events. They are safe for concurrent use; create them with New.
 type Counters struct {
 	serves func(path string) bool
 
@@ -79,8 +78,8 @@ type Counters struct {
 }
 
 // New creates the instruments in a meter of the provider. With a nil provider nothing is counted, and events
-// are named in spans only. skills returns how many skills are served, serves reports whether a path is: both
-// must be safe for concurrent use.
+// only appear in spans. skills returns the number of served skills, serves reports whether a path is served:
+// both must be safe for concurrent use.
 func New(provider metric.MeterProvider, skills func() int, serves func(path string) bool) *Counters {
 	c := &Counters{
 		serves: serves, skills: map[string]bool{}, codes: map[string]bool{}, sessions: map[string]time.Time{},
@@ -89,7 +88,7 @@ func New(provider metric.MeterProvider, skills func() int, serves func(path stri
 		provider = noop.NewMeterProvider()
 	}
 	meter := provider.Meter(Scope)
-	// An error would be of the name, the unit or the bounds, which are constants.
+	// Errors concern only the name, the unit or the bounds, which are constants.
 	counter := func(name, description string) metric.Int64Counter {
 		made, _ := meter.Int64Counter(name, metric.WithDescription(description))
 		return made
@@ -116,7 +115,7 @@ func New(provider metric.MeterProvider, skills func() int, serves func(path stri
 	c.denials = counter("skillsd.denials", "Calls that policy refused.")
 	c.scripts = histogram("skillsd.script", "How long scripts that started took.",
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
-	// The semantic conventions for MCP give these bounds.
+	// These bounds come from the semantic conventions for MCP.
 	c.sessionTimes = histogram("mcp.server.session.duration", "How long sessions that ended were open.",
 		.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300)
 	gauge("skillsd.sessions", "Sessions that are open.", func() int {
@@ -128,13 +127,13 @@ func New(provider metric.MeterProvider, skills func() int, serves func(path stri
 	return c
 }
 
-// Store is a provenance.Store whose accepted events are counted.
+// Store is a provenance.Store that counts accepted events.
 type Store struct {
 	provenance.Store
 	counters *Counters
 }
 
-// Count returns a store that appends to inner and adds to c the events that inner accepted.
+// Count returns a store that appends to inner and adds the events that inner accepted to c.
 func Count(inner provenance.Store, c *Counters) *Store { return &Store{inner, c} }
 
 // Append implements provenance.Store.
@@ -146,12 +145,12 @@ func (s *Store) Append(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
-// Recall implements cfharness.Recaller, as inner does.
+// Recall implements cfharness.Recaller by recalling from the inner store.
 func (s *Store) Recall(ctx context.Context, session string) (*cfharness.Recollection, error) {
 	return cfharness.Recall(ctx, s.Store, session)
 }
 
-// row holds the fields of an event's row that are counted, of all kinds together.
+// row holds the fields of rows of all kinds that are used.
 type row struct {
 	Status   cfharness.Status      `json:"status"`
 	Source   string                `json:"source"`
@@ -165,8 +164,8 @@ type row struct {
 	} `json:"skillsd"`
 }
 
-// Add folds a recorded event into the totals and names it in the active span, if there is one. An event
-// of any other kind changes no total, and neither does a row that is not valid JSON.
+// Add folds a recorded event into the totals and adds it to the active span, if any. Events of other kinds
+// change no total, and neither does a row that is not valid JSON.
 func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("skillsd.session", e.Session))
 	switch e.Kind {
@@ -175,7 +174,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 		c.sessions[strings.Clone(e.Session)] = e.Time
 		c.mu.Unlock()
 	case provenance.KindSessionEnded:
-		// A session that another process started is not known here.
+		// A session that another process started is unknown here.
 		c.mu.Lock()
 		start, open := c.sessions[e.Session]
 		delete(c.sessions, e.Session)
@@ -185,7 +184,7 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 		}
 	case provenance.KindSkillActivated, provenance.KindResourceRead, provenance.KindScriptExecuted,
 		provenance.KindPolicyDenied:
-		// Only these rows are decoded; the others may be large.
+		// Only these rows are decoded, since others may be large.
 		var r row
 		if len(e.Row) == 0 || json.Unmarshal(e.Row, &r) == nil {
 			c.addCall(ctx, e, &r)
@@ -200,11 +199,11 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 		code = e.ErrorCode()
 	}
 	failed := code != "" || r.Status == cfharness.StatusError || e.Kind == provenance.KindPolicyDenied
-	// The registry is asked before the lock is taken.
+	// serves may take locks of the registry, so it is called before the lock.
 	served := failed && c.serves(e.Skill)
 	span, outcome := trace.SpanFromContext(ctx), string(r.Skillsd.Outcome)
 	if e.Skill != "" && (!failed || served) {
-		// The conventions have the name; of two skills with the same name, the paths differ.
+		// The conventions use the name, which may be ambiguous; the path is not.
 		span.SetAttributes(attribute.String("skillsd.skill", e.Skill),
 			attribute.String("gen_ai.skill.name", path.Base(e.Skill)))
 	}
@@ -224,7 +223,7 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 			add(ctx, c.activationFailures, skill, c.code(code))
 			return
 		}
-		// Instructions that were sent before make no row.
+		// If the instructions were sent before, the event has no row.
 		source, _, _ := strings.Cut(e.Detail, ",")
 		add(ctx, c.activations, skill, c.label("source", cmp.Or(r.Source, source)))
 	case provenance.KindResourceRead:
@@ -258,7 +257,7 @@ func add(ctx context.Context, counter metric.Int64Counter, labels ...attribute.K
 
 func (c *Counters) code(word string) attribute.KeyValue { return c.label("code", word) }
 
-// label is a label whose value is one of a few words.
+// label returns a label with one of a limited set of words.
 func (c *Counters) label(name, word string) attribute.KeyValue {
 	return attribute.String(name, bounded(c.codes, word, MaxCodes))
 }
@@ -270,17 +269,16 @@ func bounded(known map[string]bool, value string, most int) string {
 	if value == "" || len(known) >= most || len(value) > MaxLabel || !utf8.ValidString(value) {
 		return Other
 	}
-	value = strings.Clone(value) // the event that it is part of must not stay in memory
+	value = strings.Clone(value) // do not keep the whole event in memory
 	known[value] = true
 	return value
 }
 
-// Rescans produces the metric skillsd.rescan from a function that returns how many scans of the roots
-// were done and how long they took together. A registry keeps these totals and not the single times, so
-// the histogram has one bucket.
+// Rescans produces the metric skillsd.rescan from a function that returns the number of scans and their total
+// time. A registry keeps only these totals, so the histogram has one bucket.
 type Rescans func() (n int, took time.Duration)
 
-// Produce implements Producer of the metrics of the SDK.
+// Produce implements the Producer interface of the metrics SDK.
 func (r Rescans) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	n, took := r()
 	count := uint64(max(n, 0))
