@@ -8,15 +8,15 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// announcer collects the list changes that one client is to hear of: a client of the older revisions, or a
-// subscription. A client that does not read holds up its own announcer and nothing else.
+// announcer queues list changes for one client (of the older revisions) or for one subscription. A client
+// that does not read blocks only its own announcer.
 type announcer struct {
-	wants func(method string) bool // reports whether a change is one for the client; nil for always
+	wants func(method string) bool // reports whether the client wants a change; nil: always
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	ready   bool     // changes may be sent; the ones before are kept
-	pending []string // methods; a second notification before the client can look adds nothing
+	ready   bool     // changes may be sent; earlier ones stay pending
+	pending []string // methods; a method that is pending already is not added again
 }
 
 func newAnnouncer(wants func(method string) bool) *announcer {
@@ -32,7 +32,7 @@ func (a *announcer) post(method string) {
 	a.signal()
 }
 
-// open lets changes through, the ones that were kept as well.
+// open starts the delivery of changes, including those already pending.
 func (a *announcer) open() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *announcer) take() []string {
 	return methods
 }
 
-// run gives changes to write until done is closed or out has failed.
+// run passes pending changes to write until done is closed or out has failed.
 func (a *announcer) run(done <-chan struct{}, out *lineWriter, write func(mcp.JSONRPCNotification)) {
 	for {
 		select {
@@ -76,11 +76,11 @@ func (a *announcer) run(done <-chan struct{}, out *lineWriter, write func(mcp.JS
 	}
 }
 
-// audience is the announcers of one transport.
+// audience is the set of announcers of one transport.
 type audience struct {
 	mu      sync.Mutex
 	all     map[*announcer]struct{}
-	changes []string // methods that not all members have heard of, in their order
+	changes []string // methods to deliver, in order
 }
 
 func newAudience() *audience { return &audience{all: make(map[*announcer]struct{})} }
@@ -97,11 +97,11 @@ func (a *audience) remove(member *announcer) {
 	delete(a.all, member)
 }
 
-// post has the members for whom a change is news hear of it. It waits for none of them.
+// post queues a change for delivery to the members that want it. It does not block.
 func (a *audience) post(method string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// The first one is being delivered, perhaps from before the change.
+	// The first one is being delivered already, and its receivers may have read the list before this change.
 	if len(a.changes) > 1 && slices.Contains(a.changes[1:], method) {
 		return
 	}
@@ -111,8 +111,8 @@ func (a *audience) post(method string) {
 	}
 }
 
-// deliver tells the members what waits. Whether a change is one for a client takes a look at the skills, so
-// it is asked without the lock.
+// deliver posts the queued changes to the members. wants is called without the lock, because it may look up
+// skills.
 func (a *audience) deliver() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// asks are the requests of the server to one client that wait for an answer. The zero value is ready.
+// asks are the server's open requests to one client. The zero value is ready for use.
 type asks struct {
 	mu      sync.Mutex
 	next    int64
@@ -49,7 +49,7 @@ func (a *asks) ask(
 		if m.failure != nil {
 			var failure Error
 			err = json.Unmarshal(m.failure, &failure)
-			// The text alone: an *Error in the chain would be sent back to the client.
+			// The error has only the text: an *Error in the chain would be sent back to the client.
 			return fmt.Errorf("ask %s: %w %v", method, ErrFailed, cmp.Or(err, error(&failure)))
 		}
 		err = Unambiguous(m.result, "action", "content")
@@ -62,14 +62,14 @@ func (a *asks) ask(
 		}
 		return nil
 	case <-ctx.Done():
-		// The user would otherwise answer a question that nobody asks any more.
+		// Cancel the question, or the user might still answer it.
 		const form = `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`
 		out.write(fmt.Appendf(nil, form, mcp.MethodNotificationCancelled, id))
 		return fmt.Errorf("ask %s: %w", method, context.Cause(ctx))
 	}
 }
 
-// take removes the request that waits for an answer with that id, and returns its channel, or nil.
+// take removes the open request with that id and returns its channel, or nil.
 func (a *asks) take(id json.RawMessage) chan *message {
 	key := idKey(id)
 	a.mu.Lock()
@@ -79,10 +79,10 @@ func (a *asks) take(id json.RawMessage) chan *message {
 	return answer
 }
 
-// route gives a response to the call that waits for it, and reports false if none does.
+// route passes a response to the call that waits for it. It returns false if no call does.
 func (a *asks) route(m *message) bool {
 	if m.id == nil {
-		return true // it is for no call
+		return true // an error response without an id belongs to no call
 	}
 	answer := a.take(m.id)
 	if answer != nil {

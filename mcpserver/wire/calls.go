@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// call is one request between its line and its answer.
+// call is one request from the parse of its message until its answer.
 type call struct {
 	msg     *message
 	key     string
@@ -15,21 +15,21 @@ type call struct {
 	cancel  context.CancelCauseFunc
 	session *callSession
 	listen  bool            // a subscription
-	ping    bool            // which never has to wait
-	wait    <-chan struct{} // an initialize request that came earlier, or nil
+	ping    bool            // pings do not wait for a slot
+	wait    <-chan struct{} // an earlier initialize request to wait for, or nil
 	release chan struct{}   // closed when this initialize request is answered, or nil
 
 	canceled bool // guarded by callTable.mu
-	away     bool // another server does it; guarded by callTable.mu
+	away     bool // handled by another server; guarded by callTable.mu
 }
 
-// callTable holds the calls that are waiting or running. Safe for concurrent use.
+// callTable holds the calls that wait or run. Safe for concurrent use.
 type callTable struct {
 	maxCalls, maxListens, maxBytes int
 
 	mu      sync.Mutex
 	byKey   map[string]*call
-	calls   int // until the answer is written, listens not counted
+	calls   int // until the answer is written; subscriptions are excluded
 	listens int
 	bytes   int
 	closing bool
@@ -43,8 +43,8 @@ func newCallTable(maxCalls, maxListens, maxBytes int) *callTable {
 	}
 }
 
-// add registers c, so that a cancellation read next finds it. It reports false
-// without an error when the connection is closing.
+// add registers c before the next message is read, so that a cancellation finds it. It returns false without
+// an error if the connection is closing.
 func (t *callTable) add(c *call) (bool, *Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +56,8 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	case c.listen && t.listens >= t.maxListens:
 		return false, &Error{Code: CodeBusy, Message: "too many open subscriptions"}
 	case c.ping:
-		// A client asks with a ping whether a server that is busy is alive.
-	// A message alone is accepted at any length that the transport lets through.
+		// A ping is accepted on a busy server, because it tests whether the server is alive. The first
+		// message is accepted at any length that the transport accepts.
 	case !c.listen && t.calls >= t.maxCalls, t.bytes > 0 && t.bytes+len(c.msg.raw) > t.maxBytes:
 		return false, &Error{Code: CodeBusy, Message: "too many requests in flight"}
 	}
@@ -72,7 +72,7 @@ func (t *callTable) add(c *call) (bool, *Error) {
 	return true, nil
 }
 
-// sendAway says that another server is to do a call, and reports false for one that was cancelled.
+// sendAway marks a call as handled by another server. It returns false if the call was cancelled.
 func (t *callTable) sendAway(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,15 +80,15 @@ func (t *callTable) sendAway(c *call) bool {
 	return !c.canceled
 }
 
-// cancel ends the call that a cancellation of the client names, and reports false if that is not done here.
+// cancel ends the call that a cancellation names. It returns false if another server handles the call.
 func (t *callTable) cancel(m *message) bool {
 	id := canceledID(m.params)
 	if id == nil {
-		return true // of no call
+		return true // it names no call
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// The protocol forbids to cancel initialize, and requests behind it wait for it.
+	// The protocol forbids cancelling initialize, and later requests wait for it.
 	c := t.byKey[idKey(id)]
 	if c != nil && c.release == nil {
 		c.canceled = true
@@ -98,7 +98,8 @@ func (t *callTable) cancel(m *message) bool {
 	return c != nil && !c.away
 }
 
-// canceledID returns the id of the request that a cancellation names, nil if it names none or could name two.
+// canceledID returns the id of the request that a cancellation names, or nil if it names none or is
+// ambiguous.
 func canceledID(params json.RawMessage) json.RawMessage {
 	members, err := Members(params)
 	at := slices.IndexFunc(members, func(m Member) bool { return m.Key == "requestId" && validID(m.Value) })
@@ -108,7 +109,7 @@ func canceledID(params json.RawMessage) json.RawMessage {
 	return members[at].Value
 }
 
-// settle takes c off the table right before its answer is written and reports whether there is to be one.
+// settle removes c from the table just before its answer is written, and reports whether to write one.
 func (t *callTable) settle(c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,12 +117,12 @@ func (t *callTable) settle(c *call) bool {
 	return !c.canceled
 }
 
-// leave counts c out after its answer was written or given up.
+// leave releases the limits held by c after its answer was written or dropped.
 func (t *callTable) leave(c *call) {
 	c.cancel(nil)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// After settle the client may have used the id again.
+	// After settle the client may have reused the id.
 	if t.byKey[c.key] == c {
 		delete(t.byKey, c.key)
 	}
@@ -134,13 +135,13 @@ func (t *callTable) leave(c *call) {
 	t.running.Done()
 }
 
-// close lets no call in any more, ends the open subscriptions and returns a channel that is closed when no
-// call is left.
+// close rejects new calls, ends the open subscriptions and returns a channel that is closed when no call is
+// left.
 func (t *callTable) close() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closing = true
-	// A subscription has no end of its own, so it would hold up the others until the limit.
+	// Subscriptions do not end by themselves and would delay the shutdown until its limit.
 	for _, c := range t.byKey {
 		if c.listen {
 			c.cancel(ErrDisconnected)
@@ -154,7 +155,7 @@ func (t *callTable) close() <-chan struct{} {
 	return idle
 }
 
-// abort ends all calls.
+// abort cancels all calls.
 func (t *callTable) abort() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,28 +13,28 @@ import (
 // request.
 var ErrCanceled = errors.New("request canceled by the client")
 
-// ErrDisconnected is the cause (context.Cause) of a request context that ended
-// because the client left or the server is stopping.
+// ErrDisconnected is the cause (context.Cause) of a request context that ended because the client
+// disconnected or the server is stopping.
 var ErrDisconnected = errors.New("connection closed")
 
 type sessionKey struct{}
 
-// withSession returns a context whose requests are of a session: a *callSession, or a *session before the
+// withSession returns a context with the session of its requests: a *callSession, or a *session before the
 // first request.
 func withSession(ctx context.Context, s interface{ said() known }) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
-// callSessionOf returns the session of a request that this package serves, nil outside of one.
+// callSessionOf returns the session of the request of ctx, or nil outside of a request.
 func callSessionOf(ctx context.Context) *callSession {
 	s, _ := ctx.Value(sessionKey{}).(*callSession)
 	return s
 }
 
-// KillAtEOF returns a context that ends as soon as the input of ctx's connection ends, or the server is asked
-// to stop, while ctx itself has some time left to finish. A handler uses it for the part of its work that
-// must not outlive the client, such as a running script; the cause is then [ErrDisconnected]. Outside of
-// ServeStdio and HTTP it ends with ctx only. The returned function releases its resources and must be called.
+// KillAtEOF returns a context that ends as soon as the input of ctx's connection ends or the server is asked
+// to stop, while ctx itself has some time left to finish. A handler uses it for work that must not outlive
+// the client, such as a running script; the cause is then [ErrDisconnected]. Outside of ServeStdio and HTTP
+// it ends with ctx only. The returned function releases resources and must be called.
 func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	s := callSessionOf(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -48,37 +48,36 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// YieldSlot gives the slot that the request of ctx has among those that may run to another one, while the
-// handler waits for its turn at something scarce. The request can be cancelled and is answered as before;
-// the handler has to bound how many requests wait so. It reports false, and the request keeps its slot, if
-// the messages of requests that yielded theirs over HTTP take too much memory already: 64 MiB in all, 32 MiB
-// of one principal; the handler is then not to wait. Done again, and outside of a request, it does nothing.
+// YieldSlot releases the slot of the request of ctx while the handler waits for a scarce resource, so that
+// another request can run. The request can still be cancelled and is answered as usual; the handler must
+// bound how many requests wait in this way. YieldSlot returns false, and the request keeps its slot, if the
+// messages of requests that yielded over HTTP already take 64 MiB in total or 32 MiB of one principal; the
+// handler must not wait then. A second call, and a call outside of a request, does nothing.
 func YieldSlot(ctx context.Context) bool {
 	s := callSessionOf(ctx)
 	return s == nil || s.yield == nil || s.yield()
 }
 
-// Decoded says that the handler has decoded the arguments of the request of ctx. Few long messages are
-// decoded at a time, so a handler calls it before it waits for anything. Outside of a request it does
-// nothing.
+// Decoded reports that the handler has decoded the arguments of the request of ctx. Only few long messages
+// are decoded at a time, so a handler calls it before it waits. Outside of a request it does nothing.
 func Decoded(ctx context.Context) {
 	if s := callSessionOf(ctx); s != nil && s.decoded != nil {
 		s.decoded()
 	}
 }
 
-// Hold waits until there is memory for a file of n bytes, which the request of ctx has until its answer is
-// written, and reports whether there was within 10 seconds. Over HTTP there is room for 192 MiB in all, and
-// for 80 MiB of one principal or of a client on stdio, or for less; an answer takes five times the memory of
-// its file. Outside of a request it does nothing.
+// Hold waits up to 10 seconds for memory for a file of n bytes and reports whether it got it. The request of
+// ctx keeps the memory until its answer is written. Over HTTP there is room for files of 192 MiB in total and
+// of 80 MiB per principal, also for a client on stdio, or less if the process has less memory; an answer
+// takes five times the memory of its file. Outside of a request it does nothing.
 func Hold(ctx context.Context, n int) bool {
 	Decoded(ctx)
 	s := callSessionOf(ctx)
 	return s == nil || s.ledger == nil || s.ledger.hold(ctx, fileCost*n)
 }
 
-// Borrow waits until there is room for n bytes of memory, out of what Hold takes from, and reports whether
-// there was. It returns what gives them back. Outside of a request it does nothing.
+// Borrow waits for n bytes of the memory that Hold uses and reports whether it got them. giveBack releases
+// them. Outside of a request it does nothing.
 func Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	Decoded(ctx)
 	s := callSessionOf(ctx)
@@ -88,8 +87,8 @@ func Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	return s.ledger.borrow(ctx, n)
 }
 
-// RequestID returns the id of the JSON-RPC request that ctx belongs to, as the client wrote it; nil
-// outside of one.
+// RequestID returns the id of the JSON-RPC request of ctx, byte for byte as the client sent it; nil outside
+// of a request.
 func RequestID(ctx context.Context) json.RawMessage {
 	if s := callSessionOf(ctx); s != nil {
 		return s.msg.id
@@ -97,7 +96,7 @@ func RequestID(ctx context.Context) json.RawMessage {
 	return nil
 }
 
-// Length returns how many bytes the message of the request of ctx has; 0 outside of one.
+// Length returns the length in bytes of the message of the request of ctx; 0 outside of a request.
 func Length(ctx context.Context) int {
 	if s := callSessionOf(ctx); s != nil {
 		return len(s.msg.raw)
@@ -105,7 +104,7 @@ func Length(ctx context.Context) int {
 	return 0
 }
 
-// Meta returns a member of the _meta of the request that ctx belongs to, as the client wrote it, or nil.
+// Meta returns a member of the _meta of the request of ctx as the client sent it, or nil.
 func Meta(ctx context.Context, name string) json.RawMessage {
 	s := callSessionOf(ctx)
 	if s == nil {
@@ -123,13 +122,13 @@ func Meta(ctx context.Context, name string) json.RawMessage {
 	return value
 }
 
-// Client is a description that a client gave of itself. None of it is verified.
+// Client describes a client in its own words. None of it is verified.
 type Client struct {
-	// SessionID is the id of the session, "" without a session.
+	// SessionID is the id of the session, or "" without a session.
 	SessionID string
-	// Info names the software; zero when the client did not say.
+	// Info names the software; zero if the client did not send it.
 	Info mcp.Implementation
-	// Capabilities are declared by the request on 2026-07-28, and by the initialize request before.
+	// Capabilities are from the request on 2026-07-28, and from initialize on older revisions.
 	Capabilities mcp.ClientCapabilities
 	// Version is the protocol revision of the request, "" before initialize.
 	Version string
@@ -137,7 +136,7 @@ type Client struct {
 	Modern bool
 }
 
-// ClientOf returns what is known of the client whose request ctx belongs to; nothing outside of one.
+// ClientOf returns the description of the client of the request of ctx; the zero value outside of a request.
 func ClientOf(ctx context.Context) Client {
 	var c Client
 	var said known
@@ -151,15 +150,15 @@ func ClientOf(ctx context.Context) Client {
 	return c
 }
 
-// ErrNotAsked is the error of asking a client that did not declare that it can answer.
+// ErrNotAsked is the error of a request to a client that did not declare support for it.
 var ErrNotAsked = errors.New("the client does not answer such requests")
 
 // ErrFailed is the error of a request that the client answered with an error.
 var ErrFailed = errors.New("client answered")
 
-// Ask sends a request to the client of ctx and decodes its result: elicitation/create, roots/list or
-// sampling/createMessage, which a client of the older revisions answers during the call if it declared so.
-// 2026-07-28 has results that ask instead.
+// Ask sends a request to the client of ctx and decodes the result: elicitation/create, roots/list or
+// sampling/createMessage. A client of the older revisions answers during the call, if it declared support. On
+// 2026-07-28 a result asks for input instead.
 //
 // Errors: ErrNotAsked; ErrFailed; a result of another form; the cause of ctx.
 func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
@@ -176,11 +175,10 @@ func Ask(ctx context.Context, method mcp.MCPMethod, params, result any) error {
 	return s.asks.ask(ctx, s.out, method, params, result)
 }
 
-// Notify sends a notification that belongs to the request of ctx, before its answer. It waits while the
-// client does not read, until ctx ends. The progress of a request goes to a client that asked for it, with
-// its own token.
+// Notify sends a notification of the request of ctx, before its answer. If the client does not read, Notify
+// waits until ctx ends. Progress is sent only if the client asked for it, with the client's token.
 //
-// Errors: the request is answered, or ctx has ended; outside of a request there is none.
+// Errors: the request is answered, or ctx has ended. Outside of a request it returns nil.
 func Notify(ctx context.Context, method string, params map[string]any) error {
 	s := callSessionOf(ctx)
 	if s == nil {

@@ -18,41 +18,40 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Dispatcher answers single JSON-RPC messages. Fields must not change once it is in use; the zero value of
-// each is its default. All methods are safe for concurrent use.
+// Dispatcher answers single JSON-RPC messages. Its fields must not change while it is in use; the zero value
+// of each is its default. All methods are safe for concurrent use.
 type Dispatcher struct {
-	// Methods are what is answered besides initialize, ping, server/discover and subscriptions/listen.
+	// Methods are the methods besides initialize, ping, server/discover and subscriptions/listen.
 	Methods Methods
 	// ServerInfo is the identity in the results of initialize and server/discover. Its name and version are
 	// in the _meta of all results on 2026-07-28, unless the name is empty.
 	ServerInfo mcp.Implementation
 	// Capabilities returns what the server declares to a client of 2026-07-28, or of the older revisions.
-	// Clients may subscribe to the changes of lists that it names. Nil declares nothing.
+	// Clients may subscribe to changes of the lists in it. Nil declares nothing.
 	Capabilities func(modern bool) mcp.ServerCapabilities
-	// Instructions returns what the client of ctx is to know of the server. Nil says nothing.
+	// Instructions returns the instructions for the client of ctx. Nil sends no instructions.
 	Instructions func(ctx context.Context) string
-	// Changes begins to watch the lists of the client of ctx. The function that it returns reports whether a
-	// notification of a method is news to that client; the client does not get the others. Nil, and a nil
-	// function, let all through. It must not block.
+	// Changes begins to watch the lists of the client of ctx. The returned function reports whether the
+	// client should get a notification of a method. If either is nil, the client gets all. It must not block.
 	Changes func(ctx context.Context) func(method string) bool
-	// CacheTTL is the ttlMs hint, in whole milliseconds, of results that embed
-	// mcp.CacheableResult and set none themselves. The scope is private.
+	// CacheTTL is the ttlMs hint, in whole milliseconds, of results that embed mcp.CacheableResult and set no
+	// hint themselves. The scope is private.
 	CacheTTL time.Duration
-	// Logger gets panics and the private text of internal errors. Nil discards.
+	// Logger gets panics and the private text of internal errors. Nil discards them.
 	Logger *slog.Logger
-	// Trace is called as each request begins. It returns the context to handle the request in, and what to
-	// call at its end with its error or nil. Nil traces nothing.
+	// Trace is called at the start of each request. It returns the context for the request, and a function
+	// that is called at its end with its error or nil. Nil disables tracing.
 	Trace func(context.Context, string, json.RawMessage) (context.Context, func(*Error))
-	// Withhold returns the JSON of an error as the client may see it: an error repeats what a
-	// request said. Nil leaves it as it is.
+	// Withhold redacts the JSON of an error before it is sent, because an error may repeat text of the
+	// request. Nil sends it unchanged.
 	Withhold func(json.RawMessage) json.RawMessage
 
 	mu        sync.Mutex
-	audiences []*audience // of the transports that serve it
+	audiences []*audience // of the transports that use this dispatcher
 }
 
-// Announce notifies clients that a list has changed: those of the older revisions, and those that subscribed.
-// A method is one of the notifications of changed lists. It waits for no client.
+// Announce notifies clients of a changed list: clients of the older revisions, and subscribers. method is one
+// of the list-changed notifications. Announce does not block.
 func (d *Dispatcher) Announce(method string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +60,7 @@ func (d *Dispatcher) Announce(method string) {
 	}
 }
 
-// join has a transport's clients notified until leave.
+// join registers the clients of a transport for notifications, until leave is called.
 func (d *Dispatcher) join(a *audience) (leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +72,7 @@ func (d *Dispatcher) join(a *audience) (leave func()) {
 	}
 }
 
-// answer returns the answer to the request of s, which has no newline, inside or at its end.
+// answer returns the answer to the request of s, without any newline.
 func (d *Dispatcher) answer(ctx context.Context, s *callSession) []byte {
 	ctx = withSession(ctx, s)
 	result, failure := d.guard(ctx, s.msg, func(ctx context.Context) (any, *Error) {
@@ -82,7 +81,7 @@ func (d *Dispatcher) answer(ctx context.Context, s *callSession) []byte {
 	return d.encode(ctx, s.msg, result, failure)
 }
 
-// guard makes an internal error of a panic: one handler must not end the connection of all the others.
+// guard turns a panic into an internal error: one handler must not end the connections of all clients.
 func (d *Dispatcher) guard(
 	ctx context.Context, m *message, handle func(context.Context) (any, *Error),
 ) (result any, failure *Error) {
@@ -101,8 +100,8 @@ func (d *Dispatcher) guard(
 	return handle(ctx)
 }
 
-// respond checks what the request of s, which is in ctx, says of the protocol, and answers it. header is of
-// its HTTP request, nil if it came in another way.
+// respond checks the protocol fields of the request of s, which is in ctx, and answers it. header is from its
+// HTTP request; nil if it came by another transport.
 func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.Header) (any, *Error) {
 	m, said := s.msg, s.msg.protocol()
 	method := d.lookup(m.method, said.modern)
@@ -138,12 +137,12 @@ func (d *Dispatcher) respond(ctx context.Context, s *callSession, header http.He
 	return result, nil
 }
 
-// NotFound returns the error of a method that the server does not have.
+// NotFound returns the error for an unknown method.
 func NotFound(method string) *Error {
 	return &Error{Code: mcp.METHOD_NOT_FOUND, Message: "Method " + method + " not found"}
 }
 
-// lookup returns the method of that name in 2026-07-28, or in the older revisions; nil if there is none.
+// lookup returns the method with that name in 2026-07-28 or in the older revisions, or nil.
 func (d *Dispatcher) lookup(name string, modern bool) Method {
 	switch mcp.MCPMethod(name) {
 	case mcp.MethodInitialize:
@@ -166,7 +165,7 @@ func (d *Dispatcher) lookup(name string, modern bool) Method {
 	return d.Methods[name]
 }
 
-// protocol is what a request says of its revision and its client (SEP-2575).
+// protocol is the revision and the client that a request declares (SEP-2575).
 type protocol struct {
 	modern       bool // of 2026-07-28 or later
 	version      string
@@ -174,7 +173,7 @@ type protocol struct {
 	capabilities *mcp.ClientCapabilities
 }
 
-// protocol returns what a request or notification says. It is not safe for concurrent use.
+// protocol parses and caches the declaration of a request or notification. Not safe for concurrent use.
 func (m *message) protocol() *protocol {
 	if m.said != nil {
 		return m.said
@@ -183,7 +182,7 @@ func (m *message) protocol() *protocol {
 	var p struct {
 		Meta *mcp.Meta `json:"_meta"`
 	}
-	// No spelling of _meta does without these, and few requests of the older revisions have one.
+	// Every spelling of _meta contains one of these bytes; most requests of the older revisions have neither.
 	if !bytes.ContainsAny(m.params, `_\`) || json.Unmarshal(m.params, &p) != nil || p.Meta == nil {
 		return m.said
 	}
@@ -195,11 +194,11 @@ func (m *message) protocol() *protocol {
 	return m.said
 }
 
-// check returns what is wrong with a request of 2026-07-28, or nil. Over HTTP its headers have to repeat what
-// it says (SEP-2243); known says that there is such a method.
+// check returns what is wrong with a request of 2026-07-28, or nil. Over HTTP its headers must repeat the
+// body (SEP-2243); known reports whether the method exists.
 func (p *protocol) check(m *message, header http.Header, known bool) *Error {
 	switch {
-	case !mcp.IsValidProtocolVersion(p.version): // a later one may say less of its client, or more
+	case !mcp.IsValidProtocolVersion(p.version): // a later version may declare its client otherwise
 		return unsupported(p.version, Versions())
 	case p.capabilities == nil:
 		return invalidParams("missing or invalid _meta field " + mcp.MetaKeyClientCapabilities)
@@ -214,7 +213,7 @@ func (p *protocol) check(m *message, header http.Header, known bool) *Error {
 		return invalidParams(err.Error())
 	}
 	if known && strings.HasPrefix(m.method, "tasks/") {
-		// The library does not know that the id of a task travels in a header too (SEP-2663).
+		// mcp-go does not check that the id of a task is repeated in a header (SEP-2663).
 		var of struct {
 			TaskID string `json:"taskId"`
 		}
@@ -232,7 +231,8 @@ func unsupported(version string, served []string) *Error {
 	return &Error{Code: of.Code, Message: of.Message, Data: of.Data}
 }
 
-// maxHello is how many bytes the params of initialize may have: a session keeps what they say of the client.
+// maxHello is the maximum size of the params of initialize in bytes: a session keeps the client's
+// description.
 const maxHello = 64 << 10
 
 // initialize is the handshake of the older revisions.
@@ -255,7 +255,7 @@ func (d *Dispatcher) initialize(ctx context.Context, r *Request) (any, error) {
 
 func ping(context.Context, *Request) (any, error) { return &mcp.EmptyResult{}, nil }
 
-// discover is server/discover, by which clients of 2026-07-28 begin.
+// discover is server/discover, the first request of clients of 2026-07-28.
 func (d *Dispatcher) discover(ctx context.Context, _ *Request) (any, error) {
 	result := &mcp.DiscoverResult{SupportedVersions: Versions(),
 		Capabilities: d.capabilities(true), Instructions: d.instructions(ctx)}
@@ -263,7 +263,7 @@ func (d *Dispatcher) discover(ctx context.Context, _ *Request) (any, error) {
 	return result, nil
 }
 
-// listen is subscriptions/listen, which lasts until its client or the connection ends it.
+// listen is subscriptions/listen, which lasts until the client cancels it or the connection ends.
 func (d *Dispatcher) listen(ctx context.Context, r *Request) (any, error) {
 	var params mcp.SubscriptionsListenParams
 	if err := Decode(r.Params, &params); err != nil {
@@ -282,7 +282,7 @@ func (d *Dispatcher) listen(ctx context.Context, r *Request) (any, error) {
 	return listened(s.msg.id), nil
 }
 
-// listened is the end of a subscription.
+// listened is the result of an ended subscription.
 func listened(id json.RawMessage) *mcp.SubscriptionsListenResult {
 	result := new(mcp.SubscriptionsListenResult)
 	result.EnsureResultMeta().SetSubscriptionID(id)
@@ -310,7 +310,7 @@ func (d *Dispatcher) instructions(ctx context.Context) string {
 	return d.Instructions(ctx)
 }
 
-// decorate adds what the revision 2026-07-28 requires of a result.
+// decorate adds the fields that the revision 2026-07-28 requires in a result.
 func (d *Dispatcher) decorate(result any) {
 	decorated, ok := result.(mcp.ResultMetadata)
 	if !ok {
@@ -339,7 +339,7 @@ func (d *Dispatcher) decorate(result any) {
 func (d *Dispatcher) logPrivate(ctx context.Context, m *message, text string) {
 	level := slog.LevelError
 	if ctx.Err() != nil {
-		level = slog.LevelDebug // nobody waits for the answer
+		level = slog.LevelDebug // the client does not wait for the answer
 	}
 	d.logger().Log(ctx, level, "request failed", slog.String("method", m.method), slog.String("err", text))
 }
@@ -351,7 +351,7 @@ func (d *Dispatcher) logger() *slog.Logger {
 	return d.Logger
 }
 
-// encode returns the answer to m. A result that does not marshal becomes an internal error.
+// encode returns the answer to m. A result that cannot be marshalled becomes an internal error.
 func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure *Error) []byte {
 	if failure != nil {
 		return d.refusal(m.id, failure)
@@ -362,7 +362,7 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 	case Appender:
 		line, err = own.AppendJSON(begin(m.id, "result"))
 	case json.Marshaler:
-		// Given to encoding/json, what it makes would be checked and copied once more.
+		// encoding/json would check and copy the output of MarshalJSON once more.
 		made, err = own.MarshalJSON()
 	}
 	if line == nil && (made == nil || bytes.IndexByte(made, '\n') >= 0) {
@@ -378,7 +378,7 @@ func (d *Dispatcher) encode(ctx context.Context, m *message, result any, failure
 	return envelope(m.id, "result", made)
 }
 
-// refusal is the answer that an error makes. A nil id is null.
+// refusal returns the answer for an error. A nil id is sent as null.
 func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
 	public, err := json.Marshal(failure)
 	if err != nil {
@@ -391,12 +391,12 @@ func (d *Dispatcher) refusal(id json.RawMessage, failure *Error) []byte {
 	return envelope(id, "error", public)
 }
 
-// envelope returns a message with a result or an error, and with room for the newline.
+// envelope returns a message with a result or an error, and with capacity for the newline.
 func envelope(id json.RawMessage, key string, value []byte) []byte {
 	return append(append(slices.Grow(begin(id, key), len(value)+AfterResult), value...), '}')
 }
 
-// begin returns a message up to its result or error.
+// begin returns the start of a message up to its result or error.
 func begin(id json.RawMessage, key string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")

@@ -17,98 +17,99 @@ import (
 type HTTPOptions struct {
 	// Path is the endpoint of both protocol eras; "" means "/mcp".
 	Path string
-	// Hosts are accepted in the Host header in addition to loopback names and the address that the
-	// connection came to: a name, which includes every port, or name:port.
+	// Hosts are accepted in the Host header in addition to loopback names and the address of the connection:
+	// a name, which includes every port, or name:port.
 	Hosts []string
-	// Origins, such as "https://app.example.com", are accepted in the Origin header in addition to
-	// origins with loopback names, and get CORS answers.
+	// Origins, such as "https://app.example.com", are accepted in the Origin header in addition to origins
+	// with loopback names, and get CORS answers.
 	Origins []string
-	// SameHost says that of origins with loopback names only that of the server itself is accepted, as when
-	// clients do not authenticate: a page of any other program of the machine could call then.
+	// SameHost accepts, among origins with loopback names, only the server's own. It is for servers without
+	// authentication, which a page of any other program on the machine could call.
 	SameHost bool
-	// Authenticate returns the context and the name of the principal that sent r. When it
-	// reports false it has answered. Nil means that every client is the one principal "".
+	// Authenticate returns the context and the principal of r. If it returns false, it has sent an answer.
+	// Nil means that all clients are the one principal "".
 	Authenticate func(w http.ResponseWriter, r *http.Request) (ctx context.Context, principal string, ok bool)
-	// Shared says that there are several principals. Each may take half of each limit below.
+	// Shared is set if there are several principals. Each may then use half of each limit below.
 	Shared bool
-	// Public answers requests for other paths, behind the Host and Origin guard but before
-	// authentication. Nil answers 404.
+	// Public answers requests for other paths, after the checks of Host and Origin but before authentication.
+	// Nil answers 404.
 	Public http.Handler
-	// Ready answers /readyz. Nil means always.
+	// Ready answers /readyz. Nil means always ready.
 	Ready func() bool
-	// SessionKey marks the ids of protocol sessions: a server with the same key accepts the ids that one
-	// before it gave, each from its principal. Nil makes a key that ends with the server.
+	// SessionKey signs the ids of protocol sessions: a server with the same key accepts ids that an earlier
+	// server issued, each from its own principal. Nil generates a key for this process.
 	SessionKey []byte
-	// SessionEnded is called with the id of each protocol session that ended; with Spread only of each that
-	// its client ended, as other servers may have the others. It must not block.
+	// SessionEnded is called with the id of each protocol session that ended. With Spread it is called only
+	// for sessions that their client ended, because other servers may still have the others. It must not
+	// block.
 	SessionEnded func(id string)
 	// OnlySessions reports whether a client is not offered 2026-07-28, which has no sessions: its
-	// server/discover is refused, and such a client then sends initialize. Nil offers it to all.
+	// server/discover is refused, and such a client then sends initialize. Nil offers 2026-07-28 to all
+	// clients.
 	OnlySessions func(client mcp.Implementation) bool
-	// Forward answers a request by the server with an address, to which it sends body; see [Forward]. Its
-	// error is ErrMisdirected if that server is not the one, or no server is there, and nothing was written.
-	// Nil: there are no other servers.
+	// Forward sends the request with the body to the server at address and relays its answer; see [Forward].
+	// It returns ErrMisdirected, with nothing written, if that server does not have the session or cannot be
+	// found. Nil: there are no other servers.
 	Forward func(w http.ResponseWriter, r *http.Request, body []byte, address string) error
-	// Spread gives what a client of a protocol session sends that is no request to the other servers: an
-	// answer, a cancellation, or the end of the session. It returns once one has taken it, which it answers
-	// 202, or none has in time, also if the client has left. Its error says that one that was not reached
-	// may be the one to take it. It is nil if Forward is.
+	// Spread sends a message of a client of a protocol session that is not a request (an answer, a
+	// cancellation, or the end of the session) to the other servers. It returns once one of them has taken
+	// it, which is answered 202, or none has in time, even if the client has disconnected. It returns an
+	// error if a server that was not reached may be the right one. It is nil if and only if Forward is nil.
 	Spread func(r *http.Request, body []byte) error
 
-	MaxBody int64 // most bytes of a body; 0 means 4 MiB
-	// MaxInFlight is how many requests may be read at a time, and how many may run; 0 means 256. Further ones
-	// wait for some seconds and are then answered 503. Pings, streams and requests that yielded their slot
-	// are not counted.
+	MaxBody int64 // maximum size of a body in bytes; 0 means 4 MiB
+	// MaxInFlight is the maximum of requests being read at a time, and of requests running at a time; 0 means
+	// 256. Further requests wait for some seconds and are then answered 503. Pings, streams and requests that
+	// yielded their slot are exempt.
 	MaxInFlight int
-	// Patience is how long a request waits until others that run have ended; 0 means 10 s.
+	// Patience is how long a request waits for a free slot; 0 means 10 s.
 	Patience   time.Duration
-	MaxStreams int // most GET streams and subscriptions that are open; 0 means 1024
-	// MaxSessions is how many protocol sessions may exist; 0 means 2048. A new session beyond them ends the
-	// one that was idle longest of whoever has the most.
+	MaxStreams int // maximum of open GET streams and subscriptions; 0 means 1024
+	// MaxSessions is the maximum of protocol sessions; 0 means 2048. A new session beyond it ends the longest
+	// idle session of the principal with the most sessions.
 	MaxSessions int
-	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 and more than
-	// 1024 mean 1024. Of another machine's address there may be a quarter. A connection beyond them ends the
-	// oldest one that is three seconds old; each ends after its first answer.
+	// MaxStrangers is the maximum of open connections without authentication; 0 and more than 1024 mean 1024.
+	// One address of another machine may have a quarter of them. A connection beyond the maximum ends the
+	// oldest one that is at least three seconds old; each ends after its first answer.
 	MaxStrangers int
-	// MaxConnections is how many connections may be open; 0 means 65,536. A connection beyond them ends the
-	// one that was idle longest, or waits until one ends. Streams take half of them at most.
+	// MaxConnections is the maximum of open connections; 0 means 65,536. A connection beyond it ends the
+	// longest idle one, or waits until one ends. Streams take at most half of them.
 	MaxConnections int
 	SessionIdle    time.Duration // how long an unused protocol session is kept; 0 means 1 h
-	Memory         int64         // bytes that the process may take; 0 means any
-	Rate           rate.Limit    // requests a second of each principal; 0 sets no limit
-	Burst          int           // requests at once
-	KeepAlive      time.Duration // how often a silent stream carries a comment; 0 means 15 s
-	WriteTimeout   time.Duration // how long a client may fail to take what is written; 0 means 30 s
-	Drain          time.Duration // how long calls may finish after the end was asked for; 0 means 2 s
+	Memory         int64         // memory limit of the process in bytes; 0 means unlimited
+	Rate           rate.Limit    // requests per second of each principal; 0 means unlimited
+	Burst          int           // burst of requests of each principal
+	KeepAlive      time.Duration // interval of comments on a silent stream; 0 means 15 s
+	WriteTimeout   time.Duration // how long a client may take to read what is written; 0 means 30 s
+	Drain          time.Duration // how long calls may continue after shutdown begins; 0 means 2 s
 }
 
-// Check reports what NewHTTP would refuse: a host or origin of the wrong form.
+// Check returns the error that NewHTTP would return: a host or origin of the wrong form.
 func (o *HTTPOptions) Check() error {
 	_, err := newGuard(o, nil)
 	return err
 }
 
-// HTTP serves many clients over Streamable HTTP, both protocol eras on one endpoint. Use [HTTP.Serve]; a
-// handler alone would miss the limits of the connection.
+// HTTP serves many clients over Streamable HTTP, both protocol eras on one endpoint. Use [HTTP.Serve]: the
+// handler alone lacks the limits of connections.
 //
 // # Order of the checks
 //
-// Host and Origin on every verb and path, authentication, headers sent twice, rate, form of the
-// body, concurrency, body limit, envelope and keys of params, session, and then versions, headers and
-// _meta.
+// Host and Origin on every verb and path; authentication; duplicate headers; rate; form of the body;
+// concurrency; size of the body; envelope and keys of params; session; and then versions, headers and _meta.
 //
 // # Sessions
 //
-// A session of the older revisions belongs to the principal that sent initialize; for anyone else
-// it does not exist. If it ended for lack of use or of room, or with an earlier process that had the same
-// key, it is opened again by its id: so servers with the same key, which Forward and Spread connect, all
-// serve it. The revision 2026-07-28 has no sessions; its requests are independent.
+// A session of the older revisions belongs to the principal that sent initialize; for others it does not
+// exist. If it ended because it was idle or room was needed, or with an earlier process with the same key, it
+// is reopened by its id. Servers with the same key, connected by Forward and Spread, therefore all serve it.
+// The revision 2026-07-28 has no sessions; its requests are independent.
 //
 // # Cancellation
 //
 // A call ends with cause [ErrDisconnected] when its client closes the connection, and with [ErrCanceled] when
-// the same session cancels it. A call that its client cancelled gets an empty stream; a connection that its
-// client closed, even for sending only, is closed without an answer to calls that were not done.
+// the same session cancels it. A call that its client cancelled gets an empty stream. If a client closes its
+// connection, even only for sending, its unfinished calls get no answer.
 type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher
@@ -116,34 +117,34 @@ type HTTP struct {
 	rates      *rates
 	bodies     *quota // requests being read
 	decoding   *quota // bytes of messages being read and decoded
-	memory     *quota // bytes that files, pictures and answers take
+	memory     *quota // bytes taken by files, pictures and answers
 	waiting    *quota // bytes of requests that are decoded, or yielded their slot
 	calls      *quota
 	streams    *quota
 	listens    *quota // subscriptions, which are streams too
-	spreads    *quota // what is given to other servers
+	spreads    *quota // messages being sent to other servers
 	strangers  *strangers
 	conns      *conns
 	sessions   *sessionTable
-	leaves     func() // ends what the audience hears of
+	leaves     func() // unregisters the audience
 
 	base     context.Context // ends with the last call
 	abort    context.CancelCauseFunc
-	hangUp   context.Context // ends when the end was asked for
+	hangUp   context.Context // ends when shutdown begins
 	endInput context.CancelFunc
-	forwards sync.RWMutex // held to read by each request that another server has forwarded
+	forwards sync.RWMutex // read-locked by each request that another server has forwarded
 	requests atomic.Uint64
 	audience *audience
 }
 
-// maxWaiting is how many bytes the messages of requests that are decoded may have: a request holds its
-// message until it is answered.
+// maxWaiting is the maximum size in bytes of the messages of decoded requests: a request keeps its message
+// until it is answered.
 const maxWaiting = 64 << 20
 
-// maxSpreads is how much is given to the other servers at a time.
+// maxSpreads is the maximum of messages being sent to other servers at a time.
 const maxSpreads = 64
 
-// NewHTTP returns a handler that serves d. [HTTP.Serve] must be called for it to end.
+// NewHTTP returns a handler that serves d. [HTTP.Serve] must be called to release its resources.
 //
 // Errors: the errors of [HTTPOptions.Check].
 func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
@@ -166,7 +167,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 	opts.Drain = cmp.Or(opts.Drain, 2*time.Second)
 	share := 1
 	if opts.Shared {
-		share = 2 // so that one principal cannot keep all others out
+		share = 2 // so that one principal cannot lock out all others
 	}
 	h := &HTTP{
 		opts:       opts,
@@ -198,8 +199,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
-	// A connection on which somebody has authenticated may be kept for the next request, no other,
-	// and none when there are many.
+	// Only an authenticated connection is kept for further requests, and not even that if there are too many.
 	if h.strangers.asks(r.Context()) || h.endsConnection(r) {
 		header.Set("Connection", "close")
 	}
@@ -222,9 +222,9 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// endsConnection reports whether the connection of r ends with its answer, whoever sent it. One with a body
-// in chunks does: net/http hides whether there was a Content-Length too, by which a proxy in front may have
-// taken the rest of the body for the next request.
+// endsConnection reports whether the connection of r must close after the answer, regardless of the
+// principal. It closes after a chunked body: net/http hides a Content-Length sent in addition, and a proxy
+// that used it may have taken the rest of the body for the next request.
 func (h *HTTP) endsConnection(r *http.Request) bool {
 	return h.conns.crowded() || len(r.TransferEncoding) > 0
 }
@@ -240,7 +240,7 @@ func status(w http.ResponseWriter, r *http.Request, good bool) {
 	}
 }
 
-// endpoint answers a request for the protocol's own path.
+// endpoint answers a request for the path of the protocol.
 func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost, http.MethodGet, http.MethodDelete:
@@ -267,7 +267,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		plainText(w, http.StatusBadRequest, "duplicate header "+name+" with different values")
 		return
 	}
-	// The rate is of a principal, so strangers cannot use it up.
+	// The rate is counted per principal, so clients without authentication cannot use it up.
 	if wait, ok := h.rates.take(principal); !ok {
 		retryLater(w, http.StatusTooManyRequests, wait, "too many requests")
 		return

@@ -19,19 +19,19 @@ type exchange struct {
 	principal string
 	msg       *message
 	modern    bool
-	protocol  *httpSession // nil on 2026-07-28 and if the client named none that it has
-	session   *callSession // as handlers see it; nil if there is none
-	decoded   func()       // gives back what the message takes while it is decoded
+	protocol  *httpSession // nil on 2026-07-28, and if the client named no valid session
+	session   *callSession // the session for handlers; nil without one
+	decoded   func()       // releases the memory reserved for decoding
 
-	// Of a request only.
+	// For requests only.
 	owner  *httpSession // protocol, or a new one
-	opened bool         // there is a session now
+	opened bool         // the session was added or entered
 	call   *call
 	stream *httpStream
 	out    *lineWriter
 }
 
-// request answers a request, if there is a slot for it.
+// request answers a request, once there is a slot for it.
 func (ex *exchange) request() {
 	h, r, method := ex.h, ex.r, ex.msg.method
 	if method == string(mcp.MethodServerDiscover) && h.opts.OnlySessions != nil {
@@ -51,7 +51,7 @@ func (ex *exchange) request() {
 	}
 	slots, patience := h.calls, h.opts.Patience
 	if ex.call.listen {
-		if !acceptsEvents(r.Header.Values("Accept")) { // it would wait for ever, and hold a place
+		if !acceptsEvents(r.Header.Values("Accept")) { // it would wait forever and hold a slot
 			plainText(ex.w, http.StatusNotAcceptable, notEvents)
 			return
 		}
@@ -61,13 +61,13 @@ func (ex *exchange) request() {
 		defer h.listens.leave(ex.principal, 1)
 	}
 	leave := func() {}
-	// 2026-07-28 has no sessions, so each of its requests gets a session of its own.
+	// 2026-07-28 has no sessions, so each request gets its own.
 	opening := method == string(mcp.MethodInitialize) && !ex.modern
 	switch {
 	case opening:
 		ex.owner = h.newSession(r.Context(), ex.principal, int(8*h.opts.MaxBody))
 		defer func() {
-			if !ex.opened { // no session came of it
+			if !ex.opened { // the session was not opened
 				ex.owner.end(ErrDisconnected)
 				h.audience.remove(ex.owner.announcer)
 			}
@@ -80,7 +80,7 @@ func (ex *exchange) request() {
 	}
 	ex.stream = newHTTPStream(ex.w, r, h.opts.WriteTimeout)
 	ex.out = newLineWriter(ex.stream)
-	// The context of the request ends without a cause, and a handler must learn why its call ended.
+	// The context of the HTTP request ends without a cause, but handlers need to know why a call ended.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
 	ends := []context.Context{r.Context(), h.base}
@@ -101,8 +101,8 @@ func (ex *exchange) request() {
 	ex.session.alone = func() bool {
 		return h.sessions.room.taken(ex.principal)+h.listens.taken(ex.principal) <= 1
 	}
-	// A call takes memory for its message instead of a place among those that are decoded, or of its slot.
-	// Nobody else calls these at its end.
+	// Memory for the message replaces the reservation for decoding, or the slot. The two functions are called
+	// only by the handler of this call.
 	waiting := 0
 	ex.session.decoded = sync.OnceValue(func() bool {
 		if !h.waiting.take(ex.principal, len(ex.msg.raw)) {
@@ -134,7 +134,7 @@ func (ex *exchange) request() {
 		defer calls.leave(ex.call)
 	}
 	if !ex.call.ping {
-		// From here on the client can cancel it.
+		// From here on the client can cancel the call.
 		if !slots.wait(ctx, ex.principal, 1, patience) {
 			if ctx.Err() != nil {
 				ex.empty()
@@ -149,10 +149,10 @@ func (ex *exchange) request() {
 	ex.run(opening)
 }
 
-// run answers the request; opening says that it opens a session.
+// run answers the request; opening is set if the request opens a session.
 func (ex *exchange) run(opening bool) {
 	d := ex.h.dispatcher
-	if !opening { // a stream could not carry the id of the session
+	if !opening { // a stream could not send the id of the new session
 		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
 	ctx := withSession(ex.call.ctx, ex.session)
@@ -176,7 +176,7 @@ func (ex *exchange) run(opening bool) {
 	switch {
 	case result != nil || failure != nil:
 	case ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil:
-		// The stream ends because the server does.
+		// The stream ends because the server is stopping.
 		ex.out.hungUp(ex.msg.id)
 		result = listened(ex.msg.id)
 		d.decorate(result)
@@ -184,9 +184,9 @@ func (ex *exchange) run(opening bool) {
 		ex.empty()
 		return
 	}
-	// A session exists only after its initialize request was accepted.
+	// A session exists only once its initialize request was accepted.
 	if opening && failure == nil {
-		// Whoever announces a change reads the id.
+		// Set the id first: announcements read it.
 		ex.owner.id = ex.h.sessions.ids.give(ex.principal, ex.owner.said())
 		ex.h.audience.add(ex.owner.announcer)
 		ex.opened = ex.h.sessions.add(ex.owner)
@@ -219,10 +219,10 @@ func (ex *exchange) run(opening bool) {
 	}
 }
 
-// shortAnswer is the most bytes of an answer that are not counted.
+// shortAnswer is the size in bytes up to which answers are not charged to the memory quota.
 const shortAnswer = 64 << 10
 
-// respond returns the answer to the request; nothing if nobody waits for it.
+// respond returns the result of the request; nil without an error if the client no longer waits for it.
 func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {
 	if ex.modern {
 		failure = ex.checkVersions()
@@ -237,7 +237,7 @@ func (ex *exchange) respond(ctx context.Context) (result any, failure *Error) {
 	return result, failure
 }
 
-// statusOf is the HTTP status of an error of 2026-07-28.
+// statusOf returns the HTTP status of an error of 2026-07-28.
 func statusOf(code int) int {
 	switch code {
 	case mcp.METHOD_NOT_FOUND:
@@ -249,10 +249,10 @@ func statusOf(code int) int {
 	return http.StatusOK
 }
 
-// empty ends a response without an answer, with an empty stream. A client that closed its side after the
-// request looks as if it had left and may still read. It must not take an empty stream for success, so its
-// connection is closed instead; nor must one whose call the end of the server has ended, or the client of a
-// server that has forwarded the request, unless it has cancelled it.
+// empty ends a response without an answer. A client that cancelled its call gets an empty stream. In other
+// cases an empty stream could be taken for success, so the connection is closed instead: a client that closed
+// its sending side may still read, the end of the server may have ended the call, or another server may have
+// forwarded the request.
 func (ex *exchange) empty() {
 	ex.out.retire()
 	switch {
@@ -269,10 +269,10 @@ func (ex *exchange) empty() {
 	}
 }
 
-// Forward has the request of ctx answered by another server, in the place of the answer of its handler. An
-// empty address says that this server, to which the request was forwarded, is not the one to answer it; so
-// does any address then, as no request is forwarded twice. Nothing must have been sent to the client yet, and
-// the handler can be called again. Outside of [HTTPOptions.Forward] it does nothing.
+// Forward makes the server at address answer the request of ctx, instead of the handler's answer. An empty
+// address means that this server, to which the request was forwarded, does not have the session; so does any
+// address then, because a request is forwarded only once. Nothing may have been sent to the client yet, and
+// the handler may be called again. Without [HTTPOptions.Forward] it does nothing.
 func Forward(ctx context.Context, address string) {
 	if s := callSessionOf(ctx); s != nil {
 		if IsForwarded(ctx) {
@@ -282,16 +282,16 @@ func Forward(ctx context.Context, address string) {
 	}
 }
 
-// forwardPatience is how long another server is looked for, and forwardPause is between two attempts;
-// cancelPatience is how long it may take to end a call that its client has cancelled.
+// forwardPatience is how long the other server is searched for, with forwardPause between attempts;
+// cancelPatience is how long the end of a cancelled call may take.
 const (
 	forwardPatience = 5 * time.Second
 	forwardPause    = 20 * time.Millisecond
 	cancelPatience  = 2 * time.Second
 )
 
-// ErrMisdirected is the error of forwarding a request to a server that is not the one to answer it. Nothing
-// was written to its client, and the handler of the request is called again.
+// ErrMisdirected is the error of forwarding a request to a server that does not have its session. Nothing was
+// written to the client, and the handler of the request is called again.
 var ErrMisdirected = errors.New("the other server does not answer this request")
 
 type forwardedKey struct{}
@@ -299,8 +299,8 @@ type forwardedKey struct{}
 // IsForwarded reports whether the request of ctx was forwarded by another server.
 func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// ServeForwarded answers a request that another server has forwarded or spread, after it made all checks up
-// to that of the rate. A server that is not the one to answer it, or that ends, answers 421.
+// ServeForwarded answers a request that another server has forwarded or spread, after that server made all
+// checks up to the rate. If this server does not have the session, or is stopping, it answers 421.
 func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal string) {
 	lives := h.forwards.TryRLock()
 	if lives {
@@ -318,8 +318,8 @@ func (h *HTTP) ServeForwarded(w http.ResponseWriter, r *http.Request, principal 
 	}
 }
 
-// forwarded answers the request by another server if its handler said so. It reports whether that was so, and
-// whether the handler is to be called again.
+// forwarded sends the request to another server if its handler called Forward. done reports whether the
+// request was answered, again whether the handler must be called again.
 func (ex *exchange) forwarded() (done, again bool) {
 	if ex.h.opts.Forward == nil {
 		return false, false
@@ -331,16 +331,16 @@ func (ex *exchange) forwarded() (done, again bool) {
 	if ex.owner.calls != nil && !ex.owner.calls.sendAway(ex.call) {
 		return false, false
 	}
-	ex.session.yield() // this one waits, and does nothing
+	ex.session.yield() // the wait on the other server needs no slot here
 	ctx, cancel := context.WithCancel(ex.r.Context())
 	defer cancel()
-	// A cancellation may reach the other server before the request.
+	// Wait a moment after a cancellation, which may reach the other server before the request does.
 	defer context.AfterFunc(ex.call.ctx, func() { time.AfterFunc(cancelPatience, cancel) })()
 	canceled := func() bool { return errors.Is(context.Cause(ex.call.ctx), ErrCanceled) }
 	ex.out.handOver(func() bool {
 		switch {
 		case ex.stream.begun:
-			return false // too late; the client gets the error of the handler
+			return false // too late; the client gets the handler's error
 		case *to == "":
 			ex.w.WriteHeader(http.StatusMisdirectedRequest)
 			done = true

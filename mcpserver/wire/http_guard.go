@@ -15,14 +15,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// guard refuses requests that a web page could have made a browser send: requests whose Host is not a name of
-// the server (a name that was rebound to its address), and requests with a foreign Origin.
+// guard refuses requests that a web page could make a browser send: requests whose Host is not a name of the
+// server (DNS rebinding), and requests with a foreign Origin.
 type guard struct {
 	hosts    []string // lower case, name or name:port
 	origins  []string // lower case
-	sameHost bool     // of origins with loopback names only that of the server itself is accepted
+	sameHost bool     // among origins with loopback names, accept only the server's own
 	logger   *slog.Logger
-	logs     *rate.Limiter // a page can send as much as it likes
+	logs     *rate.Limiter // limits the log, because a page can send any number of requests
 }
 
 func newGuard(o *HTTPOptions, logger *slog.Logger) (*guard, error) {
@@ -64,10 +64,10 @@ func (g *guard) check(w http.ResponseWriter, r *http.Request) (done bool) {
 	return cors(w, r, origins[0])
 }
 
-// maxLogged is the most bytes of a header in the log.
+// maxLogged is the maximum length in bytes of a logged header.
 const maxLogged = 200
 
-// refused logs a refusal with the value of the header that it is for.
+// refused logs a refusal with the value of the refused header.
 func (g *guard) refused(r *http.Request, what, header, value string) {
 	if !g.logs.Allow() {
 		return
@@ -77,8 +77,8 @@ func (g *guard) refused(r *http.Request, what, header, value string) {
 		slog.String("hint", "if it is yours, start the server with --allowed-"+header))
 }
 
-// ambiguous returns the name of a header of the protocol that r has twice with different values, or "". A
-// proxy in front of the server may read another one of them than the server does.
+// ambiguous returns the name of a protocol header that r has twice with different values, or "". A proxy in
+// front of the server might read the other one.
 func ambiguous(r *http.Request) string {
 	for _, name := range []string{
 		HeaderSession, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName,
@@ -91,8 +91,8 @@ func ambiguous(r *http.Request) string {
 	return ""
 }
 
-// host reports whether the Host header is a name of this server. No name can be rebound
-// to a Unix socket, and no IP address to another one.
+// host reports whether the Host header is a name of this server. DNS rebinding cannot lead to a Unix socket,
+// nor from one IP address to another.
 func (g *guard) host(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if _, unix := local.(*net.UnixAddr); unix {
@@ -109,13 +109,13 @@ func (g *guard) host(r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	// A client may address the server by the IP address that it connected to.
+	// A client may use the IP address that it connected to.
 	said, err := netip.ParseAddr(name)
 	return err == nil && said.Unmap() == tcp.AddrPort().Addr().Unmap()
 }
 
-// origin reports whether a page of that origin may call. One of a loopback name may where
-// the server itself is addressed by one.
+// origin reports whether a page of that origin may call. A loopback origin may if the client addresses the
+// server by a loopback name.
 func (g *guard) origin(origin, host string) bool {
 	if slices.Contains(g.origins, strings.ToLower(origin)) {
 		return true
@@ -128,7 +128,7 @@ func (g *guard) origin(origin, host string) bool {
 		isLoopback(hostName(u.Host)) && isLoopback(hostName(host))
 }
 
-// cors lets pages of an accepted origin read answers, and reports whether r was only the question.
+// cors lets pages of an accepted origin read answers, and reports whether r was only a preflight request.
 func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", origin)
@@ -146,11 +146,11 @@ func cors(w http.ResponseWriter, r *http.Request, origin string) (done bool) {
 	return true
 }
 
-// hostName returns the host of host[:port] in lower case, without the brackets of an IP address; "" if it is
-// not one.
+// hostName returns the host of host[:port] in lower case, without the brackets of an IPv6 address; "" if host
+// is not valid.
 func hostName(host string) string {
 	u, err := url.Parse("//" + host)
-	// An address without its brackets would lose its last part as a port.
+	// Without brackets, the last part of an IPv6 address would be taken for a port.
 	if err != nil || u.Host != host || strings.Contains(u.Hostname(), ":") && host[0] != '[' {
 		return ""
 	}

@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// identityLife is how long the id of a protocol session that is not open is accepted after it was given.
+	// identityLife is how long the id of a protocol session that is not open stays valid after it was issued.
 	identityLife = 7 * 24 * time.Hour
 
-	// maxIdentity is the most bytes of what an id says of its client: an id is a header of every request.
+	// maxIdentity is the maximum size in bytes of the client data in an id: an id is a header of every
+	// request.
 	maxIdentity = 1 << 10
 
 	// maxDeleted is how many ids of sessions that their clients ended are remembered.
 	maxDeleted = 10_000
 )
 
-// identities makes the ids of protocol sessions. An id has in it what initialize said of the client, and a
-// mark that only the holder of the key can make, for one principal. So a session that was idle for long, or
-// was opened before the server started, can be opened again: some clients never send initialize again.
+// identities issues the ids of protocol sessions. An id contains what the client declared in initialize, and
+// a MAC for one principal. A session that was idle for long, or was opened before the server started, can
+// therefore be reopened: some clients never send initialize again.
 type identities struct{ key []byte }
 
-// identity is what an id says.
+// identity is the content of an id.
 type identity struct {
 	Random  string          `json:"r"`
 	At      int64           `json:"t"` // in seconds
@@ -39,7 +40,7 @@ type identity struct {
 	Can     json.RawMessage `json:"c,omitempty"` // capabilities
 }
 
-// newIdentities returns the maker of ids for a key; without one it takes one of its own.
+// newIdentities returns the issuer of ids for a key; without a key it generates one.
 func newIdentities(key []byte) identities {
 	if len(key) == 0 {
 		key = []byte(rand.Text())
@@ -47,39 +48,39 @@ func newIdentities(key []byte) identities {
 	return identities{key}
 }
 
-// mark is the code of an id for a principal.
+// mark returns the MAC of an id for a principal.
 func (i identities) mark(principal, text string) string {
 	code := hmac.New(sha256.New, i.key)
 	code.Write([]byte(text + "\x00" + principal))
 	return base64.RawURLEncoding.EncodeToString(code.Sum(nil))
 }
 
-// give returns the id of a new session of a principal.
+// give issues the id of a new session of a principal.
 func (i identities) give(principal string, client known) string {
 	says := identity{Random: rand.Text(), At: time.Now().Unix(), Version: client.version,
 		Name: client.info.Name, Release: client.info.Version}
 	says.Can, _ = json.Marshal(client.capabilities)
 	raw, err := json.Marshal(says)
-	if len(raw) > maxIdentity { // what may be long decides nothing
+	if len(raw) > maxIdentity { // leave out the fields that may be long, which decide nothing
 		client.capabilities.Experimental, client.capabilities.Extensions = nil, nil
 		says.Can, _ = json.Marshal(client.capabilities)
 		raw, err = json.Marshal(says)
 	}
 	if err != nil || len(raw) > maxIdentity {
-		// A client with a long description is not known any more when its session is opened again.
+		// The description is too long; it is lost if the session is reopened.
 		raw, _ = json.Marshal(identity{Random: says.Random, At: says.At, Version: says.Version})
 	}
 	text := base64.RawURLEncoding.EncodeToString(raw)
 	return text + "." + i.mark(principal, text)
 }
 
-// textOf returns what an id is made of, if it was given to that principal.
+// textOf returns the encoded content of an id, if the id was issued to that principal.
 func (i identities) textOf(id, principal string) (text string, ok bool) {
 	text, mark, _ := strings.Cut(id, ".")
 	return text, hmac.Equal([]byte(mark), []byte(i.mark(principal, text)))
 }
 
-// read returns what an id says of the client, if it was given to that principal within identityLife.
+// read decodes the client data of an id, if it was issued to that principal within identityLife.
 func (i identities) read(id, principal string) (client known, ok bool) {
 	text, ok := i.textOf(id, principal)
 	if !ok {
@@ -99,8 +100,8 @@ func (i identities) read(id, principal string) (client known, ok bool) {
 	return client, true
 }
 
-// session returns the session of that id for a request or stream of a principal, or nil; the table's leave
-// must follow. One that is not open any more is opened again, unless its client ended it.
+// session returns the session with that id for a request or stream of a principal, or nil; the caller must
+// call leave on the table. A closed session is reopened, unless its client ended it.
 func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 	if s := h.sessions.enter(id, principal); s != nil {
 		return s
@@ -119,8 +120,8 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 	return h.sessions.enter(id, principal)
 }
 
-// Alone reports whether the principal of a request over HTTP has at most one protocol session or
-// subscription open: all that comes without a session may then be taken for one conversation. It is false
+// Alone reports whether the principal of a request over HTTP has at most one open protocol session or
+// subscription. All its requests without a session may then be treated as one conversation. It returns false
 // outside of such a request.
 func Alone(ctx context.Context) bool {
 	s := callSessionOf(ctx)

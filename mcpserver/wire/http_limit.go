@@ -14,13 +14,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// holdingPatience is how long a request waits until others, whose answers have long files, are answered.
+// holdingPatience is how long a request waits for the memory of other requests with large answers.
 const holdingPatience = 10 * time.Second
 
-// maxRates is how many principals' rates are remembered.
+// maxRates is the number of principals whose rates are tracked.
 const maxRates = 4096
 
-// rates limits how often each principal may ask.
+// rates limits the request rate of each principal.
 type rates struct {
 	limit rate.Limit
 	burst int
@@ -29,7 +29,7 @@ type rates struct {
 	each map[string]*rate.Limiter
 }
 
-// take reports whether principal may ask now, and if not, after how long.
+// take reports whether principal may send a request now, and if not, after how long.
 func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	if r.limit == 0 {
 		return 0, true
@@ -38,7 +38,7 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	limiter := r.each[principal]
 	if limiter == nil {
 		if len(r.each) >= maxRates {
-			// Whoever has the whole burst left loses nothing.
+			// A principal with its whole burst left loses nothing by this.
 			whole := func(_ string, l *rate.Limiter) bool { return l.Tokens() >= float64(r.burst) }
 			maps.DeleteFunc(r.each, whole)
 		}
@@ -58,44 +58,44 @@ func (r *rates) take(principal string) (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// quota counts what is taken of something scarce, in all and by each principal.
+// quota limits the use of a resource, in total and per principal.
 type quota struct {
 	most, mostEach int
 
 	mu      sync.Mutex
 	all     int
 	each    map[string]int
-	waiters []*waiter // in the order in which they came
+	waiters []*waiter // in order of arrival
 }
 
-// waiter is a call that waits until there is room for it.
+// waiter is a call that waits for room.
 type waiter struct {
 	principal string
 	n         int
-	granted   chan struct{} // closed when it has its n
+	granted   chan struct{} // closed when n is granted
 }
 
-// newDecoding returns the quota of the bytes of messages that are being read and decoded: in all four times
-// the longest message, of each principal the longest one and some short ones. Decoding takes several times
-// the memory of the text, and a processor.
+// newDecoding returns the quota for bytes of messages being read and decoded: in total four times the longest
+// message, per principal the longest message and a quarter. Decoding takes several times the memory of the
+// text, and a processor.
 func newDecoding(longest int) *quota {
 	return &quota{most: 4 * longest, mostEach: longest + longest/4, each: make(map[string]int)}
 }
 
-// What the process takes besides what is counted in memory, and the least that is counted.
+// The memory that the process needs besides the memory quota, and the minimum of the quota.
 const (
 	otherMemory = 128 << 20
 	leastMemory = 64 << 20
 )
 
-// fileCost is how many bytes of memory a byte of a file takes that an answer has: the file, its base64 or its
-// JSON, and the message.
+// fileCost is the memory in bytes for each byte of a file in an answer: for the file, its base64 or JSON, and
+// the message.
 const fileCost = 5
 
-// newMemory returns the quota of the bytes of memory that files, pictures that are decoded, and answers take
-// until they are written: of each principal what a file of the longest kind, 64 MiB, and some short ones
-// take, so that two who read long ones leave room for others; in a process that may take most bytes, which is
-// 0 for any, accordingly less.
+// newMemory returns the quota for the memory of files, decoded pictures and answers until they are written. A
+// principal may use what a file of the longest kind, 64 MiB, and some short ones take, so that two principals
+// with long files leave room for others. In a process limited to most bytes (0 means unlimited) the quota is
+// smaller accordingly.
 func newMemory(most int64) *quota {
 	all := int64(192 << 20 * fileCost)
 	if most > 0 {
@@ -104,7 +104,7 @@ func newMemory(most int64) *quota {
 	return &quota{most: int(all), mostEach: int(all / 12 * 5), each: make(map[string]int)}
 }
 
-// A ledger is what one request has of the memory.
+// A ledger is the memory that one request holds.
 type ledger struct {
 	memory    *quota
 	principal string
@@ -113,8 +113,8 @@ type ledger struct {
 	held int
 }
 
-// hold waits for n bytes that the request has until its answer is written. More than one principal may have
-// waits until nobody has any.
+// hold waits for n bytes, which the request keeps until its answer is written. A request for more than the
+// share of a principal waits until nothing else is held.
 func (l *ledger) hold(ctx context.Context, n int) bool {
 	n = min(n, l.memory.most)
 	ok := l.memory.wait(ctx, l.principal, n, holdingPatience)
@@ -126,7 +126,7 @@ func (l *ledger) hold(ctx context.Context, n int) bool {
 	return ok
 }
 
-// borrow waits for n bytes until giveBack is called.
+// borrow waits for n bytes, which giveBack releases.
 func (l *ledger) borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	n = min(n, l.memory.most)
 	if !l.memory.wait(ctx, l.principal, n, holdingPatience) {
@@ -135,7 +135,7 @@ func (l *ledger) borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	return sync.OnceFunc(func() { l.memory.leave(l.principal, n) }), true
 }
 
-// answer has the request hold as much as an answer of n bytes takes, if that is more than it holds.
+// answer raises what the request holds to the memory for an answer of n bytes.
 func (l *ledger) answer(ctx context.Context, n int) bool {
 	l.mu.Lock()
 	more := n - l.held
@@ -143,7 +143,7 @@ func (l *ledger) answer(ctx context.Context, n int) bool {
 	return more <= 0 || l.hold(ctx, more)
 }
 
-// close gives back all that is held.
+// close releases everything that is held.
 func (l *ledger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,21 +151,21 @@ func (l *ledger) close() {
 	l.held = 0
 }
 
-// newQuota has most to give, of which one principal may take 1/share.
+// newQuota returns a quota of most, of which one principal may use 1/share.
 func newQuota(most, share int) *quota {
 	return &quota{most: most, mostEach: max(most/share, 1), each: make(map[string]int)}
 }
 
-// take reports whether there was n left; leave gives it back.
+// take acquires n and reports whether that was possible; leave releases it.
 func (q *quota) take(principal string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.grant(principal, n)
 }
 
-// grant is take. q.mu is held.
+// grant is take with q.mu held.
 func (q *quota) grant(principal string, n int) bool {
-	isAlone := q.all == 0 && n <= q.most // it may take more than its share
+	isAlone := q.all == 0 && n <= q.most // a single user may exceed its share
 	if !isAlone && (q.all+n > q.most || q.each[principal]+n > q.mostEach) {
 		return false
 	}
@@ -174,8 +174,8 @@ func (q *quota) grant(principal string, n int) bool {
 	return true
 }
 
-// wait is take that waits until there is room, at most for patience or until ctx ends. Whoever came first is
-// first, but for those for whom there is no room yet.
+// wait is take that waits for room until patience or ctx ends. Waiters are served in order of arrival, except
+// that a waiter without room yet does not block those behind it.
 func (q *quota) wait(ctx context.Context, principal string, n int, patience time.Duration) bool {
 	w := &waiter{principal, n, make(chan struct{})}
 	q.mu.Lock()
@@ -196,7 +196,7 @@ func (q *quota) wait(ctx context.Context, principal string, n int, patience time
 	defer q.mu.Unlock()
 	i := slices.Index(q.waiters, w)
 	if i < 0 {
-		return true // granted in between
+		return true // granted in the meantime
 	}
 	q.waiters = slices.Delete(q.waiters, i, i+1)
 	return false
@@ -219,7 +219,7 @@ func (q *quota) leave(principal string, n int) {
 	})
 }
 
-// taken returns how much a principal has.
+// taken returns how much a principal holds.
 func (q *quota) taken(principal string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

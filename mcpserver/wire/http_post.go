@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// busyWait is after how long a client that was refused for lack of room may try again.
+	// busyWait is the Retry-After of a request refused for lack of room.
 	busyWait = time.Second
 
-	// decodingPatience is how long a message waits until those before it are decoded.
+	// decodingPatience is how long a message waits until earlier ones are decoded.
 	decodingPatience = 10 * time.Second
 
-	// readingPatience is how long a request waits until others are read: slow senders hold the places.
+	// readingPatience is how long a request waits for others to be read: slow senders can hold all slots.
 	readingPatience = 2 * time.Second
 )
 
@@ -52,7 +52,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 		case id == "" && m.method != string(mcp.MethodInitialize):
 			plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
 			return
-		case m.kind != request && IsForwarded(r.Context()): // nothing of the session may be here
+		case m.kind != request && IsForwarded(r.Context()): // this server may have no part of the session
 			ex.protocol = h.sessions.enter(id, principal)
 		case id != "":
 			ex.protocol = h.session(r.Context(), id, principal)
@@ -65,7 +65,7 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	switch {
 	case !ex.modern && !opening && refusesVersion(w, version):
 	case !ex.modern && !opening && ex.protocol == nil:
-		// A session of another principal does not exist for this one.
+		// A session of another principal is treated as unknown.
 		plainText(w, http.StatusNotFound, "Invalid session ID")
 	case m.kind == request:
 		ex.request()
@@ -79,8 +79,8 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 }
 
-// spread gives the message, which is for a call that is not here, to the other servers. It reports false if
-// it has answered.
+// spread sends the message, which belongs to a call on another server, to the other servers. It returns false
+// if it has sent an answer.
 func (ex *exchange) spread() bool {
 	h := ex.h
 	switch {
@@ -94,10 +94,10 @@ func (ex *exchange) spread() bool {
 		defer h.spreads.leave(ex.principal, 1)
 		if size := len(ex.msg.raw); h.waiting.take(ex.principal, size) {
 			defer h.waiting.leave(ex.principal, size)
-			ex.decoded() // else it keeps its place among those that are decoded
+			ex.decoded() // else it keeps the memory reserved for decoding
 		}
 		err := h.opts.Spread(ex.r, ex.msg.raw)
-		if err != nil && ex.msg.kind == response { // nobody sends a cancellation again
+		if err != nil && ex.msg.kind == response { // clients repeat an answer, but not a cancellation
 			retryLater(ex.w, http.StatusServiceUnavailable, busyWait,
 				"the call may be at a server that does not answer")
 			return false
@@ -106,7 +106,7 @@ func (ex *exchange) spread() bool {
 	return true
 }
 
-// maySpread takes a place in spreads, or answers that there is none.
+// maySpread acquires a place in spreads, or answers 503.
 func (h *HTTP) maySpread(w http.ResponseWriter, principal string) bool {
 	may := h.spreads.take(principal, 1)
 	if !may {
@@ -115,8 +115,8 @@ func (h *HTTP) maySpread(w http.ResponseWriter, principal string) bool {
 	return may
 }
 
-// unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8.
-// A body is read in the form that it declares or not at all.
+// unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8. A
+// body is read only in the form that it declares.
 func unsupportedForm(header http.Header) string {
 	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
 	charset, declared := params["charset"]
@@ -139,7 +139,7 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 		return nil
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
-	// Only reading is counted here, since a slow sender holds memory before it holds a slot.
+	// The quota is for reading only: slow senders hold memory before they have a slot.
 	h.bodies.leave(principal, 1)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.MaxBody))
@@ -155,7 +155,7 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 	case failure == nil:
 		return m
 	case failure.Code == mcp.INVALID_PARAMS && !isModern(r.Header, m):
-		// The message is sound; clients of the older revisions give up the session at another status.
+		// The envelope is valid; clients of the older revisions drop the session on another status.
 		h.writeRefusal(w, http.StatusOK, m.id, failure)
 	default:
 		h.writeRefusal(w, http.StatusBadRequest, m.id, failure)
@@ -163,14 +163,14 @@ func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal str
 	return nil
 }
 
-// isModern reports whether a message says that it is of 2026-07-28 or later.
+// isModern reports whether a message declares 2026-07-28 or later.
 func isModern(header http.Header, m *message) bool {
 	return mcp.IsModernProtocol(header.Get(mcp.HeaderProtocolVersion)) ||
 		mcp.IsModernProtocol(m.protocol().version)
 }
 
-// refusesVersion refuses a version in the header of a message in a session that no revision has, and reports
-// whether it did.
+// refusesVersion refuses a message in a session with an unknown version in its header, and reports whether it
+// did.
 func refusesVersion(w http.ResponseWriter, version string) bool {
 	unknown := version != "" && !mcp.IsValidProtocolVersion(version)
 	if unknown {
@@ -179,7 +179,7 @@ func refusesVersion(w http.ResponseWriter, version string) bool {
 	return unknown
 }
 
-// notification takes a notification of the client. Others than a cancellation mean nothing here.
+// notification handles a notification of the client; only cancellations have an effect.
 func (ex *exchange) notification() {
 	if ex.modern {
 		if failure := ex.checkVersions(); failure != nil {
@@ -193,8 +193,8 @@ func (ex *exchange) notification() {
 	ex.w.WriteHeader(http.StatusAccepted)
 }
 
-// checkVersions returns what is wrong with the headers of a message of 2026-07-28, or nil: its version is in
-// a header and in its _meta, and streams are not taken up again.
+// checkVersions returns what is wrong with the headers of a message of 2026-07-28, or nil: the version in the
+// header must equal the one in _meta, and streams cannot be resumed.
 func (ex *exchange) checkVersions() *Error {
 	header, body := ex.r.Header.Get(mcp.HeaderProtocolVersion), ex.msg.protocol().version
 	mismatch := func(text string) *Error { return &Error{Code: mcp.HEADER_MISMATCH, Message: text} }

@@ -15,23 +15,23 @@ import (
 
 const (
 	headerTimeout  = 10 * time.Second
-	bodyTimeout    = 60 * time.Second // of header and body together
+	bodyTimeout    = 60 * time.Second // for header and body together
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 32 << 10
 	sweepEvery     = time.Minute
 
-	// strangerGrace is how long a connection of a stranger is kept at least when there are too many: a crowd
-	// of honest clients takes a while to say who they are. idleGrace is the same for one between requests.
+	// strangerGrace is the minimum life of an unauthenticated connection if there are too many: many honest
+	// clients at once take a while to authenticate. idleGrace is the same for a connection between requests.
 	strangerGrace = 3 * time.Second
 	idleGrace     = time.Second
 
-	// maxKnown is how many addresses are remembered from which somebody has authenticated.
+	// maxKnown is how many addresses with an authenticated client are remembered.
 	maxKnown = 10_000
 )
 
-// Serve answers the connections of listener until ctx ends; it closes listener. Contexts of
-// [KillAtEOF] and all streams end at once then, other calls may go on for Drain. Serve returns
-// nil after that, or the error of a listener that failed. It must be called once.
+// Serve answers the connections of listener until ctx ends; it closes listener. Contexts of [KillAtEOF] and
+// all streams then end at once; other calls may continue for Drain. Serve returns nil after that, or the
+// error of a listener that failed. It must be called once.
 func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 	defer h.end()
 	s := &http.Server{
@@ -79,7 +79,7 @@ func (h *HTTP) Serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// shutdown lets calls finish and ends those that do not.
+// shutdown lets calls finish and ends those that take too long.
 func (h *HTTP) shutdown(s *http.Server) {
 	// Streams never finish by themselves, and scripts must not outlive their clients.
 	h.endInput()
@@ -96,7 +96,7 @@ func (h *HTTP) shutdown(s *http.Server) {
 	}
 }
 
-// drained waits until no request is left, of a client or of another server, and reports whether that is so.
+// drained waits until all requests, including forwarded ones, have ended. It returns false if ctx ends first.
 func (h *HTTP) drained(ctx context.Context, s *http.Server) bool {
 	forwarded := make(chan struct{})
 	go func() {
@@ -115,7 +115,7 @@ func (h *HTTP) drained(ctx context.Context, s *http.Server) bool {
 	}
 }
 
-// end forgets what the handler holds.
+// end releases the resources of the handler.
 func (h *HTTP) end() {
 	h.endInput()
 	h.sessions.end(func(*httpSession) bool { return true })
@@ -123,18 +123,17 @@ func (h *HTTP) end() {
 	h.leaves()
 }
 
-// strangers are the connections on which nobody has authenticated yet. There is a bound in all: beyond it the
-// oldest one ends, and until it has had its time no other connection is accepted. Of one address of another
-// machine there may be a quarter of that, beyond which its oldest one ends at once; but after it has had its
-// time if somebody has authenticated from that address, which may be a proxy of many. Safe for concurrent
-// use.
+// strangers tracks the connections without authentication yet. At the limit for all of them, the oldest one
+// is closed once its grace has passed, and no connection is accepted before that. One address of another
+// machine may have a quarter; beyond it, its oldest connection is closed at once, or after its grace if a
+// client has authenticated from that address, which may be a proxy of many clients. Safe for concurrent use.
 type strangers struct {
 	most int
 
 	mu    sync.Mutex
 	since map[net.Conn]time.Time
-	known map[string]bool // addresses of other machines from which somebody has authenticated
-	freed chan struct{}   // has an element after one has left
+	known map[string]bool // addresses of other machines with an authenticated client
+	freed chan struct{}   // signals that a connection was removed
 }
 
 func newStrangers(most int) *strangers {
@@ -142,11 +141,11 @@ func newStrangers(most int) *strangers {
 		freed: make(chan struct{}, 1)}
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of the connection of a request.
 type connKey struct{}
 
-// asks reports whether nobody has authenticated on the connection of a request. Such a connection has until
-// headerTimeout to be answered, because that does not depend on its client any more.
+// asks reports whether the connection of a request is not authenticated. Such a connection has until
+// headerTimeout for its answer, which no longer depends on the client.
 func (s *strangers) asks(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +171,7 @@ func (s *strangers) add(conn net.Conn) {
 	}
 }
 
-// know makes a connection one on which somebody has authenticated.
+// know records that a client has authenticated on a connection.
 func (s *strangers) know(conn net.Conn) {
 	s.remove(conn)
 	host := hostOf(conn)
@@ -187,7 +186,7 @@ func (s *strangers) know(conn net.Conn) {
 	s.known[host] = true
 }
 
-// remove forgets a connection that has ended, or is no stranger's.
+// remove forgets a connection that has ended or has been authenticated.
 func (s *strangers) remove(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,7 +197,8 @@ func (s *strangers) remove(conn net.Conn) {
 	}
 }
 
-// oldest returns the oldest connection of a host, and how many it has; of all with host "". s.mu is held.
+// oldest returns the oldest connection of a host and the number of its connections; host "" means all. s.mu
+// is held.
 func (s *strangers) oldest(host string) (conn net.Conn, n int) {
 	for c, since := range s.since {
 		if host != "" && hostOf(c) != host {
@@ -218,7 +218,7 @@ func (s *strangers) end(conn net.Conn) {
 	hangUp(conn)
 }
 
-// hangUp closes a connection without a farewell of TLS, which a peer that does not read could hold up.
+// hangUp closes a connection without the TLS close notification, which a peer that does not read could block.
 func hangUp(conn net.Conn) {
 	if encrypted, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = encrypted.NetConn()
@@ -226,7 +226,7 @@ func hangUp(conn net.Conn) {
 	conn.Close()
 }
 
-// room returns how long to wait until there is room for one more connection; it ends one that had its time.
+// room returns how long to wait for room for one more connection; it closes one whose grace has passed.
 func (s *strangers) room() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *strangers) room() time.Duration {
 	return 0
 }
 
-// hostOf returns the address of another machine at the end of a connection, else "".
+// hostOf returns the remote address of a connection from another machine, else "".
 func hostOf(conn net.Conn) string {
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -250,14 +250,14 @@ func hostOf(conn net.Conn) string {
 	return tcp.IP.String()
 }
 
-// conns are all open connections. When as many are open as may be, the one that was idle longest ends for a
-// new one; before, each ends after its answer. Safe for concurrent use.
+// conns tracks all open connections. At the limit, the longest idle one is closed for a new one; close to the
+// limit, connections are closed after their answers. Safe for concurrent use.
 type conns struct {
 	most int
 
 	mu    sync.Mutex
-	open  map[net.Conn]time.Time // since when it is idle; zero while it is used
-	freed chan struct{}          // has an element after one has left or become idle
+	open  map[net.Conn]time.Time // since when it is idle; zero while in use
+	freed chan struct{}          // signals that a connection was removed or became idle
 }
 
 func newConns(most int) *conns {
@@ -277,7 +277,7 @@ func (c *conns) remove(conn net.Conn) {
 	c.signal()
 }
 
-// signal has whoever waits for a connection look again. c.mu is held.
+// signal wakes the goroutine that waits for room. c.mu is held.
 func (c *conns) signal() {
 	select {
 	case c.freed <- struct{}{}:
@@ -298,15 +298,15 @@ func (c *conns) setIdle(conn net.Conn, idle bool) {
 	}
 }
 
-// crowded reports whether connections should end after their answers: a quarter is left.
+// crowded reports whether connections should close after their answers: a quarter or less is left.
 func (c *conns) crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open) > c.most-c.most/4
 }
 
-// room returns how long to wait until there may be room for one more connection; it ends one that was idle
-// for a second, because its client may be about to use a fresher one.
+// room returns how long to wait for room for one more connection. It closes a connection only after a second
+// of idling, because its client may be about to reuse a fresher one.
 func (c *conns) room() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,7 +320,7 @@ func (c *conns) room() time.Duration {
 		}
 	}
 	if oldest == nil {
-		return time.Minute // until one has left
+		return time.Minute // until one is removed
 	}
 	if left := time.Until(c.open[oldest].Add(idleGrace)); left > 0 {
 		return left
@@ -330,7 +330,7 @@ func (c *conns) room() time.Duration {
 	return 0
 }
 
-// patientListener accepts a connection when there is room for one more, and for one more stranger.
+// patientListener accepts a connection once there is room in conns and strangers.
 type patientListener struct {
 	net.Listener
 	strangers *strangers
@@ -349,12 +349,12 @@ func (l *patientListener) Accept() (net.Conn, error) {
 		case <-l.strangers.freed:
 		case <-time.After(wait):
 		case <-l.ended:
-			return l.Listener.Accept() // which is closed
+			return l.Listener.Accept() // returns the error of the closed listener
 		}
 	}
 }
 
-// get opens the stream on which a session of the older revisions gets notifications of changes.
+// get opens the GET stream with notifications of a session of the older revisions.
 func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	s := h.enter(w, r, principal)
 	if s == nil {
@@ -380,7 +380,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	defer out.retire()
 	out.write([]byte(": open"))
 	defer keepAlive(out, h.opts.KeepAlive).Stop()
-	s.announcer.open() // what was kept since the last stream comes first
+	s.announcer.open() // changes queued since the last stream come first
 	s.announcer.run(ctx.Done(), out, out.notify)
 }
 
@@ -396,17 +396,17 @@ func (h *HTTP) delete(w http.ResponseWriter, r *http.Request, principal string) 
 	}
 	h.forget(s.id, principal)
 	if h.opts.Spread != nil && r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // the next request on it would wait for the others
+		w.Header().Set("Connection", "close") // the next request on it would wait for the other servers
 	}
 	w.WriteHeader(http.StatusNoContent)
 	if h.opts.Spread != nil {
 		defer h.spreads.leave(principal, 1)
-		http.NewResponseController(w).Flush() // nothing that the client waits for is left
-		_ = h.opts.Spread(r, nil)             // it is answered
+		http.NewResponseController(w).Flush() // the client needs nothing more
+		_ = h.opts.Spread(r, nil)             // already answered
 	}
 }
 
-// forget ends a session of a principal, which may be open at other servers alone, for its client.
+// forget ends a session for its client, even if it is open at other servers only.
 func (h *HTTP) forget(id, principal string) {
 	if _, genuine := h.sessions.ids.textOf(id, principal); !genuine {
 		return
@@ -417,8 +417,8 @@ func (h *HTTP) forget(id, principal string) {
 	}
 }
 
-// enter returns the session a GET or DELETE names, which must be left, or answers and returns
-// nil. 2026-07-28 has no such requests.
+// enter returns the session that a GET or DELETE names; the caller must leave it. Otherwise it answers and
+// returns nil. 2026-07-28 has no such requests.
 func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *httpSession {
 	version, id := r.Header.Get(mcp.HeaderProtocolVersion), r.Header.Get(HeaderSession)
 	switch {
@@ -441,8 +441,8 @@ func (h *HTTP) enter(w http.ResponseWriter, r *http.Request, principal string) *
 	return s
 }
 
-// leave ends the use of a session. What its client has ended ends again with the last call, which may have
-// opened or taken over behind the end what it was to end.
+// leave ends the use of a session. SessionEnded is called again after the last call of a session that its
+// client ended, because that call may have opened or restored something after the end.
 func (h *HTTP) leave(s *httpSession) {
 	if h.sessions.leave(s) && h.opts.SessionEnded != nil {
 		h.opts.SessionEnded(s.id)

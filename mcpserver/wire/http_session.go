@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// HeaderSession names the protocol session of an HTTP request of the older revisions.
+// HeaderSession is the header with the protocol session of a request of the older revisions.
 const HeaderSession = "Mcp-Session-Id"
 
-// maxSessionCalls is how many requests of one protocol session may be under way, maxSessionListens how
-// many of its subscriptions at the same time.
+// maxSessionCalls and maxSessionListens are the maximum of concurrent requests and subscriptions of one
+// protocol session.
 const (
 	maxSessionCalls   = 512
 	maxSessionListens = 64
@@ -22,7 +22,7 @@ type httpSession struct {
 	*session
 	principal string
 	calls     *callTable
-	announcer *announcer // holds what the GET stream is to carry
+	announcer *announcer // queues notifications for the GET stream
 	base      context.Context
 	end       context.CancelCauseFunc
 
@@ -30,7 +30,7 @@ type httpSession struct {
 	busy int       // requests and streams; guarded by sessionTable.mu
 
 	mu        sync.Mutex
-	supersede context.CancelFunc // ends the GET stream that is open
+	supersede context.CancelFunc // ends the open GET stream
 	streaming sync.Mutex         // held by the GET stream
 }
 
@@ -49,9 +49,9 @@ func (h *HTTP) newSession(ctx context.Context, principal string, maxBytes int) *
 	return s
 }
 
-// takeStream makes the caller's GET stream the only one of the session: a client that
-// connects again has lost the one before, whether or not the server knows. end ends the
-// caller's stream when it is superseded. leave gives the turn back.
+// takeStream makes the caller's GET stream the only one of the session. A client that reconnects has lost its
+// earlier stream, even if the server has not noticed. end ends the caller's stream when it is superseded.
+// leave releases the turn.
 func (s *httpSession) takeStream(end context.CancelFunc) (leave func()) {
 	s.mu.Lock()
 	if s.supersede != nil {
@@ -59,12 +59,12 @@ func (s *httpSession) takeStream(end context.CancelFunc) (leave func()) {
 	}
 	s.supersede = end
 	s.mu.Unlock()
-	// Two streams would write for one announcer at the same time.
+	// Otherwise two streams could write for one announcer.
 	s.streaming.Lock()
 	return s.streaming.Unlock
 }
 
-// unused reports whether nothing has used s since a time. The table's mu is held.
+// unused reports whether s has been idle since a time. The table's mu is held.
 func (s *httpSession) unused(since time.Time) bool { return s.busy == 0 && s.used.Before(since) }
 
 // sessionTable holds the protocol sessions. Safe for concurrent use.
@@ -83,8 +83,8 @@ func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
 		deleted: make(map[string]bool)}
 }
 
-// add adds a session, which has an id. If there is no room, an unused session ends. It reports false if every
-// session is in use, and if the id is in use or belonged to a session that its client ended.
+// add adds a session with an id. If there is no room, it ends an idle session. It returns false if every
+// session is in use, or if the id is in use or its client has ended it.
 func (t *sessionTable) add(s *httpSession) bool {
 	t.mu.Lock()
 	if t.byID[s.id] != nil || t.deleted[s.id] {
@@ -110,9 +110,9 @@ func (t *sessionTable) add(s *httpSession) bool {
 	return true
 }
 
-// idlest returns the session that ends for a new one of principal, or nil: the longest unused one of whoever
-// has the most. Another principal is left with no fewer than this one then has, so that nobody can end the
-// sessions of others by opening many. t.mu is held.
+// idlest returns the session to end for a new one of principal, or nil: the longest idle session of the
+// principal with the most. A principal never loses sessions to another one with more, so opening many
+// sessions cannot end the sessions of others. t.mu is held.
 func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
 	own, most := t.room.taken(principal), 0
 	for _, s := range t.byID {
@@ -127,7 +127,8 @@ func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
 	return idlest
 }
 
-// enter returns the session of that id for a request or stream of principal, or nil. leave must follow.
+// enter returns the session with that id for a request or stream of principal, or nil. The caller must call
+// leave.
 func (t *sessionTable) enter(id, principal string) *httpSession {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +141,7 @@ func (t *sessionTable) enter(id, principal string) *httpSession {
 	return s
 }
 
-// leave reports whether nothing uses s any more, which its client has ended.
+// leave ends one use of s. It returns true if that was the last use and the client has ended s.
 func (t *sessionTable) leave(s *httpSession) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +150,7 @@ func (t *sessionTable) leave(s *httpSession) (over bool) {
 	return s.busy == 0 && t.deleted[s.id]
 }
 
-// end ends the sessions that are over; over is called with mu held.
+// end ends the sessions for which over returns true; over is called with mu held.
 func (t *sessionTable) end(over func(*httpSession) bool) {
 	var gone []*httpSession
 	t.mu.Lock()

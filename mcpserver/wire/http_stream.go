@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// httpStream writes the messages of one response. It is the writer under a lineWriter, which calls it for one
-// message at a time. The response becomes an event stream with the first message that is not the answer.
+// httpStream writes the messages of one response. It is the writer under a lineWriter, which calls it with
+// one message at a time. If a message precedes the answer, the response becomes an event stream.
 type httpStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	events  bool // the client reads event streams
+	events  bool // the client accepts event streams
 	begun   bool
 	answer  bool // the next message is the answer
-	status  int  // of a plain answer
+	status  int  // for an answer that is not a stream
 }
 
 func newHTTPStream(w http.ResponseWriter, r *http.Request, timeout time.Duration) *httpStream {
 	control := http.NewResponseController(w)
-	// The server's own deadlines are for requests that do not wait. The one for reading would
-	// end a call that takes longer: net/http keeps reading to notice that the client left.
+	// The server's deadlines are for requests that do not wait. A read deadline would end a long call,
+	// because net/http keeps reading to detect that the client disconnects.
 	control.SetReadDeadline(time.Time{})
 	control.SetWriteDeadline(time.Time{})
 	return &httpStream{
@@ -32,10 +32,9 @@ func newHTTPStream(w http.ResponseWriter, r *http.Request, timeout time.Duration
 	}
 }
 
-// Write writes one line as an event, as a comment when it starts with a colon, or as the
-// whole of the response.
+// Write writes one line as an event, as a comment if it starts with a colon, or as the whole response.
 func (s *httpStream) Write(line []byte) (int, error) {
-	// A client that takes nothing must not hold the call, nor what it holds, for ever.
+	// A client that does not read must not hold the call and its resources forever.
 	s.control.SetWriteDeadline(time.Now().Add(s.timeout))
 	if !s.answer {
 		defer s.control.SetWriteDeadline(time.Time{})
@@ -61,7 +60,7 @@ func (s *httpStream) Write(line []byte) (int, error) {
 	return len(line), s.control.Flush()
 }
 
-// begin makes the response an event stream.
+// begin turns the response into an event stream.
 func (s *httpStream) begin() {
 	if s.begun {
 		return
@@ -73,18 +72,17 @@ func (s *httpStream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// notEvents refuses a stream that its client says it cannot read.
+// notEvents refuses a stream if the client does not accept event streams.
 const notEvents = "Accept must name text/event-stream"
 
-// acceptsEvents reports whether an Accept header, when there is one, names event streams.
+// acceptsEvents reports whether an Accept header, if any, includes event streams.
 func acceptsEvents(accept []string) bool {
 	all := strings.ToLower(strings.Join(accept, ","))
 	return len(accept) == 0 || strings.Contains(all, "text/event-stream") ||
 		strings.Contains(all, "text/*") || strings.Contains(all, "*/*")
 }
 
-// keepAlive writes a comment to out each time interval has passed, until out is closed. The
-// timer may be stopped before.
+// keepAlive writes a comment to out at each interval, until out is closed. The timer may be stopped earlier.
 func keepAlive(out *lineWriter, interval time.Duration) *time.Timer {
 	var timer *time.Timer
 	timer = time.AfterFunc(math.MaxInt64, func() {

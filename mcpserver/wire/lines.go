@@ -16,7 +16,7 @@ var errLineTooLong = errors.New("line too long")
 
 const readBuffer = 64 << 10
 
-// lineReader splits its input into lines of at most max bytes. A longer line is skipped without being held.
+// lineReader splits its input into lines of at most max bytes. It skips longer lines without storing them.
 type lineReader struct {
 	in      *bufio.Reader
 	max     int
@@ -28,9 +28,8 @@ func newLineReader(in io.Reader, limit int) *lineReader {
 	return &lineReader{in: bufio.NewReaderSize(in, readBuffer), max: limit}
 }
 
-// next returns one line without its newline; the caller owns it. The last line may lack a newline. It
-// returns errLineTooLong for a line that was skipped and the input's error, io.EOF included, when there is
-// no line left.
+// next returns one line without its newline; the caller owns it. The last line may lack a newline. It returns
+// errLineTooLong for a skipped line, and the input's error, including io.EOF, after the last line.
 func (r *lineReader) next() ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -45,7 +44,7 @@ func (r *lineReader) next() ([]byte, error) {
 		}
 		if size <= r.max {
 			if len(line)+len(part) > cap(line) {
-				// Growing by less would cost several times the memory of a long line.
+				// Smaller steps would take several times the memory of a long line.
 				line = slices.Grow(line, max(len(line), len(part)))
 			}
 			line = append(line, part...)
@@ -71,11 +70,11 @@ func (r *lineReader) next() ([]byte, error) {
 	return line, nil
 }
 
-// lineWriter writes whole lines, each with one Write. It is safe for concurrent use. After a failed Write
-// it is silent.
+// lineWriter writes whole lines, each with one Write. It is safe for concurrent use. After a failed Write it
+// discards everything.
 type lineWriter struct {
 	out    io.Writer
-	lock   chan struct{} // a mutex that a writer can give up waiting for
+	lock   chan struct{} // a mutex; a waiting writer can give up
 	failed chan struct{} // closed after err is set
 	err    error
 	closed chan struct{}
@@ -94,7 +93,7 @@ func (w *lineWriter) write(line []byte) {
 	w.writeIf(line, func() bool { return true })
 }
 
-// writeIf writes like write if, when it is this line's turn, wanted still says so.
+// writeIf is write if wanted returns true when the lock is held.
 func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
 	line = append(line, '\n')
 	select {
@@ -103,7 +102,7 @@ func (w *lineWriter) writeIf(line []byte, wanted func() bool) {
 		return
 	}
 	defer func() { <-w.lock }()
-	// Both may have happened while this line waited.
+	// Both channels may have been closed while this line waited.
 	select {
 	case <-w.closed:
 		return
@@ -126,8 +125,8 @@ func (w *lineWriter) notify(n mcp.JSONRPCNotification) {
 	}
 }
 
-// hungUp announces the end of a subscription, before its result: one page of the protocol asks for the
-// notification, another for the result.
+// hungUp announces the end of a subscription, before its result: the specification requires the notification
+// in one place and the result in another.
 func (w *lineWriter) hungUp(id json.RawMessage) {
 	w.notify(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
 		Method: string(mcp.MethodNotificationCancelled),
@@ -137,11 +136,11 @@ func (w *lineWriter) hungUp(id json.RawMessage) {
 	}})
 }
 
-// handOver calls write, which writes to what is below, while no line is written. If it reports that it has,
-// nothing else is.
+// handOver calls write, which writes to the underlying writer, while no line is written. If write returns
+// true, nothing is written after it.
 func (w *lineWriter) handOver(write func() bool) {
 	w.lock <- struct{}{}
-	written := true // as well if it panics
+	written := true // also if write panics
 	defer func() {
 		if written {
 			w.retired.Do(w.close)
@@ -152,8 +151,8 @@ func (w *lineWriter) handOver(write func() bool) {
 	written = write()
 }
 
-// close makes every later write a no-op. It does not wait for a Write that is
-// blocked on a client that does not read.
+// close makes every later write a no-op. It does not wait for a Write that is blocked on a client that does
+// not read.
 func (w *lineWriter) close() { close(w.closed) }
 
 // retire ends all writing and waits for a write under way: a response must not be touched after its handler

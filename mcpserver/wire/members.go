@@ -10,24 +10,23 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMembers is the most members of an object: params and arguments have a handful.
+// maxMembers is the maximum of members of an object; params and arguments have few.
 const maxMembers = 256
 
-// Member is one member of a JSON object: its key as decoding gives it, and its value as it was written.
+// Member is one member of a JSON object: its decoded key, and its value as in the message.
 type Member struct {
 	Key   string
 	Value json.RawMessage
 }
 
-// Members returns the members of a JSON object in their order, and none for any other JSON value.
-// raw must be valid JSON, as every part of a message is that reached a method; the values alias it.
+// Members returns the members of a JSON object in order, and nil for other JSON values. raw must be valid
+// JSON, like every part of a message that a method gets; the values alias it.
 //
-// The keys mean the same to every reader. Decoding into a struct takes the last of several keys and
-// any case for a field's own, so that whoever reads exact keys, to approve a call or to pass it on,
-// could approve one call and see another done.
+// The keys are unambiguous. Decoding into a struct takes the last of repeated keys and ignores case, so a
+// program that reads exact keys, to approve or forward a call, could approve one call while another one runs.
 //
-// Errors: two keys that are equal, or equal under Unicode case folding, and more than 256 members.
-// The texts may be shown to the sender.
+// Errors: two keys that are equal, or equal under Unicode case folding, and more than 256 members. The texts
+// may be shown to the sender.
 func Members(raw json.RawMessage) ([]Member, error) {
 	if firstByte(raw) != '{' {
 		return nil, nil
@@ -48,8 +47,8 @@ func Members(raw json.RawMessage) ([]Member, error) {
 	return members, nil
 }
 
-// fold returns a text that is the same for all texts equal under Unicode case folding: of the
-// characters that fold together the smallest, which for ASCII letters is the capital.
+// fold returns the same text for all texts equal under Unicode case folding: it replaces each character by
+// the smallest one that folds together with it, which for ASCII letters is the capital.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
 		for {
@@ -62,14 +61,14 @@ func fold(s string) string {
 	}, s)
 }
 
-// errParams is the answer to params that do not decode.
+// errParams is the message for params that cannot be decoded.
 const errParams = "params do not have the form this method takes"
 
 func invalidParams(message string) *Error { return &Error{Code: mcp.INVALID_PARAMS, Message: message} }
 
-// checkParams refuses params that readers of exact keys and decoders into structs could understand
-// differently: at their top level, at the top level of arguments, and throughout the values that the server
-// decides by. The arguments of tools are left to the tools, which answer with a tool error.
+// checkParams rejects params that readers of exact keys and decoders into structs could understand
+// differently: at the top level, at the top level of arguments, and throughout the values that the server
+// bases decisions on. The arguments of tools are checked by the tools, which answer with a tool error.
 func checkParams(method string, params json.RawMessage) *Error {
 	if params == nil || bytes.Equal(params, []byte("null")) {
 		return nil
@@ -90,7 +89,7 @@ func checkParams(method string, params json.RawMessage) *Error {
 		case "_meta":
 			err = checkMeta(m.Value)
 		case "arguments":
-			// A tool answers for its own arguments, with an error that the model sees.
+			// A tool checks its arguments itself and returns an error that the model sees.
 			if method != string(mcp.MethodToolsCall) {
 				_, err = Members(m.Value)
 			}
@@ -106,8 +105,8 @@ func checkParams(method string, params json.RawMessage) *Error {
 	return nil
 }
 
-// paramNames are the parameters of all methods, by their folded names: encoding/json decodes any key that
-// folds to such a name as that parameter.
+// paramNames maps folded names to the parameters of all methods: encoding/json decodes any key that folds to
+// such a name as that parameter.
 var paramNames = func() map[string]string {
 	folded := make(map[string]string)
 	for _, name := range []string{

@@ -13,23 +13,22 @@ const (
 	maxDepth       = 32
 	maxDeepMembers = 4096
 
-	maxMeta = 64 << 10 // bytes of a _meta
+	maxMeta = 64 << 10 // maximum size of _meta in bytes
 
-	// maxValues is the most members and elements of a whole message, at any depth. Of 4 MiB of empty texts
-	// mcp-go makes 200 MiB; no method takes as many values as this.
+	// maxValues is the maximum of members and elements of a whole message, at any depth. mcp-go decodes 4 MiB
+	// of empty strings to 200 MiB; no method needs as many values.
 	maxValues = 10_000
 
-	// maxLevels is how deep a whole message may be nested. Decoders call themselves for each level: 20 KB of
-	// 10,000 levels make a stack of some MiB.
+	// maxLevels is the maximum nesting of a whole message. Decoders recurse for each level: 20 KB with 10,000
+	// levels need a stack of some MiB.
 	maxLevels = 128
 )
 
-// Unambiguous makes sure that the keys of a JSON value mean the same to every reader at any depth, see
-// [Members], and that none is spelt like one of names but for its case, which decoding into a struct
-// would take for it.
+// Unambiguous checks that the keys of a JSON value mean the same to every reader at any depth, see [Members],
+// and that no key differs from one of names in case only, because decoding into a struct would accept it.
 //
-// Errors: the first key that does not; more than 32 levels, or 4096 members and elements. The texts may
-// be shown to the sender.
+// Errors: the first ambiguous key; more than 32 levels, or 4096 members and elements. The texts may be shown
+// to the sender.
 func Unambiguous(raw json.RawMessage, names ...string) error {
 	if err := bounded(raw); err != nil {
 		return err
@@ -37,7 +36,7 @@ func Unambiguous(raw json.RawMessage, names ...string) error {
 	return unambiguous(raw, names)
 }
 
-// bounded refuses a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
+// bounded rejects a JSON value with more than maxDeepMembers members and elements, at any depth, or more than
 // maxDepth levels: decoded, each takes far more memory than its text. The errors may be shown to the sender.
 func bounded(raw json.RawMessage) error {
 	switch values, depth := count(raw); {
@@ -49,8 +48,8 @@ func bounded(raw json.RawMessage) error {
 	return nil
 }
 
-// count returns how many members and elements a JSON value has at any depth, and how many levels. An object
-// or array counts one more than it has commas.
+// count returns the number of members and elements of a JSON value at any depth, and the number of levels. An
+// object or array has one member more than commas; empty ones are taken as having one.
 func count(raw []byte) (values, levels int) {
 	depth := 0
 	for i := 0; i < len(raw); i++ {
@@ -102,11 +101,11 @@ func unambiguous(raw json.RawMessage, names []string) error {
 	return nil
 }
 
-// decides are the prefixes of the members of _meta from which this server or mcp-go reads more than a text.
-// All others are left to their readers.
+// decides are prefixes of the members of _meta from which this server or mcp-go reads more than a string.
+// Other members are not checked.
 var decides = []string{"skillsd/", "codex/", "io.modelcontextprotocol/", "x-codex-turn-metadata"}
 
-// checkMeta refuses a _meta that is too large, and one that readers could understand differently.
+// checkMeta rejects a _meta that is too large or ambiguous.
 func checkMeta(raw json.RawMessage) error {
 	if len(raw) > maxMeta {
 		return fmt.Errorf("it has %d bytes, the most is %d", len(raw), maxMeta)

@@ -12,7 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxMethod bounds what the answer to an unknown method repeats.
+// maxMethod is the maximum length of a method name that the answer to an unknown method repeats.
 const maxMethod = 256
 
 type kind int
@@ -23,8 +23,8 @@ const (
 	response
 )
 
-// message is the envelope of one JSON-RPC message. Its slices alias the text it was parsed from. The
-// keys of a request's params mean the same to every reader, see [Members].
+// message is the envelope of one JSON-RPC message. Its slices alias the text it was parsed from. The keys of
+// a request's params are unambiguous, see [Members].
 type message struct {
 	raw     []byte
 	kind    kind
@@ -33,17 +33,17 @@ type message struct {
 	params  json.RawMessage
 	result  json.RawMessage
 	failure json.RawMessage
-	said    *protocol // once it was asked for
+	said    *protocol // cached by protocol
 }
 
-// parse reads the envelope of one message. On failure the returned message still
-// carries the id when there was a usable one, for the answer.
+// parse reads the envelope of one message. On failure the returned message still has the id, if it was valid,
+// for the answer.
 func parse(raw []byte) (*message, *Error) {
 	m := &message{raw: raw}
 	if first := firstByte(raw); first == '[' {
 		return m, invalidRequest("batches are not supported")
 	}
-	// encoding/json accepts bytes that are not UTF-8 and replaces them.
+	// encoding/json would accept invalid UTF-8 and replace it.
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return m, &Error{Code: mcp.PARSE_ERROR, Message: "parse error"}
 	}
@@ -61,8 +61,8 @@ func parse(raw []byte) (*message, *Error) {
 	for quoted, value := range objectMembers(raw) {
 		key := unquote(quoted)
 		for _, f := range fields {
-			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read a
-			// message with such keys in another way.
+			// encoding/json takes the last of repeated keys and ignores case. Other parsers could read such a
+			// message differently.
 			if !strings.EqualFold(key, f.name) {
 				continue
 			}
@@ -88,11 +88,12 @@ func parse(raw []byte) (*message, *Error) {
 	}
 	switch {
 	case method == nil && answer:
-		// Never answered, whatever is wrong with it: two sides that answer each other's errors do not stop.
+		// A response is never answered, even if it is invalid: otherwise two sides could answer each other's
+		// errors forever.
 		m.kind = response
 		if large != nil {
 			m.result = nil
-			m.failure, _ = json.Marshal(large) // for whoever waits for it
+			m.failure, _ = json.Marshal(large) // for the caller that waits for it
 		}
 		return m, nil
 	case large != nil:
@@ -119,8 +120,8 @@ func parse(raw []byte) (*message, *Error) {
 	return m, nil
 }
 
-// objectMembers yields the members of a JSON object in their order: the key with its quotes, and the value.
-// raw must be valid JSON and an object; what is yielded aliases it.
+// objectMembers yields the members of a JSON object in order: the key with its quotes, and the value. raw
+// must be valid JSON and an object; the yielded slices alias it.
 func objectMembers(raw []byte) iter.Seq2[[]byte, json.RawMessage] {
 	return func(yield func([]byte, json.RawMessage) bool) {
 		for i := skipSpace(raw, skipSpace(raw, 0)+1); raw[i] != '}'; {
@@ -207,7 +208,7 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// validID accepts strings and the numbers that a float64 can hold.
+// validID accepts strings, and numbers that a float64 can hold.
 func validID(id json.RawMessage) bool {
 	if id[0] == '"' {
 		return true
@@ -219,7 +220,7 @@ func validID(id json.RawMessage) bool {
 	return err == nil
 }
 
-// idKey is equal for ids a client means to be equal: 1 and "1" differ, escapes in a string do not matter.
+// idKey returns equal keys for equal ids: 1 and "1" differ, escapes in a string do not matter.
 func idKey(id json.RawMessage) string {
 	if id[0] == '"' {
 		return "s" + unquote(id)

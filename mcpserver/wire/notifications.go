@@ -10,7 +10,7 @@ import (
 
 const notificationRoom = 64
 
-// notifications is a queue: each notification is given to deliver in order, on one goroutine.
+// notifications is a queue: deliver is called with each notification in order, on one goroutine.
 type notifications struct {
 	deliver func(mcp.JSONRPCNotification)
 
@@ -27,7 +27,7 @@ func newNotifications(deliver func(mcp.JSONRPCNotification)) *notifications {
 
 var errAnswered = errors.New("the request is answered")
 
-// send waits for room, but not longer than ctx.
+// send waits for room until ctx ends.
 func (q *notifications) send(ctx context.Context, n mcp.JSONRPCNotification) error {
 	q.mu.Lock()
 	if q.closed {
@@ -54,7 +54,7 @@ func (q *notifications) send(ctx context.Context, n mcp.JSONRPCNotification) err
 	}
 }
 
-// close delivers what was sent and waits for it.
+// close waits until all sent notifications are delivered.
 func (q *notifications) close() {
 	q.mu.Lock()
 	running := q.ch != nil && !q.closed

@@ -12,9 +12,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// worker reads when it is its turn, and serves the call that it read while another worker reads on. To hand
-// over the call instead would have it wait until a processor wakes, and a new goroutine would have to grow
-// its stack, which decoders need deep: either takes as long as a small call.
+// worker reads when it holds the turn, and serves the call that it read while another worker reads on.
+// Handing the call over instead would wait for a processor to wake, and a new goroutine would have to grow
+// the deep stack that decoders need: either takes as long as a small call.
 func (c *conn) worker() {
 	for {
 		select {
@@ -31,8 +31,8 @@ func (c *conn) worker() {
 	}
 }
 
-// read handles lines until the input ends or the client stops reading. It returns a call that is to be served
-// by the caller if another worker reads on.
+// read handles lines until the input ends or the client stops reading. It returns a call that the caller
+// serves while another worker reads on.
 func (c *conn) read() (*call, error) {
 	for {
 		line, err := c.lines.next()
@@ -72,7 +72,7 @@ func (c *conn) read() (*call, error) {
 	}
 }
 
-// notice takes a notification of the client; others than these two mean nothing here.
+// notice handles a notification of the client; all but these two are ignored.
 func (c *conn) notice(m *message) {
 	switch m.method {
 	case string(mcp.MethodNotificationCancelled):
@@ -82,7 +82,7 @@ func (c *conn) notice(m *message) {
 	}
 }
 
-// request registers one call before anything else is read, and returns it if it is still to be served.
+// request registers a call before the next line is read, and returns it if the caller still has to serve it.
 func (c *conn) request(m *message) *call {
 	call := &call{
 		msg: m, key: idKey(m.id), wait: c.barrier,
@@ -103,19 +103,19 @@ func (c *conn) request(m *message) *call {
 		return nil
 	}
 	if call.ping {
-		c.run(call) // at once, even if no slot is free
+		c.run(call) // at once, even without a free slot
 		return nil
 	}
 	if call.release != nil {
-		// The requests after the handshake depend on its results, such as the revision.
+		// Requests after the handshake depend on its results, such as the revision.
 		c.barrier = call.release
-		// A change from here on may be missing in the lists that its sender asks for.
+		// A list that the client requests from here on may lack a change that happens later.
 		c.audience.add(c.legacy)
 	}
 	return call
 }
 
-// serve runs one call when it is its turn.
+// serve runs one call when a slot is free.
 func (c *conn) serve(call *call) {
 	if call.wait != nil {
 		select {
@@ -130,7 +130,7 @@ func (c *conn) serve(call *call) {
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		// One select alone would choose at random between a free slot and the end of the call.
+		// A single select would choose at random between a free slot and the end of the call.
 		select {
 		case c.slots <- struct{}{}:
 		case <-call.ctx.Done():
@@ -152,8 +152,8 @@ func (c *conn) serve(call *call) {
 	c.run(call)
 }
 
-// run answers one call. The notifications it sent come first, and a call the client cancelled meanwhile
-// gets no answer.
+// run answers one call, after the notifications that it sent. A call that the client cancelled gets no
+// answer.
 func (c *conn) run(call *call) {
 	if call.release != nil {
 		defer close(call.release)

@@ -11,23 +11,23 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// session is the session of a connection, or of the protocol over HTTP.
+// session is the session of a connection, or a protocol session over HTTP.
 type session struct {
 	id   string
-	asks asks // ids are unique in all calls of the session
+	asks asks // ids are unique among all calls of the session
 
 	mu    sync.Mutex
 	known known
 }
 
-// known is what is known of a client.
+// known is the description of a client.
 type known struct {
 	info         mcp.Implementation
 	capabilities mcp.ClientCapabilities
 	version      string
 }
 
-// said returns what the initialize request said of the client.
+// said returns the client's description from initialize.
 func (s *session) said() known {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,27 +40,27 @@ func (s *session) learn(said known) {
 	s.known = said
 }
 
-// callSession is the session as one message sees it: notifications sent through it
-// belong to the message, and on 2026-07-28 so does what the client says of itself.
+// callSession is the session as seen by one message: notifications sent through it belong to the message, and
+// so does the client's description on 2026-07-28.
 type callSession struct {
 	*session
 	msg      *message
 	out      *lineWriter
 	audience *audience   // of its transport
-	silent   atomic.Bool // the client cancelled the call, or it is about to be answered
+	silent   atomic.Bool // the client cancelled the call, or its answer is about to be written
 	own      *notifications
 	hangUp   context.Context        // ends with the input of the connection
 	forward  atomic.Pointer[string] // see Forward
 
-	deaf  bool        // the client takes nothing but the answer, so it cannot be asked
-	alone func() bool // see Alone; nil if it is not over HTTP
-	yield func() bool // gives back the slot among the calls that run; nil if the call has none
-	// decoded gives back what the message takes while it is decoded; nil if nothing is counted
+	deaf  bool        // the client reads nothing but the answer, so it cannot be asked
+	alone func() bool // see Alone; nil outside of HTTP
+	yield func() bool // releases the slot of the call; nil if the call has none
+	// decoded releases the memory reserved for decoding, or is nil.
 	decoded func() bool
-	// ledger is what it has of the memory; nil if that is not counted
+	// ledger is the memory that the call holds; nil without a limit.
 	ledger *ledger
 
-	declared *known // by the message itself, if it is modern; set before its method is called
+	declared *known // sent with the message itself, if it is modern; set before its method is called
 }
 
 // newCallSession returns the session of m.
@@ -72,7 +72,7 @@ func newCallSession(
 	return cs
 }
 
-// said returns what is known of the client of the message.
+// said returns the description of the client of the message.
 func (s *callSession) said() known {
 	if s.declared != nil {
 		return *s.declared
@@ -84,8 +84,8 @@ func (s *callSession) said() known {
 	return said
 }
 
-// declare takes what the message says of its client. Modern clients repeat themselves in each request, so
-// nothing of that is kept for others.
+// declare records the client's description from the message. Modern clients repeat it in each request, so it
+// is not kept for other requests.
 func (s *callSession) declare(said *protocol) {
 	if !said.modern {
 		return
@@ -96,11 +96,11 @@ func (s *callSession) declare(said *protocol) {
 	}
 }
 
-// isModern reports whether the message is of 2026-07-28 or later.
+// isModern reports whether the message uses 2026-07-28 or later.
 func (s *callSession) isModern() bool { return s.declared != nil }
 
-// subscribe acknowledges a subscription and opens it, until the function that it returns is called. news
-// reports whether a change is one for the client; nil for always.
+// subscribe acknowledges a subscription and starts it; end ends it. news reports whether the client should
+// get a change; nil means every change.
 func (s *callSession) subscribe(to mcp.SubscriptionFilter, news func(method string) bool) (end func()) {
 	acknowledged := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{
 		Method: mcp.MethodNotificationSubscriptionsAcknowledged,
@@ -118,20 +118,20 @@ func (s *callSession) subscribe(to mcp.SubscriptionFilter, news func(method stri
 	go a.run(done, s.out, func(n mcp.JSONRPCNotification) { s.write(s.tagged(n)) })
 	s.audience.add(a)
 	s.write(s.tagged(acknowledged))
-	a.open() // nothing may come before the acknowledgement
+	a.open() // the acknowledgement must be first
 	return func() {
 		s.audience.remove(a)
 		close(done)
 	}
 }
 
-// finish delivers what the call has sent; nothing follows it.
+// finish delivers the notifications that the call has sent; none may follow.
 func (s *callSession) finish() {
 	s.own.close()
 	s.silent.Store(true)
 }
 
-// emit writes one notification of this call. Progress has the token in the client's own words.
+// emit writes one notification of this call. Progress has the client's token, byte for byte.
 func (s *callSession) emit(n mcp.JSONRPCNotification) {
 	if n.Method == string(mcp.MethodNotificationProgress) {
 		token := progressToken(s.msg.params)
@@ -145,7 +145,7 @@ func (s *callSession) emit(n mcp.JSONRPCNotification) {
 	s.write(n)
 }
 
-// tagged marks n as part of the subscription this call is.
+// tagged marks n as part of the subscription of this call.
 func (s *callSession) tagged(n mcp.JSONRPCNotification) mcp.JSONRPCNotification {
 	n.Params.Meta = map[string]any{mcp.MetaKeySubscriptionID: s.msg.id}
 	return n

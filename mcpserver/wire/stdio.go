@@ -13,60 +13,60 @@ import (
 )
 
 const (
-	waitingPerSlot = 16  // requests that may wait for each one that may run
+	waitingPerSlot = 16  // waiting requests per running one
 	maxListens     = 256 // open subscriptions
-	workers        = 3   // read in turn and answer what they read; more would have their stacks cold
-	graceFraction  = 10  // of Drain, for calls to notice that they were ended
+	workers        = 3   // take turns to read and answer; more would run on cold stacks
+	graceFraction  = 10  // fraction of Drain for calls to notice that they were ended
 )
 
-// StdioOptions are the parameters of ServeStdio. In and Out are required, the zero value of every other
-// field is its default.
+// StdioOptions are the parameters of ServeStdio. In and Out are required; the zero value of every other field
+// is its default.
 type StdioOptions struct {
 	// In is read until it ends. It is not closed.
 	In io.Reader
 	// Out gets every message with one Write. It is not closed.
 	Out io.Writer
-	// Drain is how long calls may finish after the input has ended; 0 means 2 s.
+	// Drain is how long calls may continue after the input has ended; 0 means 2 s.
 	Drain time.Duration
-	// MaxLine is the longest accepted line in bytes; 0 means 8 MiB. Requests that
-	// wait or run may hold eight times as much together.
+	// MaxLine is the maximum length of a line in bytes; 0 means 8 MiB. All waiting and running requests
+	// together may hold eight times as much.
 	MaxLine int
 	// MaxInFlight is how many requests run at a time; 0 means 64. Sixteen times as many may wait or have
-	// yielded their slot; further ones are refused with CodeBusy. Pings and open subscriptions (at most
-	// 256) do not count.
+	// yielded their slot; further ones are refused with CodeBusy. Pings and open subscriptions (at most 256)
+	// are exempt.
 	MaxInFlight int
 }
 
-// ServeStdio serves d to one client, one JSON-RPC message a line, until the input ends, ctx ends or the
+// ServeStdio serves d to one client, one JSON-RPC message per line, until the input ends, ctx ends or the
 // output cannot be written.
 //
 // # Framing
 //
 // Blank lines are ignored; CRLF and a last line without newline are accepted. A line that is too long is
-// skipped without being held and answered -32600, as is a batch; a line that is not JSON or not UTF-8 is
+// skipped without being stored and answered -32600, as is a batch; a line that is not JSON or not UTF-8 is
 // answered -32700. No line ends the connection. Nothing but messages is written to Out.
 //
 // # Order
 //
-// Requests run side by side; answers come in the order in which they are ready. An initialize request is
-// answered before any request behind it starts. Notifications a call sends come in order and before its
-// answer, and none is lost: a call waits while the client does not read. Pings are answered at once, before
-// the next line is read.
+// Requests run concurrently; answers come in the order in which they are ready. An initialize request is
+// answered before any later request starts. Notifications of a call come in order and before its answer, and
+// none is lost: a call waits while the client does not read. Pings are answered at once, before the next line
+// is read.
 //
 // # Cancellation
 //
-// A request is cancellable from the moment its line is read, and gets no answer then. Its context ends with
-// cause [ErrCanceled]. A request that still waited for a free place does not start. An initialize request
-// cannot be cancelled. A request whose id is in use by another one is answered -32600.
+// A request can be cancelled from the moment its line is read, and then gets no answer. Its context ends with
+// cause [ErrCanceled]. A request that was waiting for a free slot does not start. An initialize request
+// cannot be cancelled. A request with the id of another open request is answered -32600.
 //
 // # End
 //
-// When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end at once, other calls may
-// continue for Drain; then all end with cause [ErrDisconnected] and get another tenth of Drain to notice. The
-// result is nil then, and also when the client closed its end of Out; it is an error when In or Out fail in
-// another way. (A Go program that writes to a closed standard output is
-// ended by SIGPIPE before it sees an error, unless it ignores or handles that signal.) ServeStdio does not
-// wait for a blocked Read of In, a blocked Write to Out or a handler that ignores its context.
+// When the input or ctx ends, contexts of [KillAtEOF] and open subscriptions end at once; other calls may
+// continue for Drain. Then all end with cause [ErrDisconnected] and get another tenth of Drain to notice.
+// ServeStdio returns nil then, and also if the client closed its end of Out. It returns an error if In or Out
+// fails in another way. (A Go program that writes to a closed standard output is ended by SIGPIPE before it
+// sees an error, unless it ignores or handles that signal.) ServeStdio does not wait for a blocked Read of
+// In, a blocked Write to Out or a handler that ignores its context.
 func ServeStdio(ctx context.Context, d *Dispatcher, opts *StdioOptions) error {
 	c := newConn(ctx, d, opts)
 	defer d.join(c.audience)()
@@ -94,20 +94,20 @@ type conn struct {
 	dispatcher *Dispatcher
 	lines      *lineReader
 	out        *lineWriter
-	base       context.Context // values of ServeStdio's context, ends with the connection
+	base       context.Context // has the values of ServeStdio's context, ends with the connection
 	end        context.CancelCauseFunc
 	hangUp     context.Context // ends with the input
 	endInput   context.CancelFunc
 	workers    sync.WaitGroup
 	session    *session
 	audience   *audience
-	legacy     *announcer // to the client itself, if it is of the older revisions
+	legacy     *announcer // for a client of the older revisions
 	calls      *callTable
 	slots      chan struct{}
 	decoding   *quota        // bytes of messages being decoded
-	memory     *quota        // bytes that files and pictures take
+	memory     *quota        // bytes of files and pictures
 	turn       chan struct{} // makes an idle worker the reader
-	ended      chan error    // of the last reader
+	ended      chan error    // error of the last reader
 	barrier    chan struct{} // the last initialize request; used by the worker that reads
 }
 
@@ -132,9 +132,9 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 	return c
 }
 
-// drain lets calls finish and ends those that do not.
+// drain lets calls finish and ends those that take too long.
 func (c *conn) drain(limit time.Duration) {
-	// Scripts end first, because nobody will see what they do.
+	// Scripts end first: the client is gone and cannot see their results.
 	c.endInput()
 	idle := c.calls.close()
 	timer := time.NewTimer(limit)
@@ -154,8 +154,8 @@ func (c *conn) drain(limit time.Duration) {
 	}
 }
 
-// close ends the goroutines of the connection and waits for them, but not longer
-// than grace for those that are blocked on a client that does not read.
+// close ends the goroutines of the connection and waits for them, but at most grace for those blocked on a
+// client that does not read.
 func (c *conn) close(grace time.Duration) {
 	c.out.close()
 	c.end(ErrDisconnected)
@@ -172,7 +172,7 @@ func (c *conn) close(grace time.Duration) {
 	}
 }
 
-// writeError is nil when the client merely closed its end.
+// writeError returns nil if the client merely closed its end.
 func writeError(err error) error {
 	if err == nil || isClosedPipe(err) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, os.ErrClosed) {
 		return nil
