@@ -21,26 +21,27 @@ type AccessOptions struct {
 	TrustedRoot           string
 }
 
-// Register adds the flags; signers also those that say who must have signed.
+// Register adds the flags, and with signers also those that name the required signer.
 func (o *AccessOptions) Register(flags *pflag.FlagSet, signers bool) {
 	flags.BoolVar(&o.Insecure, "insecure-transport", false,
-		"accept http:// and git:// URLs of other machines")
+		"accept unencrypted http:// and git:// URLs of other machines")
 	flags.StringArrayVar(&o.Variables, "token-env", nil,
-		"`HOST=VARIABLE`: the variable has the token for git or files of a host")
-	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: the file has the token for a host")
+		"`HOST=VARIABLE`: environment variable with the token for git or files of a host")
+	flags.StringArrayVar(&o.Files, "token-file", nil, "`HOST=FILE`: file with the token for a host")
 	if signers {
-		flags.StringVar(&o.SignedBy, "signed-by", "", "the public key in `FILE` must have signed the "+
-			"source or its skills, or a key that the authority of the certificate in it certified; with "+
-			"--issuer this identity")
-		flags.StringVar(&o.Issuer, "issuer", "", "--signed-by is an identity that the issuer at `URL` "+
-			"knows, such as https://accounts.google.com")
+		flags.StringVar(&o.SignedBy, "signed-by", "", "accept only a source, or skills, signed by the "+
+			"public key in `FILE`, or by a key that the CA certificate in FILE certified; with --issuer "+
+			"an identity instead of a file")
+		flags.StringVar(&o.Issuer, "issuer", "", "--signed-by is an identity of the issuer at this "+
+			"`URL`, such as https://accounts.google.com")
 	}
-	flags.StringVar(&o.TrustedRoot, "trusted-root", "", "verify identities by this trusted_root.json of "+
-		"Sigstore: `FILE`, if the configuration has no trust.root")
+	flags.StringVar(&o.TrustedRoot, "trusted-root", "", "verify identities with this trusted_root.json of "+
+		"Sigstore: `FILE`; only if the configuration has no trust.root")
 	flags.BoolVar(&o.Credentials, "credentials", false, "let git ask your credential helper")
 }
 
-// Access returns what the flags give. A token is never an argument: arguments are seen by others.
+// Access returns the access that the flags grant. A token is never an argument, because other processes can
+// read arguments.
 func (o *AccessOptions) Access(p *Process) (install.Access, error) {
 	access := install.Access{Insecure: o.Insecure, Credentials: o.Credentials, Tokens: map[string]string{}}
 	add := func(flag, given string, value func(name string) (string, error)) error {
@@ -122,7 +123,7 @@ func readSigner(flag, file string) (signed.Signer, error) {
 	return by, err
 }
 
-// readIdentity returns the signer who is an identity of an issuer.
+// readIdentity returns the signer with this identity at the issuer.
 func readIdentity(flag, issuer, identity string) (signed.Signer, error) {
 	by, err := signed.Identity(issuer, identity)
 	if err != nil {
@@ -131,14 +132,14 @@ func readIdentity(flag, issuer, identity string) (signed.Signer, error) {
 	return by, err
 }
 
-// checkToken accepts what can be in a header and in the answer of a credential helper.
+// checkToken accepts a token that is valid in a header and in the answer of a credential helper.
 func checkToken(place, token string) (string, error) {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || unicode.IsSpace(r) || unicode.IsControl(r) }
 	if token == "" {
 		return "", errors.New(place + " is not set, or empty")
 	}
 	if strings.ContainsFunc(token, odd) {
-		return "", errors.New(place + " has white space or characters that no token has")
+		return "", errors.New(place + " has white space or characters that are not valid in a token")
 	}
 	return token, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Register adds the flags of all options of a server, but for those that every command has.
+// Register adds the flags of all options of a server, without the flags that every command has.
 func (o *Options) Register(flags *pflag.FlagSet) {
 	register(flags, slices.DeleteFunc(o.Table(), func(option Option) bool { return option.Section == "" }))
 }
@@ -71,14 +71,14 @@ func register(flags *pflag.FlagSet, options []Option) {
 // Kind says where the value of an option came from.
 type Kind string
 
-// The kinds, from the one that counts most.
+// The kinds, in order of precedence.
 const (
 	FromFlag    Kind = "flag"
 	FromEnv     Kind = "env"
 	FromFile    Kind = "file"
 	FromDefault Kind = "default"
 
-	FromManifest Kind = "manifest" // the run manifest, which counts if nothing else says a value
+	FromManifest Kind = "manifest" // the run manifest, used if no other source sets the option
 )
 
 // Origin is where the value of an option came from.
@@ -88,7 +88,7 @@ type Origin struct {
 	Key  string // in the file
 }
 
-// OriginOf is where the value of a flag came from.
+// OriginOf returns the origin of the value of a flag.
 func (c *Configuration) OriginOf(flag string) Origin {
 	for _, key := range keysOf()[flag] {
 		if at, ok := c.Origins[key]; ok {
@@ -98,7 +98,8 @@ func (c *Configuration) OriginOf(flag string) Origin {
 	return Origin{Kind: FromDefault, Text: "default"}
 }
 
-// keysOf returns the keys of the options that a flag sets, by the flag: a start asks for many.
+// keysOf returns, for each flag, the keys of the options that it sets. It is computed once, because a start
+// looks up many flags.
 var keysOf = sync.OnceValue(func() map[string][]string {
 	keys := map[string][]string{}
 	for _, option := range Table() {
@@ -109,8 +110,8 @@ var keysOf = sync.OnceValue(func() map[string][]string {
 
 var flagName = pattern.New(`--[a-z][a-z-]*[a-z]`)
 
-// Notes say of the flags that a message names where their values came from, when that was not the
-// command line.
+// Notes returns, for each flag that a message names, where its value came from. Flags given on the command
+// line are left out.
 func (c *Configuration) Notes(message string) []string {
 	var notes []string
 	names := flagName().FindAllString(message, -1)
@@ -142,14 +143,14 @@ func (f Flags) Lookup(option *Option) *pflag.Flag {
 	if flag == nil {
 		return nil
 	}
-	// A flag of the same name that means something else differs in whether it takes pairs.
+	// A flag of the same name with another meaning differs in whether it takes pairs.
 	if _, parts := flag.Value.(*partsFlag); parts != (option.Part != "") {
 		return nil
 	}
 	return flag
 }
 
-// Configure gives flags that were not given what environment and file say.
+// Configure sets the flags that were not given from the environment and the file.
 func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) error {
 	c.Origins = map[string]Origin{}
 	for _, option := range c.Keys.Table() {
@@ -162,7 +163,7 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 		}
 		c.Origins[option.Key] = at
 	}
-	// --no-watch has no key of its own, so it counts as a value of watch.
+	// --no-watch has no key of its own; it is recorded as a value of watch.
 	if no := flags.Own.Lookup("no-watch"); no != nil && no.Changed && no.Value.String() == "true" {
 		c.Origins["watch"] = Origin{Kind: FromFlag, Text: "--no-watch", Key: "watch"}
 		return flags.Own.Lookup("watch").Value.Set("false")
@@ -170,7 +171,7 @@ func (c *Configuration) Configure(flags Flags, env func(string) (string, bool)) 
 	return nil
 }
 
-// set gives the flag of an option, nil if the command has none, its value, unless it was given.
+// set sets the flag of an option, unless it was given. The flag is nil if the command does not have it.
 func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	env func(string) (string, bool)) (Origin, error) {
 	at := Origin{Kind: FromDefault, Text: "default", Key: option.Key}
@@ -182,9 +183,9 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 		return at, nil
 	}
 	given := flag.Changed
-	// An empty variable counts as one that is not set.
+	// An empty variable is treated as unset.
 	text, _ := env(option.Env())
-	// A flag of pairs is shared by several options, each of which takes its own pair of the variable.
+	// A flag of pairs is shared by several options; each option takes its own pair from the variable.
 	if parts, ok := flag.Value.(*partsFlag); ok {
 		mine := func(pair string) bool {
 			name, _, _ := strings.Cut(pair, "=")
@@ -214,7 +215,7 @@ func (c *Configuration) set(option *Option, flag *pflag.Flag,
 	return at, nil
 }
 
-// texts returns the values that the flag of an option would be given for what the file says.
+// texts returns the values in the file as they would be given to the flag of the option.
 func (o *Option) texts() []string {
 	switch value := deref(o.Value).(type) {
 	case []string:

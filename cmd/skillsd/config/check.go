@@ -25,7 +25,7 @@ func (d *decoder) refuse(key, format string, args ...any) {
 		Text: key + ": " + fmt.Sprintf(format, args...)})
 }
 
-// check holds options that were read against the rules that no type has.
+// check applies the rules that the types of options do not enforce.
 func (d *decoder) check(o *Options) {
 	for i, spec := range o.Roots.Specs {
 		if _, err := skills.ParseRoot(spec); err != nil {
@@ -43,7 +43,7 @@ func (d *decoder) check(o *Options) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Environments)) {
 		if e := o.Environments[name]; !environment.ValidName(name) {
-			d.refuse("environments."+name, "a name has small letters, digits and single hyphens")
+			d.refuse("environments."+name, "a name consists of lower-case letters, digits and single hyphens")
 		} else if err := making.CheckAsked(e.Python, e.Node); err != nil {
 			d.refuse("environments."+name, "%s", err)
 		} else if e.Root != "" && (len(e.Python)+len(e.Node) > 0 || e.Base != "") {
@@ -61,7 +61,7 @@ func (d *decoder) check(o *Options) {
 		}
 	}
 	if slices.Contains(o.Required, "") {
-		d.refuse("trust.required", "a beginning is empty; all stands for every source")
+		d.refuse("trust.required", "a prefix is empty; use all for every source")
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Signers)) {
 		if signer := o.Signers[name]; signer.check(o.TrustedRoot) != nil {
@@ -72,7 +72,7 @@ func (d *decoder) check(o *Options) {
 	for _, profile := range o.PolicyProfiles() {
 		key := "profiles." + profile.Name
 		if !profileName().MatchString(profile.Name) {
-			d.refuse(key, "a name has letters, digits, dots, hyphens and underscores")
+			d.refuse(key, "a name consists of letters, digits, dots, hyphens and underscores")
 		} else if err := (policy.Config{Profiles: []policy.Profile{profile}}).Check(); err != nil {
 			d.refuse(key, "%s", err)
 		}
@@ -146,12 +146,12 @@ func (k *AllowKey) Entry() (policy.Entry, error) {
 	entry.Execution, entry.SearchPath = cmp.Or(k.Execution, entry.Execution), k.Path
 	if entry.PinScript && k.Pin == "tree" {
 		return entry, &policy.EntryError{Spec: k.Script,
-			Reason: "pin says tree and the script says pin=script"}
+			Reason: "pin is tree, but the script has pin=script"}
 	}
 	entry.PinScript = entry.PinScript || k.Pin == "script"
 	if k.Ask != "" && k.Approve != "" && k.Ask != k.Approve {
 		return entry, &policy.EntryError{Spec: k.Script,
-			Reason: "ask says " + k.Ask + " and approve says " + k.Approve + ": keep ask, and remove approve"}
+			Reason: "ask is " + k.Ask + " and approve is " + k.Approve + ": keep ask and remove approve"}
 	}
 	entry.Release, entry.Ask = policy.Release(k.Release), policy.Ask(cmp.Or(k.Ask, k.Approve))
 	entry.Target, entry.Environment = policy.Target(k.Target), k.Environment
@@ -172,8 +172,8 @@ func (o *Options) PolicyProfiles() []policy.Profile {
 	return profiles
 }
 
-// PolicyPrincipals returns the principals of the file. The names of those whose evidence is believed are
-// separate, because the command line can say them too.
+// PolicyPrincipals returns the principals of the file. The names of principals with trusted evidence are a
+// separate argument, because the command line can add to them.
 func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principal {
 	principals := map[string]policy.Principal{}
 	for name, p := range o.Principals {
@@ -187,8 +187,8 @@ func (o *Options) PolicyPrincipals(evidence []string) map[string]policy.Principa
 	return principals
 }
 
-// configName is the name of anything; the packages that use a name have stricter rules.
+// configName matches any name; the packages that use a name have stricter rules.
 var configName = pattern.New(`^[!-~]{1,200}$`)
 
-// profileName is the name of a profile, which clients may send.
+// profileName matches the name of a profile, which clients may send.
 var profileName = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)

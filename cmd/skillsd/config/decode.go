@@ -15,10 +15,10 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxProblems is the number of problems of a configuration file that are reported together.
+// maxProblems is the most problems of a configuration file that are reported together.
 const maxProblems = 10
 
-// Place is a position in the configuration file; both numbers count from 1.
+// Place is a position in the configuration file; lines and columns start at 1.
 type Place struct{ Line, Column int }
 
 func (p Place) String() string {
@@ -64,9 +64,9 @@ type decoder struct {
 	problems []Problem
 }
 
-// decode reads the text of a configuration file. places has the place of each key that was given. The text
-// is never decoded into anything but nodes, and nodes are read once each: aliases, anchors and merge keys
-// are refused, so what is read is no longer than what is written.
+// decode parses the text of a configuration file. places holds the position of each key that was given. The
+// text is decoded into nodes only, and each node is read once: aliases, anchors and merge keys are refused,
+// so the result is no larger than the text.
 //
 // Errors: []Problem that is not empty.
 func decode(text []byte, path func(string) string) (o Options, places map[string]Place, problems []Problem) {
@@ -92,7 +92,7 @@ func decode(text []byte, path func(string) string) (o Options, places map[string
 			o.HTTP.Evidence = append(o.HTTP.Evidence, name)
 		}
 	}
-	// A missing key is found after the keys of its mapping and reported at the start of that mapping.
+	// A missing key is detected after the other keys of its mapping but reported at the start of the mapping.
 	slices.SortStableFunc(d.problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.At.Line, b.At.Line), cmp.Compare(a.At.Column, b.At.Column))
 	})
@@ -124,17 +124,17 @@ func kindOf(n *yaml.Node) string {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// readable reports whether a value is one that may be written in a configuration at all, and notes its place.
+// readable reports whether a value has a form that is allowed in a configuration, and records its place.
 func (d *decoder) readable(n *yaml.Node, key string) bool {
 	// A date without quotes is a timestamp in YAML; text reads it as the string that is written.
 	tags := []string{"!!map", "!!seq", "!!str", "!!bool", "!!int", "!!float", "!!timestamp"}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		d.fail(n, key, "anchors and aliases are not read; write the value out")
+		d.fail(n, key, "anchors and aliases are not supported; write the value out")
 	case isNull(n):
 		d.fail(n, key, "has no value; give one or remove the key")
 	case !slices.Contains(tags, n.ShortTag()):
-		d.fail(n, key, "the tag %s is not read; write the value without it", Clip(n.Tag))
+		d.fail(n, key, "the tag %s is not supported; remove it", Clip(n.Tag))
 	default:
 		d.places[key] = Place{n.Line, n.Column}
 		return true
@@ -142,8 +142,7 @@ func (d *decoder) readable(n *yaml.Node, key string) bool {
 	return false
 }
 
-// entries calls each for the keys of a mapping, in the order of the file, with the node of the key and of
-// its value.
+// entries calls each for every key of a mapping, in file order, with the nodes of the key and of its value.
 func (d *decoder) entries(n *yaml.Node, key string, each func(name string, at, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		d.fail(n, key, "is %s, not a mapping", kindOf(n))
@@ -154,9 +153,9 @@ func (d *decoder) entries(n *yaml.Node, key string, each func(name string, at, v
 		at, value := n.Content[i], n.Content[i+1]
 		switch line, duplicate := seen[at.Value]; {
 		case at.Kind == yaml.AliasNode || at.Anchor != "":
-			d.fail(at, key, "anchors and aliases are not read; write the key out")
+			d.fail(at, key, "anchors and aliases are not supported; write the key out")
 		case at.ShortTag() == "!!merge":
-			d.fail(at, key, "merge keys are not read; write the keys out")
+			d.fail(at, key, "merge keys are not supported; write the keys out")
 		case at.Kind != yaml.ScalarNode || at.ShortTag() != "!!str":
 			d.fail(at, key, "a key is not a string; put it in quotes")
 		case duplicate:
@@ -176,8 +175,8 @@ func joinKey(key, name string) string {
 	return key + "." + name
 }
 
-// grouped returns the options of a table by the first part of their keys, which the options lose, and these
-// parts in the order of the table.
+// grouped groups the options of a table by the first part of their keys and removes that part from them.
+// names are these parts in table order.
 func grouped(table []Option) (names []string, below map[string][]Option) {
 	below = map[string][]Option{}
 	for _, option := range table {
@@ -213,7 +212,7 @@ func (d *decoder) object(n *yaml.Node, key string, table []Option) {
 		default:
 			d.value(value, whole, &options[0])
 		}
-		// A reader looks for a list or a mapping at its key, not at its first item.
+		// An error about a list or a mapping should point at its key, not at its first item.
 		if value.Kind != yaml.ScalarNode {
 			d.places[whole] = Place{at.Line, at.Column}
 		}
@@ -281,8 +280,8 @@ func (d *decoder) items(n *yaml.Node, key string, each func(item *yaml.Node, key
 	}
 }
 
-// named calls each for the readable values of a mapping whose keys are names. The names must be in known,
-// unless that is nil.
+// named calls each for the readable values of a mapping with names as keys. If known is not nil, only the
+// names in it are accepted.
 func (d *decoder) named(n *yaml.Node, key string, known []string,
 	each func(name, key string, value *yaml.Node)) {
 	d.entries(n, key, func(name string, at, value *yaml.Node) {
@@ -309,7 +308,7 @@ func objects[T any](d *decoder, n *yaml.Node, key string, table func(*T) []Optio
 	return all
 }
 
-// root reads a root, as text or as an object, and returns it as --skills-root takes it.
+// root reads a root, as text or as an object, and returns it in the form of --skills-root.
 func (d *decoder) root(n *yaml.Node, key string) string {
 	var root rootKey
 	if n.Kind != yaml.ScalarNode {
@@ -325,7 +324,7 @@ func (d *decoder) root(n *yaml.Node, key string) string {
 	return root.spec()
 }
 
-// scalar reads a value that is one word of the file.
+// scalar reads a value that is a single scalar.
 func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 	if n.Kind != yaml.ScalarNode {
 		d.fail(n, key, "is %s, where one value is needed", kindOf(n))
@@ -337,7 +336,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 		*p = d.text(n, key, option)
 		return
 	case *bool:
-		// YAML 1.1 has more words for these, which yaml.v3 reads as text.
+		// YAML 1.1 has more words for booleans; yaml.v3 returns those as text.
 		if word := strings.ToLower(n.Value); word == "true" || word == "false" {
 			*p = word == "true"
 		} else {
@@ -346,7 +345,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 	case *float64:
 		var err error
 		*p, err = strconv.ParseFloat(n.Value, 64)
-		// The condition on the number is written so that it refuses NaN too.
+		// The condition is negated so that it also rejects NaN.
 		if err != nil || !(*p >= 0 && *p <= 1e9) || strings.Contains(n.Value, "_") {
 			wrong = "a number from 0 to 1000000000"
 		}
@@ -366,7 +365,7 @@ func (d *decoder) scalar(n *yaml.Node, key string, option *Option) {
 	}
 }
 
-// text reads a string, which may be a word of a list or a path.
+// text reads a string, which may be one of a list of words, or a path.
 func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 	switch {
 	case n.Kind != yaml.ScalarNode:
@@ -379,7 +378,7 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 		d.fail(n, key, "is empty; give a value or remove the key")
 		return ""
 	case strings.ContainsRune(n.Value, 0):
-		d.fail(n, key, "holds a NUL character; remove it")
+		d.fail(n, key, "contains a NUL character; remove it")
 		return ""
 	case option.Words != nil && !slices.Contains(option.Words, n.Value):
 		d.fail(n, key, "%s is not one of %s%s", shown(n.Value), strings.Join(option.Words, ", "),
@@ -391,10 +390,10 @@ func (d *decoder) text(n *yaml.Node, key string, option *Option) string {
 	return n.Value
 }
 
-// unknown reports an unknown key, with the key that is probably meant.
+// unknown reports an unknown key and suggests the nearest known one.
 func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 	hint := ""
-	// Looking for what is meant takes time, and what is not shown needs no hint.
+	// The search for a suggestion is slow, and problems past maxProblems are not shown.
 	if len(d.problems) < maxProblems {
 		hint = DidYouMean(name, names)
 		for _, option := range Table() {
@@ -405,14 +404,14 @@ func (d *decoder) unknown(at *yaml.Node, key, name string, names []string) {
 			}
 		}
 		if hint == "" && len(names) <= 12 {
-			hint = "; there are " + strings.Join(names, ", ")
+			hint = "; known: " + strings.Join(names, ", ")
 		}
 	}
 	d.fail(at, "", "unknown key %s%s", joinKey(key, name), hint)
 }
 
 // pathOf resolves a path in a file of the directory base: "~/" is the home directory, and a relative path is
-// relative to the file, never to the directory the server is started in.
+// relative to base, never to the working directory of the server.
 func pathOf(base, home string) func(string) string {
 	return func(path string) string {
 		if below, ok := strings.CutPrefix(path, "~/"); ok && home != "" {
@@ -425,7 +424,7 @@ func pathOf(base, home string) func(string) string {
 	}
 }
 
-// DidYouMean suggests the word that is nearest to an unknown one, if it is near.
+// DidYouMean suggests the known word nearest to an unknown one, if one is near enough.
 func DidYouMean(word string, words []string) string {
 	if nearest := Nearest(word, words); nearest != "" {
 		return "; did you mean " + nearest + "?"
@@ -433,7 +432,7 @@ func DidYouMean(word string, words []string) string {
 	return ""
 }
 
-// Nearest returns the word that is nearest to an unknown one, empty if none is near.
+// Nearest returns the known word nearest to an unknown one, or "" if none is near enough.
 func Nearest(word string, words []string) string {
 	const longest = 64 // the time of a comparison grows with the product of the lengths
 	best, nearest := 1+len(word)/3, ""
@@ -442,7 +441,7 @@ func Nearest(word string, words []string) string {
 			continue
 		}
 		n := skills.EditDistance([]rune(strings.ToLower(word)), []rune(strings.ToLower(candidate)), best)
-		// A distance of a whole candidate would make every short candidate near.
+		// With a distance equal to its length, every short candidate would be near.
 		if n <= best && n < len(candidate) {
 			best, nearest = n-1, candidate
 		}

@@ -19,25 +19,25 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// ErrNotAllowed is a script without an entry.
+// ErrNotAllowed is returned for a script without an entry.
 var ErrNotAllowed = errors.New("the configuration does not allow it")
 
-// AllowEdit changes the allowlist of a configuration that is valid.
+// AllowEdit edits the allowlist of a valid configuration.
 type AllowEdit struct {
 	root   *yaml.Node // the mapping of the document
 	offers bool       // whether the tool that runs scripts was added
 }
 
-// EditAllow changes the allowlist in the configuration file, or makes a file, and returns its path. It
-// replaces the whole file and changes nothing else in it. It calls change while no other command edits the
-// file.
+// EditAllow edits the allowlist in the configuration file, creates the file if needed, and returns its path.
+// The file is replaced as a whole, with everything outside the allowlist unchanged. While change runs, no
+// other command can edit the file.
 func (p *Process) EditAllow(ctx context.Context,
 	change func(edit *AllowEdit) error) (file string, err error) {
 	place, err := p.AllowPlace()
 	if err != nil {
 		return "", err
 	}
-	// The file of the lock needs the directory.
+	// The lock file is created in this directory.
 	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
 		return "", err
 	}
@@ -56,7 +56,7 @@ func (p *Process) EditAllow(ctx context.Context,
 	}
 	home, _ := p.Env("HOME")
 	if err := onlyAllow(text, edited, pathOf(filepath.Dir(place), home), offers); err != nil {
-		return "", exit.Errorf(exit.Failure, "write the entry by hand: `skillsd config schema`",
+		return "", exit.Errorf(exit.Failure, "write the entry by hand, see `skillsd config schema`",
 			"configuration %s: %w", place, err)
 	}
 	mode := fs.FileMode(0o600)
@@ -66,24 +66,24 @@ func (p *Process) EditAllow(ctx context.Context,
 	return place, fsys.WriteFile(place, edited, mode)
 }
 
-// AllowPlace returns the path of the file that the allowlist is written to, with its links resolved.
+// AllowPlace returns the path of the file with the allowlist, with symbolic links resolved.
 func (p *Process) AllowPlace() (string, error) {
 	place, err := p.ConfigPlace()
 	if err != nil {
 		return "", err
 	}
 	if place == "" {
-		return "", exit.Usagef("give --config FILE", "there is no configuration to write to")
+		return "", exit.Usagef("give --config FILE", "there is no configuration file to write to")
 	}
-	// The file is replaced by a rename, which would replace a link and not the file that it leads to.
+	// The file is replaced by a rename, which would replace a symbolic link instead of its target.
 	if real, err := filepath.EvalSymlinks(place); err == nil {
 		place = real
 	}
 	return place, nil
 }
 
-// editText returns the text of a configuration after a change, and whether that added the tool that runs
-// scripts.
+// editText returns the text of a configuration after a change. offers reports whether the change added the
+// tool that runs scripts.
 func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, offers bool, err error) {
 	document := &yaml.Node{}
 	if err := yaml.Unmarshal(text, document); err != nil {
@@ -92,7 +92,7 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, o
 	if len(document.Content) == 0 || isNull(document.Content[0]) {
 		document = &yaml.Node{Kind: yaml.DocumentNode, HeadComment: document.HeadComment,
 			FootComment: document.FootComment, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
-		// A file of comments only keeps them, at its beginning.
+		// In a file with comments only, keep them at the beginning.
 		if comments := bytes.TrimSpace(text); document.HeadComment == "" &&
 			bytes.HasPrefix(comments, []byte("#")) {
 			document.HeadComment = string(comments)
@@ -112,8 +112,8 @@ func editText(text []byte, change func(edit *AllowEdit) error) (edited []byte, o
 	return out.Bytes(), edit.offers, err
 }
 
-// onlyAllow refuses an edited configuration that cannot be read, or that differs from the one before in more
-// than its allowlist. With offers the tool that runs scripts may be added too.
+// onlyAllow rejects an edited configuration that cannot be parsed, or that differs from the original outside
+// the allowlist and environments. With offers, the tool that runs scripts may be added too.
 func onlyAllow(before, after []byte, path func(string) string, offers bool) error {
 	was, _, problems := decode(before, path)
 	is, _, more := decode(after, path)
@@ -128,12 +128,12 @@ func onlyAllow(before, after []byte, path func(string) string, offers bool) erro
 		was.AllowTools = append(slices.Clone(was.AllowTools), mcpserver.ToolRun)
 	}
 	if !reflect.DeepEqual(was, is) {
-		return errors.New("it cannot be edited without changing more than its allowlist and its environments")
+		return errors.New("the file cannot be edited without changes outside allow and environments")
 	}
 	return nil
 }
 
-// valueAt returns the index of the value of a key in a mapping, 0 if the mapping does not have it.
+// valueAt returns the index of the value of a key in a mapping, or 0 if the key is missing.
 func valueAt(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
@@ -145,7 +145,7 @@ func valueAt(mapping *yaml.Node, key string) int {
 
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
-// Offer adds the tool that runs scripts to the tools that are offered, if it is not there.
+// Offer adds the tool that runs scripts to the offered tools, if it is missing.
 func (e *AllowEdit) Offer() error {
 	tool, at := scalar(mcpserver.ToolRun), valueAt(e.root, "allow_tools")
 	if at == 0 {
@@ -168,7 +168,7 @@ func (e *AllowEdit) Offer() error {
 	return nil
 }
 
-// allows reports whether an entry is of a script.
+// allows reports whether an entry allows a script.
 func allows(entry *yaml.Node, skill, path string) bool {
 	spec := entry.Value
 	if at := valueAt(entry, "script"); at > 0 {
@@ -178,9 +178,9 @@ func allows(entry *yaml.Node, skill, path string) bool {
 	return err == nil && known.Skill == skill && known.Path == path
 }
 
-// Set makes exactly one entry allow the script of allowed: its first entry, which keeps its other settings
-// and its comments, or a new one at the end. The entry has the digest of the script and, unless it pins the
-// script alone, tree as the digest of the skill's tree. How often it asks is changed if allowed says so.
+// Set leaves exactly one entry that allows the script: the first existing entry, with its other settings and
+// comments, or a new one at the end. The entry gets the digest of the script and, unless it pins only the
+// script, tree as the digest of the skill's tree. The setting ask changes only if allowed sets it.
 func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	at := valueAt(e.root, "allow")
 	if at == 0 {
@@ -216,7 +216,7 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 	}
 	at = valueAt(entry, "script")
 	if known, err := policy.ParseEntry(entry.Content[at].Value); err == nil {
-		// The options of a text become keys.
+		// Options in the text form of an entry become keys.
 		allowed.PinScript = allowed.PinScript || known.PinScript
 		allowed.Execution = cmp.Or(allowed.Execution, known.Execution)
 	}
@@ -246,13 +246,13 @@ func (e *AllowEdit) Set(allowed policy.Entry, tree string) error {
 		entry.Content = slices.Delete(entry.Content, pinned-1, pinned+1)
 	}
 	if foot != "" {
-		// The encoder moves a comment behind a mapping; a comment behind its last key stays.
+		// The encoder moves a comment that follows a mapping; a comment that follows its last key stays.
 		entry.Content[len(entry.Content)-2].FootComment = foot
 	}
 	return nil
 }
 
-// SetEnvironment writes what an environment is made of, in the place of what it was made of.
+// SetEnvironment replaces the definition of an environment, or adds it.
 func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
 	at := valueAt(e.root, "environments")
 	if at == 0 {
@@ -298,7 +298,7 @@ func (e *AllowEdit) SetEnvironment(name string, made EnvironmentKey) error {
 	return nil
 }
 
-// RemoveEnvironment drops an environment, if it is there.
+// RemoveEnvironment removes an environment, if it exists.
 func (e *AllowEdit) RemoveEnvironment(name string) {
 	at := valueAt(e.root, "environments")
 	if at == 0 || e.root.Content[at].Kind != yaml.MappingNode {
@@ -313,7 +313,7 @@ func (e *AllowEdit) RemoveEnvironment(name string) {
 	}
 }
 
-// UseEnvironment gives the entries of a script an environment.
+// UseEnvironment sets the environment of all entries of a script.
 //
 // Errors: ErrNotAllowed.
 func (e *AllowEdit) UseEnvironment(skill, path, name string) error {
@@ -339,7 +339,7 @@ func (e *AllowEdit) UseEnvironment(skill, path, name string) error {
 	return err
 }
 
-// Remove drops all entries of a script.
+// Remove removes all entries of a script.
 //
 // Errors: ErrNotAllowed.
 func (e *AllowEdit) Remove(skill, path string) error {

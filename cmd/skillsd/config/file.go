@@ -1,6 +1,5 @@
-// Package config reads the options of the server: what each is called on the command line, in the
-// environment and in the configuration file, which of them counts, and where its value came from. It also
-// edits the allowlist of a configuration file.
+// Package config reads the options of the server from the command line, the environment and the configuration
+// file, and records which of them set each option. It also edits the allowlist of a configuration file.
 package config
 
 import (
@@ -21,24 +20,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// MaxFile is the longest configuration file, in bytes.
+// MaxFile is the maximum size of a configuration file in bytes.
 const MaxFile = 1 << 20
 
-// Configuration is the configuration file of the process and where each option came from. The zero value is
-// for a process without a configuration file.
+// Configuration is the configuration file of the process with the origin of each option. The zero value is a
+// process without a configuration file.
 type Configuration struct {
-	File string // as it was given, or its default place; empty when there is none
+	File string // as given, or the default path; empty without a file
 	Keys Options
 
 	places  map[string]Place
 	Origins map[string]Origin // by key
 }
 
-// Load reads the configuration, and warns on stderr of variables that have no effect.
+// Load reads the configuration, and prints a warning to stderr for each variable without effect.
 //
 // Errors: *exit.Error.
 func (p *Process) Load(stderr io.Writer) error {
-	p.rulesChanged = p.lookAtRules() // before it is read: a later change must not be missed
+	p.rulesChanged = p.lookAtRules() // before the read, so that a later change is not missed
 	file, explicit, err := p.configPath()
 	if err != nil {
 		return err
@@ -68,8 +67,8 @@ func (p *Process) Load(stderr io.Writer) error {
 	return nil
 }
 
-// warnOfVariables warns of variables with nearly the name of an option. Other unknown variables may be for
-// another program.
+// warnOfVariables warns of variables whose names are close to the variable of an option. Other unknown
+// variables may belong to other programs.
 func (p *Process) warnOfVariables(stderr io.Writer) {
 	if p.Environ == nil {
 		return
@@ -96,14 +95,14 @@ func (p *Process) warnOfVariables(stderr io.Writer) {
 
 // configPath returns the path of the configuration file: --config, SKILLSD_CONFIG, or the default, which may
 // not exist. It never looks in the working directory, which may be a cloned repository. The path is empty if
-// the process has no home directory, or if the null device is given to mean that no file is wanted.
+// the process has no home directory, or if the null device is given to disable the file.
 func (p *Process) configPath() (path string, explicit bool, err error) {
 	path = p.File
 	if path == "" {
 		path, _ = p.Env("SKILLSD_CONFIG")
 		if path != "" && path != os.DevNull && !filepath.IsAbs(path) {
 			return "", true, exit.Usagef("give an absolute path",
-				"SKILLSD_CONFIG: %q would hang on the directory the server is started in", Clip(path))
+				"SKILLSD_CONFIG: %q would depend on the working directory of the server", Clip(path))
 		}
 	}
 	switch path {
@@ -121,8 +120,8 @@ func (p *Process) configPath() (path string, explicit bool, err error) {
 	return "", false, nil
 }
 
-// ConfigPlace returns the absolute path at which this server looks for its configuration, even if the file
-// does not exist. The path is empty if the server looks for no file.
+// ConfigPlace returns the absolute path of the configuration file, which may not exist. The path is empty if
+// the server reads no file.
 func (p *Process) ConfigPlace() (string, error) {
 	path, _, err := p.configPath()
 	if err != nil || path == "" {
@@ -131,25 +130,25 @@ func (p *Process) ConfigPlace() (string, error) {
 	return filepath.Abs(path)
 }
 
-// ConfigChanged returns a function that reports whether the configuration file is another than at its last
-// call.
+// ConfigChanged returns a function that reports whether the configuration file was replaced or written since
+// the previous call.
 func (p *Process) ConfigChanged() func() bool {
 	file := changed(p.ConfigPlace)
 	return func() bool { return file() != Unchanged }
 }
 
-// Change is how a file differs from what it was.
+// Change is how a file changed between two looks at it.
 type Change int
 
-// The changes, the later one of two files the greater.
+// The changes. Of two files, the greater change is the one to act on.
 const (
 	Unchanged Change = iota
-	Replaced         // by another file, which was written before
-	Written          // in place, and a part of it may be missing yet
+	Replaced         // by a rename of a file that was complete
+	Written          // in place; the write may be incomplete
 )
 
-// RulesChanged returns a function that returns how the configuration file, or the lock of environments next
-// to it, has changed since its last call; at first, since the configuration was loaded.
+// RulesChanged returns a function that reports how the configuration file, or the lock of environments next
+// to it, changed since the previous call. The first call compares with the state at Load.
 func (p *Process) RulesChanged() func() Change {
 	if p.rulesChanged == nil {
 		return p.lookAtRules()
@@ -162,14 +161,15 @@ func (p *Process) lookAtRules() func() Change {
 	return func() Change { return max(file(), lock()) }
 }
 
-// state is a file as it was looked at; the zero value is none.
+// state describes a file at one time; the zero value is a missing file.
 type state struct {
 	info    os.FileInfo
-	times   string // by which a change is noticed
-	content string // by which it is one: a file that is merely touched does not keep others waiting
+	times   string // to notice a change
+	content string // to ignore a file that was touched but not changed
 }
 
-// look returns the state of the file at a place, with the content of an earlier one that has its times.
+// look returns the state of the file at a place. It reuses the content of an earlier state with the same
+// times.
 func look(place func() (string, error), earlier state) state {
 	path, err := place()
 	if err != nil || path == "" {
@@ -186,7 +186,7 @@ func look(place func() (string, error), earlier state) state {
 		return now
 	}
 	text, err := readConfig(path)
-	if err != nil { // of which two can be alike
+	if err != nil { // never equal, so an unreadable file is read again
 		now.content = now.times
 		return now
 	}
@@ -194,7 +194,7 @@ func look(place func() (string, error), earlier state) state {
 	return now
 }
 
-// changed returns a function that returns how the file at a place has changed since its last call.
+// changed returns a function that reports how the file at a place changed since the previous call.
 func changed(place func() (string, error)) func() Change {
 	last := look(place, state{})
 	return func() Change {
@@ -204,14 +204,14 @@ func changed(place func() (string, error)) func() Change {
 		case last.content == before.content:
 			return Unchanged
 		case before.info != nil && last.info != nil && !os.SameFile(before.info, last.info) &&
-			fsys.ChangeTime(last.info) > last.info.ModTime().UnixNano(): // by its renaming
+			fsys.ChangeTime(last.info) > last.info.ModTime().UnixNano(): // the rename set the change time
 			return Replaced
 		}
 		return Written
 	}
 }
 
-// readConfig reads a configuration file that only its owner can write.
+// readConfig reads a configuration file, which only its owner may be able to write.
 //
 // Errors: *exit.Error; an error that wraps fs.ErrNotExist if the file does not exist.
 func readConfig(path string) ([]byte, error) {
@@ -223,17 +223,18 @@ func readConfig(path string) ([]byte, error) {
 		return text, nil
 	}
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
-		err = cause.Err // which names the file once more
+		err = cause.Err // without the path, which the message has already
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		hint = "let the user who starts skillsd read it, as by chmod u+r"
+		hint = "make it readable for the user who starts skillsd, for example with chmod u+r"
 	}
 	return nil, &exit.Error{Code: exit.Usage, Err: fmt.Errorf("configuration %s: %w", path, err),
 		Hint: cmp.Or(hint, "give --config a regular file of at most 1MiB that can be read")}
 }
 
-// readOwn reads a file of at most most bytes that only its owner can write, and returns what mends one that
-// others can write. It checks the open file, which nobody can exchange between check and read.
+// readOwn reads a file of at most most bytes, which only its owner may be able to write. hint tells how to
+// fix the permissions. The check is made on the open file, so the file cannot be replaced between check and
+// read.
 func readOwn(path string, most int64) (text []byte, hint string, err error) {
 	text, err = fsys.ReadFile(path, most, func(info fs.FileInfo) (err error) {
 		hint, err = CheckOwner(path, info)
@@ -242,8 +243,8 @@ func readOwn(path string, most int64) (text []byte, hint string, err error) {
 	return text, hint, err
 }
 
-// ReadOperatorFile reads the file of a flag, which only its owner may write: whoever can write it could act
-// as a principal that it names, or read data that its key protects.
+// ReadOperatorFile reads the file of a flag, which only its owner may be able to write: another user with
+// write access could act as any principal in it, or read data that its key protects.
 //
 // Errors: *exit.Error, with a hint.
 func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
@@ -254,11 +255,11 @@ func ReadOperatorFile(flag, path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// maxSecret is the longest secret, in bytes.
+// maxSecret is the maximum size of a secret in bytes.
 const maxSecret = 64 << 10
 
-// Secret reads a secret of the configuration. It reads the source at each call, so that a secret can be
-// replaced while the server runs. Its errors do not contain values.
+// Secret returns a secret of the configuration. It reads the source at each call, so that a secret can be
+// replaced while the server runs. Its errors never contain values.
 func (p *Process) Secret(name string) (string, error) {
 	source, ok := p.Cfg.Keys.Secrets[name]
 	if !ok {
@@ -274,15 +275,15 @@ func (p *Process) Secret(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Editors and echo add a line end.
+	// Editors and echo append a line end.
 	value := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if value == "" || strings.ContainsRune(value, 0) {
-		return "", fmt.Errorf("%s is empty or holds a NUL character", source.File)
+		return "", fmt.Errorf("%s is empty or contains a NUL character", source.File)
 	}
 	return value, nil
 }
 
-// Problem is a usage error at the place of a key of the file.
+// Problem returns a usage error at the position of a key in the file.
 func (c *Configuration) Problem(key, format string, args ...any) error {
 	return &exit.Error{
 		Code: exit.Usage, Hint: "see `skillsd config schema`",

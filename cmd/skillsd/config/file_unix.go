@@ -12,8 +12,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// OthersRead reports whether others than its owner can read a file, or, of a file of the superuser, others
-// than those of its group: Kubernetes gives secrets to the group of whom they are for.
+// OthersRead reports whether users other than the owner can read a file. For a file of root, its group may
+// read it: Kubernetes makes secrets readable for the group of the pod.
 func OthersRead(info fs.FileInfo) bool {
 	others := fs.FileMode(0o044)
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && os.Geteuid() != 0 {
@@ -22,8 +22,8 @@ func OthersRead(info fs.FileInfo) bool {
 	return info.Mode().Perm()&others != 0
 }
 
-// CheckOwner refuses a file, a directory or a link that others can write, since they could then decide what
-// the server does. It accepts files of the superuser.
+// CheckOwner refuses a file, a directory or a link that others can write, because they could then control the
+// server. Files of root are accepted.
 func CheckOwner(path string, info fs.FileInfo) (hint string, err error) {
 	err = fsys.Exposed(info)
 	switch {

@@ -2,8 +2,8 @@ package config
 
 import "io/fs"
 
-// CheckOwner checks nothing: who may write a file is not in its mode here.
+// CheckOwner does nothing: on Windows the mode of a file does not show who can write it.
 func CheckOwner(string, fs.FileInfo) (hint string, err error) { return "", nil }
 
-// OthersRead knows nothing either.
+// OthersRead returns false, because the mode does not show it.
 func OthersRead(fs.FileInfo) bool { return false }

@@ -14,39 +14,39 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// RunLimits are the limits of a run, which are its defaults and the most a call may ask for, and the number
-// of runs at the same time. Zero is the default of each.
+// RunLimits are the limits of a run (both its defaults and the maximum that a call may request) and the
+// number of concurrent runs. Zero means the default.
 type RunLimits struct {
 	sandbox.Limits
 	Concurrent int
 }
 
-// scanLimits are the limits of the scan of a root. Zero is the default of each.
+// scanLimits are the limits of the scan of a root. Zero means the default.
 type scanLimits struct{ Depth, Directories, Files, Bytes int }
 
-// checkRange refuses numbers under which nothing runs, and more than anything may have.
+// checkRange rejects a number below the minimum with which a run can start, or above the maximum.
 func (o *Option) checkRange() error {
 	value := reflect.ValueOf(o.Value).Elem()
 	bound := func(n int64) any { return reflect.ValueOf(n).Convert(value.Type()).Interface() }
 	switch n := value.Int(); {
 	case n == 0: // the default
 	case n < o.least:
-		return fmt.Errorf("%v is less than %v, with which nothing starts", value, bound(o.least))
+		return fmt.Errorf("%v is less than %v, the minimum", value, bound(o.least))
 	case o.most > 0 && n > o.most:
-		return fmt.Errorf("%v is more than %v", value, bound(o.most))
+		return fmt.Errorf("%v is more than %v, the maximum", value, bound(o.most))
 	}
 	return nil
 }
 
-// partsFlag is a flag of NAME=VALUE pairs, each of which is an option.
+// partsFlag is a flag of NAME=VALUE pairs; each name is an option.
 type partsFlag struct {
 	options []Option
-	given   []string // as they were given
+	given   []string // for String
 }
 
 func (f *partsFlag) String() string { return strings.Join(f.given, ",") }
 
-// Type names the form for the help.
+// Type returns the name of the value for the help.
 func (f *partsFlag) Type() string {
 	if f.options[0].Flag == "scan-limit" {
 		return "NAME=N"
@@ -54,7 +54,7 @@ func (f *partsFlag) Type() string {
 	return "NAME=VALUE"
 }
 
-// Set reads NAME=VALUE, or several separated by commas.
+// Set parses one NAME=VALUE pair, or several separated by commas.
 func (f *partsFlag) Set(spec string) error {
 	for pair := range strings.SplitSeq(spec, ",") {
 		option, text, err := f.parse(pair)
@@ -74,7 +74,7 @@ func (f *partsFlag) Set(spec string) error {
 	return nil
 }
 
-// parse separates NAME=VALUE.
+// parse splits NAME=VALUE and finds the option.
 func (f *partsFlag) parse(pair string) (*Option, string, error) {
 	name, text, ok := strings.Cut(pair, "=")
 	at := slices.IndexFunc(f.options, func(option Option) bool { return option.Part == name })
@@ -89,10 +89,10 @@ func (f *partsFlag) parse(pair string) (*Option, string, error) {
 	if !ok {
 		return nil, "", fmt.Errorf("%s is not NAME=VALUE; the names are %s", shown(pair), all)
 	}
-	return nil, "", fmt.Errorf("no limit %s; there are %s", shown(name), all)
+	return nil, "", fmt.Errorf("no limit %s; known: %s", shown(name), all)
 }
 
-// setScalar sets a number, a duration or a size from its text.
+// setScalar parses a number, a duration or a size.
 func setScalar(value any, text string) (err error) {
 	switch p := value.(type) {
 	case *Duration:
@@ -111,7 +111,7 @@ func setScalar(value any, text string) (err error) {
 	return err
 }
 
-// ParseAge reads a duration, or a number of days such as 30d.
+// ParseAge parses a duration, or a number of days such as 30d.
 func ParseAge(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
@@ -141,7 +141,7 @@ func (d Duration) String() string {
 	return text
 }
 
-// MarshalText writes what setScalar reads.
+// MarshalText writes the form that setScalar reads.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // Size is a number of bytes, such as 512MiB or 1048576.
@@ -150,7 +150,7 @@ type Size int64
 // sizeUnits are the units of sizes, from the smallest.
 var sizeUnits = []string{"KiB", "MiB", "GiB"}
 
-// Set reads a size.
+// Set parses a size.
 func (s *Size) Set(text string) (err error) {
 	size, err := parseSize(text)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Size) Set(text string) (err error) {
 	return err
 }
 
-// Type names the form for the help.
+// Type returns the name of the value for the help.
 func (s *Size) Type() string { return "SIZE" }
 
 func (s Size) String() string {
@@ -172,10 +172,11 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10)
 }
 
-// MarshalText writes what setScalar reads.
+// MarshalText writes the form that setScalar reads.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// parseCount reads a positive number in plain digits. It refuses what some readers take for octal, and signs.
+// parseCount parses a positive number in plain digits. It rejects signs, and leading zeros, which some
+// readers take for octal.
 func parseCount(text string) (int, error) {
 	const most = 1 << 50
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -188,7 +189,7 @@ func parseCount(text string) (int, error) {
 	return int(n), nil
 }
 
-// parseSize reads a positive number of bytes with an optional unit.
+// parseSize parses a positive number of bytes with an optional unit.
 func parseSize(text string) (Size, error) {
 	digits, unit := text, int64(1)
 	for i, suffix := range sizeUnits {
@@ -203,9 +204,9 @@ func parseSize(text string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// shown returns a wrong value in quotes, as a message repeats it. A long one may be a secret that was
-// pasted at the wrong place, and models and logs see the message: only its length is named. No word of a
-// known set is as long.
+// shown quotes an invalid value for a message. A value of more than 20 characters may be a secret pasted in
+// the wrong place, and models and logs see the message, so only its length is shown. All words of known sets
+// are shorter.
 func shown(value string) string {
 	const most = 20
 	if n := utf8.RuneCountInString(value); n > most {
@@ -214,5 +215,5 @@ func shown(value string) string {
 	return strconv.Quote(value)
 }
 
-// Clip bounds a value before it is repeated.
+// Clip truncates a value before it is shown.
 func Clip(s string) string { return frontmatter.Clip(s, 80) }

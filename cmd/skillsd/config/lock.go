@@ -14,12 +14,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxEditWait is how long a command waits for another one that edits the same file.
+// maxEditWait is the longest time that a command waits for another command that edits the same file.
 const maxEditWait = 10 * time.Second
 
-// LockEdit keeps other commands from editing a file until unlock is called. The lock is a separate file in
-// the same directory, which unlock removes: the file itself may be replaced, or may not exist yet. LockEdit
-// does not stop editors, which do not know of the lock.
+// LockEdit locks a file against other commands that edit it, until unlock is called. The lock is a separate
+// file in the same directory, which unlock removes, because the file itself may be replaced or not exist yet.
+// Text editors ignore the lock.
 func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxEditWait)
 	defer cancel()
@@ -30,16 +30,16 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 		const again = 20 * time.Millisecond
 		if _, err := lock.TryLockContext(ctx, again); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				return nil, exit.Errorf(exit.Failure, "wait for it to end, then try again",
-					"another command edits %s", file)
+				return nil, exit.Errorf(exit.Failure, "wait until it ends, then try again",
+					"another command is editing %s", file)
 			}
 			return nil, fmt.Errorf("lock %s: %w", filepath.Base(file), err)
 		}
-		// The process that had the lock before has removed its file. The next process makes another file,
-		// so a lock on the removed one keeps nobody out.
+		// The previous holder removes its lock file when it unlocks, and the next process creates another. A
+		// lock on the removed file therefore excludes no process.
 		if isNamed(lock, name) {
 			return func() {
-				_ = os.Remove(name) // some systems cannot remove an open file; it does no harm
+				_ = os.Remove(name) // fails on some systems while open; harmless
 				_ = lock.Close()
 			}, nil
 		}
@@ -49,7 +49,7 @@ func LockEdit(ctx context.Context, file string) (unlock func(), err error) {
 	}
 }
 
-// isNamed reports whether the file that is locked is the one that has the name.
+// isNamed reports whether the locked file is still the file at name.
 func isNamed(lock *flock.Flock, name string) bool {
 	held, err := lock.Stat()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Options are the values of the options of a server, from all places together. [Options.Table] says what
-// each of them is called.
+// Options are the values of the options of a server, merged from all sources. [Options.Table] has their
+// names.
 type Options struct {
 	Roots   RootOptions
 	Choice  SkillOptions
@@ -24,19 +24,19 @@ type Options struct {
 		Addr     string
 		Insecure bool
 	}
-	Page    Page // the operator's
+	Page    Page // the operator's page
 	Cluster Cluster
 	Records struct { // what is kept of sessions
 		SignKey   string
 		KeepShown bool
 		Limits    RecordLimits
-		GC        struct { // automatic deletion of whole sessions; zero is none
+		GC        struct { // automatic deletion of whole sessions; zero disables it
 			Age   Duration
 			Total Size
 		}
 	}
 	Resume   struct{ Session, Drift string } // of a recorded session
-	Manifest string                          // the file about the run a server belongs to
+	Manifest string                          // the file that describes the run of the server
 
 	Skills        []string
 	NoCatalog     bool
@@ -44,17 +44,17 @@ type Options struct {
 	CatalogBudget Size
 	CatalogOrder  string
 	Watch         bool
-	NoWatch       bool // a flag only: the opposite of Watch
+	NoWatch       bool // flag only: the opposite of Watch
 	AllowTools    []string
-	AllowScripts  []string   // the scripts of Allow, or those of the command line or the environment
-	Allow         []AllowKey // of the file
+	AllowScripts  []string   // from the command line, the environment, or Allow
+	Allow         []AllowKey // from the file
 	Secrets       map[string]SecretKey
 	Profiles      map[string]ProfileKey
-	Required      []string                // of the file: beginnings of sources whose skills must be signed
-	Signers       map[string]SignerKey    // of the file
-	TrustedRoot   string                  // of the file: a trusted_root.json
-	Verifier      string                  // of the file: the program that verifies identities
-	Principals    map[string]PrincipalKey // of the file
+	Required      []string                // from the file: prefixes of sources whose skills must be signed
+	Signers       map[string]SignerKey    // from the file
+	TrustedRoot   string                  // from the file: a trusted_root.json
+	Verifier      string                  // from the file: the program that verifies identities
+	Principals    map[string]PrincipalKey // from the file
 	Mode          string
 	Role          string
 	Release       string
@@ -69,9 +69,9 @@ type Options struct {
 	Limits        RunLimits
 	Sandbox       string
 	SandboxUIDs   string
-	Interpreters  map[string]string         // of the file: paths, by InterpreterKey
-	Environments  map[string]EnvironmentKey // of the file
-	Index         map[string]string         // of the file: URLs of python and node
+	Interpreters  map[string]string         // from the file: paths, by InterpreterKey
+	Environments  map[string]EnvironmentKey // from the file
+	Index         map[string]string         // from the file: URLs of python and node
 	State         string
 	Artifacts     string
 	LogLevel      string
@@ -83,7 +83,7 @@ type HTTP struct {
 	Addr string
 	Unix string
 	Path string
-	// Activation says what shows that a call belongs to the conversation that loaded a skill.
+	// Activation selects how a call is matched to the conversation that loaded a skill.
 	Activation string
 	Hosts      []string
 	Origins    []string
@@ -91,7 +91,7 @@ type HTTP struct {
 	Key        string
 	Rate       float64 // negative for the default
 	NoAuth     bool
-	// SharedRecords starts a server although another one serves from its records.
+	// SharedRecords starts the server even if another server uses its records.
 	SharedRecords bool
 
 	TokenFile  string
@@ -107,41 +107,41 @@ type HTTP struct {
 // Page are the options of the operator's page.
 type Page struct {
 	Addr     string
-	Client   string // id of the client at the issuer of HTTP; empty for a link
+	Client   string // client id at the issuer of HTTP; empty for access by a link
 	Secret   string // file
 	URL      string
 	Scopes   []string
 	Claim    string
-	Operator string // a role, as Viewer is
+	Operator string // a role, as Viewer
 	Viewer   string
 }
 
-// Cluster says which cluster has the records, and what this server is there.
+// Cluster describes the cluster that holds the records, and the place of this server in it.
 type Cluster struct {
-	Servers           []string // URLs of servers of NATS; none: records are files
+	Servers           []string // URLs of NATS servers; empty: records are files
 	Creds             string
-	CA, Cert, CertKey string // of TLS to these servers
+	CA, Cert, CertKey string // for TLS to these servers
 	Prefix            string
 	Replicas          int
 	Key               string // file
-	Node, Addr        string // name of this server, and where others reach it
+	Node, Addr        string // name of this server, and the address at which other servers reach it
 	Generation        int    // of the configuration
-	Pool              string // of workers; empty: scripts run here
+	Pool              string // of workers; empty: scripts run on this server
 }
 
-// Enabled reports whether records are in a cluster.
+// Enabled reports whether records are kept in a cluster.
 func (c *Cluster) Enabled() bool { return len(c.Servers) > 0 }
 
-// RecordLimits say how much is kept. Zero is the default of each.
+// RecordLimits limit how much is kept. Zero means the default.
 type RecordLimits struct {
-	Free     Size // of the file system, which stays free
-	Bytes    Size // of one principal, like the others
+	Free     Size // space of the file system that stays free
+	Bytes    Size // per principal, as the limits below
 	Sessions int
 	Outputs  Size
 }
 
-// RecordLimits returns the limits of records with their defaults: a principal has a quota where there are
-// several.
+// RecordLimits returns the limits of records with their defaults. Principals have a quota only if the server
+// has several.
 func (o *Options) RecordLimits() RecordLimits {
 	l := o.Records.Limits
 	l.Free = cmp.Or(l.Free, 64<<20)
@@ -152,20 +152,20 @@ func (o *Options) RecordLimits() RecordLimits {
 	return l
 }
 
-// defaultRate is the number of requests a second each of several principals may send, with twice as many
-// at once.
+// defaultRate is the number of requests that each of several principals may send per second; the burst is
+// twice as large.
 const defaultRate = 100
 
-// defaultSharedRate is that number for all clients of a server without authentication together.
+// defaultSharedRate is the same for all clients together of a server without authentication.
 const defaultSharedRate = 1000
 
-// Enabled reports whether the server is reached over HTTP and not over stdio.
+// Enabled reports whether the server serves over HTTP instead of stdio.
 func (h *HTTP) Enabled() bool { return h.Addr != "" || h.Unix != "" }
 
-// Authenticates reports whether the server knows several principals.
+// Authenticates reports whether the server distinguishes principals.
 func (h *HTTP) Authenticates() bool { return h.Enabled() && (h.TokenFile != "" || h.Issuer != "") }
 
-// RequestRate returns the number of requests a second each principal may send, 0 for any number.
+// RequestRate returns the number of requests per second that each principal may send; 0 means unlimited.
 func (h *HTTP) RequestRate() float64 {
 	switch {
 	case h.Rate >= 0:
@@ -175,22 +175,22 @@ func (h *HTTP) RequestRate() float64 {
 	case h.Enabled():
 		return defaultSharedRate
 	}
-	return 0 // of the one client on stdio the runs are bounded
+	return 0 // stdio has one client, whose runs are limited
 }
 
-// rootKey is a root as the configuration file describes it.
+// rootKey is a root in the configuration file.
 type rootKey struct{ Dir, Tier, Prefix string }
 
 func (k *rootKey) table() []Option {
 	return []Option{
 		{Key: "dir", Value: &k.Dir, Path: anyPath, Required: true,
 			Help: "directory or zip archive with skills"},
-		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(), Help: "how far it is trusted; default user"},
-		{Key: "prefix", Value: &k.Prefix, Help: "put in front of the paths of its skills"},
+		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(), Help: "its trust tier; default user"},
+		{Key: "prefix", Value: &k.Prefix, Help: "prefix of the paths of its skills"},
 	}
 }
 
-// spec returns the root as --skills-root takes it.
+// spec returns the root in the form of --skills-root.
 func (k *rootKey) spec() string {
 	tier := cmp.Or(k.Tier, skills.TierUser.String())
 	if k.Prefix != "" {
@@ -199,10 +199,10 @@ func (k *rootKey) spec() string {
 	return tier + "=" + k.Dir
 }
 
-// AllowForm is what --allow-skill-script and the script of an entry are like.
-const AllowForm = "SKILL:scripts/PATH, and after it, if wanted, @sha256:HEX, :execution=stdin, :pin=script"
+// AllowForm describes --allow-skill-script and the script of an entry.
+const AllowForm = "SKILL:scripts/PATH, optionally followed by @sha256:HEX, :execution=stdin and :pin=script"
 
-// AllowKey is an entry of the allowlist: a string as --allow-skill-script takes it, or an object.
+// AllowKey is an entry of the allowlist: a string in the form of --allow-skill-script, or an object.
 type AllowKey struct {
 	Script    string   `json:"script"`
 	Tree      string   `json:"tree,omitempty"`
@@ -219,7 +219,7 @@ type AllowKey struct {
 	Release   string   `json:"release,omitempty"`
 	Execution string   `json:"execution,omitempty"`
 	Path      []string `json:"path,omitempty"`
-	// of environments
+	// A key of environments.
 	Environment string `json:"environment,omitempty"`
 }
 
@@ -228,44 +228,44 @@ func (k *AllowKey) table() []Option {
 		{Key: "script", Value: &k.Script, Required: true,
 			Help: AllowForm},
 		{Key: "tree", Value: &k.Tree,
-			Help: "sha256:HEX of all files of the skill, with the digest of the script; without it the " +
-				"other files of the skill may change before it is loaded"},
+			Help: "sha256:HEX of all files of the skill, in addition to the digest of the script; without " +
+				"it the other files of the skill may change before it is loaded"},
 		{Key: "pin", Value: &k.Pin, Words: []string{"tree", "script"},
-			Help: "tree refuses a run when any file of the skill has changed since it was loaded; script " +
-				"is weaker: the digest of the script alone decides, and a run takes the other files, " +
-				"which the script may load, as they are; default tree"},
+			Help: "tree refuses a run if any file of the skill has changed since it was loaded; script is " +
+				"weaker: only the digest of the script is checked, and other files, which the script may " +
+				"load, may have changed; default tree"},
 		{Key: "network", Value: &k.Network,
-			Help: "hosts a run may reach: NAME or NAME:PORT, exactly; default none"},
-		{Key: "env", Value: &k.Env, Help: "variables of the server's environment that are passed through"},
-		{Key: "secrets", Value: &k.Secrets, Help: "secrets the script gets, by their names in secrets"},
+			Help: "hosts a run may reach: NAME or NAME:PORT, exact match; default none"},
+		{Key: "env", Value: &k.Env, Help: "variables of the server's environment to pass to the script"},
+		{Key: "secrets", Value: &k.Secrets, Help: "secrets for the script, by their names in secrets"},
 		{Key: "workspace", Value: &k.Workspace, Words: []string{"none", "ro", "staged", "rw"},
-			Help: "how it sees the workspace; default as the workspace is granted"},
+			Help: "access to the workspace; default the access of the server"},
 		{Key: "timeout", Value: &k.Timeout,
-			Help: "longest run, such as 90s; default the limit of the server"},
+			Help: "maximum time of a run, such as 90s; default the limit of the server"},
 		{Key: "memory", Value: &k.Memory,
-			Help: "most memory, such as 256MiB; default the limit of the server"},
+			Help: "maximum memory, such as 256MiB; default the limit of the server"},
 		{Key: "ask", Value: &k.Ask, Words: []string{"always", "session", "never"},
-			Help: "how often the user is asked: about each run; until they allow the script for the rest " +
-				"of the session; or never, which needs the digest of the script: exactly these bytes run " +
-				"for whoever calls; default as the trust tier and the policy demand"},
+			Help: "how often the user is asked: always, for each run; session, once they allow the script " +
+				"for the rest of the session; never, which needs the digest of the script and runs " +
+				"exactly these bytes for any caller; default depends on the trust tier and the policy"},
 		{Key: "approve", Value: &k.Approve, Words: []string{"tier", "always", "never"},
 			Help: "the name of ask in earlier releases; tier is the default of ask"},
 		{Key: "target", Value: &k.Target, Words: targetWords(),
-			Help: "where it runs; host needs execution_target host or a profile as well"},
+			Help: "where it runs; host also needs execution_target host, or a profile with it"},
 		{Key: "release", Value: &k.Release, Words: releaseWords(),
 			Help: "release of its output; default the release of policy"},
 		{Key: "execution", Value: &k.Execution, Words: []string{"stdin"},
-			Help: "stdin gives a bash, sh or deno script to its interpreter on standard input, without its " +
-				"place in the skill; default from the stored tree"},
+			Help: "stdin passes a bash, sh or deno script to its interpreter on standard input, without " +
+				"the files of the skill; default from the stored tree"},
 		{Key: "environment", Value: &k.Environment,
-			Help: "packages that the script finds, by their name in environments"},
+			Help: "environment with the packages of the script, by its name in environments"},
 		{Key: "path", Value: &k.Path, Path: anyPath,
 			Help: "directories of programs that a script on the host finds before those of the system, " +
-				"such as ~/.npm-global/bin; with target host"},
+				"such as ~/.npm-global/bin; needs target host"},
 	}
 }
 
-// SecretKey says where a secret comes from: exactly one of its fields is set.
+// SecretKey is the source of a secret: exactly one of its fields is set.
 type SecretKey struct {
 	Env  string `json:"env,omitempty"`
 	File string `json:"file,omitempty"`
@@ -273,14 +273,14 @@ type SecretKey struct {
 
 func (k *SecretKey) table() []Option {
 	return []Option{
-		{Key: "env", Value: &k.Env, Help: "variable of the server's environment that holds it"},
+		{Key: "env", Value: &k.Env, Help: "variable of the server's environment with the secret"},
 		{Key: "file", Value: &k.File, Path: anyPath,
-			Help: "file that holds it; a line end at its end does not belong to it"},
+			Help: "file with the secret; one line end at its end is ignored"},
 	}
 }
 
-// EnvironmentKey says which packages an environment has. `skillsd env` writes it, and resolves them into a
-// lock next to the configuration.
+// EnvironmentKey lists the packages of an environment. `skillsd env` writes it, and resolves the packages
+// into a lock next to the configuration.
 type EnvironmentKey struct {
 	Python []string `json:"python,omitempty"`
 	Node   []string `json:"node,omitempty"`
@@ -291,17 +291,16 @@ type EnvironmentKey struct {
 func (k *EnvironmentKey) table() []Option {
 	return []Option{
 		{Key: "python", Value: &k.Python, Help: "requirements of Python packages, such as openpyxl>=3.1"},
-		{Key: "node", Value: &k.Node, Help: "packages of npm, such as docx@^9"},
-		{Key: "root", Value: &k.Root, Help: "a root file system in the place of the host's, " +
-			"without packages: " +
-			"DIR, or oci:DIR or oci:DIR:TAG of an OCI image layout"},
-		{Key: "base", Value: &k.Base, Help: "the environment whose root file system the packages are " +
-			"for; default " +
-			"the host's"},
+		{Key: "node", Value: &k.Node, Help: "npm packages, such as docx@^9"},
+		{Key: "root", Value: &k.Root,
+			Help: "root file system that replaces the host's, without packages: DIR, or oci:DIR or " +
+				"oci:DIR:TAG of an OCI image layout"},
+		{Key: "base", Value: &k.Base,
+			Help: "environment with the root file system for the packages; default the host's"},
 	}
 }
 
-// ProfileKey narrows what the sessions under a profile may do.
+// ProfileKey restricts the sessions under a profile.
 type ProfileKey struct {
 	Skills   []string `json:"skills,omitzero"`
 	Scripts  []string `json:"scripts,omitzero"`
@@ -312,18 +311,19 @@ type ProfileKey struct {
 
 func (k *ProfileKey) table() []Option {
 	return []Option{
-		{Key: "skills", Value: &k.Skills, Help: "paths of the skills it leaves; default all"},
-		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it leaves; default all"},
+		{Key: "skills", Value: &k.Skills, Help: "paths of the skills it allows; default all"},
+		{Key: "scripts", Value: &k.Scripts, Help: "SKILL:scripts/PATH of the scripts it allows; default " +
+			"all"},
 		{Key: "tools", Value: &k.Tools,
 			Words: []string{mcpserver.ToolLoad, mcpserver.ToolRead, mcpserver.ToolSearch, mcpserver.ToolRun},
-			Help:  "tools it leaves; default all"},
+			Help:  "tools it allows; default all"},
 		{Key: "activate", Value: &k.Activate,
-			Help: "paths of skills that are active when a session with the profile starts"},
+			Help: "paths of skills that are loaded when a session with the profile starts"},
 		{Key: "target", Value: &k.Target, Words: targetWords(), Help: "where its scripts run"},
 	}
 }
 
-// SignerKey says who somebody is whose signature of an installed skill counts, and how much.
+// SignerKey identifies a trusted signer of installed skills, and the trust tier of what it signs.
 type SignerKey struct {
 	SignedBy string   `json:"signed_by,omitempty"`
 	Identity string   `json:"identity,omitempty"`
@@ -335,22 +335,21 @@ type SignerKey struct {
 func (k *SignerKey) table() []Option {
 	return []Option{
 		{Key: "signed_by", Value: &k.SignedBy, Path: anyPath,
-			Help: "file with the public key that signs, or with the certificate of an authority that " +
-				"certifies keys"},
+			Help: "file with the public key of the signer, or with the certificate of a CA that certifies " +
+				"keys"},
 		{Key: "identity", Value: &k.Identity,
-			Help: "who signs, instead of signed_by: a mail address, or the URL of a workflow; * is any " +
-				"text without / and @"},
+			Help: "identity of the signer, instead of signed_by: a mail address, or the URL of a " +
+				"workflow; * matches any text without / and @"},
 		{Key: "issuer", Value: &k.Issuer,
-			Help: "URL of the issuer that knows the identity, such as " +
-				"https://token.actions.githubusercontent.com"},
+			Help: "URL of the issuer of the identity, such as https://token.actions.githubusercontent.com"},
 		{Key: "tier", Value: &k.Tier, Words: skills.TierNames(),
-			Help: "how far the skills that they signed are trusted; default third-party"},
-		{Key: "sources", Value: &k.Sources, Help: "beginnings of the sources for which the signature " +
-			"counts, such as https://github.com/NVIDIA; default all"},
+			Help: "trust tier of the skills that they signed; default third-party"},
+		{Key: "sources", Value: &k.Sources, Help: "prefixes of the sources for which the signature is " +
+			"accepted, such as https://github.com/NVIDIA; default all"},
 	}
 }
 
-// check returns why nobody is the signer.
+// check returns an error if the key does not identify a signer.
 func (k *SignerKey) check(root string) error {
 	switch {
 	case (k.SignedBy == "") == (k.Identity == ""):
@@ -364,13 +363,13 @@ func (k *SignerKey) check(root string) error {
 	return err
 }
 
-// PrincipalKey says how far a principal is trusted, and what it may use.
+// PrincipalKey is the trust in a principal, and its limits.
 type PrincipalKey struct {
 	Evidence   bool   `json:"evidence,omitempty"`
 	Profile    string `json:"profile,omitempty"`
-	Concurrent int    `json:"concurrent,omitempty"` // most runs at once; 0: half of all, rounded up
+	Concurrent int    `json:"concurrent,omitempty"` // maximum of concurrent runs; 0: half of all, rounded up
 
-	// Limits of its records; 0: as sessions.limits says.
+	// Limits of its records; 0: the limit in sessions.limits.
 	RecordBytes    Size `json:"record_bytes,omitempty"`
 	RecordSessions int  `json:"record_sessions,omitempty"`
 	RecordOutputs  Size `json:"record_outputs,omitempty"`
@@ -378,23 +377,23 @@ type PrincipalKey struct {
 
 func (k *PrincipalKey) table() []Option {
 	return []Option{
-		{Key: "evidence", Value: &k.Evidence, Help: "believe what it says about prompt slots and modes"},
+		{Key: "evidence", Value: &k.Evidence, Help: "trust the prompt slots and modes that it sends"},
 		{Key: "profile", Value: &k.Profile, Help: "profile of all its requests"},
 		{Key: "concurrent", Value: &k.Concurrent,
-			Help: "most runs at once; default half of limits.concurrent, rounded up"},
+			Help: "maximum of concurrent runs; default half of limits.concurrent, rounded up"},
 		{Key: "record_bytes", Value: &k.RecordBytes,
-			Help: "most that its records take; default sessions.limits.bytes"},
+			Help: "maximum size of its records; default sessions.limits.bytes"},
 		{Key: "record_sessions", Value: &k.RecordSessions,
-			Help: "most sessions that are kept of it; default sessions.limits.sessions"},
+			Help: "maximum number of its kept sessions; default sessions.limits.sessions"},
 		{Key: "record_outputs", Value: &k.RecordOutputs,
-			Help: "most that kept outputs of its scripts take; default sessions.limits.outputs"},
+			Help: "maximum size of the kept outputs of its scripts; default sessions.limits.outputs"},
 	}
 }
 
-// HintUIDs mends a range of users.
-const HintUIDs = "name users whom nothing else on this machine has"
+// HintUIDs is the advice for an invalid range of users.
+const HintUIDs = "name user IDs that nothing else on this machine uses"
 
-// UIDs returns the users of which each run of a root server has one to itself.
+// UIDs returns the users for the runs of a server of root; each run has one to itself.
 //
 // Errors: *[exit.Error] if the option is not a range.
 func (o *Options) UIDs() (native.UIDs, error) {
@@ -408,17 +407,16 @@ func (o *Options) UIDs() (native.UIDs, error) {
 	return u, nil
 }
 
-// WorkspaceOwner returns the user, and their group, whose rights scripts of a server of root have in a
-// workspace. A number need not be an account's: its group is then the same number. The zero value is
-// nobody.
+// WorkspaceOwner returns the user and group whose rights scripts of a server of root have in a workspace. A
+// number without an account is used as the group too. The zero value grants no rights.
 //
-// Errors: *[exit.Error] if there is no such user, or it is root or one of those that runs have to themselves.
+// Errors: *[exit.Error] if the user does not exist, is root, or is in the range of users for runs.
 func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
 	if o.Owner == "" {
 		return owner, nil
 	}
 	refuse := func(reason string) (sandbox.Owner, error) {
-		return sandbox.Owner{}, exit.Usagef("name the user whose workspace it is", "--workspace-owner: %s %s",
+		return sandbox.Owner{}, exit.Usagef("name the owner of the workspace", "--workspace-owner: %s %s",
 			o.Owner, reason)
 	}
 	number, err := strconv.ParseUint(o.Owner, 10, 32)
@@ -431,11 +429,11 @@ func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
 	if account, err := lookup(o.Owner); err == nil {
 		uid, err = strconv.ParseUint(account.Uid, 10, 32)
 		if err != nil {
-			return refuse("has no number on this system")
+			return refuse("has no user ID on this system")
 		}
 		gid, err = strconv.ParseUint(account.Gid, 10, 32)
 		if err != nil {
-			return refuse("has no number on this system")
+			return refuse("has no user ID on this system")
 		}
 	} else if !isNumber {
 		return refuse("is not a user of this machine")
@@ -443,11 +441,11 @@ func (o *Options) WorkspaceOwner() (owner sandbox.Owner, err error) {
 	owner = sandbox.Owner{UID: uint32(uid), GID: uint32(gid)}
 	switch u, err := o.UIDs(); {
 	case uid == 0:
-		return refuse("is root, whose rights no script has")
+		return refuse("is root; scripts never run with the rights of root")
 	case uid == 1<<32-1 || gid == 1<<32-1:
 		return refuse("is not a user")
 	case err == nil && uint64(u.First) <= uid && uid <= uint64(u.Last):
-		return refuse(fmt.Sprintf("is one of the users %v that scripts run as", u))
+		return refuse(fmt.Sprintf("is one of the user IDs %v reserved for runs", u))
 	}
 	return owner, nil
 }

@@ -22,17 +22,18 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Process is what the configuration takes from the process it runs in.
+// Process is the environment of the process that the configuration depends on.
 type Process struct {
 	Env func(string) (string, bool)
-	Err io.Writer // progress, if it is a terminal; nil: none
-	// Environ is the whole environment, to find misspelt variables in; nil looks for none.
+	Err io.Writer // progress, if it is a terminal; nil disables it
+	// Environ returns the whole environment, which is searched for misspelt variables; nil disables the
+	// search.
 	Environ func() []string
 
 	File      string // --config
 	State     string // --state
 	Artifacts string // --artifact-root
-	Workspace string // --workspace, if it was given
+	Workspace string // --workspace, if given
 
 	Cfg Configuration // set by Load
 
@@ -50,7 +51,7 @@ func (p *Process) StateDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", exit.Usagef("give --state DIR", "no home directory to keep state in")
+		return "", exit.Usagef("give --state DIR", "no home directory for the state directory")
 	}
 	return filepath.Join(home, ".local", "state", "skillsd"), nil
 }
@@ -70,7 +71,7 @@ func (p *Process) LockPlace() (string, error) {
 	return filepath.Join(filepath.Dir(place), environment.LockName), nil
 }
 
-// ReadLock reads the lock of environments; without one it returns nil.
+// ReadLock reads the lock of environments; it returns nil if the lock does not exist.
 //
 // Errors: system errors; *environment.LockError.
 func (p *Process) ReadLock() (*environment.Lock, error) {
@@ -81,7 +82,7 @@ func (p *Process) ReadLock() (*environment.Lock, error) {
 	return ReadLock(place)
 }
 
-// ReadLock reads the lock of environments at a path; if there is none it returns nil.
+// ReadLock reads the lock of environments at a path; it returns nil if the file does not exist.
 //
 // Errors: as [Process.ReadLock].
 func ReadLock(place string) (*environment.Lock, error) {
@@ -106,9 +107,9 @@ func (p *Process) ArtifactDir() (string, error) {
 	return filepath.Join(state, "sessions"), nil
 }
 
-// CheckDirs refuses state and records that another user owns or others can write: they could exchange the
-// bytes of a script between its check and its run, and a record would name the digest that was allowed.
-// Directories that do not exist are fine.
+// CheckDirs refuses state and record directories that another user owns or can write: that user could replace
+// a script between its check and its run, and the record would name the digest that was allowed. Missing
+// directories are accepted.
 func (p *Process) CheckDirs() error {
 	state, err := p.StateDir()
 	if err != nil {
@@ -120,7 +121,7 @@ func (p *Process) CheckDirs() error {
 	}
 	for _, dir := range []string{state, artifacts, TreesDir(state), EnvironmentsDir(state),
 		filepath.Join(state, "installed")} {
-		// A link is its owner's, wherever it leads.
+		// A link is checked itself, and so is its target.
 		for _, look := range []func(string) (fs.FileInfo, error){os.Lstat, os.Stat} {
 			info, err := look(dir)
 			if err != nil {
@@ -134,12 +135,12 @@ func (p *Process) CheckDirs() error {
 	return nil
 }
 
-// InstalledRoots returns the directories of installed skills that exist, each at its tier.
+// InstalledRoots returns the existing directories of installed skills, each with its tier.
 func (p *Process) InstalledRoots() []skills.Root {
 	return slices.DeleteFunc(p.installedRoots(), isAwaited)
 }
 
-// installedRoots is InstalledRoots with the directories that do not exist.
+// installedRoots is InstalledRoots including missing directories.
 func (p *Process) installedRoots() []skills.Root {
 	state, err := p.StateDir()
 	if err != nil {
@@ -154,12 +155,12 @@ func (p *Process) installedRoots() []skills.Root {
 	return roots
 }
 
-// Interpreters returns what finds the interpreters of scripts: those that the configuration names, and others
-// by PATH. None may need one of the directories of OwnPaths.
+// Interpreters returns the finder of script interpreters: those that the configuration names, else from PATH.
+// An interpreter may not need any of the directories of OwnPaths.
 func (p *Process) Interpreters(private ...string) *detect.Finder {
 	path, _ := p.Env("PATH")
 	finder := detect.Interpreters(path)
-	finder.UIDs, _ = p.Cfg.Keys.UIDs() // what starts a server reports the error
+	finder.UIDs, _ = p.Cfg.Keys.UIDs() // the start of the server reports the error
 	for _, in := range script.Interpreters() {
 		if named := p.Cfg.Keys.Interpreters[InterpreterKey(in.Runtime)]; named != "" {
 			finder.Name(string(in.Runtime), named)
@@ -170,8 +171,9 @@ func (p *Process) Interpreters(private ...string) *detect.Finder {
 	return finder
 }
 
-// Writable returns the workspace of the process, else of environment or configuration, if scripts may write
-// there. A program that a script could have written is not started.
+// Writable returns the workspace of the process, or the one of the environment or configuration, if scripts
+// may write to it. Programs in a writable workspace are not started, because a script could have written
+// them.
 func (p *Process) Writable() []detect.Writable {
 	text := p.Cfg.Keys.Workspace
 	if set, _ := p.Env(EnvOf("workspace")); set != "" {
@@ -186,15 +188,15 @@ func (p *Process) Writable() []detect.Writable {
 	return []detect.Writable{{Dir: dir, ReadOnly: p.ProgramDirs(dir)}}
 }
 
-// ProgramDirs returns the directories of a workspace in which the server looks for programs.
+// ProgramDirs returns the directories of a workspace in which the server searches for programs.
 func (p *Process) ProgramDirs(workspace string) []string {
 	path, _ := p.Env("PATH")
 	return detect.ProgramDirs(workspace, path, slices.Sorted(maps.Values(p.Cfg.Keys.Interpreters)))
 }
 
-// SplitWorkspace returns the parts of a value of --workspace. There may be a mode without a directory.
+// SplitWorkspace splits a value of --workspace. The directory may be empty.
 func SplitWorkspace(workspace string) (dir string, mode sandbox.WorkspaceMode) {
-	// The name of a directory may contain colons, so only a known mode is cut off.
+	// The path may contain colons, so only a known mode is cut off.
 	for _, known := range []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
 		sandbox.WorkspaceRW} {
 		if rest, ok := strings.CutSuffix(workspace, ":"+string(known)); ok {
@@ -204,8 +206,8 @@ func SplitWorkspace(workspace string) (dir string, mode sandbox.WorkspaceMode) {
 	return workspace, sandbox.WorkspaceRO
 }
 
-// OwnPaths returns the paths of the state, the records and the configuration, and the given files. No script
-// may read them, so an interpreter that needs a directory with one of them is refused.
+// OwnPaths returns the paths of the state, the records and the configuration, and the given files. Scripts
+// may not read them, so an interpreter that needs a directory with one of them is refused.
 func (p *Process) OwnPaths(private ...string) (own []string) {
 	for _, place := range []func() (string, error){p.StateDir, p.ArtifactDir, p.ConfigPlace} {
 		if path, err := place(); err == nil && path != "" {
@@ -215,8 +217,8 @@ func (p *Process) OwnPaths(private ...string) (own []string) {
 	return append(own, private...)
 }
 
-// WithoutSecrets takes out of a text about a configuration the secrets that it declares, and the values of
-// variables that have names of secrets.
+// WithoutSecrets removes the secrets that a configuration declares, and the values of variables with names of
+// secrets, from a text about the configuration.
 func (p *Process) WithoutSecrets(text string) string {
 	secrets := map[string]string{}
 	add := func(name, value string) {
@@ -244,7 +246,7 @@ func (p *Process) WithoutSecrets(text string) string {
 	}
 	redactor, err := redact.New(secrets)
 	if err != nil {
-		return "its configuration has a fault"
+		return "its configuration is not valid"
 	}
 	return redactor.Text(text)
 }

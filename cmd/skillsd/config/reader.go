@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// ReaderOptions are the flags of every command that shows what would be served.
+// ReaderOptions are the flags of commands that show the skills a server would serve.
 type ReaderOptions struct {
 	Roots  RootOptions
 	Skills SkillOptions
@@ -23,7 +23,7 @@ func (o *ReaderOptions) Register(flags *pflag.FlagSet) {
 	o.Skills.Register(flags)
 }
 
-// Resolve returns the roots and the options with which a server of these flags would scan them.
+// Resolve returns the roots and options of a scan by a server with these flags.
 func (o *ReaderOptions) Resolve(p *Process) ([]skills.Root, *skills.ScanOptions, error) {
 	scan := o.Roots.ScanOptions()
 	if err := o.Skills.Apply(scan, p); err != nil {
@@ -37,7 +37,7 @@ func (o *ReaderOptions) Resolve(p *Process) ([]skills.Root, *skills.ScanOptions,
 	return roots, scan, nil
 }
 
-// Scan reads all roots once. It returns an error if there are no roots.
+// Scan scans all roots once. It returns an error if there are no roots.
 func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot, error) {
 	roots, options, err := o.Resolve(p)
 	if err != nil {
@@ -49,8 +49,8 @@ func (o *ReaderOptions) Scan(ctx context.Context, p *Process) (*skills.Snapshot,
 	return Scan(ctx, p, roots, options)
 }
 
-// Scan is [skills.Scan], with its progress on the terminal of the process. If options name a cache of these
-// roots, [Process.KeepScans] keeps it.
+// Scan is [skills.Scan] with progress on the terminal of the process. If options have a cache of these roots,
+// [Process.KeepScans] saves it.
 func Scan(ctx context.Context, p *Process, roots []skills.Root,
 	options *skills.ScanOptions) (*skills.Snapshot, error) {
 	line, read := report.NewStatusLine(p.Err), atomic.Int64{}

@@ -18,7 +18,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source"
 )
 
-// RootOptions say where skills come from; every command that reads skills takes them.
+// RootOptions select the sources of skills; every command that reads skills takes them.
 type RootOptions struct {
 	Specs   []string
 	Allowed []string
@@ -26,7 +26,7 @@ type RootOptions struct {
 
 	NoDefaults  bool
 	NoCache     bool
-	Client      string // by its name in package clients
+	Client      string // a name in package clients
 	AllowShadow bool
 	Limits      scanLimits
 }
@@ -34,14 +34,14 @@ type RootOptions struct {
 // Register adds the flags to a command.
 func (o *RootOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
-// Resolve turns the options into roots: first the roots of Given, then the directories of installed skills,
-// each at its tier.
+// Resolve returns the roots: first those of Given, then the directories of installed skills, each with its
+// tier.
 func (o *RootOptions) Resolve(p *Process) ([]skills.Root, error) {
 	roots, err := o.Awaiting(p)
 	return slices.DeleteFunc(roots, isAwaited), err
 }
 
-// Awaiting is Resolve with the directories that would be among the roots if they existed.
+// Awaiting is Resolve including roots whose directories do not exist yet.
 func (o *RootOptions) Awaiting(p *Process) ([]skills.Root, error) {
 	roots, err := o.given(p)
 	if err != nil {
@@ -55,15 +55,15 @@ func (o *RootOptions) Awaiting(p *Process) ([]skills.Root, error) {
 
 func isAwaited(root skills.Root) bool { return root.Awaited }
 
-// Given turns the options into roots. Without --skills-root they are the conventional directories that
-// exist, without those from which the client of --client loads skills itself. Directories below the
-// working directory are untrusted: a cloned repository must not set policy.
+// Given returns the roots of the options. Without --skills-root these are the existing conventional
+// directories, except directories from which the client of --client loads skills itself. Directories below
+// the working directory are untrusted: a cloned repository must not set policy.
 func (o *RootOptions) Given(p *Process) ([]skills.Root, error) {
 	roots, err := o.given(p)
 	return slices.DeleteFunc(roots, isAwaited), err
 }
 
-// given is Given with the conventional directories that do not exist.
+// given is Given including missing conventional directories.
 func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 	var roots []skills.Root
 	for _, spec := range o.Specs {
@@ -76,7 +76,7 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Each scan looks again for a missing archive.
+		// A missing archive is looked for again at each scan.
 		if extension := filepath.Ext(root.Dir); strings.EqualFold(extension, ".zip") && !IsDir(root.Dir) {
 			root.FS = source.NewZip(root.Dir)
 			root.Name = strings.TrimSuffix(filepath.Base(root.Dir), extension)
@@ -97,7 +97,7 @@ func (o *RootOptions) given(p *Process) ([]skills.Root, error) {
 	return slices.DeleteFunc(o.conventional(p), isOwn), nil
 }
 
-// clientOwn returns a function that reports whether the client of --client loads the skills of a root itself.
+// clientOwn returns a function that reports whether the client of --client itself loads the skills of a root.
 func (o *RootOptions) clientOwn(p *Process) (func(skills.Root) bool, error) {
 	var own []string
 	client := clients.Named(o.Client)
@@ -113,13 +113,13 @@ func (o *RootOptions) clientOwn(p *Process) (func(skills.Root) bool, error) {
 	return func(root skills.Root) bool { return slices.Contains(own, Resolved(root.Dir)) }, nil
 }
 
-// NoRoots returns the error of a command that has no skills to read.
+// NoRoots returns the error of a command without skills to read.
 func (o *RootOptions) NoRoots(p *Process) *exit.Error {
 	if isOwn, err := o.clientOwn(p); err == nil && len(o.Specs) == 0 && !o.NoDefaults {
 		for _, root := range o.conventional(p) {
 			if isOwn(root) && !root.Awaited {
 				return &exit.Error{Code: exit.Usage, Err: fmt.Errorf(
-					"%s loads the skills in %s itself, and no others are there",
+					"%s loads the skills in %s itself, and there are no others",
 					clients.Named(o.Client).Title, root.Dir),
 					Hint: "install a skill: skillsd install SOURCE; or serve them twice: --skills-root " +
 						root.Dir}
@@ -127,7 +127,7 @@ func (o *RootOptions) NoRoots(p *Process) *exit.Error {
 		}
 	}
 	return &exit.Error{Code: exit.Usage,
-		Err:  errors.New("no skills root given and none of the conventional ones exists"),
+		Err:  errors.New("no skills root given, and no conventional directory exists"),
 		Hint: "install a skill: skillsd install SOURCE; or give --skills-root DIR"}
 }
 
@@ -155,8 +155,8 @@ func (o *RootOptions) conventional(p *Process) []skills.Root {
 	return roots
 }
 
-// Within returns the conventional directories that lie below dir as slash-separated paths, whether or not
-// they exist. A file that a script writes there would be part of a skill in the next run.
+// Within returns the conventional directories below dir as slash-separated paths, whether or not they exist.
+// A file that a script writes to one of them would be part of a skill in the next run.
 func (o *RootOptions) Within(p *Process, dir string) []string {
 	var paths []string
 	for _, root := range o.conventional(p) {
@@ -176,19 +176,18 @@ func (o *RootOptions) ScanOptions() *skills.ScanOptions {
 	}
 }
 
-// Inside reports whether path is dir or lies below it, after resolving the links of the part that
-// exists.
+// Inside reports whether path is dir or below it, after resolving the links of the part that exists.
 func Inside(path, dir string) bool {
 	path, dir = Resolved(path), Resolved(dir)
 	if here, err := os.Getwd(); err == nil {
-		here = Resolved(here) // not filepath.Abs: the parent of a link is another
+		here = Resolved(here) // not filepath.Abs: the parent of a link is the parent of its target
 		path, dir = from(here, path), from(here, dir)
 	}
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && (rel == "." || filepath.IsLocal(rel))
 }
 
-// from returns the absolute path of a path as seen from dir.
+// from returns the absolute form of a path relative to dir.
 func from(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -196,7 +195,7 @@ func from(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// Resolved returns a path without the links of the part that exists.
+// Resolved resolves the links of the part of a path that exists.
 func Resolved(path string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil {

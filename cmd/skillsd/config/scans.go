@@ -17,17 +17,17 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxCaches is how many sets of roots keep what was found in them.
+// maxCaches is the number of sets of roots with a saved cache.
 const maxCaches = 8
 
 // RegisterCache adds --no-cache to a command that scans with a cache.
 func (o *RootOptions) RegisterCache(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.NoCache, "no-cache", false,
-		"read all skills, whatever is known of them from earlier scans")
+		"read all skills again, without the cache of earlier scans")
 }
 
-// Cache returns what earlier scans of the same roots found, nil if there is no state directory yet: reading
-// makes none.
+// Cache returns the cache of earlier scans of the same roots. It returns nil if the state directory does not
+// exist; reading does not create it.
 func (o *RootOptions) Cache(p *Process, roots []skills.Root) *skills.Cache {
 	state, err := p.StateDir()
 	if err != nil || !IsDir(state) {
@@ -36,7 +36,7 @@ func (o *RootOptions) Cache(p *Process, roots []skills.Root) *skills.Cache {
 	sum := sha256.New()
 	for _, root := range roots {
 		if root.Awaited {
-			continue // commands that read skills once do not have these
+			continue // commands that read skills once do not have these flags
 		}
 		fmt.Fprintf(sum, "%s\x00", root.Dir)
 	}
@@ -47,8 +47,8 @@ func (o *RootOptions) Cache(p *Process, roots []skills.Root) *skills.Cache {
 	return cache
 }
 
-// SaveScan keeps what a scan found for the next one of the same roots. Of the roots that were not scanned for
-// longest, nothing is kept.
+// SaveScan saves the result of a scan for the next scan of the same roots. It deletes the oldest caches above
+// maxCaches.
 //
 // Errors: errors of the file system.
 func SaveScan(cache *skills.Cache, snapshot *skills.Snapshot) error {
@@ -59,7 +59,7 @@ func SaveScan(cache *skills.Cache, snapshot *skills.Snapshot) error {
 	return prune(filepath.Dir(cache.File()))
 }
 
-// prune removes the oldest files of a directory, of which there is one for each set of roots.
+// prune removes the oldest files of a directory with one file per set of roots.
 func prune(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) <= maxCaches {
@@ -81,19 +81,19 @@ func prune(dir string) error {
 	return nil
 }
 
-// LastCatalogue is the file with the names and descriptions that the last scan of some roots found with some
-// options. Unlike a cache it is good after a restart of the system, and for another version of the program:
-// nothing but names and descriptions is taken from it, until the scan is done.
+// LastCatalogue is the file with the names and descriptions that the last scan of these roots found with
+// these options. Unlike a cache it stays valid after a restart of the system and for another version of the
+// program: only names and descriptions are used from it, and only until the scan is done.
 type LastCatalogue struct {
 	file, key string
 	roots     []skills.Root
 	options   *skills.ScanOptions
 }
 
-// maxCatalogue bounds the file of a catalogue, in bytes.
+// maxCatalogue is the maximum size of the file in bytes.
 const maxCatalogue = 64 << 20
 
-// LastCatalogue returns the catalogue of the last scan; nil if there is no state directory yet.
+// LastCatalogue returns the catalogue of the last scan; nil if the state directory does not exist.
 func (o *RootOptions) LastCatalogue(
 	p *Process, roots []skills.Root, options *skills.ScanOptions,
 ) *LastCatalogue {
@@ -106,7 +106,7 @@ func (o *RootOptions) LastCatalogue(
 		fmt.Fprintf(where, "%s\x00", root.Dir)
 		fmt.Fprintf(how, "%q %q %s\n", root.Dir, root.Prefix, root.Tier)
 	}
-	// Whoever withheld a skill since must not find it in a list.
+	// The key includes the options, so that a skill that was withheld since does not appear in a list.
 	fmt.Fprintf(how, "%q %q %t %t %q %q %q %d %d %d %d\n", options.Platform, options.AllowRoots,
 		options.StrictSkills, options.AllowShadow, options.Disabled, options.Pinned, options.NameOnly,
 		options.MaxDepth, options.MaxDirs, options.MaxFiles, options.MaxTree)
@@ -114,13 +114,13 @@ func (o *RootOptions) LastCatalogue(
 		fmt.Sprintf("%x", how.Sum(nil)), roots, options}
 }
 
-// catalogueFile is what the file has.
+// catalogueFile is the content of the file.
 type catalogueFile struct {
-	Key    string           `json:"key"` // of the roots and options
+	Key    string           `json:"key"` // hash of the roots and options
 	Skills []skills.Outline `json:"skills"`
 }
 
-// Save replaces the file, unless it has just these skills.
+// Save replaces the file, unless it has these skills already.
 //
 // Errors: errors of the file system.
 func (c *LastCatalogue) Save(snapshot *skills.Snapshot) error {
@@ -140,8 +140,8 @@ func (c *LastCatalogue) Save(snapshot *skills.Snapshot) error {
 	return prune(filepath.Dir(c.file))
 }
 
-// Read returns what the file has, in a snapshot without files; nil if there is none of these roots and
-// options, or somebody else can write it.
+// Read returns the content of the file as a snapshot without files. It returns nil if the file is missing, is
+// of other roots or options, or can be written by another user.
 func (c *LastCatalogue) Read() *skills.Snapshot {
 	var was catalogueFile
 	data, err := fsys.ReadFile(c.file, maxCatalogue, fsys.Exposed)
@@ -151,14 +151,14 @@ func (c *LastCatalogue) Read() *skills.Snapshot {
 	return skills.Outlined(slices.Clone(c.roots), was.Skills, c.options)
 }
 
-// scanned is a scan to be kept.
+// scanned is a scan to be saved.
 type scanned struct {
 	cache    *skills.Cache
 	snapshot *skills.Snapshot
 }
 
-// KeepScans keeps what the command's scans found, and the digests of what it read since. A state directory
-// that cannot be written costs the next command time, and does not fail this one.
+// KeepScans saves the results of the command's scans, and the digests that it computed since. If the state
+// directory cannot be written, the next command is slower, but this one does not fail.
 func (p *Process) KeepScans() {
 	for _, s := range p.scans {
 		_ = SaveScan(s.cache, s.snapshot)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Schema returns the JSON Schema of the configuration file, made of the table of options.
+// Schema returns the JSON Schema of the configuration file, generated from the table of options.
 func Schema() *jsonschema.Schema {
 	s := objectSchema("", Table())
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
@@ -17,8 +17,8 @@ func Schema() *jsonschema.Schema {
 	return s
 }
 
-// objectSchema returns the schema of a mapping with the options of a table, whose keys are relative to it.
-// key is its own key in the file.
+// objectSchema returns the schema of a mapping with the options of a table, with keys relative to it. key is
+// the key of the mapping in the file.
 func objectSchema(key string, table []Option) *jsonschema.Schema {
 	s := &jsonschema.Schema{
 		Type: "object", Description: groupHelp[key], Properties: map[string]*jsonschema.Schema{},
@@ -110,7 +110,7 @@ func (o *Option) form() *jsonschema.Schema {
 	}
 }
 
-// textSchema is a text of words, any text for none.
+// textSchema is the schema of one of the words, or of any text if words is empty.
 func textSchema(words []string) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
 	if words == nil {
@@ -122,7 +122,7 @@ func textSchema(words []string) *jsonschema.Schema {
 	return s
 }
 
-// textOr is a list of objects that may also be written as text of a form.
+// textOr is the schema of a list of objects, each of which may also be text of a form.
 func textOr(form string, object *jsonschema.Schema) *jsonschema.Schema {
 	short := textSchema(nil)
 	short.Description = form
@@ -130,7 +130,7 @@ func textOr(form string, object *jsonschema.Schema) *jsonschema.Schema {
 		object}}}
 }
 
-// byName is a mapping of names to values.
+// byName is the schema of a mapping from names to values.
 func byName(values *jsonschema.Schema) *jsonschema.Schema {
 	names := &jsonschema.Schema{Pattern: configName().String()}
 	return &jsonschema.Schema{Type: "object", PropertyNames: names, AdditionalProperties: values}

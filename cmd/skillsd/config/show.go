@@ -18,7 +18,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/slots"
 )
 
-// Row is one option as config show prints it.
+// Row is one option as printed by config show.
 type Row struct {
 	Key    string `json:"key"`
 	Flag   string `json:"flag,omitempty"`
@@ -28,8 +28,8 @@ type Row struct {
 	Source string `json:"source"` // the flag, the variable, FILE:LINE, the run manifest, or default
 }
 
-// Rows returns all options with the values o, which they have after Configure. An option that is not given
-// has the value that is in effect without it; given leaves such options out.
+// Rows returns all options with the values in o after Configure. An option that was not given has the value
+// in effect; with given such options are left out.
 func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	var err error
 	o.State, err = p.StateDir()
@@ -68,7 +68,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 			continue
 		}
 		value := option.Value
-		// The file can say more of an option than its flag can.
+		// The file can express more of an option than its flag.
 		if option.InFile != nil && (value == nil || at.Kind == FromFile) {
 			value = option.InFile
 		}
@@ -80,8 +80,8 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	return rows, nil
 }
 
-// PrintRows prints a table of options. The source of a value follows it on its line; a value of several
-// lines is below its source.
+// PrintRows prints a table of options. The source follows a value on the same line; a value of several lines
+// is below its source.
 func PrintRows(w io.Writer, file string, rows []Row) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "configuration file\t%s\n", report.Printable(cmp.Or(file, "none")))
@@ -109,8 +109,7 @@ func PrintRows(w io.Writer, file string, rows []Row) error {
 	return table.Flush()
 }
 
-// valueLines returns a value for a reader: a list of texts with each on a line of its own, and objects as
-// the file would have them.
+// valueLines formats a value for a reader: a list of texts has one per line, and objects look as in the file.
 func valueLines(value any) ([]string, error) {
 	if texts, ok := value.([]string); ok && len(texts) > 0 {
 		return slices.Clone(texts), nil
@@ -141,7 +140,7 @@ func valueLines(value any) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), err
 }
 
-// asByHand gives a node of JSON the style of a file that was written by hand.
+// asByHand gives a JSON node the style of handwritten YAML.
 func asByHand(n *yaml.Node) {
 	n.Style = 0
 	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || n.Content[0].Kind == yaml.ScalarNode) {

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// SkillOptions are what the operator chooses for single skills, and how strictly all are read.
+// SkillOptions are the operator's choices for single skills, and the strictness of validation.
 type SkillOptions struct {
 	Disabled   []string
 	Pinned     []string
@@ -25,8 +25,8 @@ type SkillOptions struct {
 // Register adds the flags to a command.
 func (o *SkillOptions) Register(flags *pflag.FlagSet) { register(flags, o.table()) }
 
-// Apply puts the choices into the options of a scan, and lets it look for what skills require in
-// the environment of the process.
+// Apply sets the options of a scan, and makes it look up in the environment of the process what skills
+// require.
 func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	switch o.Validation {
 	case "lenient":
@@ -46,7 +46,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 		skill, _, _ := strings.Cut(entry.Script, ":")
 		skill = strings.Trim(skill, " ")
 		secrets[skill] = append(secrets[skill], entry.Secrets...)
-		// A command that only scripts on the host find is there too.
+		// A program that only scripts on the host find is available too.
 		path = strings.Join(append([]string{path}, entry.Path...), string(filepath.ListSeparator))
 	}
 	extensions, _ := p.Env("PATHEXT")
@@ -60,7 +60,7 @@ func (o *SkillOptions) Apply(to *skills.ScanOptions, p *Process) error {
 	return nil
 }
 
-// ParseAllow reads the --allow-skill-script of commands that run nothing.
+// ParseAllow parses --allow-skill-script for commands that do not run scripts.
 func ParseAllow(specs []string) (policy.Allowlist, error) {
 	allow, err := policy.ParseAllowlist(specs)
 	if err != nil {

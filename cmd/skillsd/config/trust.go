@@ -21,7 +21,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
-// Trust returns whose signatures of installed skills count. It reads their keys and certificates.
+// Trust returns the trusted signers of installed skills. It reads their keys and certificates.
 //
 // Errors: *exit.Error.
 func (p *Process) Trust() (policy.Trust, error) {
@@ -47,7 +47,7 @@ func (p *Process) Trust() (policy.Trust, error) {
 	return trust, nil
 }
 
-// Admit returns the decision of the configuration for [install.Config].
+// Admit returns the function that decides about the origin of a skill, for [install.Config].
 //
 // Errors: *exit.Error.
 func (p *Process) Admit() (func(from install.Origin) (skills.Tier, error), error) {
@@ -64,16 +64,17 @@ func (p *Process) Admit() (func(from install.Origin) (skills.Tier, error), error
 // verifierName is the name of the program that verifies identities.
 const verifierName = "skillsd-sigstore"
 
-// verifier returns what verifies identities by the trusted root of the configuration or, if that has none, by
-// that of a file.
+// verifier returns the verifier of identities with the trusted root of the configuration or, if that is
+// empty, with the file root.
 //
 // Errors: *exit.Error.
 func (p *Process) verifier(root string) (*signed.Verifier, error) {
 	flag := "trusted-root"
 	switch {
 	case root != "" && p.Cfg.Keys.TrustedRoot != "":
-		// Its signers are trusted by their identities, which another root would give to others.
-		return nil, exit.Flag(flag, errors.New("the configuration has trust.root, which counts alone"))
+		// The configured signers are identities under the configured root; another root could map them to
+		// other people.
+		return nil, exit.Flag(flag, errors.New("the configuration has trust.root, which cannot be combined with it"))
 	case root == "":
 		flag, root = "config", p.Cfg.Keys.TrustedRoot
 	}
@@ -84,7 +85,7 @@ func (p *Process) verifier(root string) (*signed.Verifier, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Windows starts no program without its directory.
+	// Windows starts no program without the variable of its directory.
 	v := &signed.Verifier{Program: p.VerifierProgram, Root: text}
 	if dir, ok := p.Env("SYSTEMROOT"); ok {
 		v.Env = []string{"SYSTEMROOT=" + dir}
@@ -92,15 +93,14 @@ func (p *Process) verifier(root string) (*signed.Verifier, error) {
 	return v, nil
 }
 
-// VerifierProgram returns the program that verifies identities: that of the configuration, the one in the
-// directory of this program, or the one in PATH. It is refused if others can write it, or put another one in
-// its place.
+// VerifierProgram returns the program that verifies identities: the one in the configuration, in the
+// directory of this program, or in PATH. A program that others can write or replace is refused.
 //
 // Errors: *signed.VerifierError.
 func (p *Process) VerifierProgram() (string, error) {
 	program := p.Cfg.Keys.Verifier
 	if own, err := os.Executable(); err == nil && program == "" {
-		// Of the names that lead to this program the last one is where it was installed.
+		// With links resolved, this is the directory that skillsd was installed in.
 		if real, err := filepath.EvalSymlinks(own); err == nil {
 			own = real
 		}
@@ -126,16 +126,16 @@ func (p *Process) VerifierProgram() (string, error) {
 	}
 	who, err := owners.New().Path(program)
 	if err == nil && len(who) > 0 {
-		err = fmt.Errorf("%s can put another program in its place", strings.Join(who, " and "))
+		err = fmt.Errorf("%s can replace it", strings.Join(who, " and "))
 	}
 	if err != nil {
-		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: let only those write to the "+
-			"directories on its path whom you trust with it (chmod go-w, chown)", program, err)}
+		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s: %v: restrict write access to the "+
+			"directories on its path (chmod go-w, chown)", program, err)}
 	}
 	return program, nil
 }
 
-// RegistryLogin returns the logins of Docker's configuration.
+// RegistryLogin returns the logins in Docker's configuration.
 func (p *Process) RegistryLogin() oci.Login {
 	dir, ok := p.Env("DOCKER_CONFIG")
 	if !ok || dir == "" {

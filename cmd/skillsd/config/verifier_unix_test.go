@@ -24,13 +24,13 @@ func TestVerifierProgram(t *testing.T) {
 		"own":      {func(string) error { return nil }, ""},
 		"writable": {func(dir string) error { return os.Chmod(dir+"/bin/verifier", 0o775) }, "others can write it"},
 		"in a shared directory": {func(dir string) error { return os.Chmod(dir+"/bin", 0o777) },
-			"everyone can put another program in its place"},
+			"everyone can replace it"},
 		"below a shared directory": {func(dir string) error { return os.Chmod(dir, 0o777) },
-			"everyone can put another program in its place"},
+			"everyone can replace it"},
 		"behind a link in a shared directory": {func(dir string) error {
 			return errors.Join(os.Rename(dir+"/bin", dir+"/real"), os.Mkdir(dir+"/bin", 0o755),
 				os.Symlink("../real/verifier", dir+"/bin/verifier"), os.Chmod(dir+"/bin", 0o777))
-		}, "everyone can put another program in its place"},
+		}, "everyone can replace it"},
 		"missing": {func(dir string) error { return os.Remove(dir + "/bin/verifier") }, "neither in the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// parseYAML returns the root of the document, nil if the text is empty or null. It refuses a text with more
-// than one document.
+// parseYAML parses a document and returns its root, nil if the text is empty or null. It rejects a text of
+// more than one document.
 func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
@@ -24,11 +24,11 @@ func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	case err != nil:
 		return nil, yamlProblem(err, text)
 	}
-	// The decoder stops after one document, so a second one would be ignored without this.
+	// The decoder stops after one document; without this check a second one would be ignored.
 	switch err := decoder.Decode(&second); {
 	case err == nil:
 		return nil, &Problem{At: Place{second.Line, second.Column},
-			Text: "a second document; a configuration is one, so leave out the line ---"}
+			Text: "a second document; a configuration has only one, so remove the line ---"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlProblem(err, text)
 	}
@@ -38,22 +38,22 @@ func parseYAML(text []byte) (*yaml.Node, *Problem) {
 	return nil, nil
 }
 
-// yamlAdvice has what to do about an error of the parser, by words of its text.
+// yamlAdvice maps words of a parser error to the advice for it.
 var yamlAdvice = [][2]string{
-	{"mapping values are not allowed", "put a value with a colon and a blank in quotes"},
+	{"mapping values are not allowed", "put a value with a colon and a space in quotes"},
 	{"cannot start any token", "put a value that begins with @, ` or % in quotes"},
 	{"unexpected end of stream", "close the quotes"},
-	{"could not find expected ':'", "a key needs a colon and a blank behind it"},
-	{"did not find expected key", "look how far the lines here are indented"},
-	{"did not find expected '-' indicator", "look how far the lines here are indented"},
-	{"did not find expected ',' or", "close the bracket, or put a comma between"},
+	{"could not find expected ':'", "a key needs a colon and a space after it"},
+	{"did not find expected key", "check the indentation of these lines"},
+	{"did not find expected '-' indicator", "check the indentation of these lines"},
+	{"did not find expected ',' or", "close the bracket, or add a comma"},
 	{"did not find expected node content", "close the bracket, or give a value"},
-	{"incompatible YAML document", "leave out %YAML"},
-	{"found undefined tag handle", "leave out the tag"},
-	{"unknown anchor", "anchors and aliases are not read; write the value out"},
+	{"incompatible YAML document", "remove the line %YAML"},
+	{"found undefined tag handle", "remove the tag"},
+	{"unknown anchor", "anchors and aliases are not supported; write the value out"},
 }
 
-// yamlProblem returns the problem for an error of the parser, which has only a text.
+// yamlProblem converts an error of the parser, which has only a text.
 func yamlProblem(err error, source []byte) *Problem {
 	bad := bytes.IndexFunc(source, func(r rune) bool {
 		return r == utf8.RuneError || r == 0xfffe || r == 0xffff ||
@@ -67,7 +67,7 @@ func yamlProblem(err error, source []byte) *Problem {
 		return &Problem{At: PlaceOf(source, bad), Text: what}
 	}
 	line, fault := frontmatter.ParserError(err)
-	// The end of the file counts as a line of its own.
+	// A reported line after the last one becomes the line after the text.
 	at := Place{Line: min(line, 1+bytes.Count(bytes.TrimRight(source, "\r\n"), []byte("\n")))}
 	if name, ok := strings.CutPrefix(fault, "unknown anchor '"); ok {
 		name, _, _ = strings.Cut(name, "'")
@@ -84,14 +84,14 @@ func yamlProblem(err error, source []byte) *Problem {
 	return &Problem{At: at, Text: fault}
 }
 
-// PlaceOf returns the place of a byte of a text.
+// PlaceOf returns the position of a byte offset in a text.
 func PlaceOf(text []byte, at int) Place {
 	line := bytes.LastIndexByte(text[:at], '\n') + 1
 	return Place{1 + bytes.Count(text[:at], []byte("\n")), 1 + utf8.RuneCount(text[line:at])}
 }
 
-// tabNear finds a tab in the indentation of a line or of a line next to it: the parser may report the line
-// before or after the tab.
+// tabNear finds a tab in the indentation of a line or its neighbours: the parser may report the line before
+// or after the tab.
 func tabNear(text []byte, line int) Place {
 	number := 0
 	for content := range bytes.Lines(text) {
