@@ -14,8 +14,9 @@ import (
 // askApproval names the one input request of a call that needs an approval.
 const askApproval = "approval"
 
-// fieldDecision is the field of the form that decides; the others are its values. Clients show the values
-// as they are, Claude Code 46 characters of them; yes or no would read as an answer to the whole question.
+// fieldDecision is the field of the form with the decision; the others are its values. Clients show the
+// values unchanged, Claude Code their first 46 characters; "yes" or "no" would read as an answer to the whole
+// question.
 const (
 	fieldDecision   = "decision"
 	decisionOnce    = "Run it once"
@@ -23,22 +24,22 @@ const (
 	decisionNo      = "Do not run it"
 )
 
-// asksWithFields reports whether a client cuts the lines of a message, so that long texts of a question need
-// fields of their own.
+// asksWithFields reports whether a client truncates the lines of a message, so that long texts of a question
+// need fields of their own.
 func asksWithFields(ctx context.Context) bool { return wire.ClientOf(ctx).Info.Name == "claude-code" }
 
-// canAsk reports whether the client says that it can put a form before its user. One that does not
-// is never asked, and its call is refused.
+// canAsk reports whether the client declares that it can show a form to its user. Any other client is never
+// asked, and its call is refused.
 func canAsk(ctx context.Context) bool {
 	asks := wire.ClientOf(ctx).Capabilities.Elicitation
 	return asks != nil && (asks.Form != nil || asks.URL == nil)
 }
 
-// elicitation is the form of a question. To accept it is the approval, unless the decision says no.
+// elicitation returns the form of a question. Accepting it is the approval, unless the decision is no.
 func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams {
 	decision := map[string]any{"type": "string", "title": "Decision"}
-	// A client that puts its cursor on the first value must not run the script at a stray key. One with
-	// fields goes to the end of the form to accept it.
+	// The first value is no, because a client with its cursor there must not run the script at a stray key. A
+	// client with fields must go to the end of the form to accept it.
 	values := []any{decisionNo, decisionOnce}
 	if q.Remember {
 		values = append(values, decisionSession)
@@ -49,7 +50,7 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 		delete(schema, "required")
 	}
 	decision["enum"] = values
-	// Clients show the properties in the order of their names.
+	// Clients sort the properties by name.
 	properties := map[string]any{fieldDecision: decision}
 	for _, field := range q.Fields {
 		properties[field.Name] = map[string]any{"type": "string", "title": field.Title, "default": field.Text}
@@ -58,8 +59,8 @@ func elicitation(ctx context.Context, q *session.Question) mcp.ElicitationParams
 	return mcp.ElicitationParams{Mode: mcp.ElicitationModeForm, Message: q.Message, RequestedSchema: schema}
 }
 
-// answerOf reads the answer to a question that a call comes back with; nil when it brings none, so that the
-// user is asked.
+// answerOf reads the answer to a question from a repeated call; it returns nil if the call has none, so that
+// the user is asked.
 //
 // Errors: *wire.Error for an answer that is not the result of an elicitation.
 func answerOf(ctx context.Context, request mcp.CallToolRequest) (*session.Answer, error) {
@@ -74,15 +75,15 @@ func answerOf(ctx context.Context, request mcp.CallToolRequest) (*session.Answer
 	return formAnswer(request.Params.RequestState, response.Elicitation, asksWithFields(ctx)), nil
 }
 
-// formAnswer reads a form that came back. One that began with a decision was accepted as it was sent if it
-// has that or none; another form has none because it was not filled in.
+// formAnswer reads a returned form. A form with a default decision was accepted unchanged if it has that
+// decision or none; another form without a decision was not filled in.
 func formAnswer(state string, result *mcp.ElicitationResult, begun bool) *session.Answer {
 	a := &session.Answer{State: state, Action: string(result.Action)}
 	fields, isObject := result.Content.(map[string]any)
 	a.Content = fields
 	decision, given := fields[fieldDecision]
 	for key := range fields {
-		// Another reader may take such a key for the field.
+		// Another reader might take such a key for the field.
 		given = given || strings.EqualFold(key, fieldDecision)
 	}
 	if result.Action != mcp.ElicitationResponseActionAccept {
@@ -103,7 +104,7 @@ func formAnswer(state string, result *mcp.ElicitationResult, begun bool) *sessio
 	return a
 }
 
-// elicit asks a client of an older revision while its call waits. Whatever goes wrong is no approval.
+// elicit asks a client of an older revision while its call waits. Any failure is a refusal.
 func (s *Server) elicit(ctx context.Context, q *session.Question) *session.Answer {
 	ctx, cancel := context.WithDeadline(ctx, q.Until)
 	defer cancel()

@@ -54,17 +54,17 @@ type RunArgs struct {
 	Activation string   `json:"activation,omitempty"`
 }
 
-// decodeArguments reads the arguments of a tool call into dst, a pointer to a struct. Clients check neither
-// types nor required fields, and models write both from memory: what can mean one thing only is taken for it,
-// and each other mistake is answered in words that the model can act on. Unknown arguments are ignored.
-// Required strings are not empty. After a mistake dst has the fields that could be read, for the record of
-// the call.
+// decodeArguments decodes the arguments of a tool call into dst, a pointer to a struct. Clients check neither
+// types nor required fields, and models write both from memory: an unambiguous mistake is corrected, and any
+// other is answered in words that the model can act on. Unknown arguments are ignored. Required strings must
+// not be empty. After a mistake dst has the fields that could be decoded, for the record of the call.
 func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.Error {
 	raw = unquoted(raw)
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		raw = []byte("{}")
 	}
-	// Decoding would replace both silently, so policy could decide about another text than the script gets.
+	// Decoding would replace both silently, so policy could decide about another text than the script
+	// receives.
 	if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
 		return invalidArguments("a string holds a lone surrogate or bytes that are not UTF-8",
 			"send well-formed Unicode text")
@@ -123,8 +123,8 @@ func decodeArguments(raw json.RawMessage, dst any, required ...string) *session.
 	return mistake
 }
 
-// decodeArgument reads one argument into its field. A list, a number or a boolean may be sent as its JSON
-// text, a whole number as 5.0; null, and an empty text in their place, are as if left out.
+// decodeArgument decodes one argument into its field. A list, a number or a boolean may be sent as its JSON
+// text, and an integer as 5.0; null, and an empty text for these types, are treated as missing.
 func decodeArgument(name string, value json.RawMessage, field reflect.Value) *session.Error {
 	of := field.Type()
 	if of.Kind() == reflect.Pointer {
@@ -141,8 +141,8 @@ func decodeArgument(name string, value json.RawMessage, field reflect.Value) *se
 	}
 	if of.Kind() == reflect.Slice {
 		var items []json.RawMessage
-		_ = json.Unmarshal(value, &items) // decoding finds out what is not a list
-		// Decoding would make an empty string of a null.
+		_ = json.Unmarshal(value, &items) // decoding reports a value that is not a list
+		// Decoding would turn null into an empty string.
 		i := slices.IndexFunc(items, func(item json.RawMessage) bool { return item[0] != '"' })
 		if i >= 0 {
 			return invalidList(name, fmt.Sprintf("item %d is %s: ", i+1, policy.Clip(string(items[i]))))
@@ -166,7 +166,7 @@ func decodeArgument(name string, value json.RawMessage, field reflect.Value) *se
 		fmt.Sprintf("send it as in %q: %s", name, example))
 }
 
-// unquoted returns the JSON in a JSON string, which is empty for a blank one, and any other value as it is.
+// unquoted returns the JSON inside a JSON string, empty for a blank one, and any other value unchanged.
 func unquoted(value json.RawMessage) json.RawMessage {
 	var text string
 	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
@@ -179,8 +179,8 @@ func unquoted(value json.RawMessage) json.RawMessage {
 	return inner
 }
 
-// whole returns a number without fraction, such as 5.0 or 5e3, as JSON has integers, and any other value as
-// it is.
+// whole converts a number without fraction, such as 5.0 or 5e3, to a JSON integer, and returns any other
+// value unchanged.
 func whole(value json.RawMessage) json.RawMessage {
 	const exact = 1 << 53
 	n, err := strconv.ParseFloat(string(value), 64)
@@ -190,7 +190,7 @@ func whole(value json.RawMessage) json.RawMessage {
 	return strconv.AppendInt(nil, int64(n), 10)
 }
 
-// invalidList returns the error of a list of strings, in the words of the reference.
+// invalidList returns the error for a list of strings, with the wording of the reference.
 func invalidList(name, what string) *session.Error {
 	e := fault.ScriptArgsInvalid.Because(nil)
 	e.Remedy = fmt.Sprintf(`%ssend a list of strings, as in %q: ["--top", "3"]`, what, name)
@@ -222,7 +222,7 @@ func hasLoneSurrogate(raw []byte) bool {
 			}
 			i += 6
 		}
-		i++ // the character behind a backslash may be another one
+		i++ // skip the escaped character, which may be a backslash
 	}
 	return false
 }

@@ -29,18 +29,17 @@ const (
 	metaHostPaths  = "skillsd/host-paths"
 )
 
-// metaAllowedTools is the key of the _meta of a load that has the skill's own allowed-tools, for hosts that
-// hold the model to them.
+// metaAllowedTools is the key, in the _meta of the result of a load, of the skill's allowed-tools, for hosts
+// that enforce them.
 const metaAllowedTools = "skillsd/allowed-tools"
 
-// localPrincipal is the user of the process, who speaks on stdio and whose evidence counts.
+// localPrincipal is the user of the process, the principal on stdio, with trusted evidence.
 var localPrincipal = policy.Principal{Name: "local", Evidence: true}
 
-// LocalPrincipal returns the principal who speaks on stdio, and to a command of the same user that does what
-// a tool does.
+// LocalPrincipal returns the principal of stdio, and of commands of the same user that do the work of a tool.
 func LocalPrincipal() policy.Principal { return localPrincipal }
 
-// callOf gathers what is known of a request besides its arguments.
+// callOf collects the properties of a request besides its arguments.
 func (s *Server) callOf(ctx context.Context, method string, meta map[string]any) (session.Call, error) {
 	client := wire.ClientOf(ctx)
 	principal, remote := principalOf(ctx)
@@ -73,7 +72,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 	call.Forwarded = wire.IsForwarded(ctx)
 	call.Records, _ = ctx.Value(recorderKey{}).(*recorder.Recorder)
 	for _, key := range []string{metaSession, metaParent} {
-		// A child whose name is dropped would act in the session of the process, with all that it has.
+		// With its name dropped, a child would act in the session of the process, with all of its rights.
 		if value, ok := meta[key]; ok && firstText(value) == "" {
 			return call, invalidArguments(fmt.Sprintf("_meta[%q] is not a name", key),
 				"send a non-empty string, or leave it out")
@@ -85,7 +84,7 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		return call, err
 	}
 	if remote {
-		// Only a load opens a session over HTTP, where many conversations share a principal.
+		// Over HTTP many conversations share a principal, so only a load opens a session.
 		call.Opens = method == ToolLoad || method == methodGetPrompt
 		switch {
 		case !client.Modern:
@@ -100,25 +99,25 @@ func (s *Server) callOf(ctx context.Context, method string, meta map[string]any)
 		}
 		call.Workspace = s.workspaceOf(ctx, method, meta)
 	}
-	// A principal that could name its own prompt slot or mode could approve its own calls.
+	// A principal with control of its own prompt slot or mode could approve its own calls.
 	if principal.Evidence {
 		return call, evidence(ctx, &call, meta)
 	}
 	for _, row := range RequestMeta() {
 		if _, ok := meta[row.Key]; ok && row.Evidence {
-			s.cfg.Logger.WarnContext(ctx, "evidence that this principal may not give is ignored",
+			s.cfg.Logger.WarnContext(ctx, "ignored evidence of a principal that is not trusted with it",
 				slog.String("principal", principal.Name), slog.String("key", row.Key))
 		}
 	}
 	return call, nil
 }
 
-// conversationOf returns the name that the _meta of a request has for its conversation, or "".
+// conversationOf returns the name of the conversation in the _meta of a request, or "".
 func conversationOf(meta map[string]any) string {
 	return firstText(meta[metaSession], meta["threadId"], meta["sessionId"])
 }
 
-// firstText returns the first value that is a text and not empty, or "".
+// firstText returns the first value that is a non-empty string, or "".
 func firstText(values ...any) string {
 	for _, value := range values {
 		if text, ok := value.(string); ok && text != "" {
@@ -128,15 +127,15 @@ func firstText(values ...any) string {
 	return ""
 }
 
-// evidence reads what only some principals may say of a call: who spoke, how strictly to decide, the lease of
-// a browser, the id of a session that it opens, and the labels of its inputs.
+// evidence reads the fields of a call that only trusted principals may set: the prompt slot, the enforcement
+// mode, the lease of a browser, the id of a new session, and the labels of its inputs.
 func evidence(ctx context.Context, call *session.Call, meta map[string]any) error {
 	raw := func(key string) []byte {
 		value, ok := meta[key]
 		if !ok {
 			return nil
 		}
-		// Records have the bytes of the client, which the library has decoded.
+		// Records keep the client's bytes, which the library has decoded.
 		if written := wire.Meta(ctx, key); written != nil {
 			return written
 		}
@@ -166,7 +165,7 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 		if err != nil {
 			return invalidArguments(err.Error(), "send a cf-harness.loom-run-manifest in _meta, or none")
 		}
-		// The call's own slot comes first.
+		// The prompt slot of the call takes precedence.
 		if slot := call.Manifest.PromptSlot; slot != nil && call.Slot == nil {
 			call.Slot, err = policy.ParsePromptSlot(slot)
 			if err != nil {
@@ -205,8 +204,8 @@ func evidence(ctx context.Context, call *session.Call, meta map[string]any) erro
 	return nil
 }
 
-// profileOf returns the profile that a request narrows itself to. A profile that does not exist is refused,
-// because a client must not take it for a narrower one.
+// profileOf returns the profile that a request asks for. An unknown profile is refused, because the client
+// relies on it to restrict the call.
 func (s *Server) profileOf(meta map[string]any) (string, error) {
 	value, ok := meta[metaProfile]
 	if !ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// toolsEvery is how long a client that heard of changed tools hears of no other change of them. A client that
-// takes up a change sends its model all tools anew, and what the model's maker has cached is read again.
+// toolsEvery is the minimum interval of notifications of changed tools to one client. A client that reloads
+// tools sends all of them to its model again, which invalidates the provider's prompt cache.
 const toolsEvery = time.Minute
 
 // listMethods are the notifications of changed lists.
@@ -26,22 +26,21 @@ func listMethods() []string {
 	}
 }
 
-// shown is what the lists of a client are made of.
+// shown is the state that the lists of a client are made from.
 type shown struct {
 	ready   bool
 	whole   bool            // the client sees all of the catalogue
-	skills  []*skills.Skill // if it does not
+	skills  []*skills.Skill // if the client does not see all of it
 	tools   string          // their names
 	texts   [sha256.Size]byte
 	prompts [sha256.Size]byte
 }
 
-// changesFor begins to watch what lists show to the client that ctx belongs to. The function that it
-// returns reports whether a list is news for the client since its last call with the same method: a client
-// must not even learn that something changed that is hidden from it. Tools and prompts are news if their
-// names or descriptions changed; where a client keeps descriptions, if there are other tools. Resources may
-// be news for a client that sees all of the catalogue although nothing changed. It is safe for concurrent
-// use.
+// changesFor begins to watch the lists of the client of ctx. The returned function reports whether a list has
+// changed for the client since its last call with the same method: a client must not learn even the fact of a
+// change that is hidden from it. Tools and prompts have changed if their names or descriptions have; for a
+// client that keeps descriptions, only if the set of tools has. For a client that sees the whole catalogue,
+// resources may be reported without a change. It is safe for concurrent use.
 func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 	sc := s.scopeOf(ctx)
 	var mu sync.Mutex
@@ -75,7 +74,7 @@ func (s *Server) changesFor(ctx context.Context) func(method string) bool {
 	}
 }
 
-// shown returns what a scope is shown now.
+// shown returns the current state for a scope.
 func (s *Server) shown(sc scope) shown {
 	if !s.isReady() {
 		return shown{}
@@ -98,15 +97,15 @@ func (s *Server) shown(sc scope) shown {
 	return now
 }
 
-// Publish notifies clients that listen of the lists that are news for them. The tools describe the registry's
-// current snapshot with or without it.
+// Publish notifies clients of the lists that have changed for them. The tools describe the registry's current
+// snapshot even without it.
 func (s *Server) Publish() {
 	for _, method := range listMethods() {
 		s.wire.Announce(method)
 	}
 }
 
-// broadcastAfter has the clients asked again whether tools are news for them.
+// broadcastAfter announces after a delay that tools may have changed.
 func (s *Server) broadcastAfter(wait time.Duration) {
 	if s.asksLater.CompareAndSwap(false, true) {
 		time.AfterFunc(wait, func() {

@@ -21,17 +21,17 @@ import (
 // codeDenied is the JSON-RPC error code of a denial outside of a tool call.
 const codeDenied = 1403
 
-// plainText is a plain error as a tool shows it; the order of the keys is part of the contract.
+// plainText is a plain error as shown by a tool; the order of the keys is part of the contract.
 type plainText struct {
 	Code    fault.Code `json:"code"`
 	Message string     `json:"message"`
 	Remedy  string     `json:"remedy"`
-	URI     string     `json:"uri,omitempty"` // of the resource that a call other than a tool's names
+	URI     string     `json:"uri,omitempty"` // the resource in a call that is not a tool call
 }
 
-// toolError is the error table of tool calls: a denial, a plain error, or, for anything else, an
-// internal error whose cause goes to the log alone. A cancelled call is not answered here, and neither is a
-// call of a tool that is not offered: the wire answers it.
+// toolError returns the result of a failed tool call: a denial, a plain error, or, for anything else, an
+// internal error with its cause only in the log. Cancelled calls and calls of tools that are not offered
+// return an error instead, which the wire handles.
 func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.CallToolResult, error) {
 	if denial, ok := errors.AsType[*session.Denied](err); ok {
 		traceFailure(ctx, string(denial.Object.Code))
@@ -39,7 +39,7 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 			return nil, &wire.Error{Code: mcp.INVALID_PARAMS,
 				Message: sentences(denial.Object.Detail, denial.Object.Remedy), Data: denial.Object}
 		}
-		// The same object in the text and as structured content: clients show only one of the two.
+		// The text and the structured content have the same object, because clients show only one of them.
 		object, err := provenance.Encode(denial.Object)
 		if err != nil {
 			return nil, err
@@ -73,8 +73,8 @@ func (s *Server) toolError(ctx context.Context, tool string, err error) (*mcp.Ca
 	return answer, nil
 }
 
-// sentences returns texts as the first line of an error. Clients show users the first lines of a text; the
-// last line is the object, which has the remedy.
+// sentences joins texts to the first line of an error. Clients show users the first lines of a text; the last
+// line is the object with the remedy.
 func sentences(texts ...string) string {
 	var b strings.Builder
 	for _, text := range texts {
@@ -85,7 +85,7 @@ func sentences(texts ...string) string {
 			b.WriteByte(' ')
 		}
 		first, size := utf8.DecodeRuneInString(text)
-		if word, _, _ := strings.Cut(text, " "); !strings.Contains(word, "_") { // else the name of a tool
+		if word, _, _ := strings.Cut(text, " "); !strings.Contains(word, "_") { // not the name of a tool
 			first = unicode.ToUpper(first)
 		}
 		b.WriteRune(first)
@@ -97,8 +97,8 @@ func sentences(texts ...string) string {
 	return b.String()
 }
 
-// methodError is the error table of JSON-RPC methods outside of tool calls. An error that is meant for the
-// wire stays as it is.
+// methodError converts an error of a method that is not a tool call. An error that is already meant for the
+// wire is returned unchanged.
 func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	if err == nil {
 		return nil
@@ -133,7 +133,7 @@ func (s *Server) methodError(ctx context.Context, r *request, err error) error {
 	return failure
 }
 
-// plain returns err as a plain error and logs a cause that the client does not see.
+// plain converts err to a plain error and logs a cause that the client does not see.
 func (s *Server) plain(ctx context.Context, err error) *session.Error {
 	plain, ok := errors.AsType[*session.Error](err)
 	if !ok {

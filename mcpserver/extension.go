@@ -26,15 +26,16 @@ const (
 	methodReadDirectory = "resources/directory/read"
 )
 
-// metaUnlisted is the key of a skills/get result's _meta that says why skills/list has no such entry.
+// metaUnlisted is the key, in the _meta of a skills/get result, of the reason why skills/list omits the
+// entry.
 const metaUnlisted = "skillsd/unlisted"
 
-// maxPageBytes is where a page of entries ends early: an entry is never split, and one alone may
-// hold 64 KiB of frontmatter and hundreds of files.
+// maxPageBytes is the size at which a page of entries ends early: an entry is never split, and one entry may
+// have 64 KiB of frontmatter and hundreds of files.
 const maxPageBytes = 1 << 20
 
 // permit asks the policy about a call that reads the catalogue: all of it if sk is nil, else one skill, or a
-// path of it. What the session hides counts as nothing, as if there were no such skill; hidden says so.
+// path of it. A skill hidden from the session is treated as absent; hidden reports that case.
 func (s *Server) permit(
 	ctx context.Context, r *request, sk *skills.Skill, path string,
 ) (ses *session.Session, hidden bool, err error) {
@@ -52,10 +53,10 @@ func (s *Server) permit(
 // listSkillsResult is the result of skills/list.
 type listSkillsResult struct {
 	mcp.PaginatedResult
-	Skills [][]byte // made by encoding/json
+	Skills [][]byte // marshalled entries
 }
 
-// MarshalJSON returns the result with its entries as they were marshalled.
+// MarshalJSON returns the result with the entries unchanged.
 func (r *listSkillsResult) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
 
 // AppendJSON implements [wire.Appender].
@@ -67,8 +68,8 @@ func (r *listSkillsResult) AppendJSON(line []byte) ([]byte, error) {
 	return appendBefore(line, rest, `"skills":[`, r.Skills, "]"), nil
 }
 
-// appendBefore appends the JSON object rest with another member before its own, which is made of parts with
-// commas between them.
+// appendBefore appends the JSON object rest with one more member in front of its own: begin, the parts
+// separated by commas, and end.
 func appendBefore(line, rest []byte, begin string, parts [][]byte, end string) []byte {
 	size := len(begin) + len(end) + len(rest) + len(parts) + 1
 	for _, part := range parts {
@@ -88,10 +89,10 @@ func appendBefore(line, rest []byte, begin string, parts [][]byte, end string) [
 	return append(line, rest[1:]...)
 }
 
-// listSkills is skills/list: the entry of every skill that the extension allows and that does not
-// hide itself from models, in byte order of URI and paged by URI, so that a walk during a reload
-// neither loses nor repeats a skill that stays. Hosts show models what this list holds, and not all
-// of them know disable-model-invocation.
+// listSkills is skills/list: the entries of all skills that the extension allows and that are not hidden from
+// models, in byte order of URI and paged by URI, so that a walk during a reload neither loses nor repeats a
+// skill that stays. Hidden skills are left out because hosts show this list to models, and not all of them
+// support disable-model-invocation.
 func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
 	if _, _, err := s.permit(ctx, r, nil, ""); err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
 	result := &listSkillsResult{Skills: [][]byte{}}
 	size := 0
 	for i, made := range entries {
-		// Only making an entry shows whether its files let it be listed, so a page may be short.
+		// A page may be short: the files of an entry decide whether it is listed, and they are read only now.
 		if made == nil || made.unlisted != "" {
 			continue
 		}
@@ -130,8 +131,8 @@ func (s *Server) listSkills(ctx context.Context, r *request) (any, error) {
 	return result, nil
 }
 
-// entries returns the entries of some skills, made in parallel. A skill that is too large for the list
-// is not read and has none; one whose files cannot be read has none and costs the others nothing.
+// entries returns the entries of some skills, read in parallel. A skill that is too large for the list is not
+// read and gets nil. One with unreadable files gets nil too and does not fail the others.
 //
 // Errors: ctx.
 func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, error) {
@@ -144,7 +145,7 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 			continue
 		}
 		missing.Go(func() error {
-			// Indexing it would read more than one page may cost.
+			// Indexing it would exceed the cost of a page.
 			if big, err := b.skill.Oversized(ctx); err == nil && big {
 				return nil
 			}
@@ -163,10 +164,10 @@ func (s *Server) entries(ctx context.Context, listed []*listedSkill) ([]*entry, 
 // getSkillResult is the result of skills/get.
 type getSkillResult struct {
 	mcp.CacheableResult
-	Skill []byte // made by encoding/json
+	Skill []byte // marshalled entry
 }
 
-// MarshalJSON returns the result with the entry as it was marshalled.
+// MarshalJSON returns the result with the entry unchanged.
 func (r *getSkillResult) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
 
 // AppendJSON implements [wire.Appender].
@@ -178,8 +179,8 @@ func (r *getSkillResult) AppendJSON(line []byte) ([]byte, error) {
 	return appendBefore(line, rest, `"skill":`, [][]byte{r.Skill}, ""), nil
 }
 
-// getSkill is skills/get: the entry of any skill that is served, listed or not. If it is not, the _meta of
-// the result says why. A skill that hides itself from models has an entry where it was loaded.
+// getSkill is skills/get: the entry of any served skill, listed or not. For an unlisted one, the _meta of the
+// result has the reason. A skill hidden from models is returned only if the session has loaded it.
 func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	asked := s.visible(r.scope).at(r.URI)
 	var sk *skills.Skill
@@ -187,7 +188,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	if asked != nil {
 		sk, path = asked.skill, asked.skill.File
 	}
-	// Policy comes first: a caller that may not read must not learn which skills exist.
+	// Policy is checked first: a caller without the right to read must not learn which skills exist.
 	ses, hidden, err := s.permit(ctx, r, sk, path)
 	if err != nil {
 		return nil, err
@@ -203,7 +204,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, unreadable(asked.skill, err)
 	}
-	if ses.Hides(made.skill, path) { // since an edit
+	if ses.Hides(made.skill, path) { // hidden since an edit
 		return nil, unknown
 	}
 	result := &getSkillResult{Skill: made.json}
@@ -213,7 +214,7 @@ func (s *Server) getSkill(ctx context.Context, r *request) (any, error) {
 	return result, nil
 }
 
-// unreadable is the error of a skill whose files cannot be listed: it is served no longer.
+// unreadable is the error for a skill whose files cannot be listed any more.
 func unreadable(sk *skills.Skill, err error) error {
 	return &session.Error{
 		Code: fault.CodeResourceNotFound, Message: fmt.Sprintf("the files of %q cannot be read",

@@ -17,13 +17,13 @@ import (
 
 const mimeDirectory = "inode/directory"
 
-// readDirectory is resources/directory/read: the files and directories directly below a skill's
-// directory, one of its directories, or one that skills lie in. Files are as resources/list has them; all but
-// SKILL.md are named as in the directory. A directory without a file is not served and does not exist here;
-// neither does one of a skill that is hidden from models, as long as the session has not loaded it.
+// readDirectory is resources/directory/read: the files and directories directly below a skill's directory,
+// one of its subdirectories, or a directory above skills. Files are described as in resources/list; all but
+// SKILL.md are named as in the directory. A directory without files does not exist here, nor does a directory
+// of a skill that is hidden from models and not loaded by the session.
 func (s *Server) readDirectory(ctx context.Context, r *request) (any, error) {
 	snapshot := s.cfg.Sessions.Visible(r.scope.principal, r.scope.profile)
-	// Policy comes first: a caller that may not read must not learn which files exist.
+	// Policy is checked first: a caller without the right to read must not learn which files exist.
 	sk, path := locate(snapshot, r.URI)
 	ses, _, err := s.permit(ctx, r, sk, path)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Server) directory(
 	}
 	children := map[string]mcp.Resource{} // by name
 	add := func(name string) {
-		// The URI of a directory is written as if it were a file of a skill.
+		// The URI of a directory has the form of a skill's file.
 		uri := (&skills.Skill{Path: path}).URI(name)
 		children[name] = mcp.Resource{URI: uri, Name: name, MIMEType: mimeDirectory}
 	}
@@ -93,7 +93,7 @@ func (s *Server) directory(
 				children[name] = skillFileResource(fresh, index)
 			default:
 				file := fileResource(fresh, index.Resource(index.Files[i].Path))
-				file.Name = name // as directories beside it
+				file.Name = name // like the directories beside it
 				children[name] = file
 			}
 		}

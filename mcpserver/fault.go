@@ -12,35 +12,35 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// ToolProblem is the one tool of a server that could not start.
+// ToolProblem is the only tool of a server that cannot start.
 const ToolProblem = "skillsd_problem"
 
 const (
-	// faultPatience is how long a process waits for a client to speak that may not be there.
+	// faultPatience is how long the process waits for a first message of a client.
 	faultPatience = 10 * time.Second
-	// faultLook is how often it is looked whether the fault may be mended.
+	// faultLook is the interval of checks whether the fault may be fixed.
 	faultLook = 500 * time.Millisecond
-	// maxFaultLine is the longest message of a client, in bytes, that is read while the server cannot start.
+	// maxFaultLine is the longest client message, in bytes, that is read while the server cannot start.
 	maxFaultLine = 8 << 20
-	// againID is the id of the request that a mended server gets in place of its client's own initialize.
+	// againID is the id of the initialize request that a started server gets in place of its client's own.
 	againID = `"skillsd-mended"`
 )
 
-// Fault is a server that cannot start, as its client on stdio sees it: nothing is served and nothing runs.
+// Fault is a server that cannot start, as its client on stdio sees it: it serves no skills and runs nothing.
 // All fields are required.
 type Fault struct {
 	In      io.Reader
 	Out     io.Writer
 	Version string
-	Text    string // what keeps the server from starting and, on further lines, what mends it
-	// Changed reports whether the fault may be mended since the last call.
+	Text    string // the fault and, on further lines, its remedy
+	// Changed reports whether the fault may have been fixed since the last call.
 	Changed func() bool
-	// Start runs the server on streams until it ends. It returns what keeps it from starting, in which case
-	// it has not read.
+	// Start runs the server on the streams until it ends. It returns the fault if the server cannot start,
+	// and has not read from in then.
 	Start func(ctx context.Context, in io.Reader, out io.Writer) (fault string)
 }
 
-// faultCall is what is read of a message.
+// faultCall is the part of a message that is read.
 type faultCall struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -54,11 +54,11 @@ type faultCall struct {
 	} `json:"params"`
 }
 
-// Serve answers the client until its input or ctx ends. It returns at once if nobody speaks the protocol
-// there. For most clients the fault is the error that each request gets: Claude Code shows it to its user and
-// its model, OpenCode to its user. The models of Codex and Gemini CLI would never learn of it, so that those
-// clients get a server without skills whose instructions and only tool say it; when the fault is mended, the
-// server itself takes their connection over.
+// Serve answers the client until its input or ctx ends. It returns at once if the peer does not speak the
+// protocol. For most clients each request gets the fault as its error: Claude Code shows it to its user and
+// its model, OpenCode to its user. The models of Codex and Gemini CLI would never see it, so these clients
+// get a server without skills that describes the fault in its instructions and its only tool. Once the fault
+// is fixed, the real server takes over their connection.
 func (f *Fault) Serve(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -116,7 +116,7 @@ func (f *Fault) Serve(ctx context.Context) {
 	}
 }
 
-// read returns what comes in, in pieces; the channel is closed at the end of the input.
+// read returns the input in chunks; the channel is closed at the end of the input.
 func (f *Fault) read(ctx context.Context) <-chan []byte {
 	chunks := make(chan []byte)
 	go func() {
@@ -139,8 +139,8 @@ func (f *Fault) read(ctx context.Context) <-chan []byte {
 	return chunks
 }
 
-// answer answers a request; kept says that the client has a server without skills. It reports whether to try
-// the start again behind the answer.
+// answer answers a request; kept is set if the client has the server without skills. again reports whether to
+// try the start again after the answer.
 func (f *Fault) answer(call *faultCall, kept bool) (again bool) {
 	var result any
 	switch {
@@ -190,8 +190,8 @@ func (f *Fault) send(message any) {
 	}
 }
 
-// start tries to start the server for a client that initialized. If it starts, it gets what the client sends
-// from then on, and start returns when it has ended; else it returns false.
+// start tries to start the server for an initialized client. If it starts, it gets the further input of the
+// client, and start returns when it ends; else start returns false.
 func (f *Fault) start(ctx context.Context, opening, rest []byte, chunks <-chan []byte) bool {
 	in, feed := io.Pipe()
 	up, ended := make(chan struct{}), make(chan string, 1)
@@ -204,7 +204,7 @@ func (f *Fault) start(ctx context.Context, opening, rest []byte, chunks <-chan [
 		return false
 	case <-up:
 	}
-	// The server has to know the client, which will not initialize again.
+	// The server has to see the client's initialize request, which the client will not send again.
 	var message map[string]json.RawMessage
 	if json.Unmarshal(opening, &message) == nil {
 		message["id"] = json.RawMessage(againID)
@@ -224,7 +224,7 @@ func (f *Fault) start(ctx context.Context, opening, rest []byte, chunks <-chan [
 	return true
 }
 
-// firstRead closes up when it is read for the first time.
+// firstRead closes up at the first read.
 type firstRead struct {
 	io.Reader
 	up chan struct{}
@@ -238,8 +238,9 @@ func (r *firstRead) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// mended is the output of a server that took a connection over: the client hears of the new lists in the
-// place of an answer to what it did not ask. Each message is one Write, and they come one after another.
+// mended is the output of a server that took over a connection: it replaces the answer to the initialize
+// request, which the client did not send, with notifications of the new lists. Each message is one Write, and
+// Writes do not overlap.
 type mended struct {
 	io.Writer
 	fault *Fault

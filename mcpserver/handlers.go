@@ -22,14 +22,14 @@ import (
 // progressEvery is the interval of progress notifications of a running script.
 const progressEvery = 15 * time.Second
 
-// answer is what a tool answers.
+// answer is the answer of a tool.
 type answer struct {
 	text   string        // for the model
 	output any           // the reference's output object, for adapters
-	tools  []string      // the allowed-tools of the skill that was loaded; nil if it declares none
-	blocks []mcp.Content // that follow the text: pictures, and links to files
-	failed bool          // the result is an error for the model, although the call did what it was asked to
-	// asks is sent instead: the client is to call again with the answer to a question.
+	tools  []string      // allowed-tools of the loaded skill; nil if it declares none
+	blocks []mcp.Content // after the text: pictures, and links to files
+	failed bool          // the result is an error for the model, although the call succeeded
+	// asks is sent instead: it asks the client to call again with the answer to a question.
 	asks *mcp.CallToolResult
 }
 
@@ -56,9 +56,9 @@ func unknownTool(name string) error {
 	return &wire.Error{Code: mcp.INVALID_PARAMS, Message: fmt.Sprintf("tool %.256q not found", name)}
 }
 
-// tool puts around a handler what all tools have: the error table, the records of the call if the client
-// asks for them, and the removal of declared secrets. Secrets are removed from every error and from every
-// result that shows no file: the bytes of a file must be those that its digest names.
+// tool wraps a handler with the parts common to all tools: the conversion of errors, the records of the call
+// if the client asks for them, and the removal of declared secrets. Secrets are removed from every error and
+// from every result without a file; the bytes of a file must match its digest.
 func (s *Server) tool(
 	handle func(context.Context, mcp.CallToolRequest) (answer, error),
 ) tasks.Handler {
@@ -85,7 +85,7 @@ func (s *Server) tool(
 			}
 		}
 		s.addNews(ctx, &request, result)
-		// Records come before the removal of secrets, because they may repeat words of the call.
+		// Add records before secrets are removed, because they may repeat words of the call.
 		if records := recorded(); records != nil {
 			result.EnsureResultMeta().SetMetaField(metaRecords, records)
 		}
@@ -124,7 +124,7 @@ func (s *Server) load(ctx context.Context, request mcp.CallToolRequest) (answer,
 	return made, nil
 }
 
-// loaded follows up on a skill that was loaded.
+// loaded records the use of a loaded skill.
 func (s *Server) loaded(l *session.Loaded) {
 	if s.cfg.Used != nil && !l.Omitted {
 		s.cfg.Used(l.Skill.Path)
@@ -138,7 +138,7 @@ func (s *Server) read(ctx context.Context, request mcp.CallToolRequest) (answer,
 	return s.readFile(ctx, request, args, invalid)
 }
 
-// readFile reads a file of a skill; invalid is what is wrong with the arguments so far, or nil.
+// readFile reads a file of a skill; invalid is the first error in the arguments, or nil.
 func (s *Server) readFile(
 	ctx context.Context, request mcp.CallToolRequest, args ReadArgs, invalid *session.Error,
 ) (answer, error) {
@@ -167,7 +167,7 @@ func (s *Server) readFile(
 		Invalid: invalid,
 	}
 	if call.Records != nil {
-		in.MaxChars = 0 // a program gets all that it asks for, the text is cut
+		in.MaxChars = 0 // programs get everything they ask for; only text for models is cut
 	} else if sk, dir, files := ses.Files(ctx, in); len(files) > 0 {
 		marks := marksOf(files, whyNotRunnable(ctx, ses, call, sk))
 		list := foldersOf(files).list(dir, nil, marks) + marks.rest
@@ -189,7 +189,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	// A script must not outlive the client that asked for it.
+	// A script must not outlive its client.
 	ctx, release := wire.KillAtEOF(ctx)
 	defer release()
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), args.Activation)
@@ -218,15 +218,15 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if s.awaited(ctx, run, err) {
 		result, err = ses.RunScript(ctx, run)
 	}
-	// A client of an older revision is asked while its call waits. 2026-07-28 gets the question as the result
-	// and calls again with the answer.
+	// A client of an older revision is asked while its call waits. On 2026-07-28 the question is the result,
+	// and the client calls again with the answer.
 	question, asks := errors.AsType[*session.Question](err)
 	if asks && !wire.ClientOf(ctx).Modern {
 		run.Answer = s.elicit(ctx, question)
 		result, err = ses.RunScript(ctx, run)
 	}
 	stop()
-	// Without an answer the question itself is the result (SEP-2322), and the client calls again.
+	// Without an answer the result is the question itself (SEP-2322), and the client calls again.
 	if asks && run.Answer == nil {
 		form := &mcp.CallToolResult{}
 		form.ResultType, form.RequestState = mcp.ResultTypeInputRequired, question.State
@@ -251,9 +251,9 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 		failed: result.Outcome != "exited" && !result.Opaque}, nil
 }
 
-// awaited waits until the user has approved a refused run elsewhere, or can no longer do so, and reports
-// whether it is to be tried again. Only a client with tasks need not call again: its task waits. A harness
-// that asks for records gets the refusal at once, as from its own tools.
+// awaited waits until the user has approved a refused run outside of the client, or can no longer do so, and
+// reports whether to try the run again. It is for clients with tasks, whose calls can wait. A harness that
+// asks for records gets the refusal at once, as from its own tools.
 func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error) bool {
 	denied, ok := errors.AsType[*session.Denied](err)
 	if !ok || run.CanAsk || run.Call.Records != nil || tasks.Of(ctx) == nil {
@@ -271,8 +271,8 @@ func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error)
 	return ctx.Err() == nil
 }
 
-// refuseRun is run_skill_script of a server that does not offer it: a model may have read of it in a skill,
-// and the refusal is recorded.
+// refuseRun is run_skill_script of a server that does not offer it. A model may have read of the tool in a
+// skill, and the refusal is recorded.
 func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	ses, call, err := s.open(ctx, request.Params.Name, fieldsOf(request.Params.Meta), "")
 	if err != nil {
@@ -281,7 +281,7 @@ func (s *Server) refuseRun(ctx context.Context, request mcp.CallToolRequest) (an
 	return answer{}, ses.Permit(ctx, session.PermitRequest{Call: call, Class: policy.SideEffect})
 }
 
-// checkRun returns what is wrong with the numbers and sizes of a run, or nil.
+// checkRun returns the first error in the numbers and sizes of a run, or nil.
 func (s *Server) checkRun(args RunArgs) *session.Error {
 	_, limit := s.cfg.Sessions.Timeouts()
 	most := limit.Milliseconds()
@@ -296,13 +296,13 @@ func (s *Server) checkRun(args RunArgs) *session.Error {
 	return nil
 }
 
-// open waits for the first scan and returns the session of a call with what is known of it. A handle among
-// the arguments comes before one in _meta.
+// open waits for the first scan and returns the session of a call with the call's properties. A handle in the
+// arguments takes precedence over one in _meta.
 func (s *Server) open(
 	ctx context.Context, method string, meta map[string]any, handle string,
 ) (*session.Session, session.Call, error) {
 	wire.Decoded(ctx)
-	// A skill that is not found before the scan is done may exist.
+	// A skill that is missing before the scan is done may still be found.
 	if err := s.scanned(ctx); err != nil {
 		return nil, session.Call{}, err
 	}
@@ -323,7 +323,7 @@ func fieldsOf(meta *mcp.Meta) map[string]any {
 }
 
 // reportProgress sends a progress notification at once, at every message of the call and every progressEvery,
-// until stop.
+// until stop is called.
 func (s *Server) reportProgress(ctx context.Context, call *session.Call) (stop func()) {
 	messages := make(chan string, 4)
 	call.Progress = func(message string) {
@@ -332,14 +332,14 @@ func (s *Server) reportProgress(ctx context.Context, call *session.Call) (stop f
 			return
 		default:
 		}
-		// A client that reads slowly gets the newest message. Nobody else sends one meanwhile.
+		// A slow client gets only the newest message. This is the only sender.
 		select {
 		case <-messages:
 		default:
 		}
 		messages <- message
 	}
-	// The call may also end without stop: nobody calls it for a handler that panicked.
+	// The call may end without stop if its handler panics.
 	ctx, cancel := context.WithCancel(ctx)
 	var reporting sync.WaitGroup
 	reporting.Go(func() {

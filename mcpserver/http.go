@@ -27,17 +27,17 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// anonymous is who speaks over HTTP when nobody is asked who they are.
+// anonymous is the principal over HTTP without authentication.
 var anonymous = policy.Principal{Name: "anonymous"}
 
-// clientClaude is the name of Claude Code. Two of its conversations send the same on 2026-07-28, so that no
-// script could run that its model has loaded; when it is refused that revision, it opens a session at once.
+// clientClaude is the name of Claude Code. On 2026-07-28 two of its conversations cannot be told apart, so no
+// script could run that its model has loaded. If that revision is refused, it opens a session instead.
 const clientClaude = "claude-code"
 
-// endIdleEvery is how often sessions are looked through for ones that nobody uses.
+// endIdleEvery is the interval of checks for idle sessions.
 const endIdleEvery = time.Minute
 
-// sharedInFlight is how many requests of all principals together may run, of one of them half as many.
+// sharedInFlight is the maximum of concurrent requests of all principals; one principal may have half of it.
 const sharedInFlight = 512
 
 // HTTPOptions adjust ServeHTTP. The zero value of every field is its default.
@@ -46,25 +46,25 @@ type HTTPOptions struct {
 	Hosts   []string // accepted in the Host header in addition to loopback names and the server's address
 	Origins []string // accepted in the Origin header in addition to loopback origins
 	Auth    *httpauth.Authenticator
-	// OnlyHandles says that a call without a session is known by its handle alone. Without it, what their
-	// principal loaded counts while it has one conversation, and clients whose requests of 2026-07-28 name
-	// no session are not offered that revision.
+	// OnlyHandles identifies a call without a session by its handle only. Without it, a call may use what its
+	// principal has loaded while the principal has one conversation, and clients whose requests of 2026-07-28
+	// name no session are not offered that revision.
 	OnlyHandles bool
-	// Cluster are other servers of the same sessions, with the same SessionKey; nil for none. With it, a call
-	// that names no session is known by its handle alone.
+	// Cluster connects other servers with the same sessions and SessionKey; nil without them. With it, a call
+	// without a session is identified by its handle only.
 	Cluster *Cluster
-	// SessionKey marks the ids of protocol sessions, so that they outlive the process; may be nil.
+	// SessionKey signs the ids of protocol sessions, so that they outlive the process; may be nil.
 	SessionKey []byte
-	Rate       float64 // requests a second of each principal; 0 sets no limit
-	Burst      int     // requests at once
-	// MaxStrangers is how many connections may be open on which nobody has authenticated; 0 means 1,024.
+	Rate       float64 // requests per second of each principal; 0 means unlimited
+	Burst      int     // burst of requests
+	// MaxStrangers is the maximum of open connections without authentication; 0 means 1,024.
 	MaxStrangers int
-	// MaxConnections is how many connections may be open; 0 means 65,536.
+	// MaxConnections is the maximum of open connections; 0 means 65,536.
 	MaxConnections int
-	Memory         int64 // bytes that the process may take; 0 means any
+	Memory         int64 // memory limit of the process in bytes; 0 means unlimited
 }
 
-// Check reports a host or origin of the wrong form.
+// Check returns an error for a host or origin of the wrong form.
 func (o HTTPOptions) Check() error {
 	return (&wire.HTTPOptions{Hosts: o.Hosts, Origins: o.Origins}).Check()
 }
@@ -102,7 +102,7 @@ func (s *Server) ServeHTTP(ctx context.Context, listener net.Listener, o HTTPOpt
 		opts.OnlySessions = func(client mcp.Implementation) bool { return client.Name == clientClaude }
 	}
 	if o.Auth != nil {
-		// One principal may have as many calls under way as without others.
+		// One principal may have as many concurrent calls as without others.
 		opts.Public, opts.Shared, opts.MaxInFlight = o.Auth, true, sharedInFlight
 		opts.Authenticate = func(w http.ResponseWriter, r *http.Request) (context.Context, string, bool) {
 			principal, ok := o.Auth.Authenticate(w, r)
@@ -151,7 +151,7 @@ func withPrincipal(ctx context.Context, p policy.Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// principalOf returns who sent a request, and whether it came over HTTP.
+// principalOf returns the principal of a request, and whether it came over HTTP.
 func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 	p, remote = ctx.Value(principalKey{}).(policy.Principal)
 	if remote {
@@ -160,38 +160,38 @@ func principalOf(ctx context.Context) (p policy.Principal, remote bool) {
 	return localPrincipal, false
 }
 
-// Cluster are the other servers that serve the same sessions. A request whose session one of them has is
-// passed on to it, with what is known of who sent it.
+// Cluster is the set of other servers with the same sessions. A request for a session on one of them is
+// forwarded to it, with its principal.
 type Cluster struct {
-	// Transport reaches the others, and nobody else. A request's host is the address of a server.
+	// Transport reaches only these servers. The host of a request is the address of a server.
 	Transport http.RoundTripper
-	// Others calls found with the address of each other server that says that it is there, until ctx ends.
-	// Its error says that they could not be asked.
+	// Others calls found with the address of each other registered server, until ctx ends. It returns an
+	// error if they cannot be listed.
 	Others func(ctx context.Context, found func(address string)) error
-	// Ready reports whether new sessions are begun here.
+	// Ready reports whether this server starts new sessions.
 	Ready func() bool
-	// Accept is called once with the handler of requests that the others pass on. Nobody else may reach it.
+	// Accept is called once with the handler of requests that other servers forward. Only they may reach it.
 	Accept func(handler http.Handler)
 }
 
-// headerPrincipal has the principal of a request that is passed on.
+// headerPrincipal is the header with the principal of a forwarded request.
 const headerPrincipal = "Skillsd-Principal"
 
-// sessionOf returns the session of a call. If another server has it, the request is passed on.
+// sessionOf returns the session of a call. If another server has it, the request is forwarded.
 func (s *Server) sessionOf(ctx context.Context, call session.Call) (*session.Session, error) {
 	ses, err := s.cfg.Sessions.Open(ctx, call)
 	passOn(ctx, err)
 	return ses, err
 }
 
-// passOn passes the request on if err says that its session is elsewhere.
+// passOn forwards the request if err names another server for its session.
 func passOn(ctx context.Context, err error) {
 	if at, ok := errors.AsType[*elsewhere.MovedError](err); ok {
 		wire.Forward(ctx, at.Address)
 	}
 }
 
-// forward passes a request on; see wire.HTTPOptions.Forward. Answers that are cut off are logged to cut.
+// forward forwards a request; see wire.HTTPOptions.Forward. Truncated answers are logged to cut.
 func (c *Cluster) forward(
 	w http.ResponseWriter, r *http.Request, body []byte, address string, cut *log.Logger,
 ) error {
@@ -200,7 +200,8 @@ func (c *Cluster) forward(
 		return err
 	}
 	out := r.Clone(r.Context())
-	// A server that ends may refuse what was sent before it said so: that is sent again, and not to it.
+	// A stopping server may refuse a request that was already sent; with GetBody the transport can send it
+	// again.
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	out.Body, _ = out.GetBody()
 	out.ContentLength = int64(len(body))
@@ -216,15 +217,15 @@ func (c *Cluster) forward(
 			switch response.StatusCode {
 			case http.StatusMisdirectedRequest:
 				return wire.ErrMisdirected
-			case http.StatusNoContent: // its client has cancelled it
+			case http.StatusNoContent: // the client has cancelled it
 				response.StatusCode = http.StatusAccepted
-			case http.StatusAccepted: // a request has an answer, unless the other server ends
+			case http.StatusAccepted: // a request gets an answer, unless the other server is stopping
 				return errors.New("the other server has ended the request without an answer")
 			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			// Whom nothing was sent to has done nothing.
+			// A failed connect means that nothing was sent.
 			if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 				err = wire.ErrMisdirected
 			}
@@ -234,23 +235,23 @@ func (c *Cluster) forward(
 	return failed
 }
 
-// whoSent returns what headerPrincipal says of a request.
+// whoSent returns the value of headerPrincipal for a request.
 func whoSent(r *http.Request) (string, error) {
 	principal, _ := principalOf(r.Context())
 	who, err := json.Marshal(principal)
 	return base64.StdEncoding.EncodeToString(who), err
 }
 
-// spreadWithin is how long the others are asked; one that hangs for longer has lost its sessions.
+// spreadWithin is how long the other servers are asked; a server that hangs for longer has lost its sessions.
 const spreadWithin = 2 * time.Second
 
-// spread gives a request to all others until one takes it; see wire.HTTPOptions.Spread.
+// spread sends a request to all other servers until one takes it; see wire.HTTPOptions.Spread.
 func (c *Cluster) spread(r *http.Request, body []byte) error {
 	who, err := whoSent(r)
 	if err != nil {
 		return err
 	}
-	// A client that does not wait has sent it all the same.
+	// Continue without the client, which may have disconnected after it sent the request.
 	ctx, taken := context.WithTimeout(context.WithoutCancel(r.Context()), spreadWithin)
 	defer taken()
 	var sending sync.WaitGroup
@@ -271,7 +272,7 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 				if ctx.Err() != nil {
 					unsure.Store(true)
 				}
-				return // it is gone, and what it waited for
+				return // that server is gone, and so is the waiting call
 			}
 			response.Body.Close()
 			switch response.StatusCode {
@@ -285,14 +286,14 @@ func (c *Cluster) spread(r *http.Request, body []byte) error {
 	sending.Wait()
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return nil // one has taken it
+		return nil // one server has taken it
 	case err == nil && unsure.Load():
 		return errors.New("another server does not answer")
 	}
 	return err
 }
 
-// accept answers requests that other servers pass on.
+// accept answers requests that other servers forward.
 func (s *Server) accept(handler *wire.HTTP) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var principal policy.Principal

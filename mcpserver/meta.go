@@ -3,11 +3,11 @@ package mcpserver
 // A MetaKey is a key of the _meta of a request that this server reads.
 type MetaKey struct {
 	Key string
-	// Evidence says that the key counts only from principals whose evidence does: the user of a stdio
-	// process, and over HTTP those whom the operator names. From others it is ignored and logged.
+	// Evidence is set if the key is accepted only from principals with trusted evidence: the user of a stdio
+	// process, and over HTTP the principals that the operator names. From others it is ignored and logged.
 	Evidence bool
-	Means    string // what it says, and what is assumed without it
-	Wrong    string // what a value that cannot be used gets
+	Means    string // its meaning, and the default without it
+	Wrong    string // the result of an invalid value
 	Schema   string // of the value, in JSON
 }
 

@@ -18,14 +18,14 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// request is a request for a method that is answered here, with the parameters of all methods.
+// request is a request for a method of this package, with the parameters of all methods.
 type request struct {
 	*wire.Request `json:"-"`
 
 	URI       string          `json:"uri"`
 	Cursor    string          `json:"cursor"`
 	Name      string          `json:"name"`
-	Arguments json.RawMessage `json:"arguments"` // which clients send of any form with a resource's URI too
+	Arguments json.RawMessage `json:"arguments"` // clients send it in any form, even with a resource's URI
 	Ref       struct {
 		Type string `json:"type"`
 		Name string `json:"name"`
@@ -38,10 +38,10 @@ type request struct {
 	Meta map[string]any `json:"_meta"`
 
 	scope scope
-	after string // the URI or name that the page starts after
+	after string // URI or name after which the page starts
 }
 
-// method answers requests.
+// method answers a request.
 type method func(ctx context.Context, r *request) (any, error)
 
 // methods are the methods of the server.
@@ -71,12 +71,12 @@ func (s *Server) methods() wire.Methods {
 	return methods
 }
 
-// taskPatience is how long a run is waited for before it becomes a task: a model need not ask for the result
-// of a short one.
+// taskPatience is how long a run takes before it becomes a task: a model need not poll for the result of a
+// short one.
 const taskPatience = 2 * time.Second
 
-// newTasks returns the tasks of the server, which belong to principals, and to the session that their call
-// names.
+// newTasks returns the task store of the server. A task belongs to a principal, and to the session that its
+// call names.
 func (s *Server) newTasks() *tasks.Store {
 	return tasks.New(tasks.Options{
 		Patience: taskPatience,
@@ -90,8 +90,8 @@ func (s *Server) newTasks() *tasks.Store {
 	})
 }
 
-// edge puts around each method what all of them have: its parameters, the records of the call if the client
-// asks for them, and the error table.
+// edge wraps each method with the common parts: decoding of its parameters, the records of the call if the
+// client asks for them, and the conversion of errors.
 func (s *Server) edge(methods map[string]method) wire.Methods {
 	all := make(wire.Methods, len(methods))
 	for name, handle := range methods {
@@ -116,8 +116,8 @@ func (s *Server) edge(methods map[string]method) wire.Methods {
 	return all
 }
 
-// decode reads the parameters of a request, and waits for the first scan: lists not longer than a client
-// would.
+// decode decodes the parameters of a request, and waits for the first scan; lists wait no longer than clients
+// do.
 func (s *Server) decode(ctx context.Context, r *request) error {
 	if err := wire.Decode(r.Params, r); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 	}
 	switch r.Method {
 	case methodListTemplates:
-		if r.Cursor != "" { // there is one page
+		if r.Cursor != "" { // the list has only one page
 			return errCursor
 		}
 		return nil
@@ -148,7 +148,7 @@ func (s *Server) decode(ctx context.Context, r *request) error {
 
 var errCursor = &wire.Error{Code: mcp.INVALID_PARAMS, Message: "cursor is not one this server gave"}
 
-// withRecords adds records to the _meta of a result, or to the _meta of an error's data, behind its other
+// withRecords adds records to the _meta of a result, or to the _meta in an error's data, after the other
 // keys.
 func (s *Server) withRecords(
 	ctx context.Context, result any, err error, records *cfharness.CallRecords,
@@ -177,21 +177,21 @@ func (s *Server) withRecords(
 	return result, err
 }
 
-// pageSize is how many entries a page of a list holds.
+// pageSize is the number of entries on a page of a list.
 const pageSize = 100
 
 func encodeCursor(last string) mcp.Cursor {
 	return mcp.Cursor(base64.RawURLEncoding.EncodeToString([]byte(last)))
 }
 
-// position returns where an element of a sorted list has a key, or would have it.
+// position returns the index of the element with a key in a sorted list, or the index to insert it at.
 func position[T any](all []T, key string, of func(T) string) (at int, found bool) {
 	return slices.BinarySearchFunc(all, key, func(element T, key string) int {
 		return strings.Compare(of(element), key)
 	})
 }
 
-// following returns the elements of a sorted list that follow a key.
+// following returns the elements of a sorted list after a key.
 func following[T any](all []T, key string, of func(T) string) []T {
 	at, found := position(all, key, of)
 	if found {

@@ -19,30 +19,30 @@ import (
 
 // Bounds of the news of a server.
 const (
-	maxChanges   = 4096 // of skills that are remembered
+	maxChanges   = 4096 // of skills, remembered
 	maxListeners = 4096
-	maxNamed     = 8 // skills of a kind that a line names
+	maxNamed     = 8 // skills of each kind that a line names
 )
 
-// news is what changed since clients listed the tools: many clients never list them again. It is safe for
+// news tracks what changed since clients listed the tools: many clients never list them again. It is safe for
 // concurrent use.
 type news struct {
-	current func() *skills.Snapshot // of which a list would be made now
+	current func() *skills.Snapshot // the snapshot that a list would be made from now
 
 	mu    sync.Mutex
-	of    *skills.Snapshot // up to which changes are known; nil before the first list
+	of    *skills.Snapshot // changes are known up to this snapshot; nil before the first list
 	log   []change
 	first int            // number of the first change in log
-	heard map[string]int // the number of the next change that is news, by listener
+	heard map[string]int // number of the next change for each listener
 }
 
-// change is what became of one skill between two snapshots.
+// change is the change of one skill between two snapshots.
 type change struct {
 	path    string
-	was, is *skills.Skill // nil if there was none, or is none; neither is hidden from models
+	was, is *skills.Skill // nil if the skill did not, or does not, exist; hidden skills are excluded
 }
 
-// catchUp adds what changed since it was last called. n.mu is held.
+// catchUp adds the changes since its last call. n.mu is held.
 func (n *news) catchUp() (next int) {
 	now := n.current()
 	if n.of != nil && n.of != now {
@@ -55,7 +55,7 @@ func (n *news) catchUp() (next int) {
 	return n.first + len(n.log)
 }
 
-// changes returns what differs between two snapshots for a model that chooses from a list.
+// changes returns the differences between two snapshots for a model that chooses from a list.
 func changes(was, is *skills.Snapshot) (all []change) {
 	offered := func(s *skills.Snapshot, path string) *skills.Skill {
 		if sk := s.Skill(path); sk != nil && !sk.Hidden() {
@@ -79,8 +79,8 @@ func changes(was, is *skills.Snapshot) (all []change) {
 	return all
 }
 
-// listed notes that a listener gets a list as it is now. A listener that keeps its first list hears of all
-// that changed since that one.
+// listed records that a listener gets the current list. A listener that keeps its first list gets all changes
+// since that one.
 func (n *news) listed(listener string, keeps bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,22 +90,22 @@ func (n *news) listed(listener string, keeps bool) {
 	}
 }
 
-// note remembers what a listener has heard. n.mu is held.
+// note records up to where a listener has been notified. n.mu is held.
 func (n *news) note(listener string, next int) {
 	if n.heard == nil {
 		n.heard = map[string]int{}
 	}
 	if _, known := n.heard[listener]; !known && len(n.heard) >= maxListeners {
 		for other := range n.heard {
-			delete(n.heard, other) // it hears of what changes from its next call on
+			delete(n.heard, other) // it gets the changes from its next call on
 			break
 		}
 	}
 	n.heard[listener] = next
 }
 
-// since returns what changed since a listener last heard of it, each skill once, and forgets that it has not
-// heard. cut says that earlier changes are forgotten.
+// since returns what changed since a listener was last notified, each skill once, and marks it as sent. cut
+// reports whether earlier changes are lost.
 func (n *news) since(listener string) (all []change, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +131,7 @@ func (n *news) since(listener string) (all []change, cut bool) {
 	return slices.DeleteFunc(all, same), from < n.first
 }
 
-// listener names who hears of changes: the process that the server was started by, a protocol session, or the
+// listener names the receiver of changes: the process that started the server, a protocol session, or the
 // session that a request names. It is empty if nothing connects a request with a later one.
 func listener(ctx context.Context, sc scope, meta map[string]any) string {
 	client := wire.ClientOf(ctx)
@@ -148,15 +148,15 @@ func listener(ctx context.Context, sc scope, meta map[string]any) string {
 	return strings.Join([]string{sc.principal.Name, sc.profile, policy.Clip(name)}, "\x00")
 }
 
-// noteListed notes that the client of a request gets the list of tools.
+// noteListed records that the client of a request gets the list of tools.
 func (s *Server) noteListed(ctx context.Context, r *request) {
 	if to := listener(ctx, r.scope, r.Meta); to != "" {
 		s.news.listed(to, clientOf(ctx).keeps)
 	}
 }
 
-// addNews adds one line of text about the skills that changed since the client listed the tools to a
-// result, unless a program asked for it.
+// addNews adds one line to a result about the skills that changed since the client listed the tools. Programs
+// do not get it.
 func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, result *mcp.CallToolResult) {
 	meta := fieldsOf(request.Params.Meta)
 	profile, err := s.profileOf(meta)
@@ -174,15 +174,15 @@ func (s *Server) addNews(ctx context.Context, request *mcp.CallToolRequest, resu
 	line := s.cfg.Sessions.Secrets().Text(s.newsLine(sc, all, cut))
 	switch {
 	case line == "":
-	case result.IsError: // its text ends with its object
+	case result.IsError: // its text must end with its object
 		result.Content = slices.Insert(result.Content, 0, mcp.Content(mcp.NewTextContent(line+"\n")))
 	default:
 		result.Content = append(result.Content, mcp.NewTextContent(line))
 	}
 }
 
-// newsLine returns what a scope may know of changes, in one line; empty if that is nothing. Names and
-// descriptions are those of authors.
+// newsLine returns the changes that a scope may see, in one line; empty without any. Names and descriptions
+// are texts of skill authors.
 func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	if len(all) == 0 {
 		return ""
@@ -240,7 +240,7 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	return fmt.Sprintf("[%s: %s]", opening, strings.Join(parts, "; "))
 }
 
-// listable returns what lists are made of now: before the first scan is done, what an earlier process found.
+// listable returns the snapshot for lists: before the end of the first scan, that of an earlier process.
 func (s *Server) listable() *skills.Snapshot {
 	if s.isReady() {
 		return s.cfg.Registry.Snapshot()
@@ -248,8 +248,8 @@ func (s *Server) listable() *skills.Snapshot {
 	return cmp.Or(s.last(), &skills.Snapshot{})
 }
 
-// listed returns what a scope may choose from: of the last snapshot, or before the first scan is done of what
-// an earlier process found; nil if that is not known.
+// listed returns the skills that a scope may choose from, in the last snapshot or, before the end of the
+// first scan, in that of an earlier process; nil without one.
 func (s *Server) listed(sc scope) *visible {
 	if s.isReady() {
 		return s.visible(sc)

@@ -22,7 +22,7 @@ const (
 	methodGetPrompt   = "prompts/get"
 )
 
-// argumentRequest is the one argument of every prompt.
+// argumentRequest is the only argument of every prompt.
 const argumentRequest = "request"
 
 // prompt opens a skill for the user.
@@ -33,7 +33,7 @@ type prompt struct {
 
 func promptName(p prompt) string { return p.name }
 
-// prompt returns the prompt of a name, or nil.
+// prompt returns the prompt with a name, or nil.
 func (v *visible) prompt(name string) *prompt {
 	at, found := position(v.prompts(), name, promptName)
 	if !found {
@@ -42,9 +42,9 @@ func (v *visible) prompt(name string) *prompt {
 	return &v.prompts()[at]
 }
 
-// promptsOf returns a prompt for every skill that users may invoke, in byte order of name. Names
-// are unique: the skill's name if no other skill has it as a name or a path, else the path
-// with ":" for "/", or the path itself if a ":" in a directory's own name makes that ambiguous.
+// promptsOf returns a prompt for every skill that users may invoke, in byte order of name. Names are unique:
+// the skill's name if no other skill has it as a name or a path, else the path with ":" for "/", or the
+// unchanged path if a directory's name contains ":" and makes that ambiguous.
 func promptsOf(all []*skills.Skill) []prompt {
 	names, paths, joined := map[string]int{}, map[string]bool{}, map[string]int{}
 	for _, sk := range all {
@@ -70,8 +70,8 @@ func promptsOf(all []*skills.Skill) []prompt {
 	return prompts
 }
 
-// breaksCommand reports characters that would split a skill's name on a command line, or make it look like
-// a name made of a path.
+// breaksCommand reports whether a character would split a skill's name on a command line, or make it look
+// like a path.
 func breaksCommand(r rune) bool {
 	return r == ':' || r == '/' || unicode.IsSpace(r) || !unicode.IsGraphic(r)
 }
@@ -95,9 +95,9 @@ func (s *Server) listPrompts(_ context.Context, r *request) (any, error) {
 	return result, nil
 }
 
-// getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it
-// hides itself from models, and stays loaded for the session. The user's request, if there is
-// one, is a separate message, so that a skill's text cannot pass for it.
+// getPrompt is prompts/get: the user opens a skill. It is loaded as by load_skill, even if it is hidden from
+// models, and stays loaded for the session. The user's request, if any, is a separate message, so that a
+// skill's text cannot pass for it.
 func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	var arguments map[string]string
 	if err := wire.Decode(r.Arguments, &arguments); err != nil {
@@ -109,7 +109,7 @@ func (s *Server) getPrompt(ctx context.Context, r *request) (any, error) {
 	}
 	p := s.visible(scope{call.Principal, call.Profile}).prompt(r.Name)
 	if p == nil {
-		// A caller that may not read gets the same answer for every name.
+		// A caller without the right to read gets the same answer for every name.
 		if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
 			return nil, err
 		}

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// metaRecords is the key of what a call left in the record. A request asks for it with the same
-	// key and the value true: some clients hand a whole result to the model.
+	// metaRecords is the key of the records of a call. A request asks for them with the same key and the
+	// value true, because some clients pass a whole result to the model.
 	metaRecords = "skillsd/records"
-	// metaRunID is the key of the id that the caller wants for its session.
+	// metaRunID is the key of the id that the caller requests for its session.
 	metaRunID = "skillsd/run-id"
-	// metaManifest is the key of the run manifest of a session that the call begins.
+	// metaManifest is the key of the run manifest for a session that the call starts.
 	metaManifest = "skillsd/run-manifest"
-	// metaOutputID is the key of the id that the caller wants for the output of a call.
+	// metaOutputID is the key of the id that the caller requests for the output of a call.
 	metaOutputID = "skillsd/output-id"
-	// metaSource is the key of how a skill came to be loaded.
+	// metaSource is the key of the reason why a skill was loaded.
 	metaSource = "skillsd/activation-source"
 	// metaInputLabels is the key of the labels of a run's inputs.
 	metaInputLabels = "skillsd/input-labels"
@@ -27,9 +27,9 @@ const (
 
 type recorderKey struct{}
 
-// recording returns ctx with a recorder, if a request asks for its records or for a run id, and what returns
-// them: nil if it does not ask. Of a request that asks only for a run id, and does not get it, they have no
-// more than both ids.
+// recording returns ctx with a recorder if a request asks for its records or for a run id, and a function
+// that returns the records; they are nil if the request asks for neither. A request that asks only for a run
+// id, and does not get it, gets no more than both ids.
 func (s *Server) recording(
 	ctx context.Context, meta map[string]any,
 ) (context.Context, func() *cfharness.CallRecords) {

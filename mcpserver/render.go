@@ -24,18 +24,20 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// maxResult is the most characters of a result's text: clients cut longer ones where they please.
+// maxResult is the maximum length of a result's text in characters: clients truncate longer ones anywhere.
 const maxResult = 38_000
 
-// maxRead is the most characters of a file that a result shows; the rest of the result describes the file.
+// maxRead is the maximum number of characters of a file in a result; the rest of the result describes the
+// file.
 const maxRead = maxResult - 400
 
-// indexShare is the most characters of a load's list of files: natively a model gets none.
+// indexShare is the maximum length of the list of files in a load, in characters. Models with native skills
+// get no list.
 const indexShare = 4_000
 
 // renderLoaded returns the text of load_skill: how to use the skill's files, then the instructions between
-// two lines that the body cannot forge because their suffix is random, then the files. whyNot returns what
-// keeps every call from running a script, or "".
+// two lines with a random suffix, which the body cannot forge, then the files. whyNot returns why no call
+// could run a script, or "".
 func renderLoaded(
 	l *session.Loaded, files []skills.Resource, whyNot func(script string) string,
 ) string {
@@ -67,13 +69,13 @@ func renderLoaded(
 			suspicion[code], code)
 	}
 	index := renderIndex(files, marks)
-	boundary := newBoundary() // a body that ends itself could pose as the server
-	// The index is always shown whole; the body gets what is left after the two boundary lines.
+	boundary := newBoundary() // a body with its own end line could pose as the server
+	// The index is never cut; the body gets what is left after the two boundary lines.
 	room := maxResult - b.Len() - utf8.RuneCountInString(index) - 2*(len(sk.Path)+32) - 200
 	fmt.Fprintf(&b, "----- skill %s %s -----\n", sk.Path, boundary)
 	claims := renderClaims(sk)
 	body := renderBody(l, room-utf8.RuneCountInString(claims))
-	b.Grow(len(claims) + len(body) + len(sk.Path) + 64 + len(index)) // a load is mostly this, copied once
+	b.Grow(len(claims) + len(body) + len(sk.Path) + 64 + len(index)) // most of a load; copied once
 	b.WriteString(claims)
 	b.WriteString(body)
 	fmt.Fprintf(&b, "----- end skill %s %s -----\n", sk.Path, boundary)
@@ -81,25 +83,25 @@ func renderLoaded(
 	return b.String()
 }
 
-// newBoundary returns nine random digits: a tokenizer makes fewer tokens of them than of letters.
+// newBoundary returns nine random digits, which take fewer tokens than letters.
 func newBoundary() string {
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // it never fails
 	return fmt.Sprintf("%09d", binary.BigEndian.Uint64(seed[:])%1_000_000_000)
 }
 
-// suspicion says in words what a warning about the texts of a skill means.
+// suspicion describes the warnings about the texts of a skill.
 var suspicion = map[skills.Code]string{
 	skills.CodeInjectionPhrase: "words known from attempts to take over a model",
 	skills.CodeInvisibleText:   "text that a reader does not see",
 }
 
-// maxClaim is the most characters of what a skill says of itself in one field of its frontmatter.
+// maxClaim is the maximum number of characters shown of one field of the frontmatter.
 const maxClaim = 600
 
-// renderClaims returns the fields of a skill's frontmatter that its user needs besides name and description,
-// which the catalogue has: a line for each field, and an empty one. The words are the skill's own and go
-// where its text goes.
+// renderClaims returns the frontmatter fields that the user needs besides name and description, which are in
+// the catalogue: one line per field, and an empty line. The words are the skill author's and belong inside
+// the boundary.
 func renderClaims(sk *skills.Skill) string {
 	front, claims := sk.Frontmatter, ""
 	for _, field := range []struct{ name, text string }{
@@ -132,7 +134,7 @@ func renderBody(l *session.Loaded, room int) string {
 		outline, withNewline(string(cut)), first, next, l.Size, more)
 }
 
-// outlineOf lists the headings of a body that has to be cut, each with the offset in the file to read it at.
+// outlineOf lists the headings of a truncated body, each with its offset in the file.
 func outlineOf(body []byte, first int64, room int) string {
 	var b strings.Builder
 	b.WriteString("[the instructions are cut below; their headings, with the offset to read each at:\n")
@@ -160,15 +162,15 @@ func outlineOf(body []byte, first int64, room int) string {
 // markRunnable is the word beside a script that may run.
 const markRunnable = "runnable"
 
-// marks are the words beside the scripts of a list.
+// marks are the remarks on the scripts in a list.
 type marks struct {
 	of       map[string]string // by path
 	runnable int               // how many scripts may run
 	rest     string            // what the scripts without a mark have in common, a line; or ""
 }
 
-// marksOf returns the words beside the scripts among files: which may run and, of the others that an
-// interpreter takes, why they may not. A reason that several share is given once.
+// marksOf returns the remarks on the scripts among files: which may run and, for the others that have an
+// interpreter, why not. A reason that several scripts share is returned once.
 func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 	m := marks{of: map[string]string{}}
 	reasons := map[string][]string{}
@@ -176,7 +178,7 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 		switch {
 		case file.Script == nil, file.Script.Runtime == "" && file.Script.Shebang == "":
 			continue
-		case file.Script.Runtime == "": // a script, not a file that lies among scripts
+		case file.Script.Runtime == "": // a script, not another file in the directory of scripts
 			m.of[file.Path] = "does not run: " + file.Script.Problem
 			continue
 		}
@@ -212,9 +214,9 @@ func marksOf(files []skills.Resource, whyNot func(script string) string) marks {
 	return m
 }
 
-// renderIndex lists the files of a skill, at most indexShare characters: all of them but the directories of
-// many files, which have one line each; if that is too much, as many directories as fit, from the top and
-// those with few entries first.
+// renderIndex lists the files of a skill in at most indexShare characters: all files, with one line for each
+// directory of many files; if that is too long, as many directories as fit, from the top and small ones
+// first.
 func renderIndex(files []skills.Resource, m marks) string {
 	if len(files) == 0 {
 		return ""
@@ -276,24 +278,24 @@ func renderIndex(files []skills.Resource, m marks) string {
 }
 
 const (
-	shortLine = 16  // characters that each line of a list has at least
-	maxOpen   = 100 // directories of a long list that may be shown with what they hold
-	manyFiles = 12  // in and below a directory that has one line, unless one of them runs
+	shortLine = 16  // minimum number of characters of each line of a list
+	maxOpen   = 100 // maximum of directories in a long list whose content may be shown
+	manyFiles = 12  // in and below a directory to be shown as one line, unless one of them runs
 )
 
 // folder is a directory of a skill.
 type folder struct {
-	entries []folderEntry // what is directly in it, in byte order of path
+	entries []folderEntry // direct entries, in byte order of path
 	files   int           // in it and below it
-	runs    bool          // a script in or below it may run
+	runs    bool          // a script in it or below it may run
 }
 
 type folderEntry struct {
-	path string           // of a directory it ends with a slash
+	path string           // with a slash at the end for a directory
 	file *skills.Resource // nil for a directory
 }
 
-// folders are the directories of a skill by path with a slash at the end; the skill's own path is empty.
+// folders are the directories of a skill by path, with a slash at the end; the skill's own path is empty.
 type folders map[string]*folder
 
 func foldersOf(files []skills.Resource) folders {
@@ -319,7 +321,7 @@ func foldersOf(files []skills.Resource) folders {
 	return in
 }
 
-// list lists a directory in byte order of path. A directory in it that is not open has one line.
+// list lists a directory in byte order of path. A subdirectory that is not open has one line.
 func (in folders) list(dir string, open map[string]bool, m marks) string {
 	var b strings.Builder
 	for _, entry := range in[dir].entries {
@@ -339,8 +341,8 @@ func (in folders) list(dir string, open map[string]bool, m marks) string {
 	return b.String()
 }
 
-// renderList returns the part of a list that starts at the line of a byte, ends at a line and has a limit in
-// bytes.
+// renderList returns the part of a list that starts with the line at an offset and ends at a line end, within
+// a limit in bytes.
 func renderList(list string, offset, most int64) string {
 	size := int64(len(list))
 	offset = int64(strings.LastIndexByte(list[:min(offset, size)], '\n') + 1)
@@ -360,8 +362,8 @@ func renderList(list string, offset, most int64) string {
 	}
 }
 
-// indexLine returns the line of a file: its path and, in parentheses, whether it is a script that runs,
-// whether it is binary, and its size if one read does not return it.
+// indexLine returns the line of a file: its path and, in parentheses, whether it is a script that may run,
+// whether it is binary, and its size if one read does not return all of it.
 func indexLine(r *skills.Resource, mark string) string {
 	var notes []string
 	if mark != "" {
@@ -380,7 +382,7 @@ func indexLine(r *skills.Resource, mark string) string {
 	return line + "\n"
 }
 
-// fileName returns a path as the list shows it: in quotes if it could pass for more than a name.
+// fileName returns a path as shown in the list: in quotes if it could pass for more than a name.
 func fileName(path string) string {
 	odd := func(r rune) bool { return !unicode.IsGraphic(r) || strings.ContainsRune("(),\"", r) }
 	if strings.ContainsFunc(path, odd) {
@@ -389,8 +391,8 @@ func fileName(path string) string {
 	return path
 }
 
-// renderRead returns the text of read_skill_resource: the file's text alone, cut where it does not fit,
-// marked if it is no longer what the session loaded.
+// renderRead returns the text of read_skill_resource: the file's text only, truncated if it is too long, with
+// a remark if it has changed since the session loaded the skill.
 func renderRead(r *session.ReadResult) string {
 	var b strings.Builder
 	if r.Changed {
@@ -436,8 +438,8 @@ func imageBlock(p *picture.Picture) mcp.Content {
 	return mcp.NewImageContent(base64.StdEncoding.EncodeToString(p.Data), p.MIMEType)
 }
 
-// fileBlocks is what follows the text of a read: a picture, or where another binary file is. A file is never
-// embedded: clients hand its base64 to models as text.
+// fileBlocks returns what follows the text of a read: a picture, or the path of another binary file. A file
+// is never embedded, because clients pass its base64 to models as text.
 func fileBlocks(r *session.ReadResult) []mcp.Content {
 	switch {
 	case r.Text:
@@ -457,7 +459,7 @@ func withNewline(s string) string {
 	return s + "\n"
 }
 
-// oneLine keeps a name that a skill gives from starting another line.
+// oneLine replaces characters that would let a skill's name start another line.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || r == '\u0085' {
@@ -474,8 +476,8 @@ func renderLoad(ctx context.Context, ses *session.Session, call session.Call, l 
 	return renderLoaded(l, files, whyNotRunnable(ctx, ses, call, l.Skill))
 }
 
-// whyNotRunnable returns a function that returns, in a few words, what [ToolRun] would be refused for if the
-// client of call asked for a script of a loaded skill; "" if for nothing.
+// whyNotRunnable returns a function that returns, in a few words, why [ToolRun] would refuse a script of a
+// loaded skill to the client of call; "" if it would not.
 func whyNotRunnable(
 	ctx context.Context, ses *session.Session, call session.Call, sk *skills.Skill,
 ) func(script string) string {

@@ -11,9 +11,9 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// renderRun returns the text of run_skill_script: how it ended, what it left in /out and changed, what it
-// printed. The answer is in the last lines, since those are what some clients show their users: what the
-// script printed or, if it failed, its errors. The last line of a cut text says again how the script ended.
+// renderRun returns the text of run_skill_script: how the script ended, its files in /out and its changes,
+// and its output. Some clients show users only the last lines, so the output comes last or, after a failure,
+// the errors. The last line of a truncated text repeats how the script ended.
 func renderRun(r *session.RunResult) string {
 	first := RunLine(r)
 	streams := []struct {
@@ -40,11 +40,11 @@ func renderRun(r *session.RunResult) string {
 }
 
 const (
-	maxOutLines = 1_500 // characters of the lines about files in /out, without their texts
+	maxOutLines = 1_500 // characters of the lines about files in /out, without the contents
 	maxOutLinks = 20    // links to files in an answer
 )
 
-// renderOut returns the files in /out, a line each, and the texts that are shown.
+// renderOut returns one line for each file in /out, and the texts that are shown.
 func renderOut(r *session.RunResult) string {
 	var b strings.Builder
 	used := 0
@@ -78,7 +78,8 @@ func renderOut(r *session.RunResult) string {
 	return b.String()
 }
 
-// outBlocks is what follows the text of a run: its pictures, and links to the other files that are not shown.
+// outBlocks returns what follows the text of a run: pictures, and links to the other files that are not
+// shown.
 func outBlocks(r *session.RunResult) (blocks []mcp.Content) {
 	links := 0
 	for i, shown := range r.OutShown {
@@ -96,7 +97,7 @@ func outBlocks(r *session.RunResult) (blocks []mcp.Content) {
 	return blocks
 }
 
-// missingWords are what a script lacked, by the code, and who can change that. {name} is its name.
+// missingWords describe what a script lacked, by code, and who can change that. {name} is its name.
 var missingWords = map[string]string{
 	script.MissingDependency: "the script needs a module that the packages of this server do not have: " +
 		"{name}" + byPackages,
@@ -122,7 +123,7 @@ var missingWords = map[string]string{
 
 const byPackages = ". Another call does not change that: the operator can provide it (skillsd help packages)"
 
-// RenderMissing returns a line about what a script that failed lacked, for a model and its user, or "".
+// RenderMissing returns a line about what a failed script lacked, for a model and its user, or "".
 func RenderMissing(r *session.RunResult) string {
 	x := r.Output.Skillsd
 	if x == nil || x.Missing == nil {
@@ -136,7 +137,7 @@ func RenderMissing(r *session.RunResult) string {
 	return x.Missing.Code + ": " + fill.Replace(text) + ".\n"
 }
 
-// RenderSkips returns a line about files in /out that were not taken, or "".
+// RenderSkips returns a line about files in /out that were not collected, or "".
 func RenderSkips(r *session.RunResult) string {
 	if r.OutSkips == 0 {
 		return ""
@@ -153,11 +154,11 @@ func RenderSkips(r *session.RunResult) string {
 	return text + "\n"
 }
 
-// maxShownWrites is how many changes to a workspace an answer names.
+// maxShownWrites is the maximum number of workspace changes that an answer lists.
 const maxShownWrites = 20
 
-// RenderWrites returns what became of the changes to a staged workspace, or "" without changes. Refused
-// changes come first, because nobody expects them.
+// RenderWrites returns the result of the changes to a staged workspace, or "" without changes. Refused
+// changes come first, because users do not expect them.
 func RenderWrites(r *session.RunResult) string {
 	var refused, applied []string
 	for _, w := range r.Writes {
@@ -213,7 +214,7 @@ func RunLine(r *session.RunResult) string {
 	return fmt.Sprintf("%s after %d ms (backend %s)", r.Outcome, ms, r.Backend)
 }
 
-// RenderStream returns one stream as it was released.
+// RenderStream returns the released part of one stream.
 func RenderStream(s *session.Stream) string {
 	switch {
 	case s.Withheld != nil:

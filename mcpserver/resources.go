@@ -21,8 +21,8 @@ const (
 	methodReadResource  = "resources/read"
 )
 
-// skillMeta prefixes the _meta keys of a SKILL.md resource: the conformance suite asks for the prefix of the
-// Skills extension, for keys of a server's own too.
+// skillMeta prefixes the _meta keys of a SKILL.md resource. The conformance suite requires the prefix of the
+// Skills extension even for keys of the server's own.
 const skillMeta = "io.modelcontextprotocol.skills/"
 
 // Keys of the _meta of an artifact's contents.
@@ -32,9 +32,9 @@ const (
 	metaNext   = "skillsd/next"   // URI of the part that follows
 )
 
-// listResources is resources/list: the SKILL.md of every skill that does not hide itself from models, in byte
-// order of URI and paged by URI. Models ask for this list, and clients cut a long one: the other files are
-// in the answer of load_skill, in directory reads and in skills/get, and below the template.
+// listResources is resources/list: the SKILL.md of every skill that is not hidden from models, in byte order
+// of URI and paged by URI. Models request this list, and clients truncate a long one; the other files are in
+// the answer of load_skill, in directory reads and skills/get, and covered by the template.
 func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 	result := &mcp.ListResourcesResult{Resources: []mcp.Resource{}}
 	visible := s.visible(r.scope)
@@ -58,7 +58,7 @@ func (s *Server) listResources(ctx context.Context, r *request) (any, error) {
 			s.cfg.Logger.WarnContext(ctx, "skill not listed", tint.Err(err))
 			continue
 		}
-		if !sk.Hidden() { // as it is now
+		if !sk.Hidden() { // checked now, after a possible edit
 			result.Resources = append(result.Resources, skillFileResource(sk, index))
 		}
 	}
@@ -94,11 +94,11 @@ func fileResource(sk *skills.Skill, r *skills.Resource) mcp.Resource {
 	}
 }
 
-// maxShown is the most characters of a description that lists show: as many as the skill format allows.
+// maxShown is the maximum number of characters of a description in lists, as in the skill format.
 const maxShown = 1024
 
 func shorten(description string) string {
-	// Most of it may be characters that do not show, so the bound before Plain is larger.
+	// Much of it may be invisible characters, so the bound before Plain is larger.
 	description = catalog.Plain(description[:min(len(description), 16*maxShown)])
 	if len(description) <= maxShown {
 		return description
@@ -127,7 +127,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 		}
 		result := resourceResult(r.URI, artifact.MIMEType, artifact.Data, artifact.Text, meta)
 		if r.Modern {
-			// Each call can change an artifact. Older revisions know no such hint.
+			// Each call can change an artifact. Older revisions have no such hint.
 			result.SetCacheHints(0, mcp.CacheScopePrivate)
 		}
 		return result, nil
@@ -144,7 +144,7 @@ func (s *Server) readResource(ctx context.Context, r *request) (any, error) {
 	return resourceResult(r.URI, read.MIMEType, read.Data, read.Text, meta), nil
 }
 
-// room waits until there is memory for a file that the request of ctx reads.
+// room waits for memory for a file that the request of ctx reads.
 //
 // Errors: *session.Error.
 func room(ctx context.Context, size int64) error {
@@ -155,7 +155,7 @@ func room(ctx context.Context, size int64) error {
 		Remedy: "call again in 10 seconds"}
 }
 
-// resourceResult is the result with the bytes of one resource: text if all of it is, else base64.
+// resourceResult returns a result with the bytes of one resource, as text or as base64.
 func resourceResult(
 	uri, mimeType string, data []byte, isText bool, meta map[string]any,
 ) *mcp.ReadResourceResult {

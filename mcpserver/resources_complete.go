@@ -18,7 +18,7 @@ const (
 	methodComplete      = "completion/complete"
 )
 
-// The template of skills' files, and its variable: what follows skill:// in the URI of a file.
+// The template of skills' files, and its variable: the part of a file's URI after skill://.
 const (
 	templateURI      = "skill://{+path}"
 	templateVariable = "path"
@@ -38,7 +38,8 @@ func (s *Server) listTemplates(_ context.Context, r *request) (any, error) {
 	template := mcp.NewResourceTemplate(templateURI, "Skill file", mcp.WithTemplateDescription(
 		"A file of a skill: the skill's path, then the file's path in the skill, "+
 			"each segment percent-encoded."))
-	// No list holds the artifacts: a list must not change because of calls, and each session has its own.
+	// Artifacts are in no list: a list must not change because of calls, and each session has its own
+	// artifacts.
 	artifacts := mcp.NewResourceTemplate(artifactTemplateURI, "Session artifact", mcp.WithTemplateDescription(
 		"A file of this session's record, such as skill-activations.json or "+
 			"events.jsonl, or a released output of a script. "+
@@ -48,10 +49,10 @@ func (s *Server) listTemplates(_ context.Context, r *request) (any, error) {
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: all}, nil
 }
 
-// maxValues is the most values the protocol lets a completion have.
+// maxValues is the maximum number of values of a completion in the protocol.
 const maxValues = 100
 
-// complete is completion/complete for the templates' variables and the prompts' request.
+// complete is completion/complete for the variables of the templates and for the request of the prompts.
 func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 	unknown := func(what string) error {
 		return &wire.Error{Code: mcp.INVALID_PARAMS, Message: what}
@@ -89,7 +90,7 @@ func (s *Server) complete(ctx context.Context, r *request) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// A completed value repeats what the caller typed.
+	// A completed value repeats what the caller typed, perhaps a secret.
 	secrets := s.cfg.Sessions.Secrets()
 	for i := range values {
 		values[i] = secrets.Text(values[i])
@@ -108,7 +109,7 @@ func (s *Server) hides(ctx context.Context, r *request) func(sk *skills.Skill, p
 		if len(s.cfg.Registry.Snapshot().HiddenBy(sk, path)) == 0 {
 			return false
 		}
-		if ses == nil { // which a completion needs for nothing else
+		if ses == nil { // opened only if the completion needs it
 			ses, _, _ = s.open(ctx, r.Method, r.Meta, "")
 		}
 		return ses == nil || ses.Hides(sk, path)
@@ -116,8 +117,8 @@ func (s *Server) hides(ctx context.Context, r *request) func(sk *skills.Skill, p
 }
 
 // completePath returns the values of the template's variable that start with the argument, percent-encoded as
-// in a URI: the files of a skill if it holds the skill's path, then the SKILL.md of each skill whose path
-// starts with it, then of each whose name does.
+// in a URI: the files of the skill whose path it contains, then the SKILL.md of each skill whose path starts
+// with it, then of each whose name does.
 func (s *Server) completePath(ctx context.Context, r *request) []string {
 	v, value, hides := s.visible(r.scope), r.Argument.Value, s.hides(ctx, r)
 	scheme := strings.TrimSuffix(templateURI, "{+path}")
@@ -148,7 +149,7 @@ func (s *Server) completePath(ctx context.Context, r *request) []string {
 	return append(slices.Compact(paths), named...)
 }
 
-// completeRequest completes the last word of a user's request if it begins the path of a file of the skill.
+// completeRequest completes the last word of a user's request if it is a prefix of a path in the skill.
 func (s *Server) completeRequest(ctx context.Context, r *request, sk *skills.Skill) (values []string) {
 	value, hides := r.Argument.Value, s.hides(ctx, r)
 	word := value[strings.LastIndexAny(value, " \t\n")+1:]

@@ -15,11 +15,11 @@ import (
 	"github.com/skillsd/skillsd/skills/search"
 )
 
-// maxHit is how much of a skill's description a hit shows, in characters.
+// maxHit is the maximum number of characters of a description in a hit.
 const maxHit = 250
 
-// search is search_skills. It finds what the catalogue shows to models, nothing else. Whoever may not read
-// skills may not search them; a search does not count as reading one.
+// search is search_skills. It finds only skills that the catalogue shows to models. It needs the right to
+// read skills; a search is not recorded as a read of a skill.
 func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answer, error) {
 	var args SearchArgs
 	if err := decodeArguments(request.Params.RawArguments, &args, "query"); err != nil {
@@ -34,7 +34,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	}
 	c := s.visible(scope{call.Principal, call.Profile}).catalogue()
 	if s.cfg.NoCatalog {
-		// The tool does not exist. Else it may have been listed, before the skills were counted.
+		// The tool does not exist. In other modes it may have been listed before the number of skills was
+		// known.
 		return answer{}, unknownTool(ToolSearch)
 	}
 	if err := ses.Permit(ctx, session.PermitRequest{Call: call}); err != nil {
@@ -43,8 +44,8 @@ func (s *Server) search(ctx context.Context, request mcp.CallToolRequest) (answe
 	return c.find(args)
 }
 
-// earlierCatalogue returns what an earlier process found, if the first scan is not done and a search of it is
-// offered to a request; else nil.
+// earlierCatalogue returns the catalogue of an earlier process, if the first scan is not done and the request
+// may search it; else nil.
 func (s *Server) earlierCatalogue(ctx context.Context, meta map[string]any) *catalogue {
 	if s.awaitScan(ctx) {
 		return nil
@@ -74,7 +75,7 @@ func (c *catalogue) find(args SearchArgs) (answer, error) {
 	return answer{text: c.renderFound(args.Query, &found)}, nil
 }
 
-// renderFound is the text of a page of hits: one line each, best first, and how to continue.
+// renderFound returns the text of a page of hits: one line each, best first, and how to continue.
 func (c *catalogue) renderFound(query string, found *search.Result) string {
 	var b strings.Builder
 	suggestion := ""

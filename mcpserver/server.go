@@ -1,15 +1,14 @@
-// Package mcpserver is the MCP binding: it turns skills into tools, resources and prompts, protocol words
-// into session calls, and their errors into answers, through the one table in errors.go. Nothing is decided
-// here.
+// Package mcpserver is the MCP binding: it maps skills to tools, resources and prompts, requests to calls of
+// the session, and errors to answers, by the table in errors.go. It makes no decisions.
 //
-// The catalogue is part of the description of load_skill, or of its parameter name for clients that cut
-// descriptions of tools. Its budget is the operator's; nothing of it is repeated but some names in the
-// first line of the instructions, where the client may not show the tools at once. Tools declare no output
-// schema and successful results carry no structured content, because clients that see it drop the text; the
-// reference's output objects travel in _meta["skillsd/result"].
+// The catalogue is part of the description of load_skill, or of its parameter name for clients that truncate
+// descriptions of tools. Its budget is the operator's; it is not repeated, except for some names in the first
+// line of the instructions for clients that may not show the tools at once. Tools declare no output schema
+// and successful results have no structured content, because clients that get it drop the text; the output
+// objects of the reference are in _meta["skillsd/result"].
 //
-// Both protocol eras are served by one process: 2026-07-28, stateless, and 2025-11-25 and
-// 2025-06-18 with their initialize handshake.
+// One process serves both protocol eras: 2026-07-28, stateless, and 2025-11-25 and 2025-06-18 with their
+// initialize handshake.
 package mcpserver
 
 import (
@@ -32,67 +31,66 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Name is the name by which the server introduces itself.
+// Name is the server's name in its answers.
 const Name = "skillsd"
 
-// scanPatience is how long after the start initialize, server/discover and tools/list wait for the
-// first scan, all of them together. A client waits one second.
+// scanPatience is how long after the start initialize, server/discover and tools/list wait for the first
+// scan, in total. Clients wait one second.
 const scanPatience = 800 * time.Millisecond
 
-// keepsPatience is how much longer they wait for a client that keeps the first descriptions that it gets.
-// Such clients give a server 28 seconds at least.
+// keepsPatience is how much longer they wait for a client that keeps the first descriptions it gets. Such
+// clients wait at least 28 seconds for a server.
 const keepsPatience = 20 * time.Second
 
-// keepLists is how long a client may keep a list that is not watched for changes.
+// keepLists is how long a client may cache a list that is not watched for changes.
 const keepLists = time.Minute
 
 // ProtocolVersions lists the protocol revisions served, newest first.
 func ProtocolVersions() []string { return wire.Versions() }
 
-// Config is what a Server is made of. All fields but those marked optional are required.
+// Config configures a Server. All fields are required unless marked optional.
 type Config struct {
 	Version   string
 	Registry  *skills.Registry
 	Sessions  *session.Sessions
-	Preload   []string // optional: names or paths of skills to activate at the start of a session
+	Preload   []string // optional: names or paths of skills to load at the start of a session
 	NoCatalog bool     // leave the catalogue out of descriptions and errors
-	// AlwaysSearch offers search_skills although the catalogue fits its budget.
+	// AlwaysSearch offers search_skills even if the catalogue fits its budget.
 	AlwaysSearch bool
-	// Watching reports that [Server.Reloaded] follows changes on disk, so that clients must not keep lists.
+	// Watching is set if [Server.Reloaded] follows changes on disk; clients must not cache lists then.
 	Watching bool
-	// CatalogBudget is the most characters of the catalogue; 0 for [catalog.DefaultBudget].
+	// CatalogBudget is the maximum size of the catalogue in characters; 0 for [catalog.DefaultBudget].
 	CatalogBudget int
-	// Uses has how often skills were used before, by path: if the catalogue does not fit, those used more
+	// Uses is the number of earlier uses of skills, by path: if the catalogue does not fit, skills used more
 	// come first. It does not change while the server runs, so that prompt caches stay valid.
 	Uses map[string]int
-	// Used is called with the path of each skill that was loaded; optional.
+	// Used is called with the path of each loaded skill; optional.
 	Used   func(path string)
 	Logger *slog.Logger
 
-	// ClientSession and ClientDir are the id of the session and the working directory of the client that
-	// started the process. Optional; they count on stdio only.
+	// ClientSession and ClientDir are the session id and the working directory of the client that started the
+	// process. Optional; used on stdio only.
 	ClientSession, ClientDir string
-	// StartDir is the directory in which the client started the process, for a client that names none with
-	// AskWorkspace. Optional; it counts on stdio only.
+	// StartDir is the directory in which the client started the process, for a client that reports none after
+	// AskWorkspace. Optional; used on stdio only.
 	StartDir string
-	// WorkDir is the directory of the process, if the client that started it is on this machine. A result
-	// says of an argument that it names a file there which the script does not see. Optional; it counts on
-	// stdio only.
+	// WorkDir is the directory of the process, if the client that started it is on this machine. Results
+	// mention arguments that name a file there that the script does not see. Optional; used on stdio only.
 	WorkDir string
-	// Workspace is the directory that scripts see at /workspace whatever the client names. Optional.
+	// Workspace is the directory that scripts see at /workspace regardless of the client. Optional.
 	Workspace string
-	// AskWorkspace asks clients that can to say which directory they work in.
+	// AskWorkspace asks clients that support it for their working directory.
 	AskWorkspace bool
-	// Roots says where skills are looked for, in words that clients may see. Optional.
+	// Roots describes where skills are searched for, in words that clients may see. Optional.
 	Roots string
-	// Refresh is called before each request: it puts a configuration that was changed in force. Optional.
+	// Refresh is called before each request and applies a changed configuration. Optional.
 	Refresh func(ctx context.Context)
-	// Last returns what an earlier process found, of which names and descriptions are shown until the first
-	// scan is done; nil if that is not known. Optional.
+	// Last returns the snapshot of an earlier process, whose names and descriptions are shown until the first
+	// scan is done; nil without one. Optional.
 	Last func() *skills.Snapshot
-	// Places says where tasks are if this is one of several servers, nil if not.
+	// Places locates tasks if this is one of several servers, else nil.
 	Places tasks.Places
-	// Traces makes a span of each request, and Metrics measures how long it took; both are optional.
+	// Traces gets a span for each request, and Metrics its duration; both are optional.
 	Traces  trace.TracerProvider
 	Metrics metric.MeterProvider
 }
@@ -104,23 +102,23 @@ type Server struct {
 	tools   map[string]tasks.Handler // by name
 	ready   chan struct{}            // closed once the first scan is published
 	roots   clientRoots
-	last    func() *skills.Snapshot // Config.Last, called once at most
+	last    func() *skills.Snapshot // Config.Last, called at most once
 	news    news
 	seen    visibleCache
-	early   atomic.Bool // a list was answered before the first scan was done
+	early   atomic.Bool // a list was answered before the end of the first scan
 	waits   time.Time   // until when requests wait for the first scan
 	guesses atomic.Bool // see HTTPOptions.OnlyHandles
-	trace   *tracer     // nil if nothing is measured
+	trace   *tracer     // nil without traces and metrics
 	tasks   *tasks.Store
 
 	toolsEvery time.Duration // see the constant
-	asksLater  atomic.Bool   // clients are asked again whether tools are news for them
+	asksLater  atomic.Bool   // a delayed announcement of changed tools is scheduled
 
 	logging sync.Mutex
-	logged  []skills.Diagnostic // of roots and directories; guarded by logging
+	logged  []skills.Diagnostic // about roots and directories; guarded by logging
 }
 
-// New builds the server. It offers no tool until [Server.Load] has read the skills.
+// New returns a server. It offers no tools until [Server.Load] has read the skills.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, ready: make(chan struct{}), waits: time.Now().Add(scanPatience),
 		toolsEvery: toolsEvery}
@@ -148,7 +146,7 @@ func New(cfg Config) *Server {
 		Changes:  s.changesFor,
 		CacheTTL: s.cacheTTL(),
 		Logger:   s.cfg.Logger,
-		// An error may repeat words of its client, and a secret among them.
+		// An error may repeat words of its client, including a secret.
 		Withhold: func(raw json.RawMessage) json.RawMessage { return s.cfg.Sessions.Secrets().JSON(raw) },
 	}
 	if s.trace != nil {
@@ -158,8 +156,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// capabilities are what the server declares. Skills are declared in both eras alike, and a client need not
-// declare them; tasks are of 2026-07-28 alone.
+// capabilities returns what the server declares. Skills are declared in both eras, and clients need not
+// declare them; tasks exist on 2026-07-28 only.
 func (s *Server) capabilities(modern bool) (has mcp.ServerCapabilities) {
 	changes := struct {
 		ListChanged bool `json:"listChanged,omitempty"`
@@ -179,8 +177,8 @@ func (s *Server) capabilities(modern bool) (has mcp.ServerCapabilities) {
 	return has
 }
 
-// Load reads the skills, pins what the allowlist names, preloads, and publishes the tools. Until it
-// returns, calls wait. It returns the errors of the scan and of unknown preloads.
+// Load reads the skills, pins the scripts of the allowlist, resolves preloads, and publishes the tools. Calls
+// wait until it returns. It returns errors of the scan and of unknown preloads.
 func (s *Server) Load(ctx context.Context) error {
 	if _, err := s.cfg.Registry.Rescan(ctx); err != nil {
 		return err
@@ -188,7 +186,7 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := s.cfg.Sessions.Start(ctx, s.cfg.Preload); err != nil {
 		return err
 	}
-	// Pins and preloads are looked up before any list can be answered.
+	// Pins and preloads must be resolved before any list is answered.
 	snapshot := s.cfg.Registry.Snapshot()
 	all := make([]string, 0, len(snapshot.Skills))
 	for _, sk := range snapshot.Skills {
@@ -203,14 +201,14 @@ func (s *Server) Load(ctx context.Context) error {
 	return nil
 }
 
-// Resume continues a recorded session of this machine's user, on stdio; see
-// [session.Sessions.Resume]. Call it after Load and before the server answers.
+// Resume continues a recorded session of the local user, on stdio; see [session.Sessions.Resume]. Call it
+// after Load and before the server answers.
 func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 	return s.cfg.Sessions.Resume(ctx, id, localPrincipal, reload)
 }
 
-// logDiagnostics logs the diagnostics of roots and directories that are new, and of the skills at the
-// given paths: one line for each code, with the first of them.
+// logDiagnostics logs the new diagnostics of roots and directories, and those of the skills at the given
+// paths: one line per code, with the first diagnostic.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
 	type sum struct {
 		count int
@@ -275,14 +273,14 @@ func (s *Server) Reloaded(ctx context.Context, diff skills.Diff) {
 	s.Publish()
 }
 
-// refresh has a configuration that was changed since the request before put in force.
+// refresh applies a configuration that changed since the previous request.
 func (s *Server) refresh(ctx context.Context) {
 	if s.cfg.Refresh != nil && s.isReady() {
 		s.cfg.Refresh(ctx)
 	}
 }
 
-// awaitScan waits for the first scan, but not longer than a client would, and reports whether it is done.
+// awaitScan waits for the first scan, but no longer than clients do, and reports whether it is done.
 func (s *Server) awaitScan(ctx context.Context) bool {
 	waits := s.waits
 	if clientOf(ctx).keeps {
@@ -293,12 +291,12 @@ func (s *Server) awaitScan(ctx context.Context) bool {
 	if s.isReady() || s.scanned(ctx) == nil {
 		return true
 	}
-	// The answer was incomplete, so its list changes when the scan is done.
+	// The answer is incomplete, so its list changes when the scan is done.
 	s.early.Store(true)
 	return false
 }
 
-// scanned waits for the first scan as long as the call lives.
+// scanned waits for the first scan until ctx ends.
 func (s *Server) scanned(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -308,14 +306,14 @@ func (s *Server) scanned(ctx context.Context) error {
 	}
 }
 
-// ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts are
-// killed then, tasks included, and other calls get two seconds to finish.
+// ServeStdio serves one client over in and out until in ends or ctx is done. Running scripts, including
+// tasks, are killed then, and other calls get two seconds to finish.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer s.tasks.Close()
 	return wire.ServeStdio(ctx, s.wire, &wire.StdioOptions{In: in, Out: out})
 }
 
-// cacheTTL returns how long a client may keep a list.
+// cacheTTL returns how long a client may cache a list.
 func (s *Server) cacheTTL() time.Duration {
 	if s.cfg.Watching {
 		return 0

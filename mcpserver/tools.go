@@ -24,7 +24,7 @@ const (
 	ToolRun    = "run_skill_script"
 )
 
-// ReadMethods are the tools and methods every server offers: they only read.
+// ReadMethods are the tools and methods that every server offers; they only read.
 func ReadMethods() []string {
 	return []string{
 		ToolLoad, ToolRead, ToolSearch,
@@ -32,25 +32,26 @@ func ReadMethods() []string {
 	}
 }
 
-// Bounds of the tools' arguments, as their schemas state them.
+// Bounds of the tools' arguments, as in their schemas.
 const (
 	MaxReadBytes     = 256_000
 	DefaultReadBytes = 64_000
 	MaxStdinBytes    = 1 << 20
 )
 
-// listTools is tools/list. load_skill holds the catalogue.
+// listTools is tools/list. The description of load_skill contains the catalogue.
 func (s *Server) listTools(ctx context.Context, r *request) (any, error) {
 	to := clientOf(ctx)
 	to.names = to.names || firstText(r.Meta[metaSession]) != ""
-	s.noteListed(ctx, r) // before: what comes meanwhile is news at worst
+	s.noteListed(ctx, r) // first: a concurrent change may be announced twice, but is not lost
 	if v := s.listed(r.scope); v != nil {
 		return &mcp.ListToolsResult{Tools: v.tools(to)}, nil
 	}
 	return &mcp.ListToolsResult{Tools: s.describe(s.offersOf(r.scope), nil, to)}, nil
 }
 
-// describe makes the list of tools for a client; c is nil during the first scan, if no earlier one is known.
+// describe returns the list of tools for a client; c is nil during the first scan without an earlier
+// catalogue.
 func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 	tools := []mcp.Tool{}
 	if offers.loads {
@@ -67,7 +68,7 @@ func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 		tools = append(tools, s.runTool())
 	}
 	for i := range tools {
-		// Without it a skill takes two more requests. Search is of use where the catalogue is cut.
+		// Without this flag a skill takes two more requests. Search is useful only if the catalogue is cut.
 		if tools[i].Name != ToolSearch || c == nil || c.cut {
 			alwaysLoad(&tools[i])
 		}
@@ -75,12 +76,13 @@ func (s *Server) describe(offers offers, c *catalogue, to client) []mcp.Tool {
 	return tools
 }
 
-// alwaysLoad has a tool shown at the start of a session by clients that else show it when it is searched for.
+// alwaysLoad makes clients show a tool at the start of a session that would otherwise defer it until a
+// search.
 func alwaysLoad(tool *mcp.Tool) {
 	tool.Meta = &mcp.Meta{AdditionalFields: map[string]any{"anthropic/alwaysLoad": true}}
 }
 
-// runTool describes run_skill_script as it is configured.
+// runTool describes run_skill_script for this configuration.
 func (s *Server) runTool() mcp.Tool {
 	files := s.cfg.Workspace != "" || s.cfg.AskWorkspace
 	network := slices.ContainsFunc(s.cfg.Sessions.Policy().Entries(), func(entry policy.Entry) bool {
@@ -91,8 +93,8 @@ func (s *Server) runTool() mcp.Tool {
 }
 
 // loadTool describes load_skill and its parameter name. The parameter has no enum of the names: clients that
-// check it refuse a name that is nearly right, which else is answered with the names that are like it.
-// force is among the parameters if it has an effect.
+// check it would refuse a name that is nearly right, which the server answers with similar names. force is
+// among the parameters only if it has an effect.
 func loadTool(description, name string, force bool) mcp.Tool {
 	args := arguments{
 		"name":       {text: name},
@@ -163,7 +165,7 @@ func runTool(network, files bool, usual, most time.Duration) mcp.Tool {
 	return newTool(ToolRun, "Run skill script", description, args.schema(runSchema()), false, true, network)
 }
 
-// newTool states all three hints: clients assume the worst of a missing one.
+// newTool sets all three hints, because clients assume the worst of a missing one.
 func newTool(
 	name, title, description string, schema json.RawMessage, readOnly, destructive, openWorld bool,
 ) mcp.Tool {

@@ -25,8 +25,8 @@ import (
 )
 
 // Attributes of spans and of the durations of operations, by the semantic conventions for MCP and generative
-// AI. A span has no others but those that [telemetry.Counters] sets: no text of a skill, no argument, no
-// output, no message of an error and nothing that only the client chose.
+// AI. A span has no others except those set by [telemetry.Counters]: no text of a skill, no argument, no
+// output, no error message and no value that the client alone chose.
 const (
 	attrMethod    = attribute.Key("mcp.method.name")
 	attrProtocol  = attribute.Key("mcp.protocol.version")
@@ -42,10 +42,10 @@ const (
 type tracer struct {
 	spans     trace.Tracer
 	durations metric.Float64Histogram
-	methods   []mcp.MCPMethod // that the server answers; all others are one, because a label needs few values
+	methods   []mcp.MCPMethod // all others share one value, because a label needs few values
 }
 
-// newTracer returns nil if there is neither a provider of spans nor one of metrics.
+// newTracer returns nil without a provider of spans and one of metrics.
 func newTracer(cfg Config) *tracer {
 	if cfg.Traces == nil && cfg.Metrics == nil {
 		return nil
@@ -54,7 +54,7 @@ func newTracer(cfg Config) *tracer {
 	meters := cmp.Or[metric.MeterProvider](cfg.Metrics, metricnoop.NewMeterProvider())
 	durations, err := meters.Meter(telemetry.Scope).Float64Histogram("mcp.server.operation.duration",
 		metric.WithUnit("s"), metric.WithDescription("How long requests took, from receipt to answer."),
-		// The semantic conventions give these bounds.
+		// These bounds are from the semantic conventions.
 		metric.WithExplicitBucketBoundaries(.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 120, 300))
 	if err != nil {
 		panic("mcpserver: " + err.Error()) // the name is a constant
@@ -73,21 +73,21 @@ func newTracer(cfg Config) *tracer {
 	}
 }
 
-// span is the span of a request, and its duration. It gets no text: what a client sent or a skill says is for
-// neither. One goroutine uses it at a time.
+// span is the span of a request, and its duration. It never contains texts of clients or skills. One
+// goroutine uses it at a time.
 type span struct {
 	mu         sync.Mutex // a call that became a task outlives its span
 	otel       trace.Span
 	method     string
 	attributes []attribute.KeyValue
 	failed     bool
-	code       string // of the failure, if it is known
+	code       string // of the failure, if known
 }
 
 type spanKey struct{}
 
-// start begins the span of a request; end takes its error. A trace context in _meta comes before one in the
-// headers.
+// start begins the span of a request; end takes its error. A trace context in _meta takes precedence over one
+// in the headers.
 func (t *tracer) start(
 	ctx context.Context, method string, params json.RawMessage,
 ) (_ context.Context, end func(*wire.Error)) {
@@ -111,8 +111,8 @@ func (t *tracer) start(
 	s.set(attrMethod.String(method), attrTransport.String(transport))
 	ctx = context.WithValue(ctx, spanKey{}, s)
 	return ctx, func(failure *wire.Error) {
-		// An initialize request has its version at its end only. A client may name any, and a label needs
-		// few.
+		// The version of an initialize request is known only at its end. A client may send any version, but a
+		// label needs few values.
 		version := cmp.Or(firstText(p.Meta[mcp.MetaKeyProtocolVersion]), wire.ClientOf(ctx).Version)
 		if slices.Contains(ProtocolVersions(), version) {
 			s.set(attrProtocol.String(version))
@@ -132,7 +132,7 @@ func (t *tracer) start(
 	}
 }
 
-// set adds attributes to the span and to its duration, so all of them have few values.
+// set adds attributes to the span and to its duration, so their values must be few.
 func (s *span) set(attrs ...attribute.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *span) add(attrs ...attribute.KeyValue) {
 	s.otel.SetAttributes(attrs...)
 }
 
-// traceTool names the tool of a request, which the server has, in its span.
+// traceTool sets the tool of a request in its span. The server must have the tool.
 func traceTool(ctx context.Context, tool string) {
 	if s, ok := ctx.Value(spanKey{}).(*span); ok {
 		s.otel.SetName(s.method + " " + tool)
@@ -153,8 +153,8 @@ func traceTool(ctx context.Context, tool string) {
 	}
 }
 
-// tracePrompt names the prompt of a request, which the server has, in its span. There may be many, so its
-// duration does not have the name.
+// tracePrompt sets the prompt of a request in its span. The server must have the prompt. There may be many
+// prompts, so the duration does not get the name.
 func tracePrompt(ctx context.Context, prompt string) {
 	if s, ok := ctx.Value(spanKey{}).(*span); ok {
 		s.otel.SetName(s.method + " " + prompt)
@@ -162,8 +162,8 @@ func tracePrompt(ctx context.Context, prompt string) {
 	}
 }
 
-// traceFailure marks the span of a request, if it has one, as failed, with the code of a denial or a plain
-// error if there is one.
+// traceFailure marks the span of a request, if any, as failed, with the code of a denial or a plain error if
+// known.
 func traceFailure(ctx context.Context, code string) {
 	if s, ok := ctx.Value(spanKey{}).(*span); ok {
 		s.mu.Lock()

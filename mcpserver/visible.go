@@ -17,45 +17,43 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// skillFile is the name the Skills extension gives every skill's file.
+// skillFile is the name of every skill's file in the Skills extension.
 const skillFile = "SKILL.md"
 
-// scope is who asks and how they narrow themselves: it decides which part of the catalogue they see.
-// Earlier calls never do.
+// scope is the principal and the profile of a request. They alone decide which part of the catalogue is
+// visible; earlier calls never do.
 type scope struct {
 	principal policy.Principal
-	profile   string // of the request; empty narrows nothing
+	profile   string // of the request; empty restricts nothing
 }
 
-// scopeOf returns the scope of a request without one of its own.
+// scopeOf returns the scope of a request without a profile of its own.
 func (s *Server) scopeOf(ctx context.Context) scope {
 	principal, _ := principalOf(ctx)
 	return scope{principal: principal}
 }
 
-// clientOf returns what is known of the client of a request. In the revision 2026-07-28 each request names
-// it.
+// clientOf returns the properties of the client of a request. On 2026-07-28 each request names its client.
 func clientOf(ctx context.Context) client { return clients[wire.ClientOf(ctx).Info.Name] }
 
-// maxVisible bounds the parts of a snapshot that are kept.
+// maxVisible is the maximum number of cached parts of a snapshot.
 const maxVisible = 64
 
-// visibleCache holds what each scope sees of one snapshot. It is safe for concurrent use.
+// visibleCache caches the part of one snapshot that each scope sees. It is safe for concurrent use.
 type visibleCache struct {
 	mu    sync.Mutex
-	of    *skills.Snapshot // the registry's, which the parts are of
+	of    *skills.Snapshot // the registry's snapshot of the parts
 	parts map[visibleKey]*visible
 }
 
-// visibleKey is all that visible is made of.
+// visibleKey has everything that visible depends on.
 type visibleKey struct {
-	rules    int // how often rules were replaced before
+	rules    int // how often the rules were replaced
 	snapshot *skills.Snapshot
 	offers   offers
 }
 
-// offers is what a scope is offered besides the part of the catalogue that it sees: each tool, and reads, the
-// methods of resources with read_skill_resource.
+// offers are the tools that a scope is offered; reads includes the resource methods.
 type offers struct{ loads, reads, searches, runs bool }
 
 func (s *Server) offersOf(sc scope) offers {
@@ -65,19 +63,18 @@ func (s *Server) offersOf(sc scope) offers {
 	return offers{loads: to(ToolLoad), reads: to(ToolRead), searches: to(ToolSearch), runs: to(ToolRun)}
 }
 
-// visible is what a scope sees of one snapshot. The lists are cut from it and the tools are described by it,
-// so that a page costs only its own entries. Each part is computed at its first use. It is safe for
-// concurrent use.
+// visible is the part of one snapshot that a scope sees. Lists are sliced from it, so that a page costs only
+// its own entries. Each field is computed at its first use. It is safe for concurrent use.
 type visible struct {
 	visibleKey
 	entries func() []listedSkill // in byte order of URI
 	prompts func() []prompt      // in byte order of name
 
 	catalogue func() *catalogue
-	toolLists [4]func() []mcp.Tool // by what of a client the descriptions depend on, see tools
+	toolLists [4]func() []mcp.Tool // by the properties of a client that the descriptions depend on, see tools
 }
 
-// visible returns what a scope sees of the registry's current snapshot.
+// visible returns the part of the registry's current snapshot that a scope sees.
 func (s *Server) visible(sc scope) *visible {
 	return s.part(s.cfg.Registry.Snapshot(), visibleKey{
 		rules:    s.cfg.Sessions.Replacements(),
@@ -86,9 +83,9 @@ func (s *Server) visible(sc scope) *visible {
 	})
 }
 
-// part returns what a key of a snapshot stands for.
+// part returns the part of a snapshot for a key.
 func (s *Server) part(all *skills.Snapshot, key visibleKey) *visible {
-	// Parts of an older snapshot are dropped, because they hold all of its skills in memory.
+	// Parts of an older snapshot are dropped, because they keep all of its skills in memory.
 	c := &s.seen
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +117,7 @@ func (s *Server) part(all *skills.Snapshot, key visibleKey) *visible {
 	return v
 }
 
-// tools returns the tools as they are described to a client.
+// tools returns the descriptions of the tools for a client.
 func (v *visible) tools(to client) []mcp.Tool {
 	i := 0
 	if to.cuts {
@@ -132,7 +129,7 @@ func (v *visible) tools(to client) []mcp.Tool {
 	return v.toolLists[i]()
 }
 
-// listedSkill is a skill with its entry of the Skills extension, which is made when it is first asked for.
+// listedSkill is a skill with its entry for the Skills extension, which is made at its first use.
 type listedSkill struct {
 	skill *skills.Skill
 	uri   string // of its SKILL.md
@@ -155,9 +152,9 @@ func (v *visible) at(uri string) *listedSkill {
 	return &all[i]
 }
 
-// locate returns the skill that a URI lies in and the rest of its path, empty for the skill's own
-// directory; nil if it lies in none. Unlike [skills.Snapshot.Resolve] it looks for no similar
-// name, which costs as much as there are skills.
+// locate returns the skill that contains a URI and the rest of the path, empty for the skill's own directory;
+// nil without such a skill. Unlike [skills.Snapshot.Resolve] it does not search for similar names, which
+// takes time proportional to the number of skills.
 func locate(snapshot *skills.Snapshot, uri string) (sk *skills.Skill, file string) {
 	path, err := skills.ParseURI(uri)
 	for at := path; err == nil && at != ""; at = at[:max(strings.LastIndexByte(at, '/'), 0)] {
@@ -168,11 +165,11 @@ func locate(snapshot *skills.Snapshot, uri string) (sk *skills.Skill, file strin
 	return nil, ""
 }
 
-// entry is what the Skills extension says of one skill.
+// entry is one skill in the Skills extension.
 type entry struct {
 	skill    *skills.Skill
 	json     json.RawMessage
-	unlisted string // why skills/list leaves it out; empty if it does not
+	unlisted string // why skills/list omits it; empty if it does not
 }
 
 // skillEntry is the extension's Skill.
@@ -204,7 +201,7 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	snapshot := s.cfg.Registry.Snapshot()
 	nested := func(by *skills.Skill) bool { return by.Path != sk.Path }
 	for _, file := range index.Files {
-		// The files of a skill that is nested in this one and hidden from models cannot be read by all.
+		// Leave out the files of a nested skill that is hidden from models: not every session may read them.
 		if !slices.ContainsFunc(snapshot.HiddenBy(sk, file.Path), nested) {
 			shown.Resources = append(shown.Resources,
 				skillResource{URI: sk.URI(file.Path), Digest: file.Digest, Size: file.Size})
@@ -222,8 +219,7 @@ func (s *Server) entry(ctx context.Context, b *listedSkill) (*entry, error) {
 	return made, nil
 }
 
-// unlisted says why skills/list leaves a skill out, as far as its SKILL.md decides it; empty if nothing in it
-// does.
+// unlisted returns why skills/list omits a skill because of its SKILL.md; empty if it does not.
 func unlisted(sk *skills.Skill) string {
 	switch {
 	case sk.Hidden():

@@ -19,13 +19,13 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// metaSandboxState is the key of Codex's description of its own sandbox, and the name of the experimental
-// capability that asks for it.
+// metaSandboxState is the key of Codex's description of its own sandbox, and the experimental capability that
+// requests it.
 const metaSandboxState = "codex/sandbox-state-meta"
 
-// workspaceOf returns the directory that the client of a stdio process says it works in: the one that the
-// call names, or else the one that its environment names, or else its first root, or else the one in which it
-// started the process. Whether anything may see it is not decided here.
+// workspaceOf returns the working directory of the client of a stdio process: from the call, else from the
+// environment, else its first root, else the directory in which it started the process. Whether scripts may
+// see it is not decided here.
 func (s *Server) workspaceOf(ctx context.Context, method string, meta map[string]any) session.ClientDir {
 	state, ok := meta[metaSandboxState]
 	switch {
@@ -45,15 +45,15 @@ func (s *Server) workspaceOf(ctx context.Context, method string, meta map[string
 // rootsPatience is how long a call waits for the roots of a client that declares them.
 const rootsPatience = 2 * time.Second
 
-// clientRoots knows the first root of the client of a stdio process.
+// clientRoots caches the first root of the client of a stdio process.
 type clientRoots struct {
 	mu    sync.Mutex
 	known bool
 	dir   string // empty without roots
 }
 
-// first returns the client's first root, as a path; empty if it has none. A client is asked once, and again
-// if anew is set, since it may work elsewhere by now. One that does not answer is not asked again.
+// first returns the client's first root as a path; empty without one. A client is asked once, and again if
+// anew is set, since it may have changed directory. One that does not answer is not asked again.
 func (r *clientRoots) first(ctx context.Context, anew bool) string {
 	if wire.ClientOf(ctx).Capabilities.Roots == nil {
 		return ""
@@ -80,7 +80,7 @@ func (r *clientRoots) first(ctx context.Context, anew bool) string {
 	return r.dir
 }
 
-// fileOf returns the path that a file URI of this machine means, or the text if it is none.
+// fileOf returns the path of a file URI of this machine, or the unchanged text if it is not one.
 func fileOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || !strings.EqualFold(u.Scheme, "file") || u.Host != "" && u.Host != "localhost" ||
@@ -95,7 +95,7 @@ func fileOf(text string) string {
 }
 
 // sandboxState returns the working directory in Codex's description of its sandbox, and whether the sandbox
-// allows writing there. A description that is not understood allows nothing.
+// allows writing there. A description that cannot be parsed allows nothing.
 func sandboxState(raw []byte) session.ClientDir {
 	var state struct {
 		Dir    string `json:"sandboxCwd"`
@@ -119,7 +119,8 @@ func sandboxState(raw []byte) session.ClientDir {
 	if !json.Valid(raw) {
 		return session.ClientDir{}
 	}
-	// Another program may have approved the call by its own reading of this object.
+	// Another program may have approved the call by its own reading of this object, so it must be
+	// unambiguous.
 	err := wire.Unambiguous(raw, "sandboxCwd", "sandboxPolicy", "permissionProfile", "file_system", "entries",
 		"path", "access", "type")
 	if err != nil || json.Unmarshal(raw, &state) != nil {
@@ -146,13 +147,12 @@ func sandboxState(raw []byte) session.ClientDir {
 	return dir
 }
 
-// maxUnseen is how many arguments of a run are looked up and named.
+// maxUnseen is the maximum number of arguments of a run that are checked and named.
 const maxUnseen = 5
 
-// unseen returns lines about arguments that name a file of the client's directory which the script did not
-// see: most programs go on without it, or say only that it is missing. The answer shows which files exist
-// there, so it is given only to the client that started this process, and about nothing outside of that
-// directory.
+// unseen returns lines about arguments that name a file in the client's directory that the script did not
+// see: most programs continue without it, or report only that it is missing. The answer reveals which files
+// exist, so it is given only to the client that started this process, and only about files in that directory.
 func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) string {
 	dir := cmp.Or(call.Workspace.Path, s.cfg.WorkDir)
 	if call.Remote || dir == "" || r.Sealed || r.Output.ExecutionTarget != "sandbox" ||
@@ -183,7 +183,8 @@ func (s *Server) unseen(call *session.Call, args RunArgs, r *session.RunResult) 
 				continue
 			}
 		}
-		// Only a whole path can miss a directory that is mounted and in which the script starts.
+		// A relative argument is resolved where the script starts, so it is checked only if nothing is
+		// mounted there.
 		if !filepath.IsLocal(name) || filepath.Clean(name) == "." || !isWhole &&
 			(mounted != "" || args.Cwd != "") {
 			continue

@@ -9,24 +9,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// file is a configuration file that is read again if it changed. Safe for concurrent use.
+// file is a configuration file that is read again when it changes. Safe for concurrent use.
 type file[T any] struct {
 	path  string
 	most  int64 // bytes
 	parse func([]byte) (T, error)
-	// trust refuses a file that others could have written; nil refuses none.
+	// trust rejects a file that others could have written; nil rejects none.
 	trust func(fs.FileInfo) error
 
 	mu    sync.Mutex
-	info  fs.FileInfo // of the value; nil before, and after a failure
+	info  fs.FileInfo // of the parsed file; nil before the first read and after a failure
 	value T
 }
 
 var errUnchanged = errors.New("unchanged")
 
-// current returns what the file says now. Files are compared by identity, size and time: a file that is
-// replaced within the resolution of the clock is noticed, one that is overwritten in place within it may be
-// missed.
+// current returns the parsed file, after reading it again if it changed. Files are compared by identity, size
+// and time: a replaced file is noticed even within the resolution of the clock, a file overwritten in place
+// within it may not be.
 func (f *file[T]) current() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

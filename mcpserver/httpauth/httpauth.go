@@ -1,20 +1,20 @@
-// Package httpauth authenticates HTTP requests: by bearer tokens whose hashes are in a file,
-// and by JSON Web Tokens of one issuer; and browsers, by the login of that issuer (OpenID Connect).
+// Package httpauth authenticates HTTP requests with bearer tokens, whose hashes are in a file, and with JSON
+// Web Tokens of one issuer. It authenticates browsers by a login at that issuer (OpenID Connect).
 //
 // Guarantees:
-//   - a request is let in only with a token that a principal has now: the token file is read again
-//     when it changes, and while it cannot be read nobody is let in;
+//   - a request is accepted only with a token that a principal has now: the token file is read again when it
+//     changes, and while it cannot be read no request is accepted;
 //   - tokens are compared as hashes, in constant time;
-//   - a JWT counts only if it is signed with a pinned asymmetric algorithm by a key the issuer
-//     publishes, names the issuer and an accepted audience, and has not expired;
+//   - a JWT is accepted only if it is signed with a pinned asymmetric algorithm by a key that the issuer
+//     publishes, has the issuer and an accepted audience, and has not expired;
 //   - a browser is logged in by a code that the issuer gave to it in the same flow, and by an ID token for
-//     this client alone;
+//     this client;
 //   - principals of the two sources are never the same: a name from a JWT begins with "jwt:";
-//   - refusals follow RFC 6750 and say nothing of the token; RFC 9728 metadata says where to get one.
+//   - refusals follow RFC 6750 and do not repeat the token; RFC 9728 metadata names the issuer.
 //
-// It does not decide what a principal may do, keeps no sessions and issues no tokens. It does not ask
-// the issuer whether a JWT was revoked: a revoked token counts until it expires. A key that the issuer
-// withdrew counts for at most 5 minutes more, 15 while the issuer cannot be asked, and not after
+// It does not decide what a principal may do, keeps no sessions and issues no tokens. It does not ask the
+// issuer whether a JWT was revoked: a revoked token is accepted until it expires. A key that the issuer
+// withdrew is accepted for at most 5 more minutes, or 15 while the issuer cannot be reached, and not after
 // [Authenticator.Reload].
 package httpauth
 
@@ -35,31 +35,32 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// maxToken is the longest bearer token looked at, in bytes.
+// maxToken is the maximum length in bytes of a bearer token.
 const maxToken = 16 << 10
 
-// Config is the configuration of an Authenticator. At least one of TokenFile and JWT is needed.
+// Config is the configuration of an Authenticator. At least one of TokenFile and JWT is required.
 type Config struct {
 	// TokenFile is the path of a file of lines "principal: sha256-of-token-in-hex".
 	TokenFile string
-	// Trust refuses a token file by its FileInfo, for example because others can write it. It is called at
-	// each request, even if the file did not change; while it refuses, nobody is let in. Nil refuses none.
+	// Trust rejects a token file by its FileInfo, for example because others can write it. It is called for
+	// each request, even if the file did not change; while it rejects the file, no request is accepted. Nil
+	// rejects none.
 	Trust func(info fs.FileInfo) error
 	// JWT verifies JSON Web Tokens; nil accepts none.
 	JWT *JWTConfig
-	// Principals says, by name, whose evidence about prompt slots counts and which profile a principal
-	// has. It lets nobody in; a principal that is not named here has neither.
+	// Principals sets, by name, whether the evidence of a principal about prompt slots is trusted, and its
+	// profile. It grants no access; a principal that is missing here has neither.
 	Principals map[string]policy.Principal
-	// Resource is the URL of the endpoint as clients know it. Empty means the URL of each request, with
-	// the scheme of its connection.
+	// Resource is the public URL of the endpoint. Empty means the URL of each request, with the scheme of its
+	// connection.
 	Resource string
-	// Path is the path of the endpoint, for when Resource is empty; empty means "/mcp".
+	// Path is the path of the endpoint if Resource is empty; "" means "/mcp".
 	Path string
-	// Logger gets why someone was not let in, without tokens. Nil discards.
+	// Logger gets the reasons of refusals, without tokens. Nil discards them.
 	Logger *slog.Logger
 }
 
-// Authenticator lets requests in. Its methods are safe for concurrent use.
+// Authenticator authenticates requests. Its methods are safe for concurrent use.
 type Authenticator struct {
 	cfg      Config
 	tokens   *file[tokenSet] // nil without a token file
@@ -112,9 +113,9 @@ func New(cfg Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// Authenticate returns the principal that sent r. If it reports false it has answered: 401 for a missing,
-// empty or unknown token, 403 for a token that lacks a scope, 400 for a malformed header, 503 if it cannot
-// decide.
+// Authenticate returns the principal that sent r. If it returns false it has answered: 401 for a missing,
+// empty or unknown token, 403 for a token without a required scope, 400 for a malformed header, 503 if it
+// cannot decide.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (policy.Principal, bool) {
 	name, err := a.identify(r)
 	if err == nil {
@@ -126,16 +127,16 @@ func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (po
 	return policy.Principal{}, false
 }
 
-// Reload fetches the keys of the issuer now, whenever that was done last. If it fails, keys that are known
-// count for as long as without it. Without an issuer, and with keys in a file, which is read again when it
-// changes, Reload does nothing.
+// Reload fetches the keys of the issuer now, regardless of the last fetch. If it fails, known keys stay valid
+// as long as without it. It does nothing without an issuer, or with keys in a file, which is read again when
+// it changes.
 //
 // Errors: keys that cannot be fetched, with the URL.
 func (a *Authenticator) Reload(ctx context.Context) error {
 	if a.jwt == nil || a.jwt.keys.file != nil {
 		return nil
 	}
-	// A fetch that began before may bring keys from before; requests wait for this one.
+	// An earlier fetch may return older keys; let requests wait for this one.
 	flight := &a.jwt.keys.flight
 	flight.Forget("")
 	_, err, _ := flight.Do("", func() (any, error) { return nil, a.jwt.keys.fetch(ctx, -1) })
@@ -152,7 +153,7 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w: token file: %w", errUnavailable, err)
 		}
-		// An unknown token may be a JWT; a known one is never given to the parser.
+		// An unknown token may be a JWT; a known token is never passed to the parser.
 		if name, ok := set.principal(token); ok {
 			return name, nil
 		}
@@ -164,19 +165,18 @@ func (a *Authenticator) identify(r *http.Request) (string, error) {
 	return name, err
 }
 
-// bearer returns the token of the Authorization header, of which there must be one.
+// bearer returns the token of the Authorization header; there must be exactly one header.
 func bearer(headers []string) (string, error) {
 	if len(headers) > 1 {
 		return "", errMalformed
 	}
 	scheme, token, _ := strings.Cut(strings.Join(headers, ""), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		// No other scheme is offered. RFC 6750 wants a bare challenge for a request that does not try this
-		// one.
+		// No other scheme is offered. RFC 6750 requires a bare challenge for a request without this scheme.
 		return "", errNoToken
 	}
 	token = strings.Trim(token, " ")
-	// A client whose configuration names a variable that is not set sends nothing, or the name.
+	// A client whose configuration names an unset variable sends nothing, or the name.
 	if token == "" || strings.ContainsAny(token[:1], "$%") {
 		return "", errEmpty
 	}
@@ -187,13 +187,13 @@ func bearer(headers []string) (string, error) {
 	return token, nil
 }
 
-// refuse answers a request that is not let in.
+// refuse answers a request that is not authenticated.
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	params := []string{`realm="skillsd"`}
 	status, advice := http.StatusUnauthorized, ""
 	switch {
 	case errors.Is(err, errUnavailable):
-		a.cfg.Logger.ErrorContext(r.Context(), "nobody can be authenticated", tint.Err(err))
+		a.cfg.Logger.ErrorContext(r.Context(), "authentication is unavailable", tint.Err(err))
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "authentication is unavailable", http.StatusServiceUnavailable)
 		return
@@ -218,7 +218,7 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, err error
 	}
 	if !errors.Is(err, errNoToken) {
 		ctx := context.WithoutCancel(r.Context())
-		a.cfg.Logger.InfoContext(ctx, "not let in", slog.Int("status", status), tint.Err(err))
+		a.cfg.Logger.InfoContext(ctx, "request not authenticated", slog.Int("status", status), tint.Err(err))
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer "+strings.Join(params, ", "))
 	http.Error(w, strings.ToLower(http.StatusText(status))+advice, status)

@@ -15,23 +15,22 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// maxCandidates is how many keys a token without a key id is tried with.
+// maxCandidates is the maximum number of keys tried for a token without a key id.
 const maxCandidates = 8
 
-// JWTConfig describes the JSON Web Tokens that are accepted.
+// JWTConfig describes the accepted JSON Web Tokens.
 type JWTConfig struct {
 	// Issuer must be the token's iss.
 	Issuer string
-	// Audiences: the token's aud must hold one of them.
+	// Audiences: the token's aud must contain one of them.
 	Audiences []string
-	// Keys is where the issuer publishes its keys as a JWK set: an https URL (http for loopback
-	// hosts) or the path of a file. Empty: where the issuer's discovery document says; the issuer is
-	// such a URL then.
+	// Keys is the JWK set of the issuer: an https URL (http for loopback hosts) or the path of a file. Empty:
+	// the URL in the issuer's discovery document; the issuer must be such a URL then.
 	Keys string
 	// Algorithms are the accepted signature algorithms, by default RS256, ES256 and EdDSA. Symmetric
-	// ones cannot be accepted.
+	// algorithms are never accepted.
 	Algorithms []string
-	// Leeway is how far clocks may differ; 0 means 60 s.
+	// Leeway is the tolerated clock difference; 0 means 60 s.
 	Leeway time.Duration
 	// Claim names the principal; empty means "sub".
 	Claim string
@@ -80,7 +79,7 @@ func newVerifier(cfg JWTConfig) (*verifier, error) {
 	return v, err
 }
 
-// verify returns the principal that a token names, and all its claims.
+// verify returns the principal of a token, and all its claims.
 func (v *verifier) verify(ctx context.Context, text string) (string, map[string]any, error) {
 	parsed, err := jwt.ParseSigned(text, v.algorithms)
 	if err != nil {
@@ -94,7 +93,7 @@ func (v *verifier) verify(ctx context.Context, text string) (string, map[string]
 	if err != nil {
 		return "", nil, err
 	}
-	// Without a key id any key may fit; the bound keeps a request from costing as many checks as keys.
+	// Without a key id any key may fit; the bound limits the cost of a request.
 	for _, key := range keys[:min(len(keys), maxCandidates)] {
 		var standard jwt.Claims
 		var all map[string]any
@@ -106,9 +105,9 @@ func (v *verifier) verify(ctx context.Context, text string) (string, map[string]
 	return "", nil, fmt.Errorf("%w: no key of the issuer fits the signature", errUnknownToken)
 }
 
-// check compares the claims of a token whose signature is good with the configuration.
+// check compares the claims of a token with a valid signature with the configuration.
 func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error) {
-	// The library accepts a token without an expiry, which could not be revoked at all.
+	// The library accepts a token without an expiry, which could never be revoked.
 	if standard.Expiry == nil {
 		return "", fmt.Errorf("%w: it never expires", errUnknownToken)
 	}
@@ -131,8 +130,8 @@ func (v *verifier) check(standard jwt.Claims, all map[string]any) (string, error
 	return jwtPrefix + name, nil
 }
 
-// scopes returns the scopes that a token grants: the words of scope (RFC 8693), or of scp, which some issuers
-// write as a list.
+// scopes returns the scopes of a token: the words of scope (RFC 8693), or of scp, which some issuers write as
+// a list.
 func scopes(all map[string]any) []string {
 	var list []string
 	for _, claim := range []string{"scope", "scp"} {

@@ -23,18 +23,18 @@ const (
 	maxKeySet = 1 << 20 // bytes
 	maxKeys   = 256
 
-	// How long a key counts that its issuer withdrew is bounded by these.
-	keysFresh  = 4 * time.Minute  // after which keys of a URL are fetched again, while requests go on
-	keysStale  = 5 * time.Minute  // after which requests wait for them
-	keysExpire = 15 * time.Minute // after which keys that could not be fetched again are not used
-	keysWait   = 15 * time.Second // between two fetches, whatever keys tokens name
-	fetchLimit = 10 * time.Second // of one request
+	// These bound how long a key is accepted after its issuer withdrew it.
+	keysFresh  = 4 * time.Minute  // age at which keys of a URL are fetched again in the background
+	keysStale  = 5 * time.Minute  // age at which requests wait for the fetch
+	keysExpire = 15 * time.Minute // age at which keys are dropped if the fetch fails
+	keysWait   = 15 * time.Second // minimum between two fetches, whatever keys tokens name
+	fetchLimit = 10 * time.Second // for one request
 )
 
-// keySource holds the public keys of an issuer. Safe for concurrent use.
+// keySource caches the public keys of an issuer. Safe for concurrent use.
 type keySource struct {
 	issuer string
-	url    string                   // empty: the one of the issuer's discovery document
+	url    string                   // empty: the URL in the issuer's discovery document
 	file   *file[[]jose.JSONWebKey] // instead of url
 	client *http.Client
 	now    func() time.Time
@@ -43,19 +43,19 @@ type keySource struct {
 
 	mu      sync.Mutex // guards the fields below
 	keys    []jose.JSONWebKey
-	fetched time.Time // when the fetch began that brought keys
-	tried   time.Time // when the last attempt began
-	last    error     // of it
+	fetched time.Time // start of the fetch that returned keys
+	tried   time.Time // start of the last attempt
+	last    error     // its error
 }
 
-// newKeySource returns the keys at a URL or, without a place, those the issuer's discovery document names;
-// neither is asked yet. Any other place is a file.
+// newKeySource returns the keys at a URL or, if place is empty, at the URL in the issuer's discovery
+// document. Nothing is fetched yet. Any other place is a file.
 func newKeySource(issuer, place string, now func() time.Time) (*keySource, error) {
 	s := &keySource{issuer: issuer, url: place, now: now, client: &http.Client{
 		Timeout: fetchLimit,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > 3 || !safeKeyURL(r.URL.String()) {
-				return errors.New("redirected to a place that keys are not taken from")
+				return errors.New("redirected to a URL that is not safe for keys")
 			}
 			return nil
 		},
@@ -71,7 +71,7 @@ func newKeySource(issuer, place string, now func() time.Time) (*keySource, error
 	return s, nil
 }
 
-// safeKeyURL reports whether what comes from a URL cannot be replaced on its way.
+// safeKeyURL reports whether the content of a URL is protected on the network.
 func safeKeyURL(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -82,9 +82,9 @@ func safeKeyURL(text string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// find returns the keys that may have signed a token with that key id, which may be empty, and
-// algorithm. If an id is not known the keys are fetched again, as the issuer may have changed them, but
-// not more often than keysWait allows.
+// find returns the keys that may have signed a token with this algorithm and key id, which may be empty. If
+// the id is unknown the keys are fetched again, as the issuer may have changed them, but not more often than
+// keysWait allows.
 func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSONWebKey, error) {
 	if s.file != nil {
 		keys, err := s.file.current()
@@ -97,12 +97,12 @@ func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSON
 	defer s.mu.Unlock()
 	found, age := match(s.keys, id, algorithm), s.now().Sub(s.fetched)
 	if len(found) == 0 || age > keysFresh {
-		// The fetch is everyone's and does not end with the request that began it.
+		// All requests share the fetch, so it does not end with the request that started it.
 		fetched := s.flight.DoChan("", func() (any, error) {
 			s.fetch(context.WithoutCancel(ctx), keysWait)
 			return nil, nil
 		})
-		// An issuer that does not answer would have every request wait for it again and again.
+		// Do not wait with usable keys: with an issuer that does not answer, every request would wait.
 		if len(found) > 0 && (age <= keysStale || s.last != nil && age <= keysExpire) {
 			return found, nil
 		}
@@ -119,7 +119,7 @@ func (s *keySource) find(ctx context.Context, id, algorithm string) ([]jose.JSON
 	return match(s.keys, id, algorithm), nil
 }
 
-// match returns the keys of an id and an algorithm.
+// match returns the keys with an id and an algorithm.
 func match(keys []jose.JSONWebKey, id, algorithm string) (found []jose.JSONWebKey) {
 	for _, key := range keys {
 		if (id == "" || key.KeyID == id) && (key.Algorithm == "" || key.Algorithm == algorithm) {
@@ -146,7 +146,7 @@ func (s *keySource) fetch(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// The keys of a slow fetch do not replace newer ones.
+	// A slow fetch must not replace newer keys.
 	if !began.Before(s.fetched) {
 		s.keys, s.fetched = keys, began
 	}
@@ -173,7 +173,7 @@ func (s *keySource) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// provider is what an issuer says of itself.
+// provider is the discovery document of an issuer.
 type provider struct {
 	Issuer        string   `json:"issuer"`
 	Keys          string   `json:"jwks_uri"`
@@ -182,10 +182,10 @@ type provider struct {
 	Ways          []string `json:"token_endpoint_auth_methods_supported"`
 }
 
-// discover returns what the issuer's discovery document says: that of OpenID, or of RFC 8414. An issuer
-// without a document has its keys at the place that many use.
+// discover returns the issuer's discovery document: the one of OpenID, or of RFC 8414. For an issuer without
+// a document it returns the customary place of keys.
 //
-// oauthex of the MCP SDK reads such documents for clients: it refuses issuers that do not announce PKCE,
+// oauthex of the MCP SDK reads such documents for clients: it rejects issuers that do not announce PKCE,
 // which a server that only verifies tokens does not need.
 func (s *keySource) discover(ctx context.Context) (provider, error) {
 	u, err := url.Parse(s.issuer)
@@ -214,12 +214,12 @@ func (s *keySource) discover(ctx context.Context) (provider, error) {
 	return provider{Keys: base + "/.well-known/jwks.json"}, nil
 }
 
-// parseDiscovery reads the discovery document of an issuer.
+// parseDiscovery parses the discovery document of an issuer.
 func parseDiscovery(data []byte, issuer string) (document provider, err error) {
 	if err := json.Unmarshal(data, &document); err != nil {
 		return provider{}, fmt.Errorf("discovery document: %w", err)
 	}
-	// Tokens name the issuer as it names itself.
+	// The iss of tokens must equal this name.
 	if document.Issuer != issuer {
 		return provider{}, fmt.Errorf("it is the discovery document of the issuer %q, not of %q",
 			document.Issuer, issuer)
@@ -231,10 +231,10 @@ func parseDiscovery(data []byte, issuer string) (document provider, err error) {
 	return document, nil
 }
 
-// errAbsent says that a place has nothing.
-var errAbsent = errors.New("nothing is there")
+// errAbsent is returned for a URL without a document.
+var errAbsent = errors.New("not found")
 
-// get returns what is at a place. Errors name the place.
+// get returns the document at a URL. Its errors name the URL.
 func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
 	if err != nil {
@@ -248,7 +248,7 @@ func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
 	defer response.Body.Close()
 	switch {
 	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusForbidden:
-		// Some stores of files answer 403 for a file that is absent.
+		// Some file stores answer 403 for a missing file.
 		return nil, fmt.Errorf("%s answered %s: %w", place, response.Status, errAbsent)
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answered %s", place, response.Status)
@@ -260,8 +260,8 @@ func (s *keySource) get(ctx context.Context, place string) ([]byte, error) {
 	return data, nil
 }
 
-// parseKeys returns the public signature keys of a JWK set. It leaves out keys of other kinds and keys it
-// cannot read, because a set may hold kinds that this version does not know.
+// parseKeys returns the public signature keys of a JWK set. It skips other kinds of keys and keys that it
+// cannot parse, because a set may hold kinds that this version does not know.
 func parseKeys(data []byte) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

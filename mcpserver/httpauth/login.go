@@ -15,34 +15,34 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// LoginConfig describes a client of an OpenID provider. Issuer, Client and Redirect are needed.
+// LoginConfig describes a client of an OpenID provider. Issuer, Client and Redirect are required.
 type LoginConfig struct {
 	Issuer     string // https URL, or http of a loopback host
 	Keys       string // as in JWTConfig
 	Algorithms []string
 
-	Client   string   // the id under which the provider knows this client
-	Secret   string   // of it; empty for a public client
-	Redirect string   // URL that the provider sends browsers back to
-	Scopes   []string // asked for besides openid
+	Client   string   // the client id at the provider
+	Secret   string   // the client secret; empty for a public client
+	Redirect string   // URL to which the provider redirects browsers
+	Scopes   []string // requested besides openid
 
 	now func() time.Time
 }
 
-// Login lets users in by the authorization code flow of OpenID Connect, with PKCE. Its methods are safe for
-// concurrent use.
+// Login authenticates users by the authorization code flow of OpenID Connect, with PKCE. Its methods are safe
+// for concurrent use.
 type Login struct {
 	cfg      LoginConfig
 	verifier *verifier
-	client   *http.Client // for codes
+	client   *http.Client // exchanges codes
 
-	mu    sync.Mutex // held while the provider is asked what it is; guards the fields below
+	mu    sync.Mutex // held while the discovery document is fetched; guards the fields below
 	found provider
 	asked time.Time
-	last  error // of asking
+	last  error // error of the last fetch
 }
 
-// NewLogin asks the provider nothing yet.
+// NewLogin returns a Login; it does not contact the provider yet.
 //
 // Errors: an incomplete or unusable configuration.
 func NewLogin(cfg LoginConfig) (*Login, error) {
@@ -55,14 +55,14 @@ func NewLogin(cfg LoginConfig) (*Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A code and a secret are sent where the provider said, and nowhere else.
+	// Redirects are refused: the code and the secret may go to the configured endpoint only.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	client := &http.Client{Timeout: fetchLimit, CheckRedirect: refuse}
 	return &Login{cfg: cfg, verifier: v, client: client}, nil
 }
 
-// Begin returns the address at which the provider asks the user, and what Finish needs of the flow, which the
-// same browser must bring back: its value is no secret of the server, but of that browser.
+// Begin returns the URL of the provider's login page, and the state of the flow for Finish, which the same
+// browser must send back: it is a secret of that browser, not of the server.
 //
 // Errors: the errors of reading the discovery document of the issuer.
 func (l *Login) Begin(ctx context.Context) (address, flow string, err error) {
@@ -76,11 +76,11 @@ func (l *Login) Begin(ctx context.Context) (address, flow string, err error) {
 	return address, strings.Join([]string{state, nonce, verifier}, "."), nil
 }
 
-// Finish takes the query that the provider sent a browser back with, and returns the principal, which is that
-// of a JWT of the same issuer and subject, with the claims of the ID token.
+// Finish takes the query of the provider's redirect, and returns the principal, the same as for a JWT of the
+// same issuer and subject, with the claims of the ID token.
 //
-// Errors: the answer belongs to another flow, is a refusal, or has a code that the provider does not accept;
-// an ID token that is not one of the issuer for this client and flow.
+// Errors: the query belongs to another flow, is a refusal, or has a code that the provider does not accept;
+// an ID token that the issuer did not issue for this client and flow.
 func (l *Login) Finish(ctx context.Context, flow string, answer url.Values) (
 	principal string, claims map[string]any, err error,
 ) {
@@ -122,13 +122,13 @@ func (l *Login) Finish(ctx context.Context, flow string, answer url.Values) (
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// oauth returns the client with the endpoints of the provider, which are asked for again after a while.
+// oauth returns the client with the endpoints of the provider, which are fetched again after a while.
 func (l *Login) oauth(ctx context.Context) (*oauth2.Config, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	age := l.verifier.cfg.now().Sub(l.asked)
 	if l.asked.IsZero() || age > keysFresh || l.last != nil && age > keysWait {
-		// The answer serves all requests, so the end of the one that asked does not cancel it.
+		// All requests share the result, so the end of this one does not cancel the fetch.
 		l.found, l.last = l.verifier.keys.discover(context.WithoutCancel(ctx))
 		if l.last == nil && (!safeKeyURL(l.found.Authorization) || !safeKeyURL(l.found.Token)) {
 			l.last = errors.New("its discovery document names no endpoints for logins that are https URLs")
@@ -138,7 +138,7 @@ func (l *Login) oauth(ctx context.Context) (*oauth2.Config, error) {
 	if l.last != nil {
 		return nil, fmt.Errorf("%w: the issuer: %w", errUnavailable, l.last)
 	}
-	// The way of RFC 6749 that every provider has, unless it says that it has not.
+	// Every provider supports this method of RFC 6749, unless its document lists others only.
 	style, ways := oauth2.AuthStyleInHeader, l.found.Ways
 	if l.cfg.Secret == "" || len(ways) > 0 && !slices.Contains(ways, "client_secret_basic") {
 		style = oauth2.AuthStyleInParams
@@ -148,5 +148,5 @@ func (l *Login) oauth(ctx context.Context) (*oauth2.Config, error) {
 			AuthURL: l.found.Authorization, TokenURL: l.found.Token, AuthStyle: style}}, nil
 }
 
-// Unavailable reports whether a login failed because the provider could not be asked.
+// Unavailable reports whether a login failed because the provider could not be reached.
 func Unavailable(err error) bool { return errors.Is(err, errUnavailable) }

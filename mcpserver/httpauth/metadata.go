@@ -34,7 +34,7 @@ func (a *Authenticator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}{resource.String(), "skillsd", []string{a.jwt.cfg.Issuer}, a.jwt.cfg.Scopes, []string{"header"}})
 }
 
-// resourceOf returns the URL of the endpoint as the sender of r knows it. The Host header was checked before.
+// resourceOf returns the URL of the endpoint for the sender of r. The Host header was checked before.
 func (a *Authenticator) resourceOf(r *http.Request) *url.URL {
 	if a.resource != nil {
 		return a.resource

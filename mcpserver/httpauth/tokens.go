@@ -13,12 +13,12 @@ const (
 	maxTokenFile = 1 << 20 // bytes
 	maxPrincipal = 128     // bytes of a principal's name
 
-	jwtPrefix = "jwt:" // of the principals that JWTs name
+	jwtPrefix = "jwt:" // prefix of principals from JWTs
 
 	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// token is one accepted token by its hash.
+// token is one accepted token, as a hash.
 type token struct {
 	principal string
 	hash      [sha256.Size]byte
@@ -26,7 +26,7 @@ type token struct {
 
 type tokenSet []token
 
-// principal returns the owner of a token. Its time does not depend on the token.
+// principal returns the owner of a token, in a time that does not depend on the token.
 func (s tokenSet) principal(text string) (name string, ok bool) {
 	sum := sha256.Sum256([]byte(text))
 	found := -1
@@ -40,9 +40,9 @@ func (s tokenSet) principal(text string) (name string, ok bool) {
 	return s[found].principal, true
 }
 
-// parseTokens reads lines "principal: hash", where hash is the SHA-256 of a token in hexadecimal with
-// or without "sha256:" before it. Blank lines and lines that start with # are skipped, and so is a byte
-// order mark. A principal may have several tokens, a token only one principal.
+// parseTokens parses lines "principal: hash", where hash is the SHA-256 of a token in hexadecimal with or
+// without "sha256:" before it. It skips blank lines, lines that start with #, and a byte order mark. A
+// principal may have several tokens, a token only one principal.
 func parseTokens(data []byte) (tokenSet, error) {
 	var set tokenSet
 	seen := make(map[[sha256.Size]byte]bool)
@@ -53,7 +53,7 @@ func parseTokens(data []byte) (tokenSet, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		// The hash may hold a colon of its own.
+		// The hash may contain a colon.
 		name, hash, ok := strings.Cut(line, ":")
 		name, hash = strings.TrimSpace(name), strings.TrimSpace(hash)
 		if !ok {
@@ -71,7 +71,7 @@ func parseTokens(data []byte) (tokenSet, error) {
 		if seen[t.hash] {
 			return nil, fmt.Errorf("line %d: duplicate token of %s", number, name)
 		}
-		// The hash of nothing is what a script writes whose token variable is empty.
+		// A script with an empty token variable writes the hash of nothing.
 		if t.hash == sha256.Sum256(nil) {
 			return nil, fmt.Errorf("line %d: the token of %s is empty", number, name)
 		}

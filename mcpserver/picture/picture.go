@@ -1,21 +1,21 @@
-// Package picture makes of a file what a model may be shown as a picture: a PNG, JPEG, GIF or WebP that
-// decodes, at most [MaxSide] pixels wide and high and at most [MaxBytes] large. Clients hand pictures
-// to their models as they are, some without looking at them, so what does not decode is not a picture here.
+// Package picture converts a file to a picture for a model: a PNG, JPEG, GIF or WebP that can be decoded, at
+// most [MaxSide] pixels wide and high and at most [MaxBytes] large. Clients pass pictures to their models
+// unchanged, some without any check, so a file that cannot be decoded is not a picture here.
 //
-// The files are foreign. Guarantees:
+// The files are untrusted. Guarantees:
 //   - dimensions are read, and bounded, before anything is decoded, also for a frame that a WebP declares
-//     larger than itself;
-//   - one picture is decoded at a time, and all readers of a file end when its time is over: a progressive
-//     JPEG of a megabyte can ask for hours;
-//   - a decoder that panics has found no picture.
+//     larger than its canvas;
+//   - one picture is decoded at a time, and all reads of a file fail after a timeout: a progressive JPEG of a
+//     megabyte can take hours;
+//   - if a decoder panics, the file is not a picture.
 //
-// A picture that is small enough is shown as the file's own bytes; its frames after the first and what
-// follows its end are not looked at. A larger one is scaled and encoded anew, as PNG or, if that is too
-// large, as JPEG on white; the orientation that a camera noted is lost with its other notes. Nothing here
-// reads what a picture shows: a secret that a script draws is not found in it.
+// A picture that is small enough is returned as the file's own bytes; further frames and data after its end
+// are not checked. A larger one is scaled and encoded again, as PNG or, if that is too large, as JPEG on
+// white; the orientation in the metadata of a photo is lost, like all metadata. The content is not inspected:
+// a secret that a script draws is not found.
 //
-// The decoders come from the standard library and golang.org/x/image, which has WebP and scaling and the
-// same maintainers.
+// The decoders are from the standard library and golang.org/x/image, with the same maintainers, for WebP and
+// scaling.
 package picture
 
 import (
@@ -36,21 +36,21 @@ import (
 )
 
 const (
-	// MaxSide is the most pixels of a shown picture's width and height.
+	// MaxSide is the maximum width and height of a shown picture in pixels.
 	MaxSide = 2000
-	// MaxBytes is the most bytes of a shown picture, before it is written as base64.
+	// MaxBytes is the maximum size of a shown picture in bytes, before base64.
 	MaxBytes = 1 << 20
 
-	maxFile   = 32 << 20        // bytes of a file that is looked at
-	maxPixels = 20_000_000      // of a picture that is decoded
-	pixelCost = 12              // bytes that one of them takes at most
+	maxFile   = 32 << 20        // maximum size of a file
+	maxPixels = 20_000_000      // maximum of a picture to decode
+	pixelCost = 12              // maximum memory of a pixel in bytes
 	maxSide   = 1 << 16         // pixels; scaling takes memory for each besides
 	patience  = 5 * time.Second // for one file
 	strip     = 100             // rows that are scaled together
-	chunk     = 256             // bytes that a decoder gets between two looks at the clock
+	chunk     = 256             // bytes that a decoder reads between two checks of the timeout
 )
 
-// Picture is what is shown of a file.
+// Picture is a file as shown to a model.
 type Picture struct {
 	Data          []byte
 	MIMEType      string // of Data
@@ -58,10 +58,10 @@ type Picture struct {
 	Scaled        bool   // Data is not the file's own bytes
 }
 
-// format is a kind of file, known by its first bytes.
+// format is a file format, recognized by its first bytes.
 type format struct {
 	mimeType string
-	magic    string // with ? for any byte
+	magic    string // ? matches any byte
 	config   func(io.Reader) (image.Config, error)
 	decode   func(io.Reader) (image.Image, error)
 }
@@ -76,19 +76,18 @@ var formats = []format{
 // turn is held while a picture is decoded.
 var turn = make(chan struct{}, 1)
 
-// Borrow waits for room for n bytes of memory, and reports whether there was; giveBack gives them back.
+// Borrow waits for n bytes of memory and reports whether it got them; giveBack releases them.
 type Borrow func(ctx context.Context, n int) (giveBack func(), ok bool)
 
-// Of returns what may be shown of a file, or nil if it is not a picture that can be shown. It takes at most
-// some seconds, and 350 MB of memory that it asks borrow for unless that is nil. It returns nil when ctx
-// ends.
+// Of returns the picture in a file, or nil if it cannot be shown. It takes at most some seconds, and 350 MB
+// of memory, which it requests from borrow unless that is nil. It returns nil if ctx ends.
 func Of(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return of(ctx, file, borrow)
 }
 
-// of is Of for as long as ctx lasts.
+// of is Of with the timeout in ctx.
 func of(ctx context.Context, file []byte, borrow Borrow) (shown *Picture) {
 	f := formatOf(file)
 	if f == nil || len(file) > maxFile {
@@ -152,7 +151,7 @@ func decodable(width, height int) bool {
 }
 
 // framesFit reports whether every frame of a WebP file has dimensions that may be decoded. An extended file
-// declares a canvas, and the decoder makes the frame as large as the frame says.
+// declares a canvas, but the decoder allocates each frame with the frame's own dimensions.
 func framesFit(file []byte) bool {
 	for rest := file[12:]; len(rest) >= 8; {
 		kind, size := string(rest[:4]), int64(binary.LittleEndian.Uint32(rest[4:]))
@@ -175,7 +174,7 @@ func framesFit(file []byte) bool {
 	return true
 }
 
-// encode returns a picture within the bounds with its type, or nil if ctx ended.
+// encode returns a picture within the bounds and its type, or nil if ctx ended.
 func encode(ctx context.Context, from image.Image, lossy bool) ([]byte, string) {
 	bounds := from.Bounds()
 	for side := float64(MaxSide); ctx.Err() == nil && side > 1; side *= 0.7 {
@@ -183,7 +182,7 @@ func encode(ctx context.Context, from image.Image, lossy bool) ([]byte, string) 
 		size := image.Rect(0, 0, max(1, int(float64(bounds.Dx())*factor)),
 			max(1, int(float64(bounds.Dy())*factor)))
 		scaled := image.NewNRGBA(size)
-		// In strips, because a scaler takes 32 bytes for each row of its source in each column of its result.
+		// A scaler takes 32 bytes for each source row and target column, so scale in strips.
 		for at := 0; at < size.Dy(); at += strip {
 			to := image.Rect(0, at, size.Dx(), min(at+strip, size.Dy()))
 			part := bounds
@@ -208,10 +207,10 @@ func encode(ctx context.Context, from image.Image, lossy bool) ([]byte, string) 
 	return nil, ""
 }
 
-// errPatience ends a decoder whose time is over.
+// errPatience is the error of reads after the timeout.
 var errPatience = errors.New("picture: the time is over")
 
-// patient reads a file in small parts as long as ctx has not ended.
+// patient reads a file in small chunks until ctx ends.
 type patient struct {
 	ctx  context.Context
 	file *bytes.Reader

@@ -18,7 +18,7 @@ const (
 	MethodCancel = "tasks/cancel"
 )
 
-// view is a task on the wire.
+// view is the JSON form of a task.
 type view struct {
 	TaskID         string `json:"taskId"`
 	Status         string `json:"status"`
@@ -29,7 +29,7 @@ type view struct {
 	PollIntervalMs int64  `json:"pollIntervalMs"`
 }
 
-// state is the answer that creates a task, or shows it with all that it has.
+// state is the result that creates a task, or returns all of it.
 type state struct {
 	mcp.Result
 	view
@@ -38,10 +38,10 @@ type state struct {
 	Error         json.RawMessage   `json:"error,omitempty"`
 }
 
-// ack is the answer that something was done.
+// ack is an empty result.
 type ack struct{ mcp.Result }
 
-// view returns what every answer has of a task. The caller holds mu.
+// view returns the fields of a task that every result has. The caller holds mu.
 func (t *Task) view() view {
 	at := func(moment time.Time) string { return moment.UTC().Format("2006-01-02T15:04:05.000Z") }
 	return view{TaskID: t.id, Status: t.status, StatusMessage: t.message, CreatedAt: at(t.created),
@@ -55,7 +55,7 @@ func Declares(ctx context.Context) bool {
 	return ok && client.Modern
 }
 
-// Missing returns the error of a request that needs the extension and does not declare it.
+// Missing returns the error for a request that needs the extension and does not declare it.
 func Missing() *wire.Error {
 	return &wire.Error{
 		Code:    mcp.MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -85,7 +85,7 @@ func (s *Store) Methods() wire.Methods {
 				}
 			}
 			for key, response := range given {
-				// Other keys are of questions that are answered, or of none.
+				// Ignore other keys: they belong to answered questions, or to none.
 				if _, ok := t.asked[key]; ok {
 					t.answers[key], t.updated = response, time.Now()
 					delete(t.asked, key)
@@ -104,8 +104,8 @@ func (s *Store) Methods() wire.Methods {
 	}
 }
 
-// method puts around do what all methods have: the extension must be declared, and the task be the client's.
-// It calls do with mu held, and answers a nil state with nothing but that it was done.
+// method wraps do with the common checks: the request must declare the extension, and the task must belong to
+// the client. It calls do with mu held, and answers a nil state with ack.
 func (s *Store) method(do func(*Task, mcp.InputResponses) (*state, error)) wire.Method {
 	return func(ctx context.Context, r *wire.Request) (any, error) {
 		switch {
@@ -151,8 +151,8 @@ func unknown() *wire.Error {
 		"hour, or the server was restarted; the record of its session has its outcome"}
 }
 
-// elsewhere has a method of a task that is not here answered by the server that has it. Of one whose server
-// is gone the outcome is not known.
+// elsewhere forwards a method for a task of another server to that server. If that server is gone, the
+// outcome of the task is unknown.
 func (s *Store) elsewhere(ctx context.Context, method, owner, id string) (any, error) {
 	since, address, err := s.opts.Places.Find(ctx, placeOf(owner, id))
 	switch {

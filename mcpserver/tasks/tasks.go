@@ -1,23 +1,23 @@
-// Package tasks is the Tasks extension of 2026-07-28 (SEP-2663): a call of a tool that lasts is answered with
-// the id of a task, and the client asks for its status and its result later.
+// Package tasks is the Tasks extension of 2026-07-28 (SEP-2663): a long tool call is answered with the id of
+// a task, and the client polls for its status and result.
 //
 // # What it guarantees
 //
 // A call becomes a task only if the request itself declares the extension, and only once it has lasted for
-// [Options.Patience]: short calls are answered as without the extension, and so are refusals and questions. A
-// call for which there is no room among the tasks is answered as without the extension, too.
+// [Options.Patience]: short calls are answered as without the extension, and so are refusals and questions,
+// and calls for which there is no room among the tasks.
 //
-// A task belongs to its owner. To everybody else, to a request that names another session, and after its life
-// its id is as unknown as one that never was. Ids have 130 random bits.
+// A task belongs to its owner. For others, for a request that names another session, and after its life, its
+// id is unknown. Ids have 130 random bits.
 //
-// The work is the handler of the tool, unchanged: its checks, its records and the removal of its secrets are
-// done before a result is kept. To cancel a task ends the context of the handler; the task is cancelled once
-// the handler has returned. The end of the server does the same, and [Store.Close] waits for it.
+// The work is the unchanged handler of the tool: its checks, its records and the removal of secrets are done
+// before a result is kept. Cancelling a task ends the context of the handler; the task is cancelled once the
+// handler has returned. The end of the server does the same, and [Store.Close] waits for it.
 //
-// # What it does not
+// # What it does not do
 //
-// Tasks are kept in memory: after a restart their ids are unknown, or their outcome is, if other servers know
-// of them. It sends no notifications.
+// Tasks are kept in memory: after a restart their ids are unknown or, if other servers know the task, its
+// outcome is. It sends no notifications.
 package tasks
 
 import (
@@ -36,21 +36,21 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// Extension is the name of the extension among the capabilities of clients and servers.
+// Extension is the name of the extension in the capabilities of clients and servers.
 const Extension = "io.modelcontextprotocol/tasks"
 
-// TTL is the life of a task from its creation: a task that still runs then is cancelled, a result forgotten.
+// TTL is the life of a task from its creation: then a running task is cancelled, and a result is deleted.
 const TTL = time.Hour
 
 const (
-	pollEvery   = time.Second // how often a client should ask
+	pollEvery   = time.Second // recommended poll interval
 	askPatience = 10 * time.Minute
-	// The most tasks that run, and that are known, of one owner and in all.
+	// The maximum of running tasks, and of known tasks, per owner and in total.
 	maxLive, maxLiveAll   = 8, 64
 	maxKnown, maxKnownAll = 64, 512
-	// No task begins while the results of an owner, or of all, take more bytes.
+	// No task starts while the results of an owner, or all results, take more bytes.
 	maxBytes, maxBytesAll = 16 << 20, 64 << 20
-	// A request that is longer does not become a task, which would hold on to it.
+	// A longer request does not become a task, because the task would keep it in memory.
 	maxRequest = 256 << 10
 )
 
@@ -65,30 +65,30 @@ const (
 // errCanceled is the cause of the context of a task that its client cancelled, or whose life ended.
 var errCanceled = errors.New("task canceled")
 
-// Options adjust a Store. Owner is required.
+// Options configure a Store. Owner is required.
 type Options struct {
 	// Patience is how long a call lasts before it becomes a task.
 	Patience time.Duration
-	// Owner returns whom a request is from, and the session that it names, "" if it names none.
+	// Owner returns the principal of a request, and the session that it names, or "".
 	Owner func(ctx context.Context, meta map[string]any) (owner, session string)
-	// Places says where tasks are if there are other servers, nil if there are none.
+	// Places locates tasks among several servers; nil without other servers.
 	Places Places
-	// Withhold returns the JSON of an error as the client may see it; nil leaves it as it is.
+	// Withhold redacts the JSON of an error before it is sent; nil sends it unchanged.
 	Withhold func(json.RawMessage) json.RawMessage
-	// Logger gets panics and the private text of errors; nil discards.
+	// Logger gets panics and the private text of errors; nil discards them.
 	Logger *slog.Logger
 }
 
-// Places are where things are among several servers.
+// Places locates things among several servers.
 type Places interface {
-	// Put says that this server has what an id names, for a time.
+	// Put registers this server as the one with id, for the duration life.
 	Put(ctx context.Context, id string, life time.Duration) error
-	// Find returns since when a server has what an id names, zero if none ever had, and the address of that
-	// server; it is empty if it is this one, or is gone.
+	// Find returns the time since when a server has id, zero if none ever had, and the address of that
+	// server, which is empty if it is this server or is gone.
 	Find(ctx context.Context, id string) (since time.Time, address string, err error)
 }
 
-// Store has the tasks of a server. All methods are safe for concurrent use.
+// Store holds the tasks of a server. All methods are safe for concurrent use.
 type Store struct {
 	opts    Options
 	running sync.WaitGroup
@@ -98,7 +98,7 @@ type Store struct {
 	closed bool
 }
 
-// New returns a store without tasks.
+// New returns an empty store.
 func New(o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -107,16 +107,16 @@ func New(o Options) *Store {
 }
 
 // Task is one call that may outlive its request. Fields that change are guarded by mu of its store. A nil
-// Task is a call that cannot become one.
+// Task is a call that cannot become a task.
 type Task struct {
 	store              *Store
 	id, owner, session string
 	created            time.Time
-	request            context.Context // of the call, which ends when the call is answered
+	request            context.Context // of the call; ends when the call is answered
 	cancel             context.CancelCauseFunc
 	ended              chan struct{} // closed when the work has ended, or asked before it was handed over
 
-	// The outcome of a call that was not handed over.
+	// The outcome of a call that did not become a task.
 	direct *mcp.CallToolResult
 	err    error
 
@@ -125,23 +125,23 @@ type Task struct {
 	status     string
 	message    string
 	updated    time.Time
-	result     json.RawMessage   // once completed
-	failure    json.RawMessage   // once failed
-	asked      mcp.InputRequests // that are not answered
+	result     json.RawMessage   // set when completed
+	failure    json.RawMessage   // set when failed
+	asked      mcp.InputRequests // without an answer yet
 	answers    mcp.InputResponses
-	answered   chan struct{} // closed when nothing is asked any more
+	answered   chan struct{} // closed when no question is open
 }
 
 type taskKey struct{}
 
-// Of returns the task that the work of ctx may become, nil if it cannot.
+// Of returns the task that the work of ctx may become, or nil.
 func Of(ctx context.Context) *Task {
 	t, _ := ctx.Value(taskKey{}).(*Task)
 	return t
 }
 
-// Request returns the context of the request of the call, which ends when the call is answered, be it with a
-// task; ctx itself for a nil task.
+// Request returns the context of the request of the call, which ends when the call is answered, even with a
+// task. For a nil task it returns ctx.
 func (t *Task) Request(ctx context.Context) context.Context {
 	if t == nil {
 		return ctx
@@ -149,8 +149,8 @@ func (t *Task) Request(ctx context.Context) context.Context {
 	return t.request
 }
 
-// Here says that this server does the work, and none of the others in Places: before, the call becomes no
-// task there. It does nothing for a nil task.
+// Here records that this server does the work, and none of the other servers in Places. Until then the call
+// does not become a task. It does nothing for a nil task.
 func (t *Task) Here() {
 	if t != nil {
 		t.store.mu.Lock()
@@ -159,8 +159,8 @@ func (t *Task) Here() {
 	}
 }
 
-// Progress returns a function that keeps a message as the message of the task and passes it on to next, which
-// may be nil; next itself for a nil task.
+// Progress returns a function that sets the message of the task and passes it to next, which may be nil. For
+// a nil task it returns next.
 func (t *Task) Progress(next func(message string)) func(message string) {
 	if t == nil {
 		return next
@@ -175,11 +175,11 @@ func (t *Task) Progress(next func(message string)) func(message string) {
 	}
 }
 
-// Handler answers a call of a tool.
+// Handler answers a tool call.
 type Handler = func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error)
 
-// Call calls a handler. If the call lasts and may become a task, the result is the task, else that of the
-// handler.
+// Call calls a handler. If the call takes long and may become a task, the result is the task, else the result
+// of the handler.
 func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Handler) (any, error) {
 	t := s.begin(ctx, request.Params.Meta)
 	if t == nil {
@@ -187,7 +187,7 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	}
 	work, cancel := context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), taskKey{}, t))
 	t.cancel = cancel
-	// Until it is a task, the work ends with its request.
+	// Until it becomes a task, the work ends with its request.
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	go func() {
 		defer s.running.Done()
@@ -211,7 +211,7 @@ func (s *Store) Call(ctx context.Context, request mcp.CallToolRequest, handle Ha
 	return t.direct, t.err
 }
 
-// begin returns what may become a task, or nil if the call cannot.
+// begin returns a possible task, or nil if the call cannot become one.
 func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 	if !Declares(ctx) || wire.Length(ctx) > maxRequest {
 		return nil
@@ -246,8 +246,8 @@ func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 	return t
 }
 
-// place waits until the work is here, and lets other servers find what becomes a task. It reports false if
-// the call is done, or they could not find it.
+// place waits until the work is on this server, and registers the task for other servers. It returns false if
+// the call is done, or the registration failed.
 func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool {
 	for {
 		s.mu.Lock()
@@ -267,12 +267,12 @@ func (s *Store) place(ctx context.Context, t *Task, again <-chan time.Time) bool
 	}
 }
 
-// placeOf returns the id by which servers find a task of an owner.
+// placeOf returns the id of an owner's task in Places.
 func placeOf(owner, id string) string { return fmt.Sprintf("task %d %s%s", len(owner), owner, id) }
 
-// handOver makes a task of a call and returns its state, which is the answer; nil if the call is done.
+// handOver turns a call into a task and returns its state, which is the answer; nil if the call is done.
 func (s *Store) handOver(ctx context.Context, t *Task) *state {
-	// The slot belongs to the request, so it is given back before the request ends.
+	// The slot belongs to the request, so it is released before the request ends.
 	wire.YieldSlot(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (s *Store) forget(t *Task) {
 	delete(s.tasks, t.id)
 }
 
-// run does the work until it has a result, also with the answers to its questions.
+// run does the work, including rounds with answers to its questions, until it has a result.
 func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequest) {
 	for round := 1; ; round++ {
 		result, err := t.call(ctx, handle, request)
@@ -309,13 +309,13 @@ func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequ
 		}
 		t.store.mu.Lock()
 		if !t.handedOver {
-			// The question is the answer, and the client calls again.
+			// The answer is the question, and the client calls again.
 			t.direct = result
 			close(t.ended)
 			t.store.mu.Unlock()
 			return
 		}
-		// A key names one question in the life of a task.
+		// A key must name one question in the whole life of a task.
 		suffix := ""
 		if round > 1 {
 			suffix = fmt.Sprintf("-%d", round)
@@ -342,13 +342,13 @@ func (t *Task) run(ctx context.Context, handle Handler, request mcp.CallToolRequ
 		}
 		responses := mcp.InputResponses{}
 		for key := range result.InputRequests {
-			responses[key] = t.answers[key+suffix] // nobody else changes them any more
+			responses[key] = t.answers[key+suffix] // answered questions do not change any more
 		}
 		request.Params.InputResponses, request.Params.RequestState = responses, result.RequestState
 	}
 }
 
-// call calls the handler. Nobody else would catch its panic.
+// call calls the handler and recovers a panic, which nothing above it would.
 func (t *Task) call(
 	ctx context.Context, handle Handler, request mcp.CallToolRequest,
 ) (result *mcp.CallToolResult, err error) {
@@ -362,7 +362,7 @@ func (t *Task) call(
 	return handle(ctx, request)
 }
 
-// end keeps the outcome of the work.
+// end records the outcome of the work.
 func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
 	t.store.mu.Lock()
 	if !t.handedOver {
@@ -389,12 +389,12 @@ func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
 	defer t.store.mu.Unlock()
 	t.status, t.message, t.result, t.failure, t.updated = status, "", made, failure, time.Now()
 	t.asked, t.answers = nil, nil
-	// The result is all that is kept of a request.
+	// Keep only the result, not the request.
 	t.request, t.cancel = nil, func(error) {}
 	close(t.ended)
 }
 
-// public returns an error as the client gets it.
+// public returns an error as sent to the client.
 func (s *Store) public(ctx context.Context, err error) json.RawMessage {
 	shown, ok := errors.AsType[*wire.Error](err)
 	if !ok {
@@ -411,7 +411,7 @@ func (s *Store) public(ctx context.Context, err error) json.RawMessage {
 	return raw
 }
 
-// Empty reports whether there is no task, neither one that runs nor one that has ended within its life.
+// Empty reports whether there is no task, running or ended within its life.
 func (s *Store) Empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -423,7 +423,7 @@ func (t *Task) terminal() bool {
 	return t.status == completed || t.status == failed || t.status == cancelled
 }
 
-// Close cancels all tasks, lets none begin, and waits until their work has ended.
+// Close cancels all tasks, rejects new ones, and waits until their work has ended.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
