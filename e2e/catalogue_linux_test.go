@@ -48,7 +48,7 @@ func TestCatalogue(t *testing.T) {
 
 	// Only what is locked, and as it was locked, is published.
 	source := tree(t, demoSkill())
-	run(1, "front0", "nothing was published there", sync...)
+	run(1, "front0", "no skills were published there", sync...)
 	run(2, "maker", "there is nothing to publish", publish...)
 	run(0, "maker", "", "install", filepath.Join(source, "demo"), "--tier", "user")
 	script := filepath.Join(dir, "maker", "installed", "user", "demo", "scripts", "ok.sh")
@@ -62,7 +62,7 @@ func TestCatalogue(t *testing.T) {
 		}
 		if want != "" {
 			run(3, "maker", want, publish...)
-			run(1, "front0", "nothing was published there", sync...)
+			run(1, "front0", "no skills were published there", sync...)
 		}
 	}
 	if err := os.WriteFile(script, was, 0o755); err != nil {
@@ -83,7 +83,7 @@ func TestCatalogue(t *testing.T) {
 	}
 
 	run(2, "front0", "is not to be trusted as user because a file says so", sync...)
-	run(1, "front0", "were not published with this --cluster-key", slices.Concat(sync[:len(sync)-1], []string{other})...)
+	run(1, "front0", "are not authenticated with this --cluster-key", slices.Concat(sync[:len(sync)-1], []string{other})...)
 	run(2, "front0", "leave one of them out", append(sync, "LOCKFILE")...)
 	for _, state := range []string{"front0", "front1"} {
 		run(0, state, "demo: is not installed", append(sync, "--trust-tiers", "--frozen")...)
@@ -243,7 +243,7 @@ func TestCatalogueLeavesOut(t *testing.T) {
 		has, says    []string
 	}{
 		{"pinned", string(pinned) + trust, []string{"nest", "plain"}, left},
-		{"loose", string(loose) + trust, []string{"plain"}, append(left, "the allowlist entry nest/b:scripts/ok.sh@", "names another tree, or none")},
+		{"loose", string(loose) + trust, []string{"plain"}, append(left, "the allowlist entry nest/b:scripts/ok.sh@", "has another tree, or none")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			state, config := t.TempDir(), filepath.Join(t.TempDir(), "config.yaml")

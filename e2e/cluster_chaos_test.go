@@ -301,7 +301,7 @@ func TestClusterClocks(t *testing.T) {
 		}
 		serve := slices.Concat(in[1:], []string{binary, "serve", "--state", t.TempDir(), "--http", "127.0.0.1:0"}, x.serves)
 		out, err := exec.Command("env", serve...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "the clock of this machine and that of its server of NATS differ by") {
+		if err == nil || !strings.Contains(string(out), "the clocks of this machine and of its NATS server differ by") {
 			t.Errorf("a server with a clock of %+v: %v\n%s", by, err, out)
 		}
 	}

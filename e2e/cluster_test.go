@@ -454,7 +454,7 @@ func TestClusterGenerations(t *testing.T) {
 			t.Errorf("with %v: %v, want %q:\n%s", flags, err, want, out)
 		}
 	}
-	refused("(front0) decide by something else: --release", "--release", "opaque")
+	refused("(front0) differ in their rules: --release", "--release", "opaque")
 	refused("skill org more/demo", "--skills-root", "org:more="+tree(t, demoSkill()))
 	f.start(t, "--cluster-generation", "2", "--release", "opaque")
 	refused("start it with the new configuration and --cluster-generation 2")
@@ -528,7 +528,7 @@ func TestClusterDoctor(t *testing.T) {
 	}
 	sees(0, "skillsd-events: 3 of 3 replicas current", "skillsd-skills: 3 of 3 replicas current", "servers of generation 1 run (front0)", "1 at front0", "not seen from here")
 	f.serves = append(f.serves, "--release", "opaque")
-	sees(3, "decide by something else: --release")
+	sees(3, "differ in their rules: --release")
 	f.serves = f.serves[:len(f.serves)-2]
 	f.kill(0)
 	f.nats.Stop(2)
@@ -544,7 +544,7 @@ func TestClusterDoctor(t *testing.T) {
 				code, text = cmd.ProcessState.ExitCode(), string(out)
 			}
 			if code != 1 || !strings.Contains(text, "the cluster does not answer") ||
-				!strings.Contains(text, "hint: start its servers of NATS") {
+				!strings.Contains(text, "hint: start its NATS servers") {
 				t.Errorf("session %v without most servers of NATS exited %d:\n%s", args, code, text)
 			}
 		})

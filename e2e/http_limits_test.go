@@ -390,7 +390,7 @@ func TestHTTPIssuerDiscovery(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		keys.Store(id)
 		s.cmd.Process.Signal(syscall.SIGHUP)
-		follow("the keys of the issuer are loaded")
+		follow("loaded the keys of the issuer")
 		for _, asked := range []string{"a", "b"} {
 			want := map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[asked == id]
 			if code := status(asked); code != want {

@@ -55,7 +55,7 @@ func TestConfigurationChanges(t *testing.T) {
 		{"allowed", strings.Replace(allow, "%", "", 1), "ok.sh", "ran-ok", `"keys":"allow_tools, allow"`},
 		{"another script", "", "not.sh", "script_not_allowlisted", ""},
 		{"a secret", "secrets: {GREETING: {env: A_SECRET}}\n" + strings.Replace(allow, "%", ", secrets: [GREETING]", 1), "ok.sh", "ran-ok [secret", `"keys":"allow, secrets"`},
-		{"a fault", allow + "nonsense: 1\n", "not.sh", "the configuration was changed, has a fault", "has a fault"},
+		{"a fault", allow + "nonsense: 1\n", "not.sh", "the configuration was changed, has a fault", "is not valid"},
 		{"the one before counts", "", "ok.sh", "ran-ok", ""},
 		{"a mode that a flag overrides", strings.Replace(strings.Replace(allow, "%", "", 1), "policy: {", "policy: {prompt_slot_role: context, ", 1), "ok.sh", "ran-ok", ""},
 		{"an address", strings.Replace(allow, "%", "", 1) + "log: {level: debug}\n", "not.sh", "script_not_allowlisted", `needs a restart of the server","keys":"log.level"`},

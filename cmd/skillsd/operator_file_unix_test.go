@@ -40,7 +40,7 @@ func TestOperatorFileOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := run(t, flags[key]...)
-	if code != exit.OK || !strings.Contains(stderr, "others can read the key "+key+" of --sign-key") {
+	if code != exit.OK || !strings.Contains(stderr, "other users can read the key "+key+" of --sign-key") {
 		t.Errorf("a key that others can read: exit %d, %s", code, stderr)
 	}
 	cert := filepath.Join(dir, "cert")

@@ -74,7 +74,7 @@ func (p *Process) verifier(root string) (*signed.Verifier, error) {
 	case root != "" && p.Cfg.Keys.TrustedRoot != "":
 		// The configured signers are identities under the configured root; another root could map them to
 		// other people.
-		return nil, exit.Flag(flag, errors.New("the configuration has trust.root, which cannot be combined with it"))
+		return nil, exit.Flag(flag, errors.New("cannot be combined with trust.root of the configuration"))
 	case root == "":
 		flag, root = "config", p.Cfg.Keys.TrustedRoot
 	}

@@ -201,7 +201,7 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 			c.Fact += "; " + loose
 			c.Hint = "pin what is there now, after reading it: skillsd allow " + serve.ShellName(entry)
 			if entry.PinScript {
-				c.Hint = "to pin these files too, take out pin: script, and then: skillsd allow " +
+				c.Hint = "to pin these files too, remove pin: script, then: skillsd allow " +
 					serve.ShellName(entry)
 			}
 		}

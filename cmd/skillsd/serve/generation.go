@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// join makes sure that the server decides as the others of its cluster do. It does nothing without a cluster.
+// join makes sure that the server decides like the others of its cluster. Without a cluster it does nothing.
 //
 // Errors: *exit.Error.
 func (p *Plan) join(ctx context.Context) error {
@@ -26,9 +26,9 @@ func (p *Plan) join(ctx context.Context) error {
 	return p.Cluster.Join(ctx, p.options.Cluster.Generation, parts)
 }
 
-// parts returns what the server decides by, in parts with names of the configuration: its policy with the
-// limits of runs, principals, profiles, entries of the allowlist, environments that these name, and skills.
-// Tokens only say who somebody is.
+// parts returns the rules and skills that the server's decisions depend on, under names of the configuration:
+// its policy with the limits of runs, principals, profiles, entries of the allowlist, their environments, and
+// skills. Tokens are left out, because they only identify principals.
 //
 // Errors: the error of ctx.
 func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Parts, error) {
@@ -90,8 +90,8 @@ func (p *Plan) parts(ctx context.Context, snapshot *skills.Snapshot) (cluster.Pa
 	return parts, nil
 }
 
-// LookAtCluster looks at the cluster of the server, which is not opened. snapshot has the skills; it is nil
-// if they cannot be read, and then nothing is compared.
+// LookAtCluster inspects the cluster of the server without opening it. snapshot has the skills; if it is nil
+// because they cannot be read, nothing is compared.
 //
 // Errors: the errors of cluster.Look.
 func (p *Plan) LookAtCluster(
@@ -108,13 +108,13 @@ func (p *Plan) LookAtCluster(
 	return cluster.Look(ctx, &p.options.Cluster, parts, logger)
 }
 
-// changedAlone warns that skills of a server of a cluster have changed, which the others may not have.
+// changedAlone warns that skills of a server in a cluster changed, perhaps only on this server.
 func (p *Plan) changedAlone(ctx context.Context, diff skills.Diff, logger *slog.Logger) {
 	changed := slices.Concat(diff.Added, diff.Changed, diff.Removed)
 	if p.Cluster == nil || len(changed) == 0 {
 		return
 	}
-	logger.WarnContext(ctx, "skills changed here, and other servers of the cluster may not have them: "+
-		"make them the same, and restart the servers with --cluster-generation one higher",
+	logger.WarnContext(ctx, "skills changed on this server, perhaps not on other servers of the cluster: "+
+		"make the same change there, and restart the servers with --cluster-generation one higher",
 		slog.String("skill", changed[0]), slog.Int("skills", len(changed)))
 }

@@ -35,17 +35,17 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// checkHTTP refuses flags that make no sense together. It accepts HTTP options of a configuration file on
+// checkHTTP rejects flags that do not fit together. HTTP options of a configuration file are accepted on
 // stdio, since one file may be used for both transports.
 func (o *Options) checkHTTP() error {
 	h, cfg := &o.HTTP, &o.Process.Cfg
 	switch {
 	case h.Addr != "" && h.Unix != "":
-		return exit.Usagef("start two servers", "--http and --unix are two transports")
+		return exit.Usagef("start two servers", "--http and --unix cannot be combined")
 	case math.IsNaN(h.Rate) || h.Rate > 1e9:
-		return exit.Usagef("give requests a second, 0 for no limit", "--rate-limit %g", h.Rate)
+		return exit.Usagef("give requests per second, 0 for no limit", "--rate-limit %g", h.Rate)
 	case (h.Cert == "") != (h.Key == ""):
-		return exit.Usagef("give both or none", "--tls-cert and --tls-key belong together")
+		return exit.Usagef("give both or neither", "--tls-cert and --tls-key belong together")
 	case h.Issuer == "" && (len(h.Audiences) > 0 || h.Keys != "" || len(h.Scopes) > 0 ||
 		len(h.Algorithms) > 0):
 		return exit.Usagef("give --auth-issuer too",
@@ -69,7 +69,7 @@ func (o *Options) checkHTTP() error {
 		"auth-token-file", "cluster", "http-activation", "http-path",
 		"insecure-no-auth", "page", "page-client", "public-url", "rate-limit", "shared-records", "tls-cert"} {
 		kind := cfg.OriginOf(flag).Kind
-		// Several servers may share an environment that has these.
+		// These may come from an environment that several servers share.
 		shared := flag == "auth-evidence" || flag == "http-activation" ||
 			flag == "http-path" || flag == "rate-limit" ||
 			flag == "insecure-no-auth" && !h.NoAuth
@@ -84,8 +84,8 @@ func (o *Options) checkHTTP() error {
 func (o *Options) serveHTTP(
 	ctx context.Context, server *mcpserver.Server, of *cluster.Cluster, logger *slog.Logger,
 ) error {
-	// It makes the heap grow by more than the few MiB that it holds between two collections: they were a
-	// sixth of what a load took. It is never touched, so it takes no memory itself.
+	// The ballast raises the heap size at which collections start, which took a sixth of the time of a load.
+	// Its pages are never touched, so it uses no memory.
 	ballast := make([]byte, 16<<20)
 	defer runtime.KeepAlive(ballast)
 	listener, opts, err := o.openHTTP(ctx, logger)
@@ -99,7 +99,7 @@ func (o *Options) serveHTTP(
 		opts.SessionKey, err = o.sessionKey()
 	}
 	if err != nil {
-		logger.WarnContext(ctx, "sessions of clients end with this process", tint.Err(err))
+		logger.WarnContext(ctx, "client sessions will not survive a restart", tint.Err(err))
 	}
 	logger.InfoContext(ctx, "listening", slog.String("addr", listener.Addr().String()),
 		slog.String("path", o.HTTP.Path))
@@ -107,15 +107,14 @@ func (o *Options) serveHTTP(
 	return server.ServeHTTP(ctx, listener, opts)
 }
 
-// loadKeys fetches the keys of the issuer, if there is one, and again at each SIGHUP, until the returned
-// function is called. SIGHUP is also the end of a terminal, so it still ends a server that was started in
-// one.
+// loadKeys fetches the keys of the issuer, if any, and again at each SIGHUP, until end is called. SIGHUP also
+// reports the end of a terminal, so it still ends a server that was started in one.
 func (o *Options) loadKeys(ctx context.Context, auth *httpauth.Authenticator,
 	logger *slog.Logger) (end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	reloads := make(chan os.Signal, 1)
 	if !report.IsTerminal(o.In) {
-		signal.Ignore(syscall.SIGHUP) // takes it from what ends the process
+		signal.Ignore(syscall.SIGHUP) // otherwise it would end the process
 		signal.Notify(reloads, syscall.SIGHUP)
 	}
 	load := func() {
@@ -125,7 +124,7 @@ func (o *Options) loadKeys(ctx context.Context, auth *httpauth.Authenticator,
 		err := auth.Reload(ctx)
 		switch {
 		case err == nil:
-			logger.InfoContext(ctx, "the keys of the issuer are loaded")
+			logger.InfoContext(ctx, "loaded the keys of the issuer")
 		case ctx.Err() == nil:
 			logger.WarnContext(ctx, "the keys of the issuer cannot be fetched", tint.Err(err),
 				slog.String("hint", hintKeys))
@@ -148,11 +147,11 @@ func (o *Options) loadKeys(ctx context.Context, auth *httpauth.Authenticator,
 	}
 }
 
-const hintKeys = "without keys nobody with a token of the issuer is let in; mend --auth-issuer, or give " +
+const hintKeys = "without keys no token of the issuer is accepted; correct --auth-issuer, or give " +
 	"--auth-jwks the URL of the keys"
 
-// sessionKey returns the key that marks the ids of protocol sessions, which servers of one state directory
-// share; it is made by the first.
+// sessionKey returns the key for ids of protocol sessions. The servers of one state directory share it; the
+// first one creates it.
 func (o *Options) sessionKey() ([]byte, error) {
 	state, err := o.Process.StateDir()
 	if err != nil {
@@ -173,12 +172,12 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 	h, few := &o.HTTP, min(filestore.MaxOpen(), 1<<14)
 	opts := mcpserver.HTTPOptions{Path: h.Path, Hosts: slices.Clone(h.Hosts),
 		Origins: slices.Clone(h.Origins),
-		// Records have half of the descriptors, connections three eighths, most of which may be strangers';
-		// the rest is for runs and scans.
+		// Half of the descriptors are for records, three eighths for connections, of which most may be
+		// unauthenticated; the rest is for runs and scans.
 		MaxConnections: max(3*few, 8), MaxStrangers: max(2*few, 4),
 		Rate: h.RequestRate(), Burst: int(2 * h.RequestRate()),
 		OnlyHandles: h.Activation == "handle", Memory: garbage.Within(0)}
-	// The server also answers to the hosts of its public URL and of its address, and to pages of the former.
+	// The server also accepts the hosts of its public URL and its address, and pages of the public URL.
 	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
 		opts.Hosts = append(opts.Hosts, u.Hostname())
 		opts.Origins = append(opts.Origins, originOf(u))
@@ -198,7 +197,7 @@ func (o *Options) prepareHTTP(logger *slog.Logger) (mcpserver.HTTPOptions, *cert
 	return opts, pair, err
 }
 
-// originOf returns the origin of a URL as browsers send it, without the port that its scheme has anyway.
+// originOf returns the origin of a URL as browsers send it, without the default port of its scheme.
 func originOf(u *url.URL) string {
 	host := u.Host
 	if port := map[string]string{"http": "80", "https": "443"}[u.Scheme]; port != "" && u.Port() == port {
@@ -207,7 +206,7 @@ func originOf(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// openHTTP starts to listen. It accepts no connections; the caller does when it serves.
+// openHTTP starts to listen. It accepts no connections; the caller does.
 func (o *Options) openHTTP(ctx context.Context,
 	logger *slog.Logger) (net.Listener, mcpserver.HTTPOptions, error) {
 	opts, certificate, err := o.prepareHTTP(logger)
@@ -223,11 +222,11 @@ func (o *Options) openHTTP(ctx context.Context,
 	if err != nil {
 		return nil, opts, err
 	}
-	// Only the listener knows the address of a name such as localhost.
+	// A name such as localhost is resolved only by the listener.
 	switch auth := opts.Auth != nil; {
 	case o.HTTP.Unix != "" || auth && isLoopback(listener):
 	case isLoopback(listener) && o.HTTP.NoAuth:
-		logger.Warn("every user of this machine is let in, and may run what is allowed")
+		logger.Warn("no authentication: every user of this machine may run the allowed scripts")
 	case isLoopback(listener):
 		opts.Auth, err = o.ownToken(listener.Addr().String(), logger)
 		if err != nil {
@@ -236,14 +235,14 @@ func (o *Options) openHTTP(ctx context.Context,
 	case !auth && !o.HTTP.NoAuth:
 		return nil, opts, errors.Join(exit.Usagef("give --auth-token-file or --auth-issuer, listen on "+
 			"127.0.0.1, or accept it with --insecure-no-auth",
-			"--http %s can be reached from other machines and asks nobody who they are", o.HTTP.Addr),
+			"--http %s can be reached from other machines and requires no authentication", o.HTTP.Addr),
 			listener.Close())
 	case !auth:
-		// Those who can reach such a server are not one user.
+		// The clients of such a server may belong to several users.
 		opts.OnlyHandles = true
-		logger.Warn("everyone who can reach this address is let in")
+		logger.Warn("no authentication: every client that can reach this address is accepted")
 	case certificate == nil:
-		logger.Warn("tokens travel unencrypted unless a proxy in front adds TLS")
+		logger.Warn("tokens are sent unencrypted unless a proxy in front adds TLS")
 	}
 	if certificate != nil {
 		listener = tls.NewListener(listener, &tls.Config{GetCertificate: certificate.current,
@@ -252,10 +251,10 @@ func (o *Options) openHTTP(ctx context.Context,
 	return listener, opts, nil
 }
 
-// ownToken returns what lets in who has the token of the state directory, which only its user can read and
-// the first such server makes: the users of a machine share its loopback addresses.
+// ownToken returns an authenticator for the token in the state directory, which only its user can read and
+// the first such server creates: all users of a machine share its loopback addresses.
 func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenticator, error) {
-	hint := "give --state DIR, --auth-token-file FILE, or --insecure-no-auth to let in every user of " +
+	hint := "give --state DIR, --auth-token-file FILE, or --insecure-no-auth to accept every user of " +
 		"this machine"
 	state, err := o.Process.StateDir()
 	if err != nil {
@@ -280,7 +279,7 @@ func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenti
 	if o.HTTP.Cert != "" {
 		scheme = "https"
 	}
-	logger.Info("clients need the token of this user", slog.String("file", token),
+	logger.Info("clients need the token in this file", slog.String("file", token),
 		slog.String("environment", fmt.Sprintf("export SKILLSD_TOKEN=$(cat '%s')",
 			strings.ReplaceAll(token, "'", `'\''`))),
 		slog.String("setup", "skillsd setup CLIENT --write --http "+scheme+"://"+addr+
@@ -289,7 +288,7 @@ func (o *Options) ownToken(addr string, logger *slog.Logger) (*httpauth.Authenti
 	return o.authenticator(logger)
 }
 
-// authenticator returns nil if clients do not have to authenticate.
+// authenticator returns nil if clients need not authenticate.
 func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, error) {
 	h := &o.HTTP
 	if h.TokenFile == "" && h.Issuer == "" {
@@ -298,7 +297,7 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 	cfg := httpauth.Config{TokenFile: h.TokenFile, Resource: h.PublicURL, Path: h.Path, Logger: logger,
 		Principals: o.Process.Cfg.Keys.PolicyPrincipals(h.Evidence)}
 	if h.TokenFile != "" {
-		// The error of this check has a hint. Trust makes the same check again when the file is read.
+		// The error of this check has a hint. Trust repeats the check when the file is read.
 		if _, err := config.ReadOperatorFile("auth-token-file", h.TokenFile, config.MaxFile); err != nil {
 			return nil, err
 		}
@@ -333,7 +332,7 @@ func (o *Options) authenticator(logger *slog.Logger) (*httpauth.Authenticator, e
 
 // listenTCP listens at the address of a flag.
 //
-// Errors: *exit.Error; one that wraps AddressTaken if something else listens there.
+// Errors: *exit.Error; one that wraps AddressTaken if the address is in use.
 func listenTCP(ctx context.Context, flag, addr, example string) (net.Listener, error) {
 	config := net.ListenConfig{Control: deferAccept}
 	listener, err := config.Listen(ctx, "tcp", addr)
@@ -346,9 +345,9 @@ func listenTCP(ctx context.Context, flag, addr, example string) (net.Listener, e
 	hint := "use an address of this machine, such as " + example
 	switch {
 	case errors.Is(err, AddressTaken):
-		hint = "stop what listens there, or choose another port; port 0 takes a free one"
+		hint = "stop the program that listens there, or choose another port; port 0 selects a free one"
 	case errors.Is(err, syscall.EACCES):
-		hint = "choose a port of 1024 or more"
+		hint = "choose a port from 1024"
 	}
 	return nil, exit.Errorf(exit.Failure, hint, "--%s: %w", flag, err)
 }
@@ -359,18 +358,18 @@ func isLoopback(listener net.Listener) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// certificate is the certificate of the server with its key. The next connection uses a pair that was
-// renewed on disk; if the new pair is broken, the pair before it stays in use. It is safe for concurrent use.
+// certificate is the certificate of the server with its key. A pair that was renewed on disk is used for the
+// next connection; if the new pair is invalid, the old pair stays in use. It is safe for concurrent use.
 type certificate struct {
 	cert, key string // paths
 	logger    *slog.Logger
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	logged string // the last error of a pair
+	logged string // last logged error of a pair
 }
 
-// openCertificate reads the pair, which must be usable at the start.
+// openCertificate reads the pair, which must be valid at startup.
 func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error) {
 	c := &certificate{cert: cert, key: key, logger: logger}
 	var err error
@@ -378,7 +377,7 @@ func openCertificate(cert, key string, logger *slog.Logger) (*certificate, error
 	return c, err
 }
 
-// current returns the certificate for a new connection. It reads both files: that costs no more than the
+// current returns the certificate for a new connection. It reads both files: that takes no longer than the
 // handshake itself, and notices every change.
 func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair, err := c.read()
@@ -387,7 +386,7 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	switch {
 	case err != nil && c.logged != err.Error():
 		c.logged = err.Error()
-		c.logger.Warn("the certificate or its key changed and cannot be used, those before stay",
+		c.logger.Warn("the changed certificate or key cannot be used; the previous ones stay in use",
 			tint.Err(err))
 	case err == nil:
 		if !bytes.Equal(pair.Certificate[0], c.pair.Certificate[0]) {
@@ -398,7 +397,7 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// read reads the certificate and its key, which only its owner may write.
+// read reads the certificate and its key, which only the owner may be able to write.
 func (c *certificate) read() (*tls.Certificate, error) {
 	const maxPEM = 1 << 20 // of a file
 	chain, err := fsys.ReadFile(c.cert, maxPEM, nil)

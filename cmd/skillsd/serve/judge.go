@@ -17,23 +17,23 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// HintRuntime returns what makes a script run that cannot for a problem.
+// HintRuntime returns the remedy for a script that cannot run because of a problem.
 func HintRuntime(problem string) string {
 	return cmp.Or(script.Info{Problem: problem}.Fix(),
 		"begin the script with a line such as #!/bin/sh or #!/usr/bin/env python3")
 }
 
-// AllowRow is an entry of the allowlist as allow --list prints it.
+// AllowRow is an entry of the allowlist as printed by allow --list.
 type AllowRow struct {
 	Script string `json:"script"`
 	State  string `json:"state"` // allowed, unpinned, changed, missing, unsupported or unreleased
 	Detail string `json:"detail,omitempty"`
-	// Changed says what is no longer what was allowed.
+	// Changed lists what differs from what was allowed.
 	Changed policy.Change `json:"changed,omitempty"`
 	Target  policy.Target `json:"target,omitempty"`
-	// Execution is stdin for a script that its interpreter reads there.
+	// Execution is stdin for a script that its interpreter reads from standard input.
 	Execution string `json:"execution,omitempty"`
-	Program   string `json:"program,omitempty"` // the path of its interpreter here
+	Program   string `json:"program,omitempty"` // the path of its interpreter on this machine
 
 	Pin         digest.Digest  `json:"pin,omitempty"`  // of the script
 	Tree        digest.Digest  `json:"tree,omitempty"` // of all files of the skill
@@ -41,15 +41,15 @@ type AllowRow struct {
 	Env         []string       `json:"env,omitempty"`
 	Secrets     []string       `json:"secrets,omitempty"`
 	Workspace   string         `json:"workspace,omitempty"`
-	Environment string         `json:"environment,omitempty"` // of packages
-	Ask         policy.Ask     `json:"ask,omitempty"`         // how often the user is asked; absent: by tier
-	Release     policy.Release `json:"release,omitempty"`     // of its output; absent: the server's
+	Environment string         `json:"environment,omitempty"` // with its packages
+	Ask         policy.Ask     `json:"ask,omitempty"`         // how often the user is asked; empty: by tier
+	Release     policy.Release `json:"release,omitempty"`     // of its output; empty: the server's
 
-	Hint    string         `json:"-"` // what mends it
-	Runtime script.Runtime `json:"-"` // of a script that is there
+	Hint    string         `json:"-"` // the remedy
+	Runtime script.Runtime `json:"-"` // of an existing script
 }
 
-// Means says by what the script runs, and where if that is the host.
+// Means returns the interpreter of the script, and where it runs if that is the host.
 func (r *AllowRow) Means() string {
 	means := "with " + r.Program
 	if r.Execution == policy.ExecutionStdin {
@@ -61,31 +61,31 @@ func (r *AllowRow) Means() string {
 	return means
 }
 
-// The states of entries that a program looks for.
+// The states of entries that programs compare.
 const (
 	StateAllowed    = "allowed"
 	StateUnpinned   = "unpinned"
 	stateChanged    = "changed"
-	StateUnreleased = "unreleased" // no run of it is let through
+	StateUnreleased = "unreleased" // every run is refused for lack of a release
 )
 
-// ScriptName is how an entry names its script.
+// ScriptName returns the name of an entry's script.
 func ScriptName(entry policy.Entry) string { return entry.Skill + ":" + entry.Path }
 
-// ShellName is how a command line names the script of an entry: its author chose that name.
+// ShellName returns the name of an entry's script, quoted for a shell: its author chose the name.
 func ShellName(entry policy.Entry) string { return report.ShellLine(ScriptName(entry)) }
 
-// AllowState says whether an entry still holds, and if not why and what to do.
+// AllowState reports whether an entry is still valid, and if not why, with a hint.
 func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) AllowRow {
 	name := ShellName(entry)
 	row := AllowRow{Script: ScriptName(entry), State: "missing", Execution: entry.Execution,
-		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to take it back: skillsd disallow " + name,
+		Target: cmp.Or(entry.Target, policy.TargetSandbox), Hint: "to remove it: skillsd disallow " + name,
 		Pin: entry.Pin, Tree: entry.Tree, Network: entry.Network, Env: entry.Env, Secrets: entry.Secrets,
 		Workspace: entry.Workspace, Environment: entry.Environment, Ask: entry.Ask,
 		Release: entry.Release}
 	sk := snapshot.Skill(entry.Skill)
 	if sk == nil {
-		row.Detail = "no skill of that path is served"
+		row.Detail = "no skill with that path is served"
 		for _, withheld := range snapshot.Withheld {
 			if withheld.Path == entry.Skill {
 				row.Detail += ": " + strings.Join(snapshot.Status(withheld).Reasons, ", ")
@@ -115,7 +115,7 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		row.State, row.Detail, row.Hint, row.Changed = "unsupported", r.Script.Problem,
 			HintRuntime(r.Script.Problem), ""
 	case row.Changed != policy.Unchanged:
-		row.State, row.Hint = stateChanged, "read that and `skillsd allow "+name+"`"
+		row.State, row.Hint = stateChanged, "review the change, then run `skillsd allow "+name+"`"
 		row.Detail = string(row.Changed) + " changed since it was allowed"
 	case entry.Pin == "":
 		row.State, row.Detail, row.Hint = StateUnpinned, Looseness(entry), "`skillsd allow "+name+"` pins it"
@@ -123,7 +123,7 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 		row.State, row.Detail, row.Hint = StateAllowed, Looseness(entry), ""
 		switch {
 		case entry.PinScript:
-			row.Hint = "take out pin: script and `skillsd allow " + name + "` pins them"
+			row.Hint = "remove pin: script, then `skillsd allow " + name + "` pins them"
 		case row.Detail != "":
 			row.Hint = "`skillsd allow " + name + "` pins them"
 		}
@@ -131,37 +131,37 @@ func AllowState(ctx context.Context, snapshot *skills.Snapshot, entry policy.Ent
 	return row
 }
 
-// Looseness returns what may change while the script of an entry still runs; empty if nothing may.
+// Looseness returns which files may change while the script of an entry still runs; empty for none.
 func Looseness(entry policy.Entry) string {
 	switch {
 	case entry.PinScript && entry.Pin == "":
-		return "what it is when the server starts runs, with the other files of its skill as they are at " +
-			"each run"
+		return "not pinned: the server runs the script as it is at startup, with the other files of its " +
+			"skill as they are at each run"
 	case entry.PinScript:
-		return "its bytes are pinned, the other files of its skill are what they are at each run"
+		return "only the script is pinned; the other files of its skill may change before each run"
 	case entry.Pin == "":
-		return "it is not pinned: what it is when the server starts runs"
+		return "not pinned: the server runs the files as they are at startup"
 	case entry.Tree == "":
-		return "its bytes are pinned, the other files of its skill are not"
+		return "only the script is pinned, not the other files of its skill"
 	}
 	return ""
 }
 
-// pinWarner warns of allowed scripts that do not run because they are no longer what was allowed: at the
-// start and when a skill changes.
+// pinWarner warns of allowed scripts that do not run because they have changed: at startup and when a skill
+// changes.
 type pinWarner struct {
 	serve  *Options
 	logger *slog.Logger
-	warned map[string]bool // scripts that were changed at the last comparison
+	warned map[string]bool // scripts that had changed at the last comparison
 }
 
-// warn compares the entries with a snapshot. It is for one goroutine at a time.
+// warn compares the entries with a snapshot. It must not be called concurrently.
 func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	list, err := w.serve.Allowlist()
 	if err != nil {
-		return // the start has refused it
+		return // the start has reported it
 	}
-	// Several pins of one script allow any of these contents.
+	// Several pins of one script allow any of their contents.
 	holds, changed := map[string]bool{}, map[string]bool{}
 	for _, entry := range list.Entries() {
 		name := ScriptName(entry)
@@ -174,7 +174,7 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 		}
 		changed[row.Script] = true
 		if !w.warned[row.Script] {
-			w.logger.WarnContext(ctx, "an allowed script changed and does not run until it is allowed again",
+			w.logger.WarnContext(ctx, "an allowed script changed; it does not run until it is allowed again",
 				slog.String("skill", entry.Skill), slog.String("path", entry.Path),
 				slog.String("changed", string(row.Changed)),
 				slog.String("remedy", "skillsd allow "+ShellName(entry)))
@@ -183,15 +183,15 @@ func (w *pinWarner) warn(ctx context.Context, snapshot *skills.Snapshot) {
 	w.warned = changed
 }
 
-// Judge decides whether the configuration lets any run of an allowed script through.
+// Judge decides whether the configuration allows any run of an allowed script.
 type Judge struct {
 	Allow     policy.Allowlist
 	policy    *policy.Policy // nil if serve would refuse the configuration
 	workspace bool
 }
 
-// NewJudge returns the judge for the entries of a command, which may have taken them from the configuration.
-// It sets the values of serve, which must not have any.
+// NewJudge returns the judge for the entries given to a command, or those of the configuration. It sets the
+// values of serve, which must be empty.
 //
 // Errors: as for JudgeFor.
 func NewJudge(serve *Options, specs []string) (*Judge, error) {
@@ -200,7 +200,7 @@ func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	if err := serve.Configure(flags); err != nil {
 		return JudgeFor(process, nil, specs)
 	}
-	// The caller copies the flags of the running command that serve also has.
+	// The caller copies the flags of the running command that serve has too.
 	for key, at := range process.Cfg.Origins {
 		if at.Kind == config.FromFlag {
 			serve.Process.Cfg.Origins[key] = at
@@ -209,8 +209,8 @@ func NewJudge(serve *Options, specs []string) (*Judge, error) {
 	return JudgeFor(process, serve, specs)
 }
 
-// JudgeFor returns the judge of a server with the options serve. They are nil if a server would refuse them;
-// then the judge refuses nothing.
+// JudgeFor returns the judge of a server with the options serve. If a server would refuse the options, the
+// judge has no policy and refuses nothing.
 //
 // Errors: *exit.Error for entries that cannot be read.
 func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error) {
@@ -221,7 +221,7 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 	o := *serve
 	o.AllowScripts = specs
 	if p.Cfg.OriginOf("allow-skill-script").Kind == config.FromFlag {
-		// The flag asks what would happen if the script were allowed, so the tool counts as offered.
+		// The flag asks what would happen if the script were allowed, so treat the tool as offered.
 		o.AllowTools = []string{mcpserver.ToolRun}
 	}
 	j := &Judge{Allow: allow, workspace: o.Workspace != ""}
@@ -234,15 +234,15 @@ func JudgeFor(p *config.Process, serve *Options, specs []string) (*Judge, error)
 	return j, nil
 }
 
-// Unreleased reports whether no run of an entry is let through for want of a release.
+// Unreleased reports whether every run of an entry is refused for lack of a release.
 func (j *Judge) Unreleased(entry policy.Entry) bool {
 	return j.policy != nil && j.policy.Unreleased(entry, j.workspace)
 }
 
-// Refuses returns the denial with which the rules refuse every run of the script of an entry, whoever asks
-// and whatever a user approves. It is nil if some run could be allowed: a lease or an approval, which only a
-// call can have, does not count. It is also nil if the script does not exist or cannot be read, which
-// callers report themselves.
+// Refuses returns the denial with which the rules refuse every run of the script of an entry, for every
+// caller and every approval. It is nil if some run could be allowed: a missing lease or approval, which only
+// a call can have, is ignored. It is also nil if the script does not exist or cannot be read, which callers
+// report themselves.
 func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) *policy.Denial {
 	denial := j.denial(ctx, snapshot, entry, policy.ApprovalOfCall)
 	if denial != nil && (denial.Code == policy.CodeLeaseInvalid || needsUser(denial)) {
@@ -251,8 +251,8 @@ func (j *Judge) Refuses(ctx context.Context, snapshot *skills.Snapshot, entry po
 	return denial
 }
 
-// Asks reports whether a user must be asked before the script of an entry runs, if the client shows no
-// evidence that they want it.
+// Asks reports whether a user must be asked before the script of an entry runs, if the client sends no
+// evidence of the user's intent.
 func (j *Judge) Asks(ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry) bool {
 	denial := j.denial(ctx, snapshot, entry, policy.ApprovalNone)
 	return denial != nil && needsUser(denial)
@@ -262,8 +262,7 @@ func needsUser(denial *policy.Denial) bool {
 	return denial.Code == policy.CodeDirectCommandRequired || denial.Code == policy.CodeApprovalRequired
 }
 
-// denial returns the denial of a run of the script of an entry; nil if it is allowed, or if there is no
-// such script.
+// denial returns the denial of a run of the script of an entry; nil if it is allowed, or does not exist.
 func (j *Judge) denial(
 	ctx context.Context, snapshot *skills.Snapshot, entry policy.Entry, approved policy.Approval,
 ) *policy.Denial {
@@ -298,7 +297,7 @@ func RefusalText(denial *policy.Denial) string {
 	return strings.TrimPrefix(denial.Detail, mcpserver.ToolRun+": ")
 }
 
-// Mark marks the scripts in rows as not allowed if no run of them is let through.
+// Mark marks the scripts in rows as not allowed if every run of them is refused.
 func (j *Judge) Mark(ctx context.Context, snapshot *skills.Snapshot, rows []report.SkillRow) {
 	for _, row := range rows {
 		for i := range row.Scripts {

@@ -17,18 +17,18 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
-// AddressTaken is the error of listening where something else does.
+// AddressTaken is the error of listening on an address in use.
 const AddressTaken = syscall.EADDRINUSE
 
-// maxSocketPath is the longest path of a socket that every system takes, in bytes.
+// maxSocketPath is the maximum length in bytes of a socket path that every system accepts.
 const maxSocketPath = 103
 
-// checkSocket refuses a path at which no socket can be made, and reports whether a server left a socket
+// checkSocket rejects a path at which no socket can be made, and reports whether a server left a socket
 // there. It changes nothing.
 func checkSocket(ctx context.Context, path string) (stale bool, err error) {
 	if len(path) > maxSocketPath {
 		return false, exit.Usagef("choose a shorter path",
-			"--unix: a path of %d bytes is too long for a socket, which may have %d", len(path),
+			"--unix: a path of %d bytes is too long for a socket; the maximum is %d", len(path),
 			maxSocketPath)
 	}
 	dir := filepath.Dir(path)
@@ -43,10 +43,10 @@ func checkSocket(ctx context.Context, path string) (stale bool, err error) {
 	case err != nil:
 		return false, exit.Flag("unix", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return false, exit.Usagef("choose a path where nothing is", "--unix %s exists and is not a socket",
+		return false, exit.Usagef("choose an unused path", "--unix %s exists and is not a socket",
 			path)
 	}
-	// The file of a socket stays after a crash, so only a connection shows whether a server uses it.
+	// A socket file remains after a crash, so only a connection shows whether a server uses it.
 	var dialer net.Dialer
 	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
 		conn.Close()
@@ -56,30 +56,31 @@ func checkSocket(ctx context.Context, path string) (stale bool, err error) {
 	return true, nil
 }
 
-// takenError is that another server has the socket.
+// takenError is returned if another server uses the socket.
 type takenError string
 
 func (e takenError) Error() string { return string(e) }
 
-// Is makes it an AddressTaken.
+// Is makes it match AddressTaken.
 func (e takenError) Is(target error) bool { return target == AddressTaken }
 
-// tcpDeferAccept is TCP_DEFER_ACCEPT of Linux, silence how many seconds of it such a connection may last.
+// tcpDeferAccept is TCP_DEFER_ACCEPT of Linux; silence is its timeout in seconds.
 const tcpDeferAccept, silence = 9, 5
 
-// deferAccept has the kernel keep a connection whose client has sent nothing, where it takes no descriptor.
+// deferAccept makes the kernel hold a connection until its client sends data; until then it has no
+// descriptor.
 func deferAccept(_, _ string, c syscall.RawConn) error {
 	if runtime.GOOS != "linux" {
 		return nil
 	}
 	return c.Control(func(fd uintptr) {
-		// A kernel that cannot do it hands over each connection at once.
+		// Without support in the kernel, connections are accepted at once.
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpDeferAccept, silence)
 	})
 }
 
-// listenUnix listens on a socket that only its owner can connect to. The mode is set before the
-// socket has a name where the system honours that, and after in any case.
+// listenUnix listens on a socket that only its owner can connect to. Where the system honours it, the mode is
+// set before the socket has a name, and after in any case.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	stale, err := checkSocket(ctx, path)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// observation is what an operator can see of the server while it runs.
+// observation is the metrics and traces of a running server.
 type observation struct {
 	*exporters.Exporters
-	records provenance.Store // to append to; it counts what it accepts
+	records provenance.Store // to append to; counts the appended events
 	page    *http.Server     // nil without --metrics
 }
 
-// observe opens metrics and traces, as far as the flags and the environment ask for them.
+// observe starts the metrics and traces that the flags and the environment request.
 func (o *Options) observe(
 	ctx context.Context, records provenance.Store, registry *skills.Registry, logger *slog.Logger,
 ) (*observation, error) {
-	// It listens before anything is answered anywhere.
+	// Listen before any request is answered.
 	listener, err := o.listenMetrics(ctx)
 	if !o.HTTP.Enabled() && errors.Is(err, AddressTaken) {
-		// Each client of one configuration starts a server of its own.
-		logger.WarnContext(ctx, "metrics are not served: another server has the address",
+		// Each client with the same configuration starts its own server.
+		logger.WarnContext(ctx, "metrics are not served: the address is in use by another server",
 			slog.String("addr", o.Metrics.Addr),
 			slog.String("hint", "give each server its own --metrics, or port 0"))
 	} else if err != nil {
@@ -54,7 +54,7 @@ func (o *Options) observe(
 	if exported.Meters == nil && exported.Traces == nil {
 		return observed, nil
 	}
-	// Without a provider of metrics the events still name the spans.
+	// Without a provider of metrics, the events still name the spans.
 	observed.records = telemetry.Count(records, telemetry.New(exported.Meters,
 		func() int { return len(registry.Snapshot().Skills) },
 		func(path string) bool { return registry.Snapshot().Skill(path) != nil }))
@@ -77,8 +77,8 @@ func (o *Options) observe(
 	return observed, nil
 }
 
-// end sends what waits to be sent and stops serving the metrics, even after ctx is done. Answers that have
-// begun may finish for a second.
+// end flushes pending data and stops serving the metrics, even after ctx is done. Open answers get a second
+// to finish.
 func (b *observation) end(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	b.Close(ctx)
@@ -93,7 +93,7 @@ func (b *observation) end(ctx context.Context) {
 }
 
 // listenMetrics listens at the address of --metrics; it returns nil without one. It refuses addresses that
-// other machines can reach, unless that is accepted.
+// other machines can reach, unless --metrics-insecure is set.
 func (o *Options) listenMetrics(ctx context.Context) (net.Listener, error) {
 	m := &o.Metrics
 	switch {
@@ -113,8 +113,8 @@ func (o *Options) listenMetrics(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// guardMetrics answers GET /metrics with page, if the Host header is localhost, the name in addr or an IP
-// address: a web page could rebind any other name to this address.
+// guardMetrics serves page for GET /metrics if the Host header is localhost, the name in addr or an IP
+// address: DNS rebinding could make a web page read it under any other name.
 func guardMetrics(addr string, page http.Handler) http.Handler {
 	own, _, _ := net.SplitHostPort(addr)
 	mux := http.NewServeMux()
@@ -130,7 +130,7 @@ func guardMetrics(addr string, page http.Handler) http.Handler {
 		known := err == nil || strings.EqualFold(host, "localhost") || own != "" &&
 			strings.EqualFold(host, own)
 		if !known || r.Header.Get("Origin") != "" {
-			http.Error(w, "the Host header does not name this server, or a web page asks",
+			http.Error(w, "the Host header does not name this server, or a web page sent the request",
 				http.StatusForbidden)
 			return
 		}

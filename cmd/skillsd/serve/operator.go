@@ -25,35 +25,35 @@ import (
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
 
-// Live is what a running server knows of the moment, and no record has.
+// Live is the current state of a running server, which no record has.
 type Live struct {
-	Pending []approval.Pending // questions that users may answer, the oldest first
+	Pending []approval.Pending // questions that users may answer, oldest first
 	Queue   slots.State        // of runs
 	Uses    []filestore.Use    // of the records, by principal
 }
 
-// PageSource is what the operator's page of a server is made from.
+// PageSource is the data for the operator's page of a server.
 type PageSource struct {
 	Records provenance.Reader
 	Place   string // of the records
 	State   string // directory of stored trees
 	Live    func(context.Context) (Live, error)
 	Members func(context.Context) (*cluster.Members, error) // nil without a cluster
-	Login   *Login                                          // nil for a link
-	Words   *approval.Elsewhere                             // calls that wait for a user's word
+	Login   *Login                                          // nil: access by a link
+	Words   *approval.Elsewhere                             // calls that wait for the user's decision
 	Log     *slog.Logger
 }
 
-// LoginCallback is the path of a page to which the provider of its logins sends browsers back.
+// LoginCallback is the path to which the provider of logins redirects browsers.
 const LoginCallback = "/login/callback"
 
-// Login lets browsers into an operator's page by an OpenID provider.
+// Login authenticates browsers for an operator's page by an OpenID provider.
 type Login struct {
 	*httpauth.Login
-	URL              *url.URL // of the page as browsers know it: scheme and host
+	URL              *url.URL // public URL of the page: scheme and host
 	Issuer           string
-	Claim            string // of ID tokens, which names the roles of a user
-	Operator, Viewer string // roles: those of one see everything, of the other their own sessions
+	Claim            string // of ID tokens, with the roles of a user
+	Operator, Viewer string // roles: the first sees all sessions, the second the user's own
 }
 
 // openPage serves the operator's page at the address of --page, until the returned function is called.
@@ -89,7 +89,7 @@ func (o *Options) openPage(
 }
 
 // listenPage listens at the address of --page, and prepares the logins of --page-client; it returns nil
-// without them. On stdio it has no effect: there is a server for each client, and `skillsd page` shows the
+// without them. On stdio it does nothing: each client has its own server, and `skillsd page` shows the
 // records of all.
 func (o *Options) listenPage(ctx context.Context) (net.Listener, *Login, error) {
 	if err := o.checkPage(); err != nil || o.Page.Addr == "" || !o.HTTP.Enabled() {
@@ -101,7 +101,7 @@ func (o *Options) listenPage(ctx context.Context) (net.Listener, *Login, error) 
 	}
 	login, err := o.pageLogin(listener.Addr().String())
 	if err == nil && !isLoopback(listener) && (login == nil || login.URL.Scheme != "https") {
-		err = exit.Usagef("listen on 127.0.0.1, and reach it from elsewhere through ssh -L; or give "+
+		err = exit.Usagef("listen on 127.0.0.1, and use ssh -L from other machines; or give "+
 			"--page-client and --page-url https://..., with a proxy in front that adds TLS",
 			"--page %s can be reached from other machines", o.Page.Addr)
 	}
@@ -111,24 +111,24 @@ func (o *Options) listenPage(ctx context.Context) (net.Listener, *Login, error) 
 	return listener, login, nil
 }
 
-// checkPage returns what is wrong with the options of the page's logins.
+// checkPage validates the options of the page's logins.
 func (o *Options) checkPage() error {
 	p, h := &o.Page, &o.HTTP
 	switch {
 	case p.Client == "" && (p.URL != "" || p.Secret != "" || len(p.Scopes) > 0):
 		return exit.Usagef("give --page-client too",
-			"--page-url, --page-secret-file and --page-scope are for logins, which need a client")
+			"--page-url, --page-secret-file and --page-scope have no effect without --page-client")
 	case p.Client != "" && p.Addr == "":
 		return exit.Usagef("add --page 127.0.0.1:9465", "--page-client has no effect without --page")
 	case p.Client != "" && h.Issuer == "":
-		return exit.Usagef("give --auth-issuer: who logs in sees the sessions of their own tokens",
+		return exit.Usagef("give --auth-issuer: users who log in see the sessions of their own tokens",
 			"--page-client needs an issuer")
 	case p.Client != "" && slices.Contains(append(h.Audiences, h.PublicURL), p.Client):
-		return exit.Usagef("register a client for the page alone",
-			"--page-client %s is an audience of the endpoint: an ID token of the page would open it",
+		return exit.Usagef("register a separate client for the page",
+			"--page-client %s is an audience of the endpoint, which would accept ID tokens of the page",
 			p.Client)
 	case p.Client != "" && p.Operator == p.Viewer:
-		return exit.Usagef("name two roles", "--page-operator and --page-viewer are the same role")
+		return exit.Usagef("use two roles", "--page-operator and --page-viewer are the same role")
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (o *Options) pageLogin(addr string) (*Login, error) {
 		return nil, exit.Usagef("use the URL of a host, such as https://page.example.com", "--page-url %q",
 			p.URL)
 	}
-	// Browsers leave the default port out.
+	// Browsers omit the default port.
 	port := map[string]string{"https": ":443", "http": ":80"}[at.Scheme]
 	at = &url.URL{Scheme: at.Scheme, Host: strings.TrimSuffix(at.Host, port)}
 	var secret []byte

@@ -27,8 +27,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Options are the values of the options of a server, and what it takes from the process. Flags have the
-// names that they have in the reference harness, if it has them.
+// Options are the values of the options of a server, and its process environment. Flags have the names of the
+// reference harness, where it has them.
 type Options struct {
 	Process  *config.Process
 	In       io.Reader // of stdio
@@ -36,10 +36,10 @@ type Options struct {
 	Version  string    // of the server
 	// ServePage serves the operator's page at a listener until ctx ends.
 	ServePage func(ctx context.Context, listener net.Listener, source PageSource) error
-	// Again returns the options of the same command line, with the configuration as it is now; nil if
-	// that cannot be read again.
+	// Again returns the options of the same command line with the current configuration; nil if it cannot be
+	// read again.
 	Again func() (*Options, error)
-	// FindSession returns the whole id of a session that name means.
+	// FindSession resolves an abbreviated session id.
 	FindSession func(ctx context.Context, name string) (id string, err error)
 
 	config.Options
@@ -53,13 +53,13 @@ func (o *Options) Configure(all *pflag.FlagSet) error {
 	return own.Cfg.Configure(config.Flags{All: all, Own: all}, own.Env)
 }
 
-// Policy builds the policy the flags describe.
+// Policy returns the policy that the flags describe.
 func (o *Options) Policy() (*policy.Policy, error) {
 	mode, err := policy.ParseMode(o.Mode)
 	if err != nil {
 		return nil, exit.Flag("cfc-enforcement-mode", err)
 	}
-	// The words of other options are checked where they are used.
+	// The words of other options are checked at their use.
 	words := []string{"prompt-slot-role", "release", "allowed-tools", "drift", "sandbox", "search",
 		"http-activation",
 		"skill-script-execution-target"}
@@ -116,7 +116,7 @@ func (o *Options) Policy() (*policy.Policy, error) {
 	return pol, nil
 }
 
-// Allowlist builds the allowlist from the place that counts: the file, or the command line and the
+// Allowlist returns the allowlist of the source with precedence: the file, or the command line and the
 // environment, whose entries have few options.
 func (o *Options) Allowlist() (policy.Allowlist, error) {
 	cfg := &o.Process.Cfg
@@ -134,7 +134,8 @@ func (o *Options) Allowlist() (policy.Allowlist, error) {
 	return policy.NewAllowlist(entries)
 }
 
-// checkProfiles refuses names of profiles that do not exist: a typo would leave nothing, or all.
+// checkProfiles rejects unknown names of profiles: with a typo, a session would be allowed nothing, or
+// everything.
 func (o *Options) checkProfiles(pol *policy.Policy) error {
 	keys := &o.Process.Cfg.Keys
 	names := append(slices.Sorted(maps.Keys(keys.Profiles)), "browser")
@@ -152,8 +153,8 @@ func (o *Options) checkProfiles(pol *policy.Policy) error {
 	return nil
 }
 
-// Decided returns the policy of a server and what the records say of it in addition. It checks and completes
-// the options of the transport and of a session to resume.
+// Decided returns the policy of a server and its facts for the records. It checks and completes the options
+// of the transport and of a session to resume.
 func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	pol, facts, err := o.decidedRun()
 	if err != nil {
@@ -169,13 +170,13 @@ func (o *Options) Decided() (*policy.Policy, snapshot.Facts, error) {
 	case r.Session == "" && o.Process.Cfg.OriginOf("resume-drift").Kind == config.FromFlag:
 		err = exit.Usagef("add --resume SESSION", "--resume-drift has no effect without --resume")
 	case r.Session != "" && o.HTTP.Enabled():
-		err = exit.Usagef("over HTTP, activation handles find their session after a restart by themselves",
+		err = exit.Usagef("over HTTP, clients continue their sessions by their activation handles",
 			"--resume has no effect on HTTP")
 	}
 	return pol, facts, err
 }
 
-// decidedRun returns the policy and the facts of a process that serves no client.
+// decidedRun returns the policy and the facts of a process without clients.
 func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 	facts := snapshot.Facts{ModeSource: snapshot.ModeDefault}
 	switch o.Process.Cfg.OriginOf("cfc-enforcement-mode").Kind {
@@ -190,7 +191,7 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 	if o.Manifest != "" {
 		if err := o.readManifest(&facts); err != nil {
 			hint := cmp.Or(exit.SystemHint(err),
-				"have it written again by what starts the run, or leave out --run-manifest")
+				"write it again, or remove --run-manifest")
 			return nil, facts, exit.Usagef(hint, "--run-manifest: %w", err)
 		}
 	}
@@ -212,7 +213,7 @@ func (o *Options) decidedRun() (*policy.Policy, snapshot.Facts, error) {
 	return pol, facts, err
 }
 
-// readManifest reads the run manifest, which sets options without a value from a flag or the configuration.
+// readManifest reads the run manifest, which sets options that neither a flag nor the configuration sets.
 func (o *Options) readManifest(facts *snapshot.Facts) error {
 	path, err := filepath.Abs(o.Manifest)
 	if err != nil {

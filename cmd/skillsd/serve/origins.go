@@ -17,19 +17,19 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// origins says where skills came from, by the lock file of installed skills, which may change at any time. It
-// is safe for concurrent use.
+// origins looks up the sources of skills in the lock file of installed skills, which may change at any time.
+// It is safe for concurrent use.
 type origins struct {
 	state    string // directory
 	registry *skills.Registry
 
 	mu   sync.Mutex
-	info fs.FileInfo // of the lock file that was read; nil before the first
+	info fs.FileInfo // of the lock file that was read; nil before the first read
 	lock *install.Lock
 }
 
-// of returns where the files of a skill with the digest of its tree came from. It is nil if that is not known
-// of exactly these files: they may have been edited since they were installed.
+// of returns the source of a skill with the given digest of its tree. It is nil if the source of exactly
+// these files is unknown: they may have been edited since they were installed.
 func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) *cfharness.SkillOrigin {
 	if sk.Root.FS != nil {
 		origin := &cfharness.SkillOrigin{Kind: "archive", Source: cmp.Or(sk.Root.Origin, sk.Root.Dir)}
@@ -44,7 +44,7 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 	}
 	name, inside, nested := strings.Cut(sk.Path, "/")
 	if nested {
-		// The lock file has the digest of the whole, of which this skill is a part.
+		// The lock file has the digest of the enclosing skill.
 		whole := o.registry.Snapshot().Skill(name)
 		if whole == nil || whole.Root.Dir != sk.Root.Dir {
 			return nil
@@ -64,7 +64,7 @@ func (o *origins) of(ctx context.Context, sk *skills.Skill, tree digest.Digest) 
 	return origin
 }
 
-// entry returns what the lock file says of an installed skill, nil for nothing.
+// entry returns the lock file's entry of an installed skill, or nil.
 func (o *origins) entry(name string) *install.Entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// parentEvery is how often a server looks whether the process that started it is still there.
+// parentEvery is the interval at which a server checks that its parent process still exists.
 const parentEvery = 5 * time.Second
 
-// withParent returns a context that ends when the process that started this one has ended: another process
-// may hold the input of the server open for ever. What was started to outlive its parent does: a process that
-// ignores SIGHUP, as below nohup, and one whose parent adopts orphans or cannot be seen.
+// withParent returns a context that ends when the parent process has ended, because another process may hold
+// the input of the server open forever. It does not end for a process that is meant to outlive its parent:
+// one that ignores SIGHUP, as below nohup, and one whose parent adopts orphans or cannot be observed.
 func withParent(ctx context.Context, logger *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	parent := os.Getppid()
@@ -31,7 +31,7 @@ func withParent(ctx context.Context, logger *slog.Logger) (context.Context, cont
 				return
 			}
 		}
-		logger.WarnContext(ctx, "the process that started this server has ended, and so does the server")
+		logger.WarnContext(ctx, "the parent process has ended; the server stops")
 		cancel()
 	}()
 	return ctx, cancel

@@ -23,11 +23,11 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// place is a directory or a file of the server's own, which neither models nor scripts may see.
+// place is a directory or file of the server that neither models nor scripts may see.
 type place struct{ what, path string }
 
-// findPlaces finds the workspace and where state and records are kept: outside of what is served
-// and of what scripts see.
+// findPlaces finds the workspace and the directories of state and records, which must be outside of the
+// skills roots and of what scripts see.
 func (p *Plan) findPlaces() (err error) {
 	o := p.options
 	p.scan = o.Roots.ScanOptions()
@@ -57,7 +57,7 @@ func (p *Plan) findPlaces() (err error) {
 	if err != nil {
 		return err
 	}
-	// Open takes the first two for the stores.
+	// Open uses the first two for the stores.
 	p.own = []place{{"--state", state}, {"--artifact-root", artifacts},
 		{"--auth-token-file", o.HTTP.TokenFile},
 		{"--tls-key", o.HTTP.Key}, {"--sign-key", o.Records.SignKey},
@@ -90,7 +90,7 @@ func (p *Plan) findPlaces() (err error) {
 	}
 	writable := p.WorkspacePath
 	if p.Workspace.Mode == sandbox.WorkspaceRO {
-		writable = "" // scripts may see these directories
+		writable = "" // read-only for scripts
 	}
 	if err := checkPlaces(p.roots, "", searched, writable, p.Workspace.Mode); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (p *Plan) findPlaces() (err error) {
 	}
 	if o.HTTP.Enabled() {
 		return exit.Usagef("give --workspace DIR instead",
-			"--workspace-from-client has no effect over HTTP, where clients work elsewhere")
+			"--workspace-from-client has no effect over HTTP, because clients may be on other machines")
 	}
 	_, mode := config.SplitWorkspace(o.Workspace)
 	own := p.ownPaths()
@@ -117,8 +117,8 @@ func (p *Plan) findPlaces() (err error) {
 	return nil
 }
 
-// dropAwaited does not wait for a directory of skills that a script could make, or that would hold what is
-// the server's own. What a script stages never becomes a conventional directory.
+// dropAwaited stops waiting for a missing skills directory that a script could create, or that would contain
+// the server's own files. Changes to a staged workspace never create a conventional directory.
 func (p *Plan) dropAwaited() {
 	o := p.options
 	dir, mode := p.WorkspacePath, p.Workspace.Mode
@@ -138,7 +138,7 @@ func (p *Plan) dropAwaited() {
 	})
 }
 
-// present returns how many roots exist, or should.
+// present returns the number of roots that exist, or should.
 func (p *Plan) present() (n int) {
 	for _, root := range p.roots {
 		if !root.Awaited {
@@ -148,8 +148,8 @@ func (p *Plan) present() (n int) {
 	return n
 }
 
-// searched returns the directories in which scripts on the host look for programs: whoever can write there
-// decides what these scripts start.
+// searched returns the directories in which scripts on the host search for programs: a user with write access
+// there controls what these scripts start.
 func (o *Options) searched() (dirs []place, err error) {
 	allowed, err := o.Allowlist()
 	if err != nil {
@@ -160,7 +160,7 @@ func (o *Options) searched() (dirs []place, err error) {
 			what := "the path of " + ScriptName(entry)
 			if info, err := os.Stat(dir); err == nil && info.Mode()&0o002 != 0 {
 				return nil, exit.Usagef("run: chmod o-w "+report.ShellLine(dir),
-					"everyone can write %s %s, where its script looks for programs", what, dir)
+					"everyone can write to %s %s, where its script searches for programs", what, dir)
 			}
 			dirs = append(dirs, place{what, dir})
 		}
@@ -168,8 +168,8 @@ func (o *Options) searched() (dirs []place, err error) {
 	return dirs, nil
 }
 
-// programs returns the paths of programs that the server may start, and the directories in which it looks for
-// them.
+// programs returns the paths of programs that the server may start, and the directories in which it searches
+// for them.
 func (o *Options) programs() (paths []string) {
 	text, _ := o.Process.Env("PATH")
 	var names []string
@@ -242,52 +242,52 @@ func (o *Options) openWorkspace() (ws sandbox.Workspace, path string, err error)
 	return sandbox.Workspace{Mode: mode, Dir: handle, Protected: o.Roots.Within(o.Process, real)}, real, nil
 }
 
-// checkPlaces refuses a layout in which a model or a script could reach what is the server's own, or a script
-// could write the configuration of the next server or the skills of others. configFile is the path at which
-// the server looks for a configuration.
+// checkPlaces rejects a layout in which a model or a script could reach the server's own files, or a script
+// could write the configuration of the next server or the skills of others. configFile is the path of the
+// configuration file, which may not exist.
 func checkPlaces(roots []skills.Root, configFile string, own []place, workspace string,
 	mode sandbox.WorkspaceMode) error {
 	for _, own := range own {
 		for _, root := range roots {
 			if root.FS == nil && config.Inside(own.path, root.Dir) {
-				return exit.Usagef("keep it outside of what is served",
+				return exit.Usagef("move it outside of the skills roots",
 					"%s %s lies inside the skills root %s", own.what, own.path, root.Dir)
 			}
 		}
 		switch {
 		case workspace == "":
 		case config.Inside(own.path, workspace):
-			return exit.Usagef("keep it outside of what scripts may see",
+			return exit.Usagef("move it outside of the workspace",
 				"%s %s lies inside the workspace %s", own.what, own.path, workspace)
 		case config.Inside(workspace, own.path):
-			return exit.Usagef("keep state and records outside of what scripts may see",
+			return exit.Usagef("move state and records outside of the workspace",
 				"the workspace %s lies inside %s %s", workspace, own.what, own.path)
 		}
 	}
-	// This is about writing: scripts may read the configuration's directory.
+	// Only writing matters here: scripts may read the directory of the configuration.
 	if workspace != "" && mode != sandbox.WorkspaceRO && configFile != "" &&
 		config.Inside(configFile, workspace) {
-		return exit.Usagef("grant the workspace read-only, or keep the configuration elsewhere",
-			"the configuration %s, which says what may run, lies inside the writable workspace %s",
+		return exit.Usagef("grant the workspace read-only, or move the configuration",
+			"the configuration %s lies inside the writable workspace %s",
 			configFile, workspace)
 	}
 	return nil
 }
 
-// A servedError is why scripts could change the skills of a root through a writable workspace.
+// A servedError is the reason why scripts could change the skills of a root through a writable workspace.
 type servedError struct {
 	why  error
-	root string // private: the texts of why are shown to clients
+	root string // private; the texts of why are shown to clients
 }
 
 func (e *servedError) Error() string { return "the skills root " + e.root + ": " + e.why.Error() }
 func (e *servedError) Unwrap() error { return e.why }
 
-// servedBelow returns the directories below a workspace at dir that scripts may only read although they
-// write the rest: skills roots, and others that are given: those to which links in roots may lead, and those
-// of programs that the server starts.
+// servedBelow returns the directories below a workspace at dir that scripts may only read although they can
+// write the rest: skills roots, and others, which are the targets of links in roots and the directories of
+// programs that the server starts.
 //
-// Errors: *servedError if a sandbox cannot keep scripts from changing what is served.
+// Errors: *servedError if a sandbox cannot prevent scripts from changing served skills.
 func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others []string) ([]string, error) {
 	if dir == "" || ws.Mode == sandbox.WorkspaceRO {
 		return nil, nil
@@ -302,9 +302,9 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 			return nil, &servedError{errInSkills, root.Dir}
 		}
 		if root.Awaited && !config.IsDir(root.Dir) {
-			continue // scripts cannot make it, see dropAwaited
+			continue // scripts cannot create it, see dropAwaited
 		}
-		// Each scan follows the links again.
+		// Each scan resolves the links again.
 		if linkBelow(dir, root.Dir) {
 			return nil, &servedError{errLinked, root.Dir}
 		}
@@ -313,7 +313,7 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 		}
 		rel, err := filepath.Rel(dir, config.Resolved(root.Dir))
 		switch {
-		case err != nil || !filepath.IsLocal(rel): // the workspace holds it under another name
+		case err != nil || !filepath.IsLocal(rel): // the workspace contains it under another name
 			return nil, &servedError{errHoldsSkills, root.Dir}
 		case root.FS != nil:
 			return nil, &servedError{errArchive, root.Dir}
@@ -332,11 +332,11 @@ func servedBelow(dir string, ws sandbox.Workspace, roots []skills.Root, others [
 	return slices.Compact(below), nil
 }
 
-// maxLinks is how many links the kernel follows on one path.
+// maxLinks is the maximum of links that the kernel resolves in one path.
 const maxLinks = 40
 
-// linkBelow reports whether a link that lies below dir, which has none in its own path, is on the way to
-// path.
+// linkBelow reports whether the resolution of path goes through a link below dir. The path of dir itself has
+// no links.
 func linkBelow(dir, path string) bool {
 	at := filepath.VolumeName(path) + string(filepath.Separator)
 	names := strings.Split(filepath.ToSlash(path[len(filepath.VolumeName(path)):]), "/")
@@ -359,18 +359,18 @@ func linkBelow(dir, path string) bool {
 	return false
 }
 
-// maxClientDirs is how many directories the client of one process may name.
+// maxClientDirs is the maximum of directories that the client of one process may name.
 const maxClientDirs = 256
 
-// Why a directory that a client names is not mounted. The texts are shown to it.
+// Reasons why a directory that a client names is not mounted. The texts are shown to the client.
 var (
 	errNotAbsolute = errors.New("its path is not absolute")
 	errNoDirectory = errors.New("it is not a directory that the server can open")
-	errMoved       = errors.New("its path leads elsewhere than when it was first named")
-	errOwnState    = errors.New("it holds, or lies in, what the server keeps for itself")
+	errMoved       = errors.New("its path has another target than when it was first named")
+	errOwnState    = errors.New("it overlaps the server's own directories and files")
 	errHoldsConfig = errors.New("scripts could write the configuration of the server")
 	errPrograms    = errors.New("scripts could write programs that the server starts")
-	errHoldsSkills = errors.New("scripts could write the skills that are served from there")
+	errHoldsSkills = errors.New("scripts could write skills that are served from it")
 	errLinked      = errors.New("a link in it leads to skills that are served, and scripts could " +
 		"replace the link")
 	errNoSkills = errors.New("skills are served from a directory in it that does not exist, and scripts " +
@@ -380,32 +380,32 @@ var (
 	errManyDirs = errors.New("the client has named too many directories")
 )
 
-// clientWorkspaces opens directories that the client names, when the operator lets it.
+// clientWorkspaces opens directories that the client names, if the operator allows that.
 type clientWorkspaces struct {
 	roots    []skills.Root
-	allowed  []string // where links in the roots may lead
+	allowed  []string // targets that links in the roots may have
 	own      []string // state and records
-	programs []string // that the server may start, and where it looks for them
+	programs []string // that the server may start, and the directories it searches for them
 	// programDirs returns the directories of a workspace that scripts may only read.
 	programDirs func(workspace string) []string
-	config      string // where a configuration is or would be looked for; empty: nowhere
+	config      string // path of the configuration, which may not exist; empty without one
 	mode        sandbox.WorkspaceMode
-	owner       sandbox.Owner // whoever's directory the client names
+	owner       sandbox.Owner // used whatever directory the client names
 
 	mu    sync.Mutex
-	known map[string]string // canonical path when it was first named, by path as named
+	known map[string]string // resolved path of each named path at its first use
 }
 
-// continues has c know what the directories that clients named before led to, and open them in the same mode.
+// continues copies from was the resolved paths of earlier directories, and uses the same mode.
 func (c *clientWorkspaces) continues(was *clientWorkspaces) {
 	was.mu.Lock()
 	defer was.mu.Unlock()
 	c.known, c.mode, c.owner, c.roots = maps.Clone(was.known), was.mode, was.owner, was.roots
 }
 
-// open opens the directory after the rules that hold for --workspace, and one more: it may not lie
-// inside a skills root at all. What is checked is what is opened: a path whose links were changed
-// meanwhile is refused, as scripts that may write one workspace could lead the way to another.
+// open opens the directory under the rules for --workspace, and one more: it must not be inside a skills
+// root. The check and the open must see the same directory: a path whose links have changed is refused,
+// because scripts with write access to one workspace could redirect the path to another.
 func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, err error) {
 	ws.Owner = c.owner
 	ws.Mode, ws.Protected = c.mode, []string{"skills", ".agents/skills", ".claude/skills",
@@ -432,7 +432,7 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	if err := c.check(real, info, ws.Mode); err != nil {
 		return ws, err
 	}
-	// The checks use the path and scripts get the handle, so both must still lead to the same directory.
+	// The checks use the path and scripts get the handle, so both must still name the same directory.
 	if again, err := os.Lstat(real); err != nil || !os.SameFile(info, again) ||
 		config.Resolved(real) != real {
 		return ws, errMoved
@@ -449,7 +449,7 @@ func (c *clientWorkspaces) open(named session.ClientDir) (ws sandbox.Workspace, 
 	return ws, nil
 }
 
-// canonical resolves the links of a path, which must lead where they led the first time.
+// canonical resolves the links of a path, which must have the same target as at its first use.
 func (c *clientWorkspaces) canonical(named string) (string, error) {
 	real, err := filepath.EvalSymlinks(named)
 	if err != nil {
@@ -468,14 +468,14 @@ func (c *clientWorkspaces) canonical(named string) (string, error) {
 	return real, nil
 }
 
-// check holds a directory against the places of the server.
+// check compares a directory with the places of the server.
 func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.WorkspaceMode) error {
 	for _, own := range c.own {
 		if holds(dir, info, own) || liesIn(dir, own) {
 			return errOwnState
 		}
 	}
-	// Scripts cannot change the configuration or the skills through a read-only workspace.
+	// Through a read-only workspace, scripts cannot change the configuration or the skills.
 	if mode != sandbox.WorkspaceRO && c.config != "" && holds(dir, info, c.config) {
 		return errHoldsConfig
 	}
@@ -491,14 +491,14 @@ func (c *clientWorkspaces) check(dir string, info fs.FileInfo, mode sandbox.Work
 	return nil
 }
 
-// liesIn reports whether dir is place or lies below it.
+// liesIn reports whether dir is place or below it.
 func liesIn(dir, place string) bool {
 	info, err := os.Stat(place)
 	return config.Inside(dir, place) || err == nil && holds(place, info, dir)
 }
 
-// holds reports whether dir, which info describes, is place or holds it, also under another name: on
-// some systems names differ in case only and are the same.
+// holds reports whether dir, described by info, is place or contains it, even under another name: on some
+// systems names that differ in case only are the same.
 func holds(dir string, info fs.FileInfo, place string) bool {
 	if config.Inside(place, dir) {
 		return true

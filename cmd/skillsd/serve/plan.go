@@ -41,8 +41,8 @@ import (
 	"github.com/skillsd/skillsd/skills/watch"
 )
 
-// Plan has the parts of a server and the problems that keep it from starting. Making a plan changes nothing
-// and does not listen. [Options.Run] runs a plan without problems; doctor prints the problems of one.
+// Plan has the parts of a server and the problems that prevent its start. Making a plan changes nothing and
+// does not listen. [Options.Run] runs a plan without problems; doctor prints the problems of one.
 type Plan struct {
 	Problems []Problem // in the order of the start
 
@@ -53,14 +53,14 @@ type Plan struct {
 	scan          *skills.ScanOptions
 	Workspace     sandbox.Workspace // without a directory if none is granted
 	WorkspacePath string
-	client        *clientWorkspaces                                  // nil if clients name no directories
+	client        *clientWorkspaces                                  // nil if clients cannot name directories
 	fromClient    func(session.ClientDir) (sandbox.Workspace, error) // likewise
 	own           []place
 	uids          native.UIDs       // of scripts, for root
 	signer        note.Signer       // nil without a key
-	lock          *environment.Lock // of environments; nil without
+	lock          *environment.Lock // of environments; nil without one
 
-	// These are set by Open.
+	// The following are set by Open.
 	trees *store.Store
 	// nil if no entry names an environment
 	environments *environment.Store
@@ -68,7 +68,7 @@ type Plan struct {
 	Cluster      *cluster.Cluster // nil without
 	Detection    *detection       // not started
 	Registry     *skills.Registry
-	last         *config.LastCatalogue // nil without
+	last         *config.LastCatalogue // nil without one
 }
 
 // Records is the store of a server.
@@ -81,19 +81,18 @@ type Records interface {
 
 // Problem is a fault of a plan.
 type Problem struct {
-	Severity skills.Severity // a server starts with warnings
-	Err      error           // *exit.Error if it is known what mends it
-	OfRoots  bool            // the roots cannot be found, which doctor reports with the roots
+	Severity skills.Severity // a warning does not prevent the start
+	Err      error           // *exit.Error if there is a known remedy
+	OfRoots  bool            // the roots cannot be found; doctor reports it with the roots
 }
 
 // Plan returns the plan of a server with these options. The caller closes it.
 func (o *Options) Plan() *Plan { return o.plan(o.Decided) }
 
-// PlanRun returns the plan of a process that runs one script itself and serves no client. The caller
-// closes it.
+// PlanRun returns the plan of a process that runs one script itself and has no clients. The caller closes it.
 func (o *Options) PlanRun() *Plan { return o.plan(o.decidedRun) }
 
-// plan finds as many problems as it can: a step is left out only if it needs the result of one that failed.
+// plan finds as many problems as possible: a step is skipped only if it needs the result of a failed one.
 func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *Plan {
 	p := &Plan{options: o}
 	var err error
@@ -127,8 +126,8 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 				"keeps read-only"))
 	}
 	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) && p.Policy.Mode(0) < policy.EnforceExplicit {
-		p.warn(exit.Usagef("leave --cfc-enforcement-mode and policy.mode out, or say enforce-explicit",
-			"in mode %s every allowed script runs without anybody being asked, one of a third party too",
+		p.warn(exit.Usagef("remove --cfc-enforcement-mode and policy.mode, or use enforce-explicit",
+			"in mode %s every allowed script runs without asking the user, even scripts of third parties",
 			p.Policy.Mode(0)))
 	}
 	if p.Policy != nil && p.Policy.Offers(mcpserver.ToolRun) {
@@ -140,7 +139,7 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 	if p.usesEnvironments() {
 		p.lock, err = o.Process.ReadLock()
 		if err != nil {
-			p.warn(exit.Usagef("mend it, or remove it and run `skillsd env sync`", "%w", err))
+			p.warn(exit.Usagef("correct it, or remove it and run `skillsd env sync`", "%w", err))
 		}
 	}
 	if o.Records.SignKey != "" {
@@ -148,16 +147,16 @@ func (o *Options) plan(decide func() (*policy.Policy, snapshot.Facts, error)) *P
 		p.fail(err)
 	}
 	for _, key := range [][2]string{{"--sign-key", o.Records.SignKey}, {"--tls-key", o.HTTP.Key}} {
-		// Members of a group may have to read the key, so this is a warning and not an error.
+		// The key may have to be readable for a group, so this is a warning and not an error.
 		if info, err := os.Stat(key[1]); key[1] != "" && err == nil && config.OthersRead(info) {
 			p.warn(exit.Usagef("run: chmod go-r "+report.ShellLine(key[1]),
-				"others can read the key %s of %s", key[1], key[0]))
+				"other users can read the key %s of %s", key[1], key[0]))
 		}
 	}
 	return p
 }
 
-// checkQuotas refuses a quota of records that has no room for the outcome of a single run.
+// checkQuotas rejects a quota of records that is too small for the outcome of a single run.
 func (o *Options) checkQuotas() error {
 	type quota struct {
 		key  string
@@ -172,16 +171,16 @@ func (o *Options) checkQuotas() error {
 	}
 	for _, q := range quotas {
 		if q.most > 0 && int64(q.most) <= room {
-			return exit.Usagef("give it more than "+config.Size(room).String()+
-				"; a smaller output of --limit takes less",
-				"%s is %s, and %s are kept free for the outcome of one run: no script would run",
+			return exit.Usagef("set it above "+config.Size(room).String()+
+				"; a smaller output in --limit needs less",
+				"%s is %s, but %s are reserved for the outcome of one run: no script could run",
 				q.key, q.most, config.Size(room))
 		}
 	}
 	return nil
 }
 
-// checkCluster refuses what servers of a cluster would do differently from one alone.
+// checkCluster rejects options that servers of a cluster do not support.
 func (p *Plan) checkCluster() error {
 	o := p.options
 	if err := cluster.Check(&o.Cluster); err != nil {
@@ -195,34 +194,34 @@ func (p *Plan) checkCluster() error {
 	}
 	switch {
 	case o.Records.SignKey != "":
-		return exit.Usagef("leave out --sign-key", "--cluster: records there are not signed")
+		return exit.Usagef("remove --sign-key", "--cluster: records in a cluster are not signed")
 	case !o.Records.KeepShown:
-		return exit.Usagef("leave out --keep-shown", "--cluster: records there keep what was shown")
+		return exit.Usagef("remove --keep-shown", "--cluster: records in a cluster keep what was shown")
 	case limits != config.RecordLimits{}:
-		return exit.Usagef("leave them out, and bound the streams of the cluster",
-			"--cluster: records there have no limits of principals, and none of the disk")
+		return exit.Usagef("remove them, and limit the streams of the cluster",
+			"--cluster: records in a cluster have no limits per principal or of the disk")
 	}
 	return p.checkPinned()
 }
 
-// checkPinned refuses entries of the allowlist that would mean other files on other machines.
+// checkPinned rejects entries of the allowlist that could match other files on other machines.
 func (p *Plan) checkPinned() error {
 	if p.Policy == nil {
 		return nil
 	}
 	for _, entry := range p.Policy.Entries() {
 		if entry.Pin == "" || entry.Tree == "" && !entry.PinScript {
-			return exit.Usagef("`skillsd allow` writes them; each server runs what has them",
-				"--cluster: the allowlist entry %s has no digest of its tree and its script", entry.Spec())
+			return exit.Usagef("`skillsd allow` writes both digests",
+				"--cluster: the allowlist entry %s lacks the digest of its tree or its script", entry.Spec())
 		}
 	}
 	return nil
 }
 
-// MaxKeyFile bounds a key file, in bytes.
+// MaxKeyFile is the maximum size of a key file in bytes.
 const MaxKeyFile = 4 << 10
 
-// fail adds a problem that keeps the server from starting, unless err is nil.
+// fail adds a problem that prevents the start, unless err is nil.
 func (p *Plan) fail(err error) {
 	if err != nil {
 		p.Problems = append(p.Problems, Problem{Severity: skills.Error, Err: err})
@@ -233,7 +232,7 @@ func (p *Plan) warn(err error) {
 	p.Problems = append(p.Problems, Problem{Severity: skills.Warning, Err: err})
 }
 
-// Err returns the first problem that keeps the server from starting.
+// Err returns the first problem that prevents the start.
 func (p *Plan) Err() error {
 	for _, problem := range p.Problems {
 		if problem.Severity == skills.Error {
@@ -243,9 +242,9 @@ func (p *Plan) Err() error {
 	return nil
 }
 
-// Probe adds the problems that a start would find later: in the needs of allowlist entries, in the names of
-// skills and sessions, in addresses, and in the keys of an issuer, which it fetches. It listens on addresses
-// and closes them immediately. snapshot has the skills; it is nil if they cannot be read.
+// Probe adds the problems that a start would find later: requirements of allowlist entries, names of skills
+// and sessions, addresses, and the keys of an issuer, which it fetches. It listens on addresses and closes
+// them at once. snapshot has the skills; it is nil if they cannot be read.
 func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	o, discard := p.options, slog.New(slog.DiscardHandler)
 	try := func(err error) {
@@ -292,7 +291,7 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	}
 	switch {
 	case o.HTTP.Unix != "":
-		// openHTTP would remove the socket of a server that ended; checkSocket changes nothing.
+		// openHTTP would remove the socket of a server that has ended; checkSocket changes nothing.
 		opts, _, err := o.prepareHTTP(discard)
 		if err == nil {
 			tryKeys(opts.Auth)
@@ -309,22 +308,22 @@ func (p *Plan) Probe(ctx context.Context, snapshot *skills.Snapshot) {
 	tryListener(page, err)
 	if login != nil {
 		if _, _, err := login.Begin(ctx); err != nil {
-			p.fail(exit.Usagef(hintKeys, "--page-client: nobody can log in: %w", err))
+			p.fail(exit.Usagef(hintKeys, "--page-client: logins do not work: %w", err))
 		}
 	}
 }
 
-// servedError is the error of a server over HTTP that cannot be the only one on its records.
+// servedError is the error of a server over HTTP whose records another server uses.
 func (p *Plan) servedError(err error) error {
 	if !errors.Is(err, filestore.ErrServing) {
 		return exit.Place("artifact root", "--artifact-root", err)
 	}
 	return exit.Errorf(exit.Failure, "give this one a directory of its own with --artifact-root; "+
-		"--shared-records starts it all the same, but what is declined, approved or loaded at one server "+
-		"the other does not know", "%w: %s", err, p.own[1].path)
+		"--shared-records starts it anyway, but what is declined, approved or loaded at one server is "+
+		"unknown to the other", "%w: %s", err, p.own[1].path)
 }
 
-// openRecords opens the records, which a server over HTTP can have in a cluster.
+// openRecords opens the records; the records of a server over HTTP can be in a cluster.
 func (p *Plan) openRecords(ctx context.Context, logger *slog.Logger) error {
 	o := p.options
 	if o.Cluster.Enabled() && o.HTTP.Enabled() {
@@ -395,7 +394,7 @@ func ReadSigner(path string) (note.Signer, error) {
 	signer, err := note.NewSigner(strings.TrimSpace(string(text)))
 	if err != nil {
 		return nil, exit.Usagef("`skillsd session keygen FILE` makes one",
-			"--sign-key: %s holds no private key", path)
+			"--sign-key: %s contains no private key", path)
 	}
 	return signer, nil
 }
@@ -406,16 +405,16 @@ func (p *Plan) usesEnvironments() bool {
 		func(e policy.Entry) bool { return e.Environment != "" })
 }
 
-// A server looks for old sessions every hour, and every minute if a total of bytes bounds them. Looking takes
-// at most a twentieth of the time, unless there is something to delete.
+// A server checks for old sessions every hour, and every minute with a limit of total bytes. Checks take at
+// most a twentieth of the time, unless there is something to delete.
 const (
 	collectEvery = time.Hour
 	collectSoon  = time.Minute
 	collectPart  = 20
 )
 
-// Collect deletes old sessions as the configuration says, now and again and again, until ctx ends. release
-// ends sessions of this server that nobody uses; see [provenance.CollectOptions].
+// Collect deletes old sessions by the rules of the configuration, repeatedly until ctx ends. release ends
+// unused sessions of this server; see [provenance.CollectOptions].
 func (p *Plan) Collect(ctx context.Context, release func(context.Context, string) bool, logger *slog.Logger) {
 	gc := p.options.Records.GC
 	if gc.Age == 0 && gc.Total == 0 {
@@ -439,7 +438,7 @@ func (p *Plan) Collect(ctx context.Context, release func(context.Context, string
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "old sessions not deleted", tint.Err(err))
+			logger.WarnContext(ctx, "old sessions could not be deleted", tint.Err(err))
 		}
 		if deleted > 0 {
 			logger.InfoContext(ctx, "old sessions deleted", slog.Int("sessions", deleted),
@@ -453,19 +452,18 @@ func (p *Plan) Collect(ctx context.Context, release func(context.Context, string
 	}
 }
 
-// collectWait returns how long it is until the next look, after one that took a while and deleted a number of
-// sessions.
+// collectWait returns the time until the next check, after one of a certain duration and number of deletions.
 func collectWait(total int64, deleted int, took time.Duration) time.Duration {
 	switch {
 	case total == 0:
 		return collectEvery
-	case deleted > 0: // more may have come meanwhile than there may be
+	case deleted > 0: // sessions may have grown above the limit again meanwhile
 		return collectSoon
 	}
 	return min(collectEvery, max(collectSoon, collectPart*took))
 }
 
-// keepScan keeps what was found for the next start.
+// keepScan saves the result of the scan for the next start.
 func (p *Plan) keepScan(ctx context.Context, logger *slog.Logger) {
 	if p.Registry == nil || p.scan.Cache == nil {
 		return
@@ -475,12 +473,11 @@ func (p *Plan) keepScan(ctx context.Context, logger *slog.Logger) {
 		err = errors.Join(err, p.last.Save(p.Registry.Snapshot()))
 	}
 	if err != nil {
-		logger.WarnContext(ctx, "what was found is not kept for the next start", tint.Err(err))
+		logger.WarnContext(ctx, "the result of the scan could not be saved for the next start", tint.Err(err))
 	}
 }
 
-// Close keeps what was found for the next start and closes the records and the workspace. Sessions must have
-// ended.
+// Close saves the result of the scan and closes the records and the workspace. Sessions must have ended.
 func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	p.keepScan(ctx, logger)
 	switch {
@@ -498,7 +495,7 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	return err
 }
 
-// words returns the calls that wait for a user's word.
+// words returns the calls that wait for the user's decision.
 func (p *Plan) words() *approval.Elsewhere {
 	if p.Cluster != nil {
 		return p.Cluster.Elsewhere
@@ -508,7 +505,7 @@ func (p *Plan) words() *approval.Elsewhere {
 
 // Sessions returns the sessions of the process, which record into records.
 //
-// Errors: *exit.Error for an entry of the allowlist that cannot work.
+// Errors: *exit.Error for an invalid entry of the allowlist.
 func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	logger *slog.Logger) (*session.Sessions, error) {
 	o, facts := p.options, p.facts
@@ -556,8 +553,8 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	return sessions, nil
 }
 
-// Begin opens the plan for runs that no client asks for, reads the skills, prepares what is to run, and
-// returns the sessions, which the caller ends. prepare may be nil.
+// Begin opens the plan for runs without a client, reads the skills, calls prepare, which may be nil, and
+// returns the sessions, which the caller ends.
 //
 // Errors: the errors of Open, Sessions and prepare, and of reading the skills.
 func (p *Plan) Begin(
@@ -580,7 +577,7 @@ func (p *Plan) Begin(
 	if err != nil {
 		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
 	}
-	// What is there from now on is what entries without a digest allow.
+	// Entries without a digest are pinned to the files as of now.
 	err = sessions.Start(ctx, nil)
 	if err != nil {
 		return nil, errors.Join(err, sessions.End(context.WithoutCancel(ctx)))
@@ -588,25 +585,25 @@ func (p *Plan) Begin(
 	return sessions, nil
 }
 
-// follow keeps up with changes on disk until ctx ends.
+// follow applies changes on disk until ctx ends.
 func (p *Plan) follow(
 	ctx context.Context, logger *slog.Logger, changed func(context.Context, skills.Diff),
 ) {
 	if err := watch.Run(ctx, p.Registry, watch.Options{Logger: logger, OnChange: changed}); err != nil {
-		logger.WarnContext(ctx, "changes on disk are not followed", tint.Err(err))
+		logger.WarnContext(ctx, "changes on disk cannot be followed", tint.Err(err))
 	}
 }
 
-// entriesError returns the error of an entry of the allowlist that cannot work.
+// entriesError returns the error for an invalid entry of the allowlist.
 func entriesError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return exit.Usagef("correct the entry's network, or its secret", "%w", err)
+	return exit.Usagef("correct the network or the secret of the entry", "%w", err)
 }
 
-// detection finds the sandbox backend while the server starts: the self-test of a backend runs a real
-// sandbox, and no client should wait for it.
+// detection detects the sandbox backend while the server starts: the self-test of a backend runs a real
+// sandbox, and clients should not wait for it.
 type detection struct {
 	interpreters atomic.Pointer[detect.Finder] // replaced when the configuration changes
 	want, path   string
@@ -619,16 +616,16 @@ type detection struct {
 	err          error
 }
 
-// look has interpreters found by a finder.
+// look sets the finder of interpreters.
 func (d *detection) look(finder *detect.Finder) { d.interpreters.Store(finder) }
 
-// python returns the interpreter that environments are made for, nil for none.
+// python returns the interpreter for environments, or nil.
 func (d *detection) python(ctx context.Context) (*sandbox.Interpreter, error) {
 	return d.interpreters.Load().Find(ctx, string(script.Python3))
 }
 
-// finder returns what finds the interpreters of a plan, none of which may have a place of the server's own or
-// one that scripts can write.
+// finder returns the finder of interpreters for a plan. It rejects interpreters in a place of the server's
+// own, or where scripts can write.
 func (o *Options) finder(p *Plan, writable []detect.Writable) *detect.Finder {
 	finder := o.Process.Interpreters(p.ownPaths()...)
 	finder.UIDs = p.uids
@@ -636,8 +633,8 @@ func (o *Options) finder(p *Plan, writable []detect.Writable) *detect.Finder {
 	return finder
 }
 
-// Start begins the detection and logs a warning if scripts cannot run. It is called at most once. If many
-// runs are to come, the sandbox of each is begun ahead.
+// Start starts the detection and logs a warning if scripts cannot run. It may be called once. With many, the
+// sandbox of each run is prepared in advance.
 func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 	ctx, d.stop = context.WithCancel(ctx)
 	go func() {
@@ -648,7 +645,7 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 		switch {
 		case ctx.Err() != nil:
 		case d.err != nil:
-			logger.WarnContext(ctx, "no sandbox, scripts are refused", tint.Err(d.err))
+			logger.WarnContext(ctx, "no sandbox: scripts are refused", tint.Err(d.err))
 			for _, report := range d.reports {
 				logger.WarnContext(ctx, "sandbox unusable", slog.String("backend", report.Name),
 					slog.String("err", report.Fact))
@@ -656,7 +653,7 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 		default:
 			logger.InfoContext(ctx, "sandbox ready", slog.String("backend", d.backend.Name()))
 			for _, report := range d.reports {
-				// Sampling is weaker than what root could have, and usual for other users.
+				// Sampling is weaker than what root can get; for other users it is normal.
 				if e := report.Enforces; e != nil && e.Memory == native.MemorySampled && os.Geteuid() == 0 {
 					logger.WarnContext(ctx, "sandbox without memory cgroup, memory limits are sampled",
 						slog.String("backend", report.Name), slog.String("memory", string(e.Memory)),
@@ -667,14 +664,13 @@ func (d *detection) Start(ctx context.Context, logger *slog.Logger, many bool) {
 	}()
 }
 
-// Without has no sandbox, for a reason, instead of a Start.
+// Without disables the sandbox for a reason, instead of Start.
 func (d *detection) Without(err error) {
 	d.err = err
 	close(d.done)
 }
 
-// End stops a detection that is still running, waits until it has cleaned up, and ends what the backend has
-// begun ahead.
+// End stops a running detection, waits for its cleanup, and ends sandboxes that the backend has prepared.
 func (d *detection) End() {
 	if d.stop == nil {
 		return
@@ -686,7 +682,7 @@ func (d *detection) End() {
 	}
 }
 
-// runner returns the backend, waiting for its self-test.
+// runner returns the backend after its self-test.
 func (d *detection) runner(ctx context.Context) (sandbox.Runner, error) {
 	select {
 	case <-d.done:
@@ -696,7 +692,7 @@ func (d *detection) runner(ctx context.Context) (sandbox.Runner, error) {
 	}
 }
 
-// enforces returns how the backend enforces the limits of memory and of processes, empty without a backend.
+// enforces returns how the backend enforces the limits of memory and processes; empty without a backend.
 func (d *detection) enforces() (memory, processes string) {
 	<-d.done
 	for _, report := range d.reports {

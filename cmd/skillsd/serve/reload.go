@@ -20,19 +20,19 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment"
 )
 
-// lookEvery is how often a server looks whether its configuration has changed, besides at each request.
+// lookEvery is the interval of checks for a changed configuration, in addition to the check at each request.
 const lookEvery = time.Second
 
-// A configuration is read when it has not changed for a while. The first half of a file that is written in
-// place may be valid, and allow what the whole file does not.
+// A configuration is read once it has not changed for a while. The first half of a file that is being written
+// in place may be valid, and allow what the whole file does not.
 const (
 	settle        = 20 * time.Millisecond
 	settleWritten = time.Second
 	maxSettle     = 5 * time.Second
 )
 
-// reloader puts a configuration in force that was changed while the server runs. What it may change is what
-// is decided about a call; the rest needs a restart, which is logged.
+// reloader applies changes of the configuration to a running server. They can affect decisions about calls;
+// other changes need a restart, which is logged.
 type reloader struct {
 	plan     *Plan
 	sessions *session.Sessions
@@ -42,12 +42,12 @@ type reloader struct {
 
 	mu      sync.Mutex
 	changed func() config.Change
-	pending bool     // it was still being written
-	now     *Options // whose configuration is in force, or needs a restart
-	offered bool     // the sandbox was looked for
+	pending bool     // the file was still being written
+	now     *Options // its configuration is in force, or needs a restart
+	offered bool     // the sandbox was detected
 }
 
-// reloads returns what puts changes of the configuration in force, nil if the process cannot read it again.
+// reloads returns the reloader, or nil if the process cannot read its configuration again.
 func (p *Plan) reloads(ctx context.Context, sessions *session.Sessions, logger *slog.Logger) *reloader {
 	o := p.options
 	if o.Again == nil {
@@ -57,7 +57,7 @@ func (p *Plan) reloads(ctx context.Context, sessions *session.Sessions, logger *
 		changed: o.Process.RulesChanged(), offered: p.Policy.Offers(mcpserver.ToolRun), publish: func() {}}
 }
 
-// follow looks for changes until ctx ends: a client that calls nothing hears of them too.
+// follow checks for changes until ctx ends, so that clients without calls are notified too.
 func (r *reloader) follow(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -71,8 +71,7 @@ func (r *reloader) follow(ctx context.Context) {
 	}
 }
 
-// refresh puts the configuration in force if it has changed since the last call. A faulty one leaves the one
-// before in force.
+// refresh applies the configuration if it has changed since the last call. An invalid one is not applied.
 func (r *reloader) refresh(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,21 +83,21 @@ func (r *reloader) refresh(ctx context.Context) {
 	if r.pending {
 		return
 	}
-	ctx = context.WithoutCancel(ctx) // the client that notices it may go
+	ctx = context.WithoutCancel(ctx) // the client of this request may disconnect
 	if err := r.reload(ctx); err != nil {
 		var hint string
 		if failed, ok := errors.AsType[*exit.Error](err); ok {
 			hint = failed.Hint
 		}
 		r.sessions.Unheeded(true)
-		r.logger.ErrorContext(ctx, "the configuration was changed and has a fault: the one before stays in "+
+		r.logger.ErrorContext(ctx, "the changed configuration is not valid: the previous one stays in "+
 			"force", tint.Err(err), slog.String("hint", hint))
 		return
 	}
 	r.sessions.Unheeded(false)
 }
 
-// settled waits until the file no longer changes, and reports whether it does not.
+// settled waits until the file stops changing, and reports whether it did.
 func (r *reloader) settled(change config.Change) bool {
 	for begin := time.Now(); time.Since(begin) < maxSettle; {
 		if change == config.Replaced {
@@ -114,13 +113,13 @@ func (r *reloader) settled(change config.Change) bool {
 	return false
 }
 
-// reload checks the configuration as a start does, and puts it in force.
+// reload checks the configuration like a start, and applies it.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	next, err := r.plan.options.Again()
 	if err != nil {
 		return err
 	}
-	p := next.Plan() // which completes the options
+	p := next.Plan() // completes the options
 	if p.Workspace.Dir != nil {
 		defer p.Workspace.Dir.Close()
 	}
@@ -148,7 +147,7 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	return nil
 }
 
-// replace puts in force what a plan without problems says.
+// replace applies a plan without problems.
 func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	was, next, facts := r.plan, p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown, facts.Enforces = was.facts.WorkspacePath, was.facts.KeepsShown,
@@ -186,7 +185,7 @@ func (r *reloader) replace(ctx context.Context, p *Plan, live []string) error {
 	return nil
 }
 
-// live reports whether a change of an option counts while the server runs.
+// live reports whether a change of an option takes effect in a running server.
 func live(option *config.Option) bool {
 	switch option.Key {
 	case "principals", "policy.drift", "limits.concurrent", "sandbox.backend", "sandbox.uids",
@@ -196,13 +195,13 @@ func live(option *config.Option) bool {
 	return option.Section == config.SectionPolicy || option.Section == config.SectionRuns
 }
 
-// aside reports whether an option is for other commands than the server.
+// aside reports whether an option is for commands other than the server.
 func aside(option *config.Option) bool {
 	return strings.HasPrefix(option.Key, "trust.") || option.Key == "index"
 }
 
-// differences returns the keys of the options that differ: of those that count while the server runs, and of
-// those that need a restart.
+// differences returns the keys of the changed options: those that take effect in a running server, and those
+// that need a restart.
 func differences(was, is *Options) (running, restart []string) {
 	before, after := was.values(), is.values()
 	for i, option := range is.Table() {

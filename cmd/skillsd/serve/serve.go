@@ -34,8 +34,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Run makes a plan and runs the server until ctx or its transport ends. The server answers while it tests
-// the sandbox and scans the skills.
+// Run makes a plan and runs the server until ctx or its transport ends. The server answers requests while it
+// tests the sandbox and scans the skills.
 func (o *Options) Run(ctx context.Context) (err error) {
 	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, !bool(report.NewPaint(o.Process.Env, o.Err)))
 	if err != nil {
@@ -70,8 +70,8 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// ctx may have ended, and the end of a session must still be recorded. Deferred calls run in reverse, so
-	// sessions end before the stores that they write to are closed.
+	// ctx may have ended, but the end of a session must still be recorded. Deferred calls run in reverse
+	// order, so sessions end before their stores are closed.
 	defer func() { err = errors.Join(err, sessions.End(context.WithoutCancel(ctx))) }()
 	endPage, err := o.openPage(ctx, p, sessions, logger)
 	if err != nil {
@@ -98,7 +98,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if !o.HTTP.Enabled() {
 		cfg.WorkDir, err = os.Getwd()
 		if err != nil {
-			cfg.WorkDir = "" // it was removed; then no argument names a file in it
+			cfg.WorkDir = "" // the directory was removed, so arguments cannot name files in it
 		}
 		if !o.isHome(cfg.WorkDir) {
 			cfg.StartDir = cfg.WorkDir
@@ -135,7 +135,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	return o.serve(ctx, server, p, sessions.Logger(logger))
 }
 
-// lookedFor says where skills are looked for, in words that clients may see.
+// lookedFor describes where the server searches for skills, in words that clients may see.
 func (o *Options) lookedFor() string {
 	const installed = "what `skillsd install` installs"
 	switch {
@@ -154,8 +154,8 @@ func (o *Options) lookedFor() string {
 	return conventional + ", and in " + installed
 }
 
-// isHome reports whether a directory is a home, holds homes, or is none: then no client works on the whole of
-// it.
+// isHome reports whether a directory is a home directory, contains them, or is empty or the root: no client
+// works on the whole of it.
 func (o *Options) isHome(dir string) bool {
 	if dir == "" || filepath.Dir(dir) == dir {
 		return true
@@ -190,7 +190,7 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 		logger.WarnContext(ctx, none.Error(), slog.String("hint", none.Hint))
 	}
 	if len(o.AllowTools) > 0 != (len(o.AllowScripts) > 0) {
-		logger.WarnContext(ctx, "run_skill_script is not offered, it takes both "+
+		logger.WarnContext(ctx, "run_skill_script is not offered: it needs both "+
 			"--allow-tool run_skill_script and --allow-skill-script")
 	}
 	for _, problem := range p.Problems {
@@ -205,7 +205,7 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 	}
 	for _, entry := range p.Policy.Entries() {
 		if p.Policy.Unreleased(entry, p.Workspace.Dir != nil) {
-			logger.WarnContext(ctx, "no run of an allowed script is let through: "+Unreleased(entry),
+			logger.WarnContext(ctx, "every run of an allowed script is refused: "+Unreleased(entry),
 				slog.String("script", entry.Spec()), slog.String("hint", HintUnreleased))
 		}
 	}
@@ -214,12 +214,12 @@ func (p *Plan) logStart(ctx context.Context, logger *slog.Logger) {
 // HintUnreleased is the hint for the reason that Unreleased returns.
 const HintUnreleased = "set release: observed, or release: opaque, on its entry or with --release"
 
-// Unreleased says why the output of an entry would have to be released.
+// Unreleased returns why the output of an entry needs a release.
 func Unreleased(entry policy.Entry) string {
 	reason := "it sees the workspace"
 	switch {
 	case entry.Target == policy.TargetHost:
-		reason = "it is on the host"
+		reason = "it runs on the host"
 	case len(entry.Network) > 0:
 		reason = "it may reach hosts"
 	case len(entry.Env)+len(entry.Secrets) > 0:
@@ -228,15 +228,15 @@ func Unreleased(entry policy.Entry) string {
 	return reason + ", and its output is not released"
 }
 
-// restAfter is how long after the first scan a server does what no client waits for.
+// restAfter is how long after the first scan a server does its deferred work, which no client waits for.
 const restAfter = 100 * time.Millisecond
 
-// serve runs the transport and, at the same time, the first scan and then the watch. If a skill, root or
-// session that the operator named is missing, it returns an error before it answers any client.
+// serve runs the transport and, concurrently, the first scan and then the watch. If a skill, root or session
+// that the operator named is missing, it returns an error before it answers any client.
 func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, logger *slog.Logger) error {
 	registry := p.Registry
 	garbage.Within(native.GroupMemory())
-	// Only with these options can the skills that are found end the server. Otherwise no client has to wait
+	// Only with these options can the result of the scan prevent the start. Otherwise clients need not wait
 	// for the scan.
 	loaded := len(o.Skills) > 0 || o.Roots.Strict || o.Resume.Session != "" || p.Cluster != nil
 	if loaded {
@@ -257,25 +257,25 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 			if err := server.Load(background); err != nil {
 				garbage.Usual()
 				if background.Err() == nil {
-					logger.ErrorContext(ctx, "skills not loaded", tint.Err(err))
+					logger.ErrorContext(ctx, "skills could not be loaded", tint.Err(err))
 				}
 				return
 			}
 		}
 		pins := &pinWarner{serve: o, logger: logger}
 		pins.warn(ctx, registry.Snapshot())
-		// The client's first questions come now; the watch finds what changes meanwhile.
+		// Leave the time for the client's first requests; the watch finds changes made meanwhile.
 		select {
 		case <-time.After(restAfter):
 		case <-background.Done():
 		}
 		garbage.Usual()
-		// However short the server lived: who could have changed its skills is said.
+		// Report other users with write access to skills even if the server ended quickly.
 		warnOfOthers(ctx, registry.Snapshot(), logger)
 		if background.Err() != nil {
 			return
 		}
-		p.keepScan(ctx, logger) // many clients end a server without asking it
+		p.keepScan(ctx, logger) // many clients kill a server without a warning
 		if !o.watches() {
 			return
 		}
@@ -293,15 +293,15 @@ func (o *Options) serve(ctx context.Context, server *mcpserver.Server, p *Plan, 
 	if report.IsTerminal(o.In) {
 		fmt.Fprintln(o.Err, "skillsd: note: this server waits for an MCP client on its input, which is "+
 			"your terminal")
-		fmt.Fprintln(o.Err, "skillsd: hint: a client starts it by itself once it is set up, as by "+
+		fmt.Fprintln(o.Err, "skillsd: hint: an MCP client starts it automatically after "+
 			"`skillsd setup "+
 			"claude --write`; Ctrl-C ends this one")
 	}
 	return server.ServeStdio(ctx, o.In, o.Out)
 }
 
-// warnOfOthers warns of roots that somebody besides this user and the superuser can change. Skills of the
-// least trusted tier may be anybody's.
+// warnOfOthers warns of roots that users other than this one and root can change. Roots of the least trusted
+// tier are exempt.
 func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.Logger) {
 	look := owners.New()
 	for i := range snapshot.Roots {
@@ -310,14 +310,14 @@ func warnOfOthers(ctx context.Context, snapshot *skills.Snapshot, logger *slog.L
 			continue
 		}
 		if others := look.Root(root, snapshot.Skills, false); others != "" {
-			logger.WarnContext(ctx, "others can change skills that are served", slog.String("root", root.Dir),
+			logger.WarnContext(ctx, "other users can change served skills", slog.String("root", root.Dir),
 				slog.String("tier", root.Tier.String()), slog.String("who", others),
 				slog.String("hint", owners.Hint(root)))
 		}
 	}
 }
 
-// resume makes the session the process's own, before anything is answered.
+// resume makes the resumed session the session of the process, before any request is answered.
 func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 	if o.Resume.Session == "" {
 		return nil
@@ -334,13 +334,13 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 		}
 		return exit.Errorf(exit.Failure,
 			"review the change and add --resume-drift reload, or start without --resume",
-			"--resume %s: skills are not those that the session loaded:%s", id, &lines)
+			"--resume %s: skills have changed since the session loaded them:%s", id, &lines)
 	}
 	if errors.Is(err, provenance.ErrUnavailable) {
-		// The steps before the cause name the session again and again.
+		// The texts before the cause repeat the session.
 		cause := err.Error()
 		cause = strings.TrimSpace(cause[strings.LastIndexByte(cause, ':')+1:])
-		return exit.Errorf(exit.Failure, "if another server has the session, end it first",
+		return exit.Errorf(exit.Failure, "if another server uses the session, stop it first",
 			"--resume %s: the session cannot be written to: %s", id, cause)
 	}
 	if err != nil {
@@ -349,7 +349,7 @@ func (o *Options) resume(ctx context.Context, server *mcpserver.Server) error {
 	return nil
 }
 
-// NewLogger builds the server's logger. It writes to stderr only: stdout is the protocol.
+// NewLogger returns the server's logger. It writes to stderr only: stdout is for the protocol.
 func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
@@ -365,15 +365,14 @@ func NewLogger(w io.Writer, level, format string, noColor bool) (*slog.Logger, e
 	return nil, exit.Usagef("use auto, text or json", "--log-format: unknown format %q", format)
 }
 
-// TextLogger returns a logger for a reader.
+// TextLogger returns a logger for a person.
 func TextLogger(w io.Writer, level slog.Level, noColor bool) *slog.Logger {
 	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, NoColor: noColor,
 		TimeFormat: time.TimeOnly}))
 }
 
-// countUses has the server order its catalogue by what was loaded here before, and count what is loaded, the
-// last of it when end is called. No error of a count keeps a server from starting, or a skill from being
-// loaded.
+// countUses orders the server's catalogue by earlier loads on this machine, and counts new loads; end writes
+// the last of them. Errors of counting prevent neither the start nor a load.
 func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *slog.Logger) (end func()) {
 	state, err := o.Process.StateDir()
 	if err != nil || o.CatalogOrder == "name" || o.NoCatalog {
@@ -382,10 +381,10 @@ func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *
 	file := filepath.Join(state, "uses")
 	cfg.Uses, err = uses.Count(file)
 	if err != nil {
-		logger.WarnContext(ctx, "the catalog is in the order of names", tint.Err(err))
+		logger.WarnContext(ctx, "the catalog is ordered by name", tint.Err(err))
 	}
 	counter := uses.NewCounter(file, func(err error) {
-		logger.DebugContext(ctx, "uses are not counted", tint.Err(err))
+		logger.DebugContext(ctx, "uses cannot be counted", tint.Err(err))
 	})
 	cfg.Used = counter.Add
 	return counter.Flush

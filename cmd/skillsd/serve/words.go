@@ -24,15 +24,15 @@ const (
 	cellLock = "lock"
 )
 
-// Words returns the calls that wait for a user's word, of all processes with a state directory.
+// Words returns the calls that wait for the user's decision, of all processes with this state directory.
 //
-// The files are as good a word as the configuration: only programs that run as this user write them, as they
-// write that, and a script in a sandbox sees neither.
+// The files are as trustworthy as the configuration: only programs of this user can write either, and a
+// script in a sandbox sees neither.
 func Words(state string) *approval.Elsewhere {
 	return approval.NewElsewhere(cellFiles(filepath.Join(state, "approvals")))
 }
 
-// cellFiles are cells in files of a directory that is their user's alone.
+// cellFiles are cells in files of a directory that only its user can access.
 type cellFiles string
 
 // Change implements approval.Cells.
@@ -47,7 +47,7 @@ func (c cellFiles) Change(
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no directory", c)
+		return fmt.Errorf("%s is not a directory", c)
 	}
 	if err := fsys.Exposed(info); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
@@ -60,7 +60,7 @@ func (c cellFiles) Change(
 	lock := flock.New(filepath.Join(string(c), cellLock),
 		flock.SetFlag(os.O_CREATE|os.O_RDWR|fsys.NoFollow|fsys.NonBlock), flock.SetPermissions(0o600))
 	const again, most = 20 * time.Millisecond, 2 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, most) // a lock that is held must not keep runs waiting
+	ctx, cancel := context.WithTimeout(ctx, most) // a held lock must not keep runs waiting
 	defer cancel()
 	if _, err := lock.TryLockContext(ctx, again); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c cellFiles) Change(
 	return fsys.WriteUnsyncedIn(root, name, next, 0o600)
 }
 
-// value returns the value of a cell, nil for none.
+// value returns the value of a cell, or nil.
 func (c cellFiles) value(root *os.Root, name string, life time.Duration) ([]byte, error) {
 	file, info, err := fsys.OpenIn(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func (c cellFiles) value(root *os.Root, name string, life time.Duration) ([]byte
 	return fsys.ReadAll(file, maxCell)
 }
 
-// prune removes the cells whose time is over.
+// prune removes expired cells.
 func (c cellFiles) prune(root *os.Root, life time.Duration) error {
 	list, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -121,7 +121,7 @@ func (c cellFiles) prune(root *os.Root, life time.Duration) error {
 		_ = root.Remove(entry.Name())
 	}
 	if left >= maxCells {
-		return errors.New("too many calls wait for a user")
+		return errors.New("too many calls wait for the user")
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Work runs scripts for the servers of a cluster until ctx ends. It decides by its own options as a server
-// would, records nothing and serves no client.
+// Work runs scripts for the servers of a cluster until ctx ends. It decides by its own options like a server,
+// but records nothing and has no clients.
 func (o *Options) Work(ctx context.Context) (err error) {
 	logger, err := NewLogger(o.Err, o.LogLevel, o.LogFormat, !bool(report.NewPaint(o.Process.Env, o.Err)))
 	if err != nil {
@@ -77,7 +77,8 @@ func (o *Options) Work(ctx context.Context) (err error) {
 	return cluster.Work(ctx, &o.Cluster, rules, sessions, sessions.Logger(logger))
 }
 
-// makeInstalledRoots makes the directories of installed skills, so that what a worker installs is served.
+// makeInstalledRoots creates the directories of installed skills, so that skills a worker installs are
+// served.
 func (o *Options) makeInstalledRoots() error {
 	state, err := o.Process.StateDir()
 	for _, tier := range skills.Tiers() {
@@ -91,11 +92,11 @@ func (o *Options) makeInstalledRoots() error {
 	return nil
 }
 
-// allowed is the script of an allowlist entry, as it is here.
+// allowed is the script of an allowlist entry on this machine.
 type allowed struct {
 	policy.Entry
 	skill *skills.Skill
-	file  *skills.Resource // nil if the script is not here with the digests of the entry
+	file  *skills.Resource // nil if no script matches the digests of the entry
 }
 
 // allowed returns the scripts of the allowlist.
@@ -119,9 +120,8 @@ func (p *Plan) allowed(ctx context.Context) (all []allowed, err error) {
 	return all, nil
 }
 
-// prepare makes ready what the first runs of a worker would wait for: it installs the allowed skills that are
-// not here and were published in the cluster, stores trees, and finds interpreters. What cannot be had is
-// logged.
+// prepare does work that the first runs of a worker would otherwise wait for: it installs missing allowed
+// skills that were published in the cluster, stores trees, and finds interpreters. Failures are logged.
 //
 // Errors: errors of ctx.
 func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
@@ -132,7 +132,7 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	installed := p.options.Process.InstalledRoots()
 	lacking := map[string]error{}
 	for _, a := range all {
-		// What is served from elsewhere keeps its path; the start of the sessions says that it differs.
+		// A skill served from another root keeps its path; the start of the sessions reports a difference.
 		name, _, _ := strings.Cut(a.Skill, "/")
 		has := p.Registry.Snapshot().Skill(name)
 		if a.file == nil && a.Tree != "" && (has == nil ||
@@ -142,12 +142,12 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	}
 	if len(lacking) > 0 && !p.options.Roots.NoDefaults {
 		if err := p.fetch(ctx, all, lacking, logger); err != nil {
-			logger.WarnContext(ctx, "allowed skills that are not here cannot be installed from the cluster",
+			logger.WarnContext(ctx, "missing allowed skills cannot be installed from the cluster",
 				tint.Err(err))
 		}
 		for _, name := range slices.Sorted(maps.Keys(lacking)) {
 			if err := lacking[name]; err != nil {
-				logger.WarnContext(ctx, "an allowed skill is not installed from the cluster",
+				logger.WarnContext(ctx, "an allowed skill cannot be installed from the cluster",
 					slog.String("skill", name), tint.Err(err))
 			}
 		}
@@ -158,7 +158,7 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 	}
 	for _, a := range all {
 		if a.file == nil || a.file.Script == nil {
-			continue // the start of the sessions says so
+			continue // the start of the sessions reports it
 		}
 		_, err := a.skill.Stage(ctx, p.trees)
 		if err == nil && a.Environment == "" {
@@ -168,15 +168,15 @@ func (p *Plan) prepare(ctx context.Context, logger *slog.Logger) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			logger.WarnContext(ctx, "an allowed script cannot be made ready", slog.String("entry", a.Spec()),
+			logger.WarnContext(ctx, "an allowed script cannot be prepared", slog.String("entry", a.Spec()),
 				tint.Err(err))
 		}
 	}
 	return nil
 }
 
-// fetch installs skills from the cluster, by their names, and deletes these from lacking. Those that were
-// published and cannot be installed keep the reason, of the last publication if it has them.
+// fetch installs skills from the cluster by name, and deletes them from lacking. For a published skill that
+// cannot be installed, lacking keeps the reason, preferably of the last publication.
 func (p *Plan) fetch(
 	ctx context.Context, all []allowed, lacking map[string]error, logger *slog.Logger,
 ) (err error) {
@@ -185,7 +185,7 @@ func (p *Plan) fetch(
 		return err
 	}
 	defer catalogue.Close()
-	var unread error // what is in the publications before it can still be had
+	var unread error // earlier publications may still be readable
 	defer func() { err = errors.Join(unread, err) }()
 	var wanted []*install.Lock
 	for published, err := range catalogue.Locks(ctx) {
@@ -224,7 +224,7 @@ func (p *Plan) fetch(
 	defer func() { err = errors.Join(err, installer.Close()) }()
 	installed := 0
 	for _, one := range wanted {
-		// A plan for each, so that one that fails keeps no other skill away.
+		// One plan per skill, so that a failure does not affect others.
 		plan, err := installer.Sync(ctx,
 			install.Sync{Lock: one, TrustAccepted: true, Access: install.Access{Files: catalogue.File}})
 		if err == nil {
@@ -243,22 +243,22 @@ func (p *Plan) fetch(
 	return err
 }
 
-// refused returns why a worker does not install a published skill. The operator has looked at the trees of
-// the entries, and an entry without one would run whatever files are installed at its path.
+// refused returns why a worker does not install a published skill. The operator has checked the trees of the
+// entries, and an entry without a tree would run any files installed at its path.
 func refused(e *install.Entry, all []allowed) error {
 	if e.Origin.Signer != "" {
-		return errors.New("it is signed: install it here from its source, where the signature is")
+		return errors.New("it is signed: install it on this machine from its source, with the signature")
 	}
 	for _, a := range all {
 		name, dir, _ := strings.Cut(a.Skill, "/")
 		if name == e.Name && store.TreeDigest(e.Below(dir)) != a.Tree {
-			return fmt.Errorf("the allowlist entry %s names another tree, or none", a.Spec())
+			return fmt.Errorf("the allowlist entry %s has another tree, or none", a.Spec())
 		}
 	}
 	return nil
 }
 
-// rules returns the digest of what a worker decides by, but for its skills.
+// rules returns the digest of the rules of a worker, without its skills.
 func (p *Plan) rules(ctx context.Context) (digest.Digest, error) {
 	parts, err := p.parts(ctx, &skills.Snapshot{})
 	if err != nil {
@@ -268,7 +268,7 @@ func (p *Plan) rules(ctx context.Context) (digest.Digest, error) {
 	return digest.FromBytes(text), err
 }
 
-// errElsewhere is why a server with workers has no sandbox of its own.
+// errElsewhere is the reason why a server with workers has no sandbox of its own.
 func errElsewhere(pool string) error {
 	return &sandbox.UnavailableError{Backend: "none", Reason: "scripts run at the workers of pool " + pool}
 }

@@ -26,25 +26,25 @@ import (
 )
 
 const (
-	mostLock    = 64 << 20 // bytes of a lock file, of some 500,000 files
-	parallel    = 16       // files that are published at the same time
-	mostEarlier = 8        // publications that can still be read
+	mostLock    = 64 << 20 // maximum size of a lock file, for about 500,000 files
+	parallel    = 16       // files published concurrently
+	mostEarlier = 8        // earlier publications that stay readable
 )
 
-// Catalogue is the skills that were published in a cluster: files by their digests, and the lock files that
-// name them, signed with the key of the cluster. Who can write to NATS can take it away or bring an earlier
-// one back, and nothing else.
+// Catalogue holds the skills published in a cluster: files by their digests, and the lock files that list
+// them, authenticated with the key of the cluster. A user who can write to NATS can only remove it or restore
+// an earlier one.
 type Catalogue struct {
 	conn    *nats.Conn
 	library *jetstream.Library
 	key     []byte
 }
 
-// manifest says which lock file counts.
+// manifest names the current lock file.
 type manifest struct {
-	Locks []digest.Digest `json:"locks"` // the one that counts, and earlier ones, the newest first
+	Locks []digest.Digest `json:"locks"` // the current one, then earlier ones, newest first
 	At    time.Time       `json:"at"`
-	MAC   []byte          `json:"mac"` // of the others
+	MAC   []byte          `json:"mac"` // over the other fields
 }
 
 func (m *manifest) mac(key []byte) []byte {
@@ -53,7 +53,7 @@ func (m *manifest) mac(key []byte) []byte {
 	return sum.Sum(nil)
 }
 
-// OpenCatalogue opens the catalogue of a cluster, which it makes if publish says so.
+// OpenCatalogue opens the catalogue of a cluster; with publish it creates the catalogue if needed.
 //
 // Errors: *exit.Error.
 func OpenCatalogue(
@@ -87,28 +87,28 @@ func unpublished(err error) error {
 	if errors.Is(err, provenance.ErrSilent) {
 		return Failure(err)
 	}
-	hint := "see --cluster-prefix, and whether the user of NATS may read the stream of skills"
+	hint := "check --cluster-prefix, and that the NATS user may read the stream of skills"
 	if jetstream.IsUnused(err) || errors.Is(err, provenance.ErrNotFound) {
 		hint, err = "publish the skills of a machine that has them: skillsd publish --cluster URL",
-			errors.New("nothing was published there")
+			errors.New("no skills were published there")
 	}
 	return exit.Errorf(exit.Failure, hint, "--cluster: %w", err)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Catalogue) Close() { c.conn.Close() }
 
-// Publish makes the skills of a lock file, whose trees are stored, those of the catalogue, and returns the
-// digest of the lock file. What is there already is compared, and not written again.
+// Publish makes the skills of a lock file, whose trees are stored, the skills of the catalogue, and returns
+// the digest of the lock file. Existing files are compared, and not written again.
 //
-// Errors: store.ErrNotFound, *store.CorruptError, errors of the cluster; *exit.Error if somebody else
-// published meanwhile, whose skills stay those of the catalogue.
+// Errors: store.ErrNotFound, *store.CorruptError, errors of the cluster; *exit.Error if another process
+// published meanwhile, whose skills then stay in the catalogue.
 func (c *Catalogue) Publish(
 	ctx context.Context, lock *install.Lock, trees *store.Store,
 ) (sum digest.Digest, err error) {
 	before, revision, err := c.manifest(ctx)
 	if errors.Is(err, provenance.ErrUnavailable) {
-		return "", err // else there is none that counts
+		return "", err // there is no valid manifest to replace
 	}
 	put := func(ctx context.Context, data []byte, err error) error {
 		if err != nil {
@@ -135,7 +135,7 @@ func (c *Catalogue) Publish(
 		return "", err
 	}
 	if len(text) > mostLock {
-		return "", fmt.Errorf("the lock file has more than %d bytes: publish fewer skills", mostLock)
+		return "", fmt.Errorf("the lock file is longer than %d bytes: publish fewer skills", mostLock)
 	}
 	if err := put(ctx, text, nil); err != nil {
 		return "", err
@@ -155,14 +155,14 @@ func (c *Catalogue) Publish(
 		if failed == nil && now.Locks[0] == sum {
 			return sum, nil
 		}
-		err = exit.Errorf(exit.Failure, "if these are to replace theirs, publish again",
-			"--cluster: somebody else published skills there just now, so that these were not")
+		err = exit.Errorf(exit.Failure, "to replace their skills, publish again",
+			"--cluster: another process published skills meanwhile; these were not published")
 	}
 	return sum, err
 }
 
-// manifest returns what somebody with the key has said last, and the revision of what is there, which may be
-// of somebody without it.
+// manifest returns the last manifest with a valid MAC, and the revision of the stored one, which may be
+// forged.
 //
 // Errors: *exit.Error.
 func (c *Catalogue) manifest(ctx context.Context) (m manifest, revision uint64, err error) {
@@ -173,14 +173,14 @@ func (c *Catalogue) manifest(ctx context.Context) (m manifest, revision uint64, 
 	err = json.Unmarshal(text, &m)
 	if err != nil || len(m.Locks) == 0 || !hmac.Equal(m.MAC, m.mac(c.key)) {
 		return manifest{}, revision, exit.Errorf(exit.Failure,
-			"publish it again with the --cluster-key of the servers, and see who can write to NATS",
-			"--cluster: the skills there were not published with this --cluster-key")
+			"publish them again with the --cluster-key of the servers, and check who can write to NATS",
+			"--cluster: the published skills are not authenticated with this --cluster-key")
 	}
 	return m, revision, nil
 }
 
-// Locks returns the lock file that somebody with the key has published last, and then earlier ones, the
-// newest first: configurations change one after the other.
+// Locks returns the current lock file and then earlier ones, newest first, because configurations of servers
+// change one after the other.
 //
 // Errors: *exit.Error, *install.LockError.
 func (c *Catalogue) Locks(ctx context.Context) iter.Seq2[*install.Lock, error] {
@@ -212,12 +212,12 @@ func (c *Catalogue) Lock(ctx context.Context) (*install.Lock, error) {
 	for lock, err := range c.Locks(ctx) {
 		return lock, err
 	}
-	return nil, ctx.Err() // there is a first one
+	return nil, ctx.Err() // Locks yields at least once, unless ctx has ended
 }
 
 // File returns a file by its digest.
 //
-// Errors: of the cluster, for other bytes as for none.
+// Errors: errors of the cluster; a file with other bytes is treated as missing.
 func (c *Catalogue) File(ctx context.Context, sum digest.Digest) ([]byte, error) {
 	return c.library.Get(ctx, sum, skills.MaxFile)
 }

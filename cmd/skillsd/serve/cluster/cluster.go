@@ -1,8 +1,8 @@
-// Package cluster makes a server one of several: their records are in a NATS cluster, and each serves the
-// sessions that it wrote last.
+// Package cluster makes a server one of several with common sessions: the records are in a NATS cluster, and
+// each server serves the sessions that it wrote last.
 //
-// Servers of one cluster have a key in common. It makes what they ask users one, and nobody else can connect
-// to the address at which a server takes the requests of the others.
+// The servers of a cluster share a key. It makes approvals and questions valid at all of them, and only its
+// holders can connect to the address at which a server takes forwarded requests.
 package cluster
 
 import (
@@ -36,17 +36,17 @@ import (
 )
 
 const (
-	// leastKey and mostKey bound the key of a cluster, in bytes.
+	// leastKey and mostKey are the minimum and maximum length of the key of a cluster, in bytes.
 	leastKey, mostKey = 32, 4 << 10
 
 	headerTimeout = 10 * time.Second
 	connectWithin = 5 * time.Second
-	aliveWithin   = 10 * time.Second // another server answers that it is there, or its calls have failed
-	pingEvery     = 10 * time.Second // the connection to the cluster, which is given up after three
-	clockEvery    = time.Minute      // the clock is compared with the cluster's
+	aliveWithin   = 10 * time.Second // an unresponsive server must answer within this time, or its calls fail
+	pingEvery     = 10 * time.Second // ping of the cluster; three lost ones close the connection
+	clockEvery    = time.Minute      // comparison of the clock with the cluster's
 )
 
-// Check refuses options that do not belong together, and connections that others could read.
+// Check rejects options that do not fit together, and connections that others could read.
 //
 // Errors: *exit.Error.
 func Check(o *config.Cluster) error {
@@ -55,19 +55,19 @@ func Check(o *config.Cluster) error {
 	}
 	switch {
 	case o.Key == "":
-		return exit.Usagef("all servers of the cluster have the same: `openssl rand -hex 32 > FILE`",
+		return exit.Usagef("make one for all servers of the cluster: `openssl rand -hex 32 > FILE`",
 			"--cluster needs --cluster-key FILE")
 	case o.Generation < 1:
-		return exit.Usagef("count from 1", "--cluster-generation %d", o.Generation)
+		return exit.Usagef("use a number from 1", "--cluster-generation %d", o.Generation)
 	case o.Addr == "" && !onLoopback(o.Servers):
-		return exit.Usagef("give HOST:PORT of this machine, which the other servers reach",
+		return exit.Usagef("give HOST:PORT at which the other servers can reach this machine",
 			"--cluster on other machines needs --node-addr")
 	}
 	if host, _, err := net.SplitHostPort(o.Addr); o.Addr != "" {
 		ip := net.ParseIP(host)
 		if err != nil || host == "" || ip != nil && ip.IsUnspecified() {
-			return exit.Usagef("give HOST:PORT by which the other servers reach this one",
-				"--node-addr %q is not an address to reach", o.Addr)
+			return exit.Usagef("give HOST:PORT at which the other servers can reach this one",
+				"--node-addr %q is not an address that can be reached", o.Addr)
 		}
 	}
 	return nil
@@ -75,10 +75,10 @@ func Check(o *config.Cluster) error {
 
 func checkServers(o *config.Cluster) error {
 	if (o.Cert == "") != (o.CertKey == "") {
-		return exit.Usagef("give both or none", "--cluster-cert and --cluster-cert-key belong together")
+		return exit.Usagef("give both or neither", "--cluster-cert and --cluster-cert-key belong together")
 	}
 	if !slices.Contains([]int{1, 3, 5}, o.Replicas) {
-		return exit.Usagef("use 3 or 5; 1 loses records with the server that has them",
+		return exit.Usagef("use 3 or 5; with 1, records are lost with their server",
 			"--cluster-replicas %d", o.Replicas)
 	}
 	for _, server := range o.Servers {
@@ -87,12 +87,12 @@ func checkServers(o *config.Cluster) error {
 			return exit.Usagef("use nats://HOST:PORT or tls://HOST:PORT", "--cluster %s", config.Clip(server))
 		}
 		if u.User != nil {
-			return exit.Usagef("use --cluster-creds FILE", "--cluster: others can see the password of a URL")
+			return exit.Usagef("use --cluster-creds FILE", "--cluster: other users can see passwords in URLs")
 		}
 	}
 	if !encrypted(o) && !onLoopback(o.Servers) {
 		return exit.Usagef("use tls://HOST:PORT, or --cluster-ca FILE",
-			"--cluster: records and questions would travel unencrypted to another machine")
+			"--cluster: records and questions would be sent unencrypted to another machine")
 	}
 	return nil
 }
@@ -128,8 +128,8 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 	opts := []nats.Option{nats.Name(name), nats.Timeout(connectWithin), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(2),
-		// Each run has queues of its own, which the client makes for 64Ki messages each if nothing is said. A
-		// job or an answer has at most some hundred.
+		// The client allocates each run's queues for 64Ki messages by default. A job or an answer has at most
+		// some hundred.
 		nats.SyncQueueLen(4096),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -137,7 +137,7 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) {
-			logger.Info("connected to the cluster again", slog.String("server", c.ConnectedUrlRedacted()))
+			logger.Info("reconnected to the cluster", slog.String("server", c.ConnectedUrlRedacted()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			logger.Warn("cluster", tint.Err(err))
@@ -162,7 +162,7 @@ func connect(o *config.Cluster, name string, logger *slog.Logger) (*nats.Conn, e
 	}
 	conn, err := nats.Connect(strings.Join(o.Servers, ","), opts...)
 	if err != nil {
-		return nil, exit.Errorf(exit.Failure, "start its servers with JetStream, and see --cluster-creds "+
+		return nil, exit.Errorf(exit.Failure, "start its servers with JetStream, and check --cluster-creds "+
 			"and --cluster-ca", "--cluster %s: %w", strings.Join(o.Servers, ","), err)
 	}
 	return conn, nil
@@ -172,7 +172,7 @@ func options(o *config.Cluster) *jetstream.Options {
 	return &jetstream.Options{Prefix: o.Prefix, Replicas: o.Replicas, Node: o.Node}
 }
 
-// OpenReader opens the records of a cluster for reading. Closing them ends the connection.
+// OpenReader opens the records of a cluster for reading. Closing them closes the connection.
 //
 // Errors: *exit.Error.
 func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (provenance.Reader, error) {
@@ -191,7 +191,7 @@ func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (pr
 	return &reader{records, conn}, nil
 }
 
-// OpenWords returns the calls that wait for a user's word in a cluster, until close is called.
+// OpenWords opens the calls of a cluster that wait for the user's decision, until close is called.
 //
 // Errors: *exit.Error.
 func OpenWords(
@@ -212,14 +212,14 @@ func OpenWords(
 	return approval.NewElsewhere(cells), conn.Close, nil
 }
 
-// Failure says what to do if the error of records is that their cluster does not answer. Other errors stay as
-// they are.
+// Failure adds a hint to the error of records whose cluster does not answer. Other errors are returned
+// unchanged.
 func Failure(err error) error {
 	if !errors.Is(err, provenance.ErrSilent) {
 		return err
 	}
 	return exit.Errorf(exit.Failure,
-		"start its servers of NATS, most of which must run, and see whether they can be reached from here",
+		"start its NATS servers, of which a majority must run, and check that they can be reached from here",
 		"--cluster: %w", err)
 }
 
@@ -227,8 +227,8 @@ func unusable(err error) error {
 	if errors.Is(err, provenance.ErrSilent) {
 		return Failure(err)
 	}
-	return exit.Errorf(exit.Failure, "see --cluster-prefix and --cluster-replicas, and whether a server "+
-		"of skillsd has used this cluster", "--cluster: %w", err)
+	return exit.Errorf(exit.Failure, "check --cluster-prefix and --cluster-replicas, and that a server "+
+		"of skillsd has used this cluster before", "--cluster: %w", err)
 }
 
 type reader struct {
@@ -243,14 +243,14 @@ func (r *reader) Close() error {
 	return err
 }
 
-// Cluster is this server among the others.
+// Cluster is the part of this server in a cluster.
 type Cluster struct {
 	Records  *Records
 	Peers    *elsewhere.Peers
 	Approver *approval.Approver
-	// Elsewhere has the calls that wait for a user's word.
+	// Elsewhere holds the calls that wait for the user's decision.
 	Elsewhere *approval.Elsewhere
-	Pool      elsewhere.Pool // nil if scripts run here
+	Pool      elsewhere.Pool // nil if scripts run on this server
 
 	logger     *slog.Logger
 	key        []byte
@@ -261,11 +261,11 @@ type Cluster struct {
 	others     *http.Transport
 	server     *http.Server
 	serving    sync.WaitGroup
-	leave      context.CancelFunc // of what Join began; nil before
+	leave      context.CancelFunc // stops what Join started; nil before
 	successor  atomic.Pointer[generation]
 }
 
-// Open connects to a cluster and listens for the other servers. It answers nobody before Serving.
+// Open connects to a cluster and listens for the other servers. It answers no requests before Serving.
 //
 // Errors: *exit.Error.
 func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Cluster, err error) {
@@ -285,7 +285,7 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	c.addr = cmp.Or(o.Addr, "127.0.0.1:0")
 	c.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.addr)
 	if err != nil {
-		return c, exit.Errorf(exit.Failure, "give an address of this machine that nothing listens on",
+		return c, exit.Errorf(exit.Failure, "give an address of this machine that is not in use",
 			"--node-addr: %w", err)
 	}
 	if o.Addr == "" {
@@ -329,25 +329,25 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 	if err := c.identify(c.key); err != nil {
 		return c, err
 	}
-	logger.InfoContext(ctx, "in the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
+	logger.InfoContext(ctx, "joined the cluster", slog.String("server", c.conn.ConnectedUrlRedacted()),
 		slog.String("node", c.node), slog.String("node-addr", c.addr))
 	return c, nil
 }
 
-// CheckClock refuses a clock of this machine that the clock of the cluster is too far ahead of, or behind:
-// questions, refusals and handles count for a time that begins by one and ends by the other.
+// CheckClock rejects a clock that differs too much from the clock of the cluster: questions, refusals and
+// handles are valid for a time that starts by one clock and ends by the other.
 //
 // Errors: *exit.Error.
 func CheckClock(ahead time.Duration) error {
 	if ahead.Abs() <= approval.Clocks {
 		return nil
 	}
-	return exit.Errorf(exit.Failure, "set the clocks of both, as NTP does",
-		"--cluster: the clock of this machine and that of its server of NATS differ by %v",
+	return exit.Errorf(exit.Failure, "synchronize both clocks, for example with NTP",
+		"--cluster: the clocks of this machine and of its NATS server differ by %v",
 		ahead.Abs().Round(time.Second))
 }
 
-// readKey reads the key that the servers of a cluster have in common.
+// readKey reads the key that the servers of a cluster share.
 //
 // Errors: *exit.Error.
 func readKey(path string) ([]byte, error) {
@@ -374,9 +374,9 @@ func derive(key []byte, purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, key, nil, "skillsd cluster "+purpose, sha256.Size)
 }
 
-// Serving returns how requests reach the other servers, and theirs this one.
+// Serving returns the connections between this server and the others.
 func (c *Cluster) Serving() *mcpserver.Cluster {
-	// What looks at the generation notices when the cluster does not answer.
+	// The generation check notices a cluster that does not answer.
 	ready := func() bool { return c.successor.Load() == nil && c.cells.Answers() }
 	others := func(ctx context.Context, found func(string)) error {
 		own := false
@@ -387,10 +387,10 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 			}
 		})
 		if err == nil && !own && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = provenance.ErrUnavailable // its own answer would have come
+			err = provenance.ErrUnavailable // ctx would otherwise have ended
 		}
 		if err != nil {
-			c.logger.WarnContext(ctx, "other servers are not found", tint.Err(err))
+			c.logger.WarnContext(ctx, "other servers cannot be listed", tint.Err(err))
 		}
 		return err
 	}
@@ -399,26 +399,27 @@ func (c *Cluster) Serving() *mcpserver.Cluster {
 		c.serving.Go(func() {
 			err := c.server.ServeTLS(c.listener, "", "")
 			if !errors.Is(err, http.ErrServerClosed) {
-				c.logger.Error("other servers cannot reach this one any more", tint.Err(err))
+				c.logger.Error("other servers can no longer reach this one", tint.Err(err))
 			}
 		})
 	}
 	return &mcpserver.Cluster{Transport: c.others, Others: others, Ready: ready, Accept: accept}
 }
 
-// SessionKey returns what marks the ids of protocol sessions, which all servers of the cluster take.
+// SessionKey returns the key for ids of protocol sessions, which all servers of the cluster accept.
 func (c *Cluster) SessionKey() ([]byte, error) { return derive(c.key, "protocol sessions") }
 
-// parting is how long the end of a server waits for what others have sent it.
+// parting is how long a stopping server continues to answer forwarded requests.
 const parting = 2 * time.Second
 
-// Close ends the connections, once the sessions have ended.
+// Close closes the connections, after the sessions have ended.
 func (c *Cluster) Close() (err error) {
 	if c.leave != nil {
 		c.leave()
 	}
 	if c.server != nil {
-		// What others have just sent is answered: nobody could say what became of it.
+		// Answer requests already forwarded to this server; their senders could not learn the outcome
+		// otherwise.
 		grace, cancel := context.WithTimeout(context.Background(), parting)
 		if c.server.Shutdown(grace) != nil {
 			err = c.server.Close()
@@ -443,17 +444,17 @@ func (c *Cluster) Close() (err error) {
 	return err
 }
 
-// Records are the records of a cluster. They keep all that was shown, and principals have no quotas.
+// Records are the records of a cluster. They keep everything that was shown, and principals have no quotas.
 type Records struct{ *jetstream.Store }
 
-// KeepsShown returns how many bytes of shown texts a session keeps: only JSON limits it.
+// KeepsShown returns the number of bytes of shown texts that a session keeps: the largest integer of JSON.
 func (r *Records) KeepsShown() int64 { return 1 << 53 }
 
-// Path returns "": no file of this machine has the bytes.
+// Path returns "": the bytes are not in a file of this machine.
 func (r *Records) Path(string, string) string { return "" }
 
-// Uses returns nothing: what principals take is not counted.
+// Uses returns nil: the use by principals is not measured.
 func (r *Records) Uses(context.Context) ([]filestore.Use, error) { return nil, nil }
 
-// errForeign refuses a connection of somebody without the key of the cluster.
+// errForeign rejects a connection without the key of the cluster.
 var errForeign = errors.New("it does not have the key of this cluster")

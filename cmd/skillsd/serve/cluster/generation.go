@@ -21,32 +21,33 @@ import (
 )
 
 const (
-	// generationLife is how long the generation of servers counts after the last of them was there, and
-	// looksEvery is how often each looks whether it is still its own.
+	// generationLife is how long a generation stays valid after its last server was seen, and looksEvery is
+	// the interval at which each server checks that it is still the current one.
 	generationLife = 30 * time.Second
 	looksEvery     = 2 * time.Second
 
-	// mostParts is how many skills have parts of their own. More skills are one part for each tier.
+	// mostParts is the maximum of skills with a part each. With more skills, there is one part per tier.
 	mostParts = 4000
-	// namedParts is how many parts an error names.
+	// namedParts is the maximum of parts named in an error.
 	namedParts = 5
 
 	generationCell = "generation"
 )
 
-// Parts are what servers of a cluster decide by, with the text of each by a name that its user knows.
+// Parts are the rules and skills that the decisions of a server depend on, each as a text with a readable
+// name.
 type Parts map[string]string
 
-// generation is what the servers of a cluster have in common, as the cluster keeps it.
+// generation is the common state of the servers of a cluster, as stored in it.
 type generation struct {
 	Number int               `json:"number"`
-	Parts  map[string]string `json:"parts"`             // a code of each, which only servers can make
-	At     time.Time         `json:"at"`                // when a server last said that it has it
-	Node   string            `json:"node"`              // of that server
-	Addr   string            `json:"address,omitempty"` // where others reach it
+	Parts  map[string]string `json:"parts"`             // a MAC of each, which only servers can compute
+	At     time.Time         `json:"at"`                // when a server last confirmed it
+	Node   string            `json:"node"`              // name of that server
+	Addr   string            `json:"address,omitempty"` // its address for other servers
 }
 
-// newGeneration returns the generation of a server. Of many skills it has one part for each tier.
+// newGeneration returns the generation of a server. With many skills it has one part per tier.
 func newGeneration(key []byte, number int, parts Parts) (*generation, error) {
 	secret, err := derive(key, "generation")
 	if err != nil {
@@ -73,10 +74,10 @@ func newGeneration(key []byte, number int, parts Parts) (*generation, error) {
 
 const skillPart = "skill "
 
-// SkillPart returns the name of the part of a skill.
+// SkillPart returns the name of the part for a skill.
 func SkillPart(tier, path string) string { return skillPart + tier + " " + path }
 
-// differs returns the parts in which another generation differs, sorted.
+// differs returns the names of the parts in which another generation differs, sorted.
 func (g *generation) differs(other *generation) (names []string) {
 	for name, code := range g.Parts {
 		if other.Parts[name] != code {
@@ -92,7 +93,7 @@ func (g *generation) differs(other *generation) (names []string) {
 	return names
 }
 
-// refuses returns why a server of another generation cannot join the servers of this one, nil if it can.
+// refuses returns why a server of another generation cannot join the servers of this one, or nil.
 //
 // Errors: *exit.Error.
 func (g *generation) refuses(other *generation) error {
@@ -100,25 +101,25 @@ func (g *generation) refuses(other *generation) error {
 	case other.Number < g.Number:
 		return exit.Errorf(exit.Failure, fmt.Sprintf("start it with the new configuration and "+
 			"--cluster-generation %d", g.Number),
-			"--cluster: the servers there are of generation %d (%s), and this one of %d", g.Number, g.Node,
+			"--cluster: the running servers have generation %d (%s), and this one has %d", g.Number, g.Node,
 			other.Number)
 	case other.Number == g.Number && len(names) > 0:
 		more := ""
 		if n := len(names) - namedParts; n > 0 {
 			names, more = names[:namedParts], fmt.Sprintf(" and %d more", n)
 		}
-		hint := fmt.Sprintf("make them the same here; if the change is meant, start this server, and then "+
+		hint := fmt.Sprintf("use the same here; if the change is intended, start this server, and then "+
 			"the others, with --cluster-generation %d", g.Number+1)
 		return exit.Errorf(exit.Failure, hint,
-			"--cluster: the servers there (%s) decide by something else: %s%s", g.Node,
+			"--cluster: the running servers (%s) differ in their rules: %s%s", g.Node,
 			strings.Join(names, ", "), more)
 	}
 	return nil
 }
 
-// join makes own the generation of the cluster, or renews it. It returns the generation that the cluster has
-// instead if its servers do not take this one. seen is when one of them last said so,
-// as the last call returned it: clocks of servers are not compared.
+// join stores own as the generation of the cluster, or renews it. If the current servers do not accept it,
+// join returns their generation. seen is when one of them last confirmed it, as returned by the last call:
+// the clocks of different servers are not compared.
 //
 // Errors: the errors of the cells.
 func (c *Cluster) join(
@@ -142,17 +143,17 @@ func (c *Cluster) join(
 		now.At = time.Now().UTC()
 		text, err := json.Marshal(now)
 		if err != nil {
-			return nil // it has only strings and a time
+			return nil // strings and a time always marshal
 		}
 		return text
 	})
 	return other, err
 }
 
-// Join makes sure that this server decides as the others of the cluster do, and from then on looks whether it
-// still does. Servers of a higher number replace lower ones, which then begin and take no sessions.
+// Join makes sure that this server decides like the others of the cluster, and repeats the check from then
+// on. Servers of a higher number replace servers of a lower one, which then start and take over no sessions.
 //
-// Errors: *exit.Error, which names the parts that differ.
+// Errors: *exit.Error, with the names of the parts that differ.
 func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 	own, err := newGeneration(c.key, number, parts)
 	if err != nil {
@@ -175,7 +176,7 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 				compared = time.Now()
 				ahead, err := c.cells.Skew(watching)
 				if wrong := CheckClock(ahead); err == nil && wrong != nil {
-					c.logger.Warn("questions and refusals are not counted for as long as they should be",
+					c.logger.Warn("questions and refusals may expire too early",
 						tint.Err(wrong))
 				}
 			}
@@ -189,13 +190,13 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 			case watching.Err() != nil:
 				return
 			case err != nil:
-				c.logger.Warn("the generation of the cluster is not known", tint.Err(err))
+				c.logger.Warn("the generation of the cluster cannot be read", tint.Err(err))
 				continue
 			case other != nil && c.successor.Load() == nil:
-				c.logger.Warn("other servers have replaced this one, which begins no sessions any more: "+
+				c.logger.Warn("other servers have replaced this one, which starts no new sessions: "+
 					"restart it with their configuration", tint.Err(other.refuses(own)))
 			case other == nil && c.successor.Load() != nil:
-				c.logger.Info("the servers that had replaced this one are gone, it begins sessions again",
+				c.logger.Info("the servers that had replaced this one are gone; it starts new sessions again",
 					slog.Int("generation", own.Number))
 			}
 			c.successor.Store(other)
@@ -204,7 +205,7 @@ func (c *Cluster) Join(ctx context.Context, number int, parts Parts) error {
 	return nil
 }
 
-// replaced returns where servers take the sessions that this one does not begin or take any more.
+// replaced returns the address of a server that takes over the sessions that this one no longer does.
 func (c *Cluster) replaced() (addr string, ok bool) {
 	if other := c.successor.Load(); other != nil {
 		return other.Addr, true
@@ -215,20 +216,20 @@ func (c *Cluster) replaced() (addr string, ok bool) {
 // StreamStatus is the state of a stream of a cluster.
 type StreamStatus = jetstream.StreamStatus
 
-// Seen is what a server that is not started yet sees of its cluster.
+// Seen is the state of a cluster as seen by a server before its start.
 type Seen struct {
 	*jetstream.Status
-	Server     string // of NATS, to which it is connected
+	Server     string // NATS server of the connection
 	Encrypted  bool
-	Generation int // of the servers that run; 0 for none
+	Generation int // of the running servers; 0 without any
 	Node       string
-	Refused    error    // why this server would be refused, nil if not; *exit.Error
-	Pool       string   // that this server has; empty if it runs scripts itself
-	Workers    []string // of that pool, which answer
+	Refused    error    // why this server would be refused, or nil; *exit.Error
+	Pool       string   // of this server; empty if it runs scripts itself
+	Workers    []string // of that pool, if they answer
 }
 
-// Look looks at a cluster as a server that decides by some parts would. Nothing is changed. Without parts,
-// nothing is compared.
+// Look inspects a cluster for a server with some parts. It changes nothing. Without parts it compares
+// nothing.
 //
 // Errors: *exit.Error.
 func Look(ctx context.Context, o *config.Cluster, parts Parts, logger *slog.Logger) (*Seen, error) {

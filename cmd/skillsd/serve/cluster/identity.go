@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// identify makes both ends of connections between the servers of a cluster. Each proves, by TLS with the key
-// pair that only the key of the cluster gives, that it has the key; names and times say nothing.
+// identify sets up both ends of connections between the servers of a cluster. Each end proves by TLS, with
+// the key pair derived from the key of the cluster, that it has the key; names and times in certificates mean
+// nothing.
 func (c *Cluster) identify(key []byte) error {
 	seed, err := derive(key, "servers")
 	if err != nil {
@@ -28,7 +29,7 @@ func (c *Cluster) identify(key []byte) error {
 	}
 	both := &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
-		// The certificate has no name that could be verified; the handshake proves that it has the key.
+		// The certificate has no name to verify; the handshake proves possession of the key.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			has, ok := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
@@ -41,7 +42,8 @@ func (c *Cluster) identify(key []byte) error {
 	dialer := &net.Dialer{Timeout: connectWithin}
 	c.others = &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: both,
 		TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute, DisableCompression: true,
-		// A run may be silent for long, and a server that hangs, or whose machine is gone, is so for ever.
+		// A run may be silent for long, so only pings tell it from a server that hangs or whose machine is
+		// gone.
 		ForceAttemptHTTP2: true,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: aliveWithin / 2, PingTimeout: aliveWithin / 2}}
 	c.server = &http.Server{TLSConfig: both.Clone(), ReadHeaderTimeout: headerTimeout,

@@ -11,14 +11,14 @@ import (
 	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
-// Archive is the records of a cluster for whoever moves sessions between it and a directory.
+// Archive is the records of a cluster, for moving sessions between it and a directory.
 type Archive struct {
 	*jetstream.Store
 	cells *jetstream.Cells
 	conn  *nats.Conn
 }
 
-// OpenArchive opens the records of a cluster. It makes the streams if no server has used the cluster.
+// OpenArchive opens the records of a cluster. It creates the streams if no server has used the cluster.
 //
 // Errors: *exit.Error.
 func OpenArchive(ctx context.Context, o *config.Cluster, logger *slog.Logger) (*Archive, error) {
@@ -46,7 +46,7 @@ func (a *Archive) Import(ctx context.Context, from provenance.Reader, id string)
 	return a.Store.Import(ctx, a.cells, from, id)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (a *Archive) Close() error {
 	err := a.Store.Close()
 	a.conn.Close()

@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/jetstream"
 )
 
-// place says which server has something.
+// place is the server that has something.
 type place struct {
 	Node  jetstream.Node `json:"node"`
 	Since time.Time      `json:"since"`
@@ -28,7 +28,7 @@ func (c *Cluster) Find(ctx context.Context, id string) (since time.Time, address
 	var found place
 	err = c.cells.Change(ctx, "place "+id, time.Second, func(value []byte) []byte {
 		found = place{}
-		_ = json.Unmarshal(value, &found) // of no value: nobody has it
+		_ = json.Unmarshal(value, &found) // an empty value means that no server has it
 		return nil
 	})
 	if err != nil || found.Since.IsZero() || found.Node.Name == c.Records.Self().Name {

@@ -27,7 +27,7 @@ func link(conn *nats.Conn, o *config.Cluster, key []byte) (*remote.Link, error) 
 	return remote.NewLink(conn, o.Prefix, secret)
 }
 
-// pool is the workers that a server has.
+// pool is the workers of a server.
 type pool struct{ *remote.Pool }
 
 func newPool(conn *nats.Conn, o *config.Cluster, key []byte) (elsewhere.Pool, error) {
@@ -69,14 +69,14 @@ func (s slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	return done, err
 }
 
-// Members are what takes part in a cluster.
+// Members are the participants of a cluster.
 type Members struct {
 	*jetstream.Members
-	Pool    string   `json:"pool,omitempty"`    // of workers, that this server has
-	Workers []string `json:"workers,omitempty"` // of the pool, which answer
+	Pool    string   `json:"pool,omitempty"`    // of the workers of this server
+	Workers []string `json:"workers,omitempty"` // of the pool, if they answer
 }
 
-// Members returns what takes part in the cluster at the moment.
+// Members returns the current participants of the cluster.
 //
 // Errors: provenance.ErrUnavailable, the error of ctx, or of the connection.
 func (c *Cluster) Members(ctx context.Context) (*Members, error) {
@@ -89,7 +89,7 @@ func (c *Cluster) Members(ctx context.Context) (*Members, error) {
 	return found, err
 }
 
-// CheckPool refuses the name of a pool that cannot be part of a subject.
+// CheckPool rejects a pool name that cannot be part of a subject.
 //
 // Errors: *exit.Error.
 func CheckPool(o *config.Cluster) error {
@@ -99,22 +99,22 @@ func CheckPool(o *config.Cluster) error {
 	return nil
 }
 
-// nodeName returns the name of this server or worker, which is in records.
+// nodeName returns the name of this server or worker in records.
 func nodeName(o *config.Cluster) string {
 	if o.Node != "" {
 		return o.Node
 	}
-	name, _ := os.Hostname() // it decides nothing
+	name, _ := os.Hostname() // only informative
 	return name
 }
 
-// Sessions do the work of a pool.
+// Sessions run the jobs of a pool.
 type Sessions interface {
 	WorkSlot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
 	Work(ctx context.Context, by elsewhere.Worker, job []byte, started func() error) (done []byte)
 }
 
-// work is what a worker does.
+// work is the implementation of a worker.
 type work struct {
 	Sessions
 	by elsewhere.Worker
@@ -128,8 +128,8 @@ func (w work) Run(ctx context.Context, job []byte, started func() error) []byte 
 	return w.Work(ctx, w.by, job, started)
 }
 
-// Work runs scripts for the servers of a cluster, as a worker of a pool that decides by rules, until ctx
-// ends.
+// Work runs scripts for the servers of a cluster, as a worker of a pool with the given digest of rules, until
+// ctx ends.
 //
 // Errors: *exit.Error.
 func Work(
@@ -151,13 +151,13 @@ func Work(
 	}
 	does := work{sessions, elsewhere.Worker{Name: node, Rules: rules}}
 	if err := l.Serve(ctx, o.Pool, node, does, logger); err != nil {
-		return exit.Errorf(exit.Failure, "see whether the user of NATS may subscribe to "+o.Prefix+".>",
+		return exit.Errorf(exit.Failure, "check that the NATS user may subscribe to "+o.Prefix+".>",
 			"--cluster: %w", err)
 	}
 	return nil
 }
 
-// CheckWorker refuses options with which a worker cannot reach its cluster.
+// CheckWorker rejects options with which a worker could not reach the cluster.
 //
 // Errors: *exit.Error.
 func CheckWorker(o *config.Cluster) error {
@@ -165,18 +165,18 @@ func CheckWorker(o *config.Cluster) error {
 		return err
 	}
 	if o.Pool == "" {
-		return exit.Usagef("give the same name as the servers", "a worker needs --pool NAME")
+		return exit.Usagef("use the pool name of the servers", "a worker needs --pool NAME")
 	}
 	return CheckPool(o)
 }
 
-// checkMember refuses options with which what is no server cannot reach the cluster of servers.
+// checkMember rejects options with which a member that is not a server could not reach the cluster.
 func checkMember(o *config.Cluster, what string) error {
 	switch {
 	case !o.Enabled():
-		return exit.Usagef("give the --cluster of the servers", "%s needs --cluster URL", what)
+		return exit.Usagef("use the --cluster of the servers", "%s needs --cluster URL", what)
 	case o.Key == "":
-		return exit.Usagef("give the file of the servers", "%s needs --cluster-key FILE", what)
+		return exit.Usagef("use the key file of the servers", "%s needs --cluster-key FILE", what)
 	}
 	return checkServers(o)
 }
