@@ -13,12 +13,12 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// checkClients says where a client would be offered a skill twice: it loads the skill itself, and starts a
+// checkClients warns of skills that a client would be offered twice: it loads the skill itself, and starts a
 // server that serves it.
 func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 	cwd, err := os.Getwd()
 	if err != nil {
-		return nil // then no directory below it is served either
+		return nil // then directories below it are not served either
 	}
 	for _, client := range clients.All() {
 		var own []string
@@ -38,7 +38,7 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 			served.NoDefaults = served.NoDefaults || slices.Contains(started[name], "--no-default-roots")
 			roots, err := served.Given(o.Process)
 			if err != nil {
-				continue // the check of the roots says it
+				continue // the check of the roots reports it
 			}
 			roots = slices.DeleteFunc(roots, func(root skills.Root) bool {
 				return !slices.Contains(own, config.Resolved(root.Dir))
@@ -64,7 +64,7 @@ func (o *Doctor) checkClients(ctx context.Context) (checks []Check) {
 	return checks
 }
 
-// flagValues returns the values that a command line gives to a flag.
+// flagValues returns the values of a flag on a command line.
 func flagValues(words []string, flag string) (values []string) {
 	for i, word := range words {
 		if value, ok := strings.CutPrefix(word, "--"+flag+"="); ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// checkCluster looks at the cluster of a server whose plan has no problems. Nothing is changed there.
+// checkCluster inspects the cluster of a server whose plan has no problems. It changes nothing there.
 func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapshot) []Check {
 	const area = "cluster"
 	seen, err := plan.LookAtCluster(ctx, snapshot, slog.New(slog.DiscardHandler))
@@ -54,7 +54,7 @@ func checkCluster(ctx context.Context, plan *serve.Plan, snapshot *skills.Snapsh
 	return append(checks, checkServers(area, seen)...)
 }
 
-// checkStream says whether a stream would survive the loss of a server.
+// checkStream reports whether a stream would survive the loss of a server.
 func checkStream(area string, s *cluster.StreamStatus) Check {
 	leader, current, behind := "", 0, []string(nil)
 	for _, server := range s.Servers {
@@ -71,7 +71,7 @@ func checkStream(area string, s *cluster.StreamStatus) Check {
 		}
 	}
 	if s.Replicas == 1 {
-		current = 1 // one server alone has no list of them
+		current = 1 // a single server has no list
 	}
 	fact := fmt.Sprintf("stream %s: %d of %s current, %s, %s", s.Name, current,
 		report.Plural(s.Replicas, "replica"), report.Plural(int(s.Messages), "message"), config.Size(s.Bytes))
@@ -88,8 +88,8 @@ func checkStream(area string, s *cluster.StreamStatus) Check {
 	return ok(area, fact)
 }
 
-// checkServers says which servers of skillsd are there, whether this one would be one of them, and what
-// cannot be seen.
+// checkServers reports the running servers of skillsd, whether they would accept this one, and what cannot be
+// checked from here.
 func checkServers(area string, seen *cluster.Seen) (checks []Check) {
 	switch refused, _ := errors.AsType[*exit.Error](seen.Refused); {
 	case refused != nil:

@@ -1,4 +1,4 @@
-// Package doctor checks everything that a server needs on this machine, and says what mends it.
+// Package doctor checks everything that a server needs on this machine, and gives advice for each problem.
 package doctor
 
 import (
@@ -22,30 +22,30 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Doctor checks what a server of some options needs.
+// Doctor checks the needs of a server with some options.
 type Doctor struct {
 	Process *config.Process
 	Serve   *serve.Options
-	Flags   *pflag.FlagSet // of serve, as they were given to doctor
+	Flags   *pflag.FlagSet // of serve, as given to doctor
 	Err     io.Writer      // progress, on a terminal
-	// FlagHint says where the help of a flag is.
+	// FlagHint names the command with the help of a flag.
 	FlagHint func(flag string) string
 
-	needed map[string]bool // the interpreters of scripts of the skills
+	needed map[string]bool // interpreters that scripts of the skills need
 }
 
-// Check is one line of the doctor.
+// Check is one line of the doctor's output.
 type Check struct {
 	Verdict string `json:"verdict"` // ok, warn or fail
 	Area    string `json:"area"`
 	Fact    string `json:"fact"`
 	Hint    string `json:"hint,omitempty"`
 
-	Script   string           `json:"script,omitempty"`   // the allowed script it is about
-	Backend  string           `json:"backend,omitempty"`  // the sandbox backend it is about
-	Enforces *detect.Enforces `json:"enforces,omitempty"` // by what means that one bounds a script here
+	Script   string           `json:"script,omitempty"`   // the allowed script that is checked
+	Backend  string           `json:"backend,omitempty"`  // the sandbox backend that is checked
+	Enforces *detect.Enforces `json:"enforces,omitempty"` // how it enforces limits on this machine
 
-	// brief takes the place of the fact where not all is printed. A detail is left out there.
+	// brief replaces the fact in the short output, which omits details.
 	brief  string
 	detail bool
 }
@@ -67,11 +67,11 @@ func fail(area, fact, hint string) Check {
 	return Check{Verdict: Fail, Area: area, Fact: fact, Hint: hint}
 }
 
-// Checks makes all checks. Nothing is changed.
+// Checks runs all checks. It changes nothing.
 //
 // Errors: *exit.Error for a flag that cannot be read; the error of ctx.
 func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
-	// With options that cannot be read the roots are known and there is no plan of a server.
+	// If the options are invalid, the roots are known but there is no plan of a server.
 	serving, wrong := o.Serve, o.Serve.Configure(o.Flags)
 	if wrong != nil {
 		serving = nil
@@ -101,8 +101,8 @@ func (o *Doctor) Checks(ctx context.Context) ([]Check, error) {
 	), nil
 }
 
-// checkPlan returns the problems of the plan that serve would run. Nothing is written, and addresses that
-// are listened on are released immediately.
+// checkPlan returns the problems of the plan that serve would run. It writes nothing, and releases addresses
+// immediately after listening on them.
 func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Check {
 	plan, discard := o.Serve.Plan(), slog.New(slog.DiscardHandler)
 	defer plan.Close(ctx, discard)
@@ -112,7 +112,7 @@ func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Che
 	plan.Probe(ctx, snapshot)
 	var checks []Check
 	for _, problem := range plan.Problems {
-		// The check of the skills says what is wrong with their roots.
+		// The check of the skills reports problems of their roots.
 		if !problem.OfRoots {
 			checks = append(checks, o.serveCheck(problem, &o.Serve.Process.Cfg))
 		}
@@ -123,7 +123,7 @@ func (o *Doctor) checkPlan(ctx context.Context, snapshot *skills.Snapshot) []Che
 	return append(checks, checkWorkspace(plan)...)
 }
 
-// serveCheck returns the line for a problem of the plan of a server.
+// serveCheck returns the line for a problem of the plan.
 func (o *Doctor) serveCheck(problem serve.Problem, cfg *config.Configuration) Check {
 	c := Check{Verdict: Fail, Area: "serve", Fact: strings.ReplaceAll(problem.Err.Error(), "\n", "; ")}
 	if failed, ok := errors.AsType[*exit.Error](problem.Err); ok {
@@ -134,7 +134,7 @@ func (o *Doctor) serveCheck(problem serve.Problem, cfg *config.Configuration) Ch
 		c.Verdict = Warn
 	}
 	if taken {
-		// It may be a server of this very configuration.
+		// The address may be in use by a server of this configuration.
 		c.Hint = "nothing is wrong if that is a server of this configuration; else: " + c.Hint
 	}
 	if taken || c.Verdict == Fail {
@@ -167,7 +167,7 @@ func (o *Doctor) checkDirectories() []Check {
 	return checks
 }
 
-// writable tries to make a file in dir, or in its nearest parent when it is not there yet.
+// writable tries to create a file in dir, or in its nearest existing parent.
 func writable(dir string) error {
 	for {
 		file, err := os.CreateTemp(dir, ".doctor-*")
@@ -182,8 +182,8 @@ func writable(dir string) error {
 	}
 }
 
-// checkConfiguration says which file was read, and which of the variables and secrets that its entries give
-// to scripts are missing or cannot be read. usable is set if serve accepts the file.
+// checkConfiguration reports which file was read, and which variables and secrets of its entries are missing
+// or unreadable. usable is set if serve accepts the file.
 func (o *Doctor) checkConfiguration(usable bool) []Check {
 	const area = "configuration"
 	cfg := &o.Process.Cfg

@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// checkEnvironments says of each environment whether it is made, and which scripts have it.
+// checkEnvironments reports for each environment whether it is made, and which scripts use it.
 func (o *Doctor) checkEnvironments(ctx context.Context) (checks []Check) {
 	const area = "environment"
 	if len(o.Process.Cfg.Keys.Environments) == 0 {

@@ -17,15 +17,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// inspectTime is how long the doctor verifies what is installed: some ten thousand skills on a usual
-// disk.
+// inspectTime limits the verification of installed skills; on a usual disk it is enough for some ten
+// thousand.
 const inspectTime = 10 * time.Second
 
-// maxInstalledProblems is how many problems of the installation the doctor names; `skillsd verify` names
-// all.
+// maxInstalledProblems is the maximum of reported problems of installed skills; `skillsd verify` reports all.
 const maxInstalledProblems = 10
 
-// checkInstalled compares the installed skills with the lock file, and with whose signatures count.
+// checkInstalled compares the installed skills with the lock file, and with the trusted signers.
 func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	add := func(verdict, fact, hint string) []Check {
 		checks = append(checks, Check{Verdict: verdict, Area: "installed", Fact: fact, Hint: hint})
@@ -111,12 +110,12 @@ func (o *Doctor) checkInstalled(ctx context.Context) (checks []Check) {
 	return checks
 }
 
-// checkVerifier says whether the identities whose signatures count can be verified.
+// checkVerifier reports whether the identities of trusted signers can be verified.
 func (o *Doctor) checkVerifier() []Check {
 	trust, err := o.Process.Trust()
 	identity := func(s policy.TrustedSigner) bool { return signed.Signer(s.Signer).IsIdentity() }
 	if err != nil || !slices.ContainsFunc(trust.Signers, identity) {
-		return nil // the check of what is installed reports the error
+		return nil // the check of the installed skills reports the error
 	}
 	program, err := o.Process.VerifierProgram()
 	if err != nil {

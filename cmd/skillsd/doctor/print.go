@@ -9,8 +9,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// weights order the areas of problems of one verdict: what keeps scripts from running comes before what only
-// some skill needs.
+// weights order the areas of problems with the same verdict: problems that keep scripts from running come
+// before those of single skills.
 var weights = []string{"serve", "configuration", "state", "records", "sandbox", "allowlist", "roots",
 	"installed",
 	"skill"}
@@ -22,8 +22,8 @@ func weight(area string) int {
 	return len(weights)
 }
 
-// Print writes the verdict, then what should be mended, the most important first, and then what is fine:
-// with verbose every check, else without details.
+// Print writes the verdict, then the problems, most important first, and then the other checks: all of them
+// with verbose, else without details.
 func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose bool) error {
 	var out strings.Builder
 	line := func(text string, c *Check) {
@@ -72,7 +72,7 @@ func Print(w io.Writer, checks []Check, columns int, paint report.Paint, verbose
 	return err
 }
 
-// verdict says in one line what a server of these options could do.
+// verdict summarizes in one line what a server with these options could do.
 func verdict(checks []Check, paint report.Paint) string {
 	count := map[string]int{}
 	runs := 0

@@ -17,7 +17,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// PrintScripts prints what each allowed script runs with, and what keeps it from running.
+// PrintScripts prints the interpreter and the packages of each allowed script, and what prevents it from
+// running.
 //
 // Errors: the lock of environments cannot be read; errors of the writer.
 func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills.Snapshot,
@@ -68,7 +69,7 @@ func (o *Doctor) PrintScripts(ctx context.Context, w io.Writer, snapshot *skills
 	return table.Flush()
 }
 
-// unusable says why there is no interpreter of a runtime, and what to do. err may be nil.
+// unusable returns why a runtime has no interpreter, and a hint. err may be nil.
 func unusable(runtime script.Runtime, err error) (problem, hint string) {
 	if refusal, ok := errors.AsType[*packages.Refusal](err); ok {
 		return refusal.Message, strings.Replace(refusal.Remedy, "the operator can ", "", 1)
@@ -76,7 +77,7 @@ func unusable(runtime script.Runtime, err error) (problem, hint string) {
 	return "there is no usable " + string(runtime), "install " + string(runtime) + " from your distribution"
 }
 
-// unmade returns the states of the environments that are not made as the lock says.
+// unmade returns the states of the environments that do not match the lock.
 func (o *Doctor) unmade(ctx context.Context) (map[string]string, error) {
 	unmade := map[string]string{}
 	var names []string

@@ -24,8 +24,8 @@ import (
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// checkSkills checks roots, the skills in them and the scripts that are allowed to run. The snapshot is nil
-// if the roots cannot be read.
+// checkSkills checks roots, the skills in them and the allowed scripts. The snapshot is nil if the roots
+// cannot be read.
 //
 // Errors: *exit.Error for a flag that cannot be read; the error of ctx.
 func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skills.Snapshot, []Check, error) {
@@ -81,9 +81,8 @@ func (o *Doctor) checkSkills(ctx context.Context, verdicts *serve.Judge) (*skill
 	return snapshot, append(checks, o.checkAllowed(ctx, snapshot, verdicts)...), nil
 }
 
-// checkRoots says of every root whether it is read and who else can change it, and then what the scan found
-// wrong in them. conventional
-// is set unless the operator named roots.
+// checkRoots reports, for each root, whether it is readable and who else can write it, then the scan's
+// findings. conventional is set unless the operator named roots.
 func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 	served, withheld := map[*skills.Root]int{}, map[*skills.Root]int{}
 	for _, sk := range snapshot.Skills {
@@ -121,7 +120,7 @@ func checkRoots(snapshot *skills.Snapshot, conventional bool) []Check {
 		if others != "" && root.Tier == skills.LeastTrusted() {
 			c.Fact += "; others can change them: " + others
 		}
-		// A directory that is only called like one of skills, such as one of Go sources, interests nobody.
+		// A conventional directory without skills, such as one named skills in Go sources, is only a detail.
 		c.detail = conventional && served[root]+withheld[root] == 0
 		checks = append(checks, c)
 		if others != "" && root.Tier != skills.LeastTrusted() {
@@ -151,12 +150,12 @@ func diagnosticChecks(rows []report.Diagnostic) []Check {
 	return checks
 }
 
-// checkAllowed says of every entry of the allowlist whether its script could be run.
+// checkAllowed reports for each entry of the allowlist whether its script can run.
 func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, verdicts *serve.Judge) []Check {
 	looker := &environments.Looker{Process: o.Process, Sandbox: o.Serve.Sandbox}
 	unmade, _ := o.unmade(ctx) // the checks of environments report the error
 	var checks []Check
-	var version string // of the interpreter of an entry
+	var version string // of the entry's interpreter
 	for _, entry := range verdicts.Allow.Entries() {
 		state := serve.AllowState(ctx, snapshot, entry)
 		name, problem, hint := state.Script, state.Detail, state.Hint
@@ -226,8 +225,8 @@ func (o *Doctor) checkAllowed(ctx context.Context, snapshot *skills.Snapshot, ve
 	return checks
 }
 
-// checkPrograms says where a script on the host finds the programs that its skill names: in its requirements
-// and in its allowed-tools.
+// checkPrograms reports where a script on the host finds the programs in the requirements and allowed-tools
+// of its skill.
 func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 	name := serve.ScriptName(entry)
 	for _, dir := range entry.SearchPath {
@@ -252,7 +251,7 @@ func checkPrograms(sk *skills.Skill, entry policy.Entry) (checks []Check) {
 	return checks
 }
 
-// checkSandbox tries every backend and finds the interpreters.
+// checkSandbox tests every backend and finds the interpreters.
 func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	if pool := o.Serve.Cluster.Pool; pool != "" && o.Serve.Cluster.Enabled() && o.Serve.HTTP.Enabled() {
 		return []Check{ok("sandbox", "scripts run at the workers of pool "+pool+
@@ -269,7 +268,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	runner, _, err := detect.Select(ctx, o.Serve.Sandbox, opts)
 	switch {
 	case !slices.Contains(detect.Names(), o.Serve.Sandbox):
-		// The checks of serve already report the unknown word.
+		// The checks of serve report the unknown word.
 	case err != nil:
 		hint := "follow the hint of one of the backends; no script runs without one"
 		unavailable, ok := errors.AsType[*sandbox.UnavailableError](err)
@@ -285,7 +284,7 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 		}
 		checks = append(checks, ok("sandbox", fact))
 	}
-	// The file exists on Linux only; without it the pattern is empty and nothing is checked.
+	// The file exists on Linux only; elsewhere pattern is empty and nothing is checked.
 	pattern, _ := os.ReadFile("/proc/sys/kernel/core_pattern")
 	checks = append(checks, coreChecks(string(pattern))...)
 	finder := o.Process.Interpreters()
@@ -329,8 +328,8 @@ func (o *Doctor) checkSandbox(ctx context.Context) []Check {
 	return checks
 }
 
-// coreChecks warns of a host that sends the memory of crashed processes to a socket, since a limit on core
-// files does not stop that.
+// coreChecks warns of a host that sends the memory of crashed processes to a socket, which the limit of core
+// files does not prevent.
 func coreChecks(pattern string) []Check {
 	if !strings.HasPrefix(pattern, "@") {
 		return nil
@@ -341,8 +340,8 @@ func coreChecks(pattern string) []Check {
 		"have core files written or piped: sysctl kernel.core_pattern=core")}
 }
 
-// backendChecks has a line for each backend. One that cannot be used is a warning only where nothing
-// else that want allows can.
+// backendChecks returns a line for each backend. An unusable backend is a warning only if no other backend
+// allowed by want is usable.
 func backendChecks(reports []detect.Report, want string) []Check {
 	var checks []Check
 	usable := slices.ContainsFunc(reports, func(r detect.Report) bool { return r.OK && r.Automatic })

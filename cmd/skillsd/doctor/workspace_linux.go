@@ -11,8 +11,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// checkWorkspace says what scripts of a root server may not do in the workspace, where they have the rights
-// of somebody else, and whether they are somebody else everywhere. Access lists are not looked at.
+// checkWorkspace reports what scripts of a server of root cannot do in the workspace, where they have the
+// rights of another user, and whether they run as that user everywhere. It ignores access control lists.
 func checkWorkspace(plan *serve.Plan) []Check {
 	ws, path := plan.Workspace, plan.WorkspacePath
 	if ws.Dir == nil {

@@ -4,5 +4,5 @@ package doctor
 
 import "github.com/skillsd/skillsd/cmd/skillsd/serve"
 
-// checkWorkspace has nothing to say where no script runs.
+// checkWorkspace returns nil: scripts run on Linux only.
 func checkWorkspace(*serve.Plan) []Check { return nil }

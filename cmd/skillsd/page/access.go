@@ -18,64 +18,64 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 )
 
-// policy is the Content-Security-Policy of every answer: nothing inline, nothing from elsewhere, and no
-// script that makes elements of text.
+// policy is the Content-Security-Policy of every answer: nothing inline, nothing from other sites, and no
+// script that creates elements from text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// maxLogin is the longest body of a login.
+// maxLogin is the maximum size of a login request in bytes.
 const maxLogin = 1 << 10
 
-// access decides who sees the page: the browser in which the link of the start was opened, or whom an OpenID
-// provider knows. Tokens of clients of MCP open nothing here.
+// access decides who sees the page: the browser that opened the link printed at startup, or users of an
+// OpenID provider. Tokens of MCP clients are not accepted.
 type access struct {
-	at    *url.URL // of the page, as browsers know it
-	hosts []string // that a request may name
+	at    *url.URL // the page's public URL
+	hosts []string // accepted in the Host header
 	now   func() time.Time
 
-	cookie, flow string // names of the cookies of viewers, and of logins that began
+	cookie, flow string // names of the cookies of viewers, and of open logins
 
 	mu      sync.Mutex // guards the fields below
-	token   string     // of the link; empty once it was used
-	made    time.Time  // when it was
+	token   string     // in the link; empty once used
+	made    time.Time  // creation time of token
 	viewers []viewer
 }
 
-// viewer is who looks at the page in a browser.
+// viewer is the user of the page in one browser.
 type viewer struct {
-	operator  bool   // sees the sessions of everybody, and this machine
-	principal string // whose sessions are seen otherwise
+	operator  bool   // sees the sessions of all principals, and this machine
+	principal string // whose sessions a viewer sees who is not an operator
 
 	expires time.Time // zero for never
 
 	cookie [sha256.Size]byte
-	form   string // comes back with a form that changes something, which another site cannot know
+	form   string // token in forms that change something; another site cannot know it
 }
 
-// Name returns who looks, empty for whoever opened the link.
+// Name returns the name of the viewer, empty for the user of the link.
 func (v viewer) Name() string { return strings.TrimPrefix(v.principal, "jwt:") }
 
 type viewerKey struct{}
 
-// viewerOf returns who sent a request; somebody who sees nothing without one.
+// viewerOf returns the viewer of a request; without one, a viewer who sees nothing.
 func viewerOf(ctx context.Context) viewer {
 	v, _ := ctx.Value(viewerKey{}).(viewer)
 	return v
 }
 
-// sees reports whether the viewer may see what is about a principal.
+// sees reports whether the viewer may see data of a principal.
 func (v viewer) sees(principal string) bool {
 	return v.operator || v.principal != "" && v.principal == principal
 }
 
-// errOperators refuses what shows this machine to a viewer who is not an operator.
+// errOperators is the error for a viewer who is not an operator on a screen about this machine.
 var errOperators = errors.New("only operators see this: it is about this machine, not about your sessions")
 
 const (
-	// maxViewers is how many browsers may be open; the one opened first is forgotten then.
+	// maxViewers is the maximum of logged-in browsers; beyond it the oldest one is logged out.
 	maxViewers = 256
 
-	// again is how soon another link is shown: anybody on this machine can ask for one.
+	// again is the minimum interval between links, because any user of this machine can request one.
 	again = 10 * time.Second
 )
 
@@ -85,7 +85,7 @@ func (a *access) start(addr string, o *Options) error {
 		return err
 	}
 	a.now, a.at = o.Now, &url.URL{Scheme: "http", Host: addr}
-	// Browsers send cookies to every port of a host.
+	// Browsers send cookies to every port of a host, so the names contain the port.
 	a.cookie, a.flow = "skillsd-page-"+port, "skillsd-login-"+port
 	if o.OIDC != nil {
 		a.at, a.hosts = o.OIDC.URL, []string{o.OIDC.URL.Host}
@@ -108,8 +108,8 @@ func secret() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(raw), err
 }
 
-// Link returns the address that opens the page, once. What it opens with is behind "#", so it is in no
-// request line and in no log. With OIDC it is the page itself.
+// Link returns the URL that opens the page once. The token follows "#", so it is in no request line and in no
+// log. With OIDC it is the URL of the page.
 func (p *Page) Link() string {
 	p.access.mu.Lock()
 	defer p.access.mu.Unlock()
@@ -119,8 +119,8 @@ func (p *Page) Link() string {
 	return p.access.at.String() + "/login#" + p.access.token
 }
 
-// guard answers requests of the viewer with next, sets the headers of every answer, and refuses those that
-// another site sent, or that reached this address under another name.
+// guard passes requests of the viewer to next, sets the headers of every answer, and refuses requests that
+// another site sent or that use another host name.
 func (a *access) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -137,7 +137,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 			http.Error(w, "the Host header does not name this page: open the address that skillsd "+
 				"printed", http.StatusForbidden)
 			return
-		// A browser that names no referrer sends null with a form of this page.
+		// A browser without a referrer sends null with a form of this page.
 		case origin != "" && origin != a.at.Scheme+"://"+strings.ToLower(r.Host) &&
 			(origin != "null" || site != "same-origin"),
 			site != "" && site != "same-origin" && site != "none" && r.URL.Path != serve.LoginCallback:
@@ -159,7 +159,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 	})
 }
 
-// viewer returns whose cookie a request has.
+// viewer returns the viewer for the cookie of a request.
 func (a *access) viewer(r *http.Request) (v viewer, known bool) {
 	cookie, err := r.Cookie(a.cookie)
 	if err != nil {
@@ -168,7 +168,7 @@ func (a *access) viewer(r *http.Request) (v viewer, known bool) {
 	sum := sha256.Sum256([]byte(cookie.Value))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Sums are compared, so how long it takes says nothing of a cookie.
+	// Hashes are compared, so the time of the comparison reveals nothing about a cookie.
 	i := slices.IndexFunc(a.viewers, func(v viewer) bool {
 		return v.cookie == sum && (v.expires.IsZero() || a.now().Before(v.expires))
 	})
@@ -178,7 +178,7 @@ func (a *access) viewer(r *http.Request) (v viewer, known bool) {
 	return a.viewers[i], true
 }
 
-// enter lets a viewer in.
+// enter logs a viewer in.
 func (a *access) enter(w http.ResponseWriter, v viewer) error {
 	value, err := secret()
 	if err != nil {
@@ -197,14 +197,15 @@ func (a *access) enter(w http.ResponseWriter, v viewer) error {
 	return nil
 }
 
-// leave forgets a viewer.
+// leave logs a viewer out.
 func (a *access) leave(v viewer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.viewers = slices.DeleteFunc(a.viewers, func(other viewer) bool { return other.cookie == v.cookie })
 }
 
-// setCookie sets a cookie that no script reads, for a life, 0 until the browser ends; less removes it.
+// setCookie sets a cookie that scripts cannot read, for a life; 0 means until the browser ends, less removes
+// it.
 func (a *access) setCookie(
 	w http.ResponseWriter, name, value string, life time.Duration, same http.SameSite,
 ) {
@@ -216,7 +217,7 @@ func (a *access) setCookie(
 		Secure: a.at.Scheme == "https", SameSite: same})
 }
 
-// renew makes another token for a link in place of the one before, unless that was done just now.
+// renew replaces the token of the link, unless that happened just now.
 func (a *access) renew(now time.Time) (ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -228,7 +229,7 @@ func (a *access) renew(now time.Time) (ok bool, err error) {
 	return err == nil, err
 }
 
-// use takes the token of the link, once.
+// use consumes the token of the link, which is valid once.
 func (a *access) use(token string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,13 +244,13 @@ func (p *Page) loginForm(w http.ResponseWriter, _ *http.Request) {
 	p.render(w, http.StatusOK, p.loginView(""))
 }
 
-// loginForm is where somebody logs in; Said is what came of the login before.
+// loginForm is the login form; Said is the result of the last attempt.
 type loginForm struct{ Said, Issuer string }
 
-// entered is a login that was accepted.
+// entered is a completed login.
 type entered struct{}
 
-// loginView is the screen of a login with what is said of the one before.
+// loginView is the login form and the error of the last attempt.
 func (p *Page) loginView(said string) *view {
 	form := &loginForm{Said: said}
 	if p.OIDC != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 )
 
-// Waiting is a call that was refused because its client did not ask the user.
+// Waiting is a call that was refused because its client could not ask the user.
 type Waiting struct {
 	Code      string    `json:"code"`
 	Principal string    `json:"principal"`
 	Session   string    `json:"session"`
 	Expires   time.Time `json:"expires"`
-	Text      string    `json:"text"` // what it is, as a question has it
+	Text      string    `json:"text"` // its description, as in a question
 }
 
-// waiting returns the calls of codes that the viewer may approve now.
+// waiting returns the calls with these codes that the viewer may approve now.
 func (p *Page) waiting(r *http.Request, codes []string) (list []Waiting, err error) {
 	if p.Words == nil {
 		return nil, nil
@@ -36,8 +36,8 @@ func (p *Page) waiting(r *http.Request, codes []string) (list []Waiting, err err
 	return list, nil
 }
 
-// approve lets a call that waits run once, in the name of the viewer. The guard of all requests has refused
-// those of other sites; the word in the form is of this viewer's own page besides.
+// approve lets a waiting call run once, in the name of the viewer. Requests of other sites are refused by
+// guard; the token in the form proves that it is from this viewer's page.
 func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 	v := viewerOf(r.Context())
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)

@@ -7,16 +7,16 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Day counts the calls that began on a day, in UTC.
+// Day has the numbers of calls that started on a day, in UTC.
 type Day struct {
 	Date    string `json:"date"`
 	Runs    int    `json:"runs"`
-	Failed  int    `json:"failed"` // of the runs
+	Failed  int    `json:"failed"` // runs that failed
 	Refused int    `json:"refused"`
-	Asked   int    `json:"asked"` // the user
+	Asked   int    `json:"asked"` // calls that asked the user
 
-	Number int `json:"-"` // from 0
-	Most   int `json:"-"` // of one bar of any of the days
+	Number int `json:"-"` // index from 0
+	Most   int `json:"-"` // largest bar of all days
 }
 
 // The size of a chart, with room for a number above a bar and below a day.
@@ -33,13 +33,13 @@ type bar struct {
 	Class               string
 }
 
-// Left returns the left side of the first bar.
+// Left returns the x coordinate of the first bar.
 func (d Day) Left() int { return d.Number * dayWidth }
 
 // Name returns the day of the month.
 func (d Day) Name() string { return d.Date[len("2006-01-"):] }
 
-// Bars returns the bars of the runs that did not fail, of those that did, and of the refusals.
+// Bars returns the bars of successful runs, failed runs, and refusals.
 func (d Day) Bars() []bar {
 	list := []bar{{Count: d.Runs - d.Failed, Class: "fill"}, {Count: d.Failed, Class: "wait"},
 		{Count: d.Refused, Class: "refused"}}
@@ -51,7 +51,7 @@ func (d Day) Bars() []bar {
 	return list
 }
 
-// days counts calls by day.
+// days returns the numbers of calls by day.
 func (p *Page) days(r *http.Request) ([]Day, error) {
 	list, days, _, err := p.calls(r, func(*provenance.Session) bool { return true },
 		func(_ *provenance.Session, b *Block) bool {

@@ -11,10 +11,10 @@ import (
 	g "maragu.dev/gomponents"
 )
 
-// Screens are made of elements in Go: a template engine calls methods by their names, and the linker then
-// keeps all methods of the program.
+// Screens are built from elements in Go: a template engine calls methods by name, so the linker would keep
+// all methods of the program.
 
-// tag returns an element, of a name with its classes as in "p.note.bad", with what is in it.
+// tag returns an element with a name and classes, as in "p.note.bad", and its content.
 func tag(name string, in ...any) g.Node {
 	name, classes, has := strings.Cut(name, ".")
 	if has {
@@ -23,7 +23,7 @@ func tag(name string, in ...any) g.Node {
 	return g.El(name, nodes(in...)...)
 }
 
-// nodes returns nodes as they are, and everything else as text.
+// nodes returns nodes unchanged, and everything else as text.
 func nodes(in ...any) (all g.Group) {
 	for _, v := range in {
 		switch v := v.(type) {
@@ -39,7 +39,7 @@ func nodes(in ...any) (all g.Group) {
 
 func attr(name string, value any) g.Node { return g.Attr(name, fmt.Sprint(value)) }
 
-// iff returns nodes, or nothing.
+// iff returns nodes if shown, else nothing.
 func iff(shown bool, in ...any) g.Group {
 	if !shown {
 		return nil
@@ -61,12 +61,12 @@ func each[T any](list []T, show func(i int, v T) g.Node) (all g.Group) {
 	return all
 }
 
-// link returns a link to an address that is not elsewhere, whatever foreign text became part of it.
+// link returns a link within this page, even if address contains foreign text.
 func link(address string, in ...any) g.Node {
 	return tag("a", append([]any{attr("href", local(address))}, in...)...)
 }
 
-// local returns an address of this page as it is, and one that leads nowhere for another one.
+// local returns an address within this page unchanged, and "#" for any other.
 func local(address string) string {
 	second := strings.TrimPrefix(address, "/")
 	if second != address && !strings.HasPrefix(second, "/") && !strings.HasPrefix(second, `\`) ||
@@ -76,10 +76,10 @@ func local(address string) string {
 	return "#"
 }
 
-// at is the address of a session, with more behind it.
+// at returns the address of a session, with a suffix.
 func at(session, more string) string { return "/sessions/" + url.PathEscape(session) + more }
 
-// atEvent is the address of an event in the timeline of a session.
+// atEvent returns the address of an event in the timeline of a session.
 func atEvent(session string, seq uint64) string {
 	return at(session, fmt.Sprintf("?at=%d#e%d", seq, seq))
 }
@@ -93,12 +93,12 @@ func marked(list []part) g.Node {
 	})
 }
 
-// bdi is a foreign text in a line.
+// bdi is foreign text within a line.
 func bdi(text any) g.Node { return tag("bdi", marked(parts(text))) }
 
 func code(text any) g.Node { return tag("code", bdi(text)) }
 
-// pre is a foreign text in a block of its own.
+// pre is foreign text in a block of its own.
 func pre(text string) g.Node {
 	return tag("pre", attr("tabindex", 0), tag("bdi", marked(blockParts(text))))
 }
@@ -112,7 +112,7 @@ func command(text string) g.Node {
 		tag("button", attr("type", "button"), attr("data-copy", text), "Copy"))
 }
 
-// advised is a text of ours, with its command for copying.
+// advised is a text of skillsd, with its command as text to copy.
 func advised(text string) g.Node {
 	a := advice(text)
 	return nodes(tag("bdi", marked(a.Before)), iff(a.Command != "", command(a.Command)), tag("bdi",
@@ -125,12 +125,12 @@ func when(t time.Time) g.Node {
 
 func digested(sum any) g.Node { return tag("code", attr("title", sum), short(sum)) }
 
-// list is texts with commas between.
+// list is texts separated by commas.
 func list(texts []string) g.Node {
 	return each(texts, func(i int, text string) g.Node { return nodes(iff(i > 0, ", "), bdi(text)) })
 }
 
-// table is a table with columns as in "Name|#Count", of which those with # are numbers.
+// table is a table with columns as in "Name|#Count"; # marks columns of numbers.
 func table(caption any, columns string, rows g.Node) g.Node {
 	return tag("table", tag("caption", caption), tag("thead", tag("tr",
 		each(strings.Split(columns, "|"), func(_ int, name string) g.Node {
@@ -163,7 +163,7 @@ func pager(p Paging) g.Node {
 		to(p.Before, "Previous", "prev"), to(p.After, "Next", "next"), to(p.Last, "Last", ""))
 }
 
-// daysForm asks for days. It keeps the other filters.
+// daysForm is the form for the number of days. It keeps the other filters.
 func daysForm(v *view, days int, partial bool) g.Node {
 	return nodes(tag("form.filters", attr("method", "get"), attr("role", "search"),
 		each(slices.Sorted(maps.Keys(v.Query)), func(_ int, key string) g.Node {
@@ -176,7 +176,7 @@ func daysForm(v *view, days int, partial bool) g.Node {
 			tag("code", "skillsd session list"), ".")))
 }
 
-// node returns the whole of a screen.
+// node returns a complete screen.
 func (v *view) node() g.Node {
 	style := tag("link", attr("rel", "stylesheet"), attr("href", "/static/page.css"))
 	head := nodes(tag("meta", attr("charset", "utf-8")), tag("title", v.Title, " · skillsd"), style)
@@ -208,7 +208,7 @@ func (v *view) header() g.Node {
 			tag("button", "Sign out"))))
 }
 
-// body returns what differs from screen to screen.
+// body returns the part that differs between screens.
 func (v *view) body() g.Node {
 	switch d := v.Data.(type) {
 	case string:

@@ -50,7 +50,7 @@ func (d *Sessions) node(v *view) g.Node {
 		rows))
 }
 
-// live is what the browser asks for again when it changes.
+// live is the part that the browser requests again after a change.
 func (v *view) live(query string, in ...any) g.Node {
 	return tag("div", append([]any{attr("id", "live"), attr("data-live", "/live"+query),
 		attr("data-state", v.State)}, in...)...)
@@ -187,7 +187,7 @@ func (b *Block) outcome() g.Node {
 		iff(b.Answer != "", mute("the user answered ", bdi(b.Answer))))
 }
 
-// scale is a bar of 100 with parts.
+// scale is a bar of width 100 with parts.
 func scale(parts ...any) g.Node {
 	return tag("svg.bar", append([]any{attr("viewBox", "0 0 100 4"), attr("preserveAspectRatio", "none"),
 		attr("aria-hidden", true), rect("rail", attr("width", 100))}, parts...)...)
@@ -218,7 +218,7 @@ func (o *Output) node(session string) g.Node {
 		iff(o.Withheld, ", withheld from the model")), shown)
 }
 
-// node returns a call in a list of those of many sessions.
+// node returns a call in a list of calls of many sessions.
 func (c Call) node() g.Node {
 	return c.Block.node(tag("p.steps", link(atEvent(c.Session, c.First()), "session ", short(c.Session),
 		", event ",

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Live connections say that something changed, and nothing else: the browser then asks for its page again.
+// Live connections only report that something changed; the browser then requests its page again.
 const (
 	lookEvery = time.Second
-	maxLive   = 10 * time.Minute // a browser connects again by itself
+	maxLive   = 10 * time.Minute // the browser reconnects automatically
 )
 
-// streams are live connections. A user has at most maxStreams of them, so that others have theirs.
+// streams are live connections. A user may have at most maxStreams, so that others have theirs.
 type streams struct {
 	mu   sync.Mutex
 	open map[string]int // by principal
@@ -23,7 +23,7 @@ type streams struct {
 
 const maxStreams = 16
 
-// add counts n more connections of a principal, unless there are too many then.
+// add adds n to the connections of a principal, unless that exceeds the limit.
 func (s *streams) add(principal string, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *streams) add(principal string, n int) bool {
 	return true
 }
 
-// changes answers with an event each time that the list of sessions changed, or the session of the query.
+// changes sends an event for each change of the list of sessions, or of the session in the query.
 func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
 	name := viewerOf(r.Context()).principal
 	if !p.streams.add(name, 1) {
@@ -81,7 +81,7 @@ func (p *Page) changes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// changed returns a number that changes with what a page shows.
+// changed returns a value that changes with the content of a page.
 func (p *Page) changed(r *http.Request, id string) (string, error) {
 	all, _, err := p.list(r.Context())
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Page) changed(r *http.Request, id string) (string, error) {
 	for i := range all {
 		s := &all[i]
 		if id == "" || s.ID == id {
-			verdict, _ := json.Marshal(p.verdicts.known(s.ID)) // of plain fields
+			verdict, _ := json.Marshal(p.verdicts.known(s.ID)) // plain fields always marshal
 			fmt.Fprintln(sum, s.ID, s.Head.Hash, s.Head.Seq, s.State, string(verdict))
 		}
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// loginLife is how long a login lets in. A role that was taken away counts for as long.
+	// loginLife is how long a login is valid. A revoked role is accepted for as long.
 	loginLife = time.Hour
 
-	// flowLife is how long a user may take at the provider.
+	// flowLife is how long a user may take to log in at the provider.
 	flowLife = 10 * time.Minute
 )
 
-// signIn sends a browser to the provider.
+// signIn redirects a browser to the provider.
 func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	address, flow, err := p.OIDC.Login.Begin(r.Context())
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, address, http.StatusSeeOther)
 }
 
-// signedIn takes what the provider sent a browser back with.
+// signedIn handles the redirect back from the provider.
 func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
 	flow := ""
 	if cookie, err := r.Cookie(p.access.flow); err == nil {
@@ -60,7 +60,7 @@ func (p *Page) signedIn(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// A redirect would be the provider's, and without the cookie: it is for requests of this page alone.
+	// A redirect would be attributed to the provider, so the browser would leave out the SameSite cookie.
 	p.render(w, http.StatusOK, &view{Title: "Signed in", Data: entered{}})
 }
 
@@ -69,7 +69,7 @@ func (p *Page) loginFailed(w http.ResponseWriter, r *http.Request, status int, s
 	p.render(w, status, p.loginView(said))
 }
 
-// signOut forgets the viewer of a request.
+// signOut logs the viewer of a request out.
 func (p *Page) signOut(w http.ResponseWriter, r *http.Request) {
 	p.access.leave(viewerOf(r.Context()))
 	p.access.setCookie(w, p.access.cookie, "", -1, http.SameSiteStrictMode)

@@ -25,10 +25,10 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// freshMachine is how old what is known of this machine may be: finding it out reads every skill.
+// freshMachine is how long data about this machine is cached: collecting it reads every skill.
 const freshMachine = 15 * time.Second
 
-// machine keeps what commands said about this machine for a while.
+// machine caches the output of commands about this machine.
 type machine struct {
 	one  sync.Mutex // held while a command runs
 	kept map[string]said
@@ -39,7 +39,7 @@ type said struct {
 	text []byte
 }
 
-// ask decodes into rows what a command prints with --json, and returns when it did.
+// ask decodes the --json output of a command into rows, and returns the time of the output.
 func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, error) {
 	m := &p.machine
 	m.one.Lock()
@@ -60,18 +60,18 @@ func (p *Page) ask(ctx context.Context, rows any, words ...string) (time.Time, e
 	return known.at, json.Unmarshal(known.text, rows)
 }
 
-// Allowed is what /allowed.json has: the rows of `skillsd allow --list --json`.
+// Allowed is the content of /allowed.json: the rows of `skillsd allow --list --json`.
 type Allowed struct {
 	At      time.Time      `json:"at"`
 	Entries []Entry        `json:"entries"`
-	Checks  []doctor.Check `json:"checks"` // what keeps entries from running, as the doctor says
+	Checks  []doctor.Check `json:"checks"` // what prevents entries from running, from the doctor
 	Paging
 }
 
 // Entry is an entry of the allowlist.
 type Entry struct {
 	serve.AllowRow
-	Last *LastRun `json:"lastRun,omitempty"` // of the last seven days
+	Last *LastRun `json:"lastRun,omitempty"` // in the last seven days
 }
 
 // LastRun is a run of a script.
@@ -83,7 +83,7 @@ type LastRun struct {
 	Class   string    `json:"-"`
 }
 
-// Grants says what a run of an entry gets besides the files of its skill.
+// Grants lists what a run of an entry may use besides the files of its skill.
 func (e *Entry) Grants() (list []string) {
 	add := func(what string, names ...string) {
 		if len(names) > 0 && names[0] != "" {
@@ -126,7 +126,7 @@ func (p *Page) allowed(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Skills is what /skills.json has: the rows of `skillsd list --json`.
+// Skills is the content of /skills.json: the rows of `skillsd list --json`.
 type Skills struct {
 	At     time.Time         `json:"at"`
 	Skills []report.SkillRow `json:"skills"`
@@ -142,7 +142,7 @@ func (p *Page) skills(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Skill is what /skill.json has: a skill with the texts of its files as they are at the moment.
+// Skill is the content of /skill.json: a skill with the current texts of its files.
 type Skill struct {
 	report.SkillRow
 	Files []File `json:"files"`
@@ -154,10 +154,10 @@ type File struct {
 	Bytes   int64         `json:"bytes"`
 	Digest  digest.Digest `json:"digest"`
 	Text    string        `json:"text"`
-	Missing string        `json:"missing,omitempty"` // why the text is not here
+	Missing string        `json:"missing,omitempty"` // why the text is missing
 }
 
-// maxTexts is how much of the texts of a skill a screen has, in bytes.
+// maxTexts is the maximum size of the texts of a skill on a screen, in bytes.
 const maxTexts = 1 << 20
 
 func (p *Page) skill(r *http.Request) (any, error) {
@@ -207,14 +207,14 @@ func (f *File) read(root *os.Root, isText bool, limit int64) {
 	}
 }
 
-// Health is what /health.json has: the lines of `skillsd doctor --json`, the worst first.
+// Health is the content of /health.json: the lines of `skillsd doctor --json`, worst first.
 type Health struct {
 	At      time.Time        `json:"at"`
 	Checks  []doctor.Check   `json:"checks"`            // for operators
 	Server  *Live            `json:"server,omitempty"`  // with serve --page
 	Cluster *cluster.Members `json:"cluster,omitempty"` // with serve --cluster, for operators
 	Limits  []config.Row     `json:"limits"`            // of each run, for operators
-	Days    []Day            `json:"days"`              // the oldest first
+	Days    []Day            `json:"days"`              // oldest first
 	Paging
 }
 
@@ -228,12 +228,12 @@ func (p *Page) health(r *http.Request) (any, error) {
 			_, err = p.ask(r.Context(), &out.Limits, "config", "show", "--json")
 		}
 		if err == nil && p.Members != nil {
-			// A cluster that does not answer is a row like others.
+			// A cluster that does not answer is reported as a row.
 			members, failed := p.Members(r.Context())
 			if failed != nil {
 				out.Checks = append(out.Checks,
 					doctor.Check{Verdict: doctor.Fail, Area: "cluster", Fact: failed.Error()})
-			} else if out.Cluster = members; members.Pool != "" { // scripts run elsewhere
+			} else if out.Cluster = members; members.Pool != "" { // scripts run on workers
 				out.Checks = slices.DeleteFunc(out.Checks,
 					func(c doctor.Check) bool { return c.Area == "sandbox" })
 			}

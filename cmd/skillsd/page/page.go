@@ -1,6 +1,6 @@
-// Package page is the operator's page: what agents did, what was refused, and what may run, as HTML and as
-// JSON, over the records of a provenance.Reader. It changes nothing but that a viewer can approve a
-// call that waits for their word, and takes all text in a record for hostile.
+// Package page is the operator's page: what agents did, what was refused, and what may run, as HTML and JSON,
+// from the records of a provenance.Reader. It changes nothing, except that a viewer can approve a waiting
+// call. It treats all text in a record as hostile.
 package page
 
 import (
@@ -26,40 +26,40 @@ import (
 //go:embed static
 var assets embed.FS
 
-// Options are what a page shows.
+// Options are the sources of a page.
 type Options struct {
 	Records provenance.Reader
 	Place   string // of the records, for an empty page
-	State   string // directory of stored trees, for what models were shown
+	State   string // directory of stored trees, for texts shown to models
 
-	// Printed returns what a command of skillsd prints with --json.
+	// Printed returns the --json output of a skillsd command.
 	Printed func(ctx context.Context, words ...string) ([]byte, error)
-	// Show gives the operator a link.
+	// Show shows a link to the operator.
 	Show func(link string)
-	// Live returns what a running server knows of the moment; nil without one.
+	// Live returns the current state of a running server; nil without one.
 	Live func(context.Context) (serve.Live, error)
-	// Members returns what takes part in the cluster of the server; nil without one.
+	// Members returns the participants of the server's cluster; nil without one.
 	Members func(context.Context) (*cluster.Members, error)
 
-	Updates bool          // ask the sources of installed skills what an update would bring
-	AskLife time.Duration // for which a user may answer a question
+	Updates bool          // check the sources of installed skills for updates
+	AskLife time.Duration // how long a user may answer a question
 
-	// Words has the calls that wait for a user's word; nil for none. User is who opened the link, as the
-	// system names them.
+	// Words holds the calls that wait for the user's decision; nil without any. User is the name of the user
+	// who opens the link.
 	Words *approval.Elsewhere
 	User  string
 
-	OIDC *serve.Login // nil for a link
-	Log  *slog.Logger // of logins that failed; nil discards
+	OIDC *serve.Login // nil: access by a link
+	Log  *slog.Logger // of failed logins; nil discards
 
-	Now func() time.Time // nil is time.Now
+	Now func() time.Time // nil means time.Now
 }
 
 // Page serves the screens. It is safe for concurrent use.
 type Page struct {
 	Options
 	access access
-	routes []string // the patterns of all, for tests
+	routes []string // patterns of all routes, for tests
 
 	lists    lists
 	folds    folds
@@ -69,7 +69,7 @@ type Page struct {
 	streams  streams
 }
 
-// New returns a page that answers at a host and port. Its first link is in [Page.Link].
+// New returns a page for a host and port. Its first link is returned by [Page.Link].
 //
 // Errors: the error of the system's random source.
 func New(o Options, addr string) (*Page, error) {
@@ -86,7 +86,7 @@ func New(o Options, addr string) (*Page, error) {
 	return p, nil
 }
 
-// Close waits until nothing is computed in the background. Records may be closed then.
+// Close waits for work in the background. Records may be closed after it.
 func (p *Page) Close() { p.verdicts.close() }
 
 // Handler returns the handler of all routes.
@@ -134,7 +134,7 @@ func (p *Page) Handler() http.Handler {
 	return p.access.guard(mux)
 }
 
-// operators lets only operators see what shows this machine.
+// operators restricts data about this machine to operators.
 func operators(data func(r *http.Request) (any, error)) func(r *http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if !viewerOf(r.Context()).operator {
@@ -144,15 +144,15 @@ func operators(data func(r *http.Request) (any, error)) func(r *http.Request) (a
 	}
 }
 
-// view is a screen with what it shows.
+// view is a screen with its data.
 type view struct {
 	Title, Nav string
-	JSON       string // where the same is as JSON
-	State      string // changes with what is shown, as live connections say
-	Unread     string // why the records, which a screen does not need, cannot be read; empty if they can
+	JSON       string // URL of the same data as JSON
+	State      string // changes with the data, as sent by live connections
+	Unread     string // why the records cannot be read, on a screen that does not need them; else empty
 	Viewer     viewer
 	Now        time.Time
-	Query      map[string]string // the filters as they were given
+	Query      map[string]string // the filters as given
 	Data       any
 }
 
@@ -176,7 +176,7 @@ func (v view) Links() []navRow {
 	return rows
 }
 
-// stateClass returns how a state of a session is painted.
+// stateClass returns the CSS class of a session state.
 func stateClass(state provenance.State) string {
 	switch state {
 	case provenance.StateOpen:
@@ -187,7 +187,7 @@ func stateClass(state provenance.State) string {
 	return "bad"
 }
 
-// missing is the error of what is not there; its text may be shown.
+// missing is the error for missing data; its text may be shown.
 type missing string
 
 func (m missing) Error() string { return string(m) }
@@ -202,7 +202,7 @@ func (p *Page) screen(name string, data func(r *http.Request) (any, error)) http
 		"health": {"Health", "health"},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		state, unread := p.changed(r, r.PathValue("id")) // before what it is about
+		state, unread := p.changed(r, r.PathValue("id")) // before the data, so that no change is missed
 		found, err := data(r)
 		status := http.StatusOK
 		ending := map[string]string{"session": "/session.json", "replay": ".jsonl", "event": "/line.json"}
@@ -230,10 +230,10 @@ func (p *Page) render(w http.ResponseWriter, status int, v *view) {
 	screen := v.node()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_ = screen.Render(w) // a browser that left is no fault
+	_ = screen.Render(w) // the browser may have disconnected
 }
 
-// document answers with the JSON of what a screen shows.
+// document answers with the data of a screen as JSON.
 func (p *Page) document(data func(r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		found, err := data(r)
@@ -251,7 +251,7 @@ func (p *Page) document(data func(r *http.Request) (any, error)) http.HandlerFun
 	}
 }
 
-// raw answers with bytes, or says why not.
+// raw answers with bytes, or with an error.
 func (p *Page) raw(answer func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := answer(w, r); err != nil {
@@ -261,7 +261,7 @@ func (p *Page) raw(answer func(w http.ResponseWriter, r *http.Request) error) ht
 	}
 }
 
-// fault returns the status and the text of an answer instead of what was asked for.
+// fault returns the status and the text of an error answer.
 func (p *Page) fault(r *http.Request, err error) (status int, text string) {
 	gone, ok := errors.AsType[missing](err)
 	switch {
@@ -278,21 +278,21 @@ func (p *Page) fault(r *http.Request, err error) (status int, text string) {
 	if viewerOf(r.Context()).operator {
 		return http.StatusInternalServerError, err.Error()
 	}
-	// It may name places of this machine.
+	// The error may contain paths of this machine.
 	return http.StatusInternalServerError, "this cannot be read; the log of skillsd says why"
 }
 
 // static answers with an embedded file.
 func (p *Page) static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	// The tables of the system may say something else.
+	// The MIME tables of the system may differ.
 	kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 	w.Header().Set("Content-Type", kinds[path.Ext(name)])
 	w.Header().Set("Cache-Control", "no-cache")
 	http.ServeFileFS(w, r, assets, "static/"+name)
 }
 
-// limited writes at most left bytes, and remembers that there were more.
+// limited writes at most left bytes, and records whether there were more.
 type limited struct {
 	to   io.Writer
 	left int

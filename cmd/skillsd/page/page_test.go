@@ -678,7 +678,7 @@ func TestAdvice(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"the operator can allow it with `skillsd allow a:b` or --allow-skill-script a:b", "skillsd allow a:b"},
 		{"run: skillsd sync", "skillsd sync"},
-		{"no skill of that path is served; to remove it: skillsd disallow a:b", "skillsd disallow a:b"},
+		{"no skill with that path is served; to remove it: skillsd disallow a:b", "skillsd disallow a:b"},
 		{"allow it with `skillsd allow 'a:`skillsd remove x`'` or a:`skillsd remove x`", ""},
 		{"the skill has no such script: a:`skillsd remove x`", ""},
 		{"a-b: skillsd remove x", ""},

@@ -17,12 +17,12 @@ import (
 func jsonIndent(out *bytes.Buffer, line []byte) error { return json.Indent(out, line, "", "  ") }
 
 const (
-	maxSessionsRead = 300 // whose records one screen reads
-	maxRows         = 200 // that one screen lists
+	maxSessionsRead = 300 // whose records a screen reads
+	maxRows         = 200 // on one screen
 	defaultDays     = 7
 )
 
-// Call is a block with the session it is in.
+// Call is a block with its session.
 type Call struct {
 	Session   string `json:"session"`
 	Principal string `json:"principal"`
@@ -30,37 +30,37 @@ type Call struct {
 	Block
 }
 
-// Group counts what has something in common.
+// Group is the number of calls with a common property.
 type Group struct {
 	Name  string    `json:"name"`
 	Count int       `json:"count"`
 	Last  time.Time `json:"last"`
-	// Operator says how the operator can change the newest one.
+	// Operator is how the operator can change the newest one.
 	Operator string `json:"operator,omitempty"`
 }
 
-// Refusals is what /refusals.json has.
+// Refusals is the content of /refusals.json.
 type Refusals struct {
 	Days    int     `json:"days"`
 	By      string  `json:"by"` // code, skill or principal
 	Groups  []Group `json:"groups"`
-	Calls   []Call  `json:"calls"`   // newest first; with only=NAME those of one group
+	Calls   []Call  `json:"calls"`   // newest first; with only=NAME, of one group
 	Total   int     `json:"total"`   // refusals of all groups; a call may have several
 	Partial bool    `json:"partial"` // older sessions of these days were not read
 	Paging
 }
 
-// Approvals is what /approvals.json has.
+// Approvals is the content of /approvals.json.
 type Approvals struct {
 	Days int    `json:"days"`
-	Open []Call `json:"open"` // calls whose user may answer, of sessions that are open
+	Open []Call `json:"open"` // calls in open sessions that the user may still answer
 	// Waiting are refused calls that the viewer can approve here, or with `skillsd approve`.
 	Waiting []Waiting `json:"waiting,omitempty"`
-	// Questions are what those users see; with serve --page.
+	// Questions are the questions as shown to the users; with serve --page.
 	Questions []Question `json:"questions,omitempty"`
 	Settled   []Call     `json:"answered"` // newest first
 	Partial   bool       `json:"partial"`
-	Paging               // of those that are not open
+	Paging               // of the settled calls
 }
 
 // calls returns the blocks of recent sessions that choose selects, newest first.

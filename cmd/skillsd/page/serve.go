@@ -11,7 +11,7 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
-// Listen listens at an address that only this machine reaches.
+// Listen listens at an address that only this machine can reach.
 //
 // Errors: *exit.Error.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
@@ -29,7 +29,8 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return listener, nil
 }
 
-// Serve answers at a listener, which it closes, until ctx ends, and shows the link that opens the page.
+// Serve serves the page at a listener, which it closes, until ctx ends, and shows the link that opens the
+// page.
 func Serve(ctx context.Context, o Options, listener net.Listener) error {
 	defer listener.Close()
 	p, err := New(o, listener.Addr().String())

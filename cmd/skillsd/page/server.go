@@ -7,10 +7,11 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 )
 
-// Live is what a running server knows of the moment, and no record has.
+// Live is the current state of a running server, which no record has.
 type Live struct {
-	Free int `json:"free"` // slots of runs
-	// Waiting is how many runs wait for a slot; for a viewer who is not an operator, of their own.
+	Free int `json:"free"` // free slots
+	// Waiting is the number of runs that wait for a slot; for a viewer who is not an operator, only their
+	// own.
 	Waiting    int         `json:"waiting"`
 	Principals []Principal `json:"principals"`
 
@@ -25,10 +26,10 @@ type Question struct {
 	Path      string    `json:"path"`
 	Asked     time.Time `json:"asked"`
 	Expires   time.Time `json:"expires"`
-	Text      string    `json:"text"` // as the user sees it
+	Text      string    `json:"text"` // as shown to the user
 }
 
-// Principal is what a principal takes of a server and of its records.
+// Principal is the use of a server and its records by a principal.
 type Principal struct {
 	Name     string `json:"name"`
 	Running  int    `json:"running"`
@@ -38,13 +39,13 @@ type Principal struct {
 	Outputs  Use    `json:"outputs"` // bytes of kept outputs
 }
 
-// Use is how much of a quota is used. Most is 0 without a quota.
+// Use is the used part of a quota. Most is 0 without a quota.
 type Use struct {
 	Used int64 `json:"used"`
 	Most int64 `json:"most"`
 }
 
-// Part returns which part of a quota is used, of 100.
+// Part returns the used part of a quota in percent.
 func (u Use) Part() int64 {
 	if u.Most == 0 {
 		return 0
@@ -52,7 +53,7 @@ func (u Use) Part() int64 {
 	return min(100*u.Used/u.Most, 100)
 }
 
-// live returns what the server knows that the viewer may see, nil without one.
+// live returns the state of the server that the viewer may see, nil without a server.
 func (p *Page) live(ctx context.Context) (*Live, error) {
 	if p.Options.Live == nil {
 		return nil, nil
@@ -65,7 +66,7 @@ func (p *Page) live(ctx context.Context) (*Live, error) {
 	return &live, nil
 }
 
-// liveOf returns what a viewer may see of what a server knows.
+// liveOf returns the part of a server's state that a viewer may see.
 func liveOf(now serve.Live, v viewer) Live {
 	live := Live{Free: now.Queue.Free, Waiting: now.Queue.Waiting, Principals: []Principal{}}
 	for _, asked := range now.Pending {
@@ -83,7 +84,7 @@ func liveOf(now serve.Live, v viewer) Live {
 	at := map[string]int{}
 	of := func(name string) *Principal {
 		if !v.sees(name) {
-			return new(Principal) // that is not shown
+			return new(Principal) // discarded
 		}
 		if _, ok := at[name]; !ok {
 			at[name] = len(live.Principals)
@@ -102,7 +103,7 @@ func liveOf(now serve.Live, v viewer) Live {
 		p.Running, p.Waiting = share.Held, share.Waiting
 	}
 	if !v.operator {
-		live.Waiting = 0 // the runs of others
+		live.Waiting = 0 // runs of other principals
 		for _, own := range live.Principals {
 			live.Waiting += own.Waiting
 		}

@@ -17,26 +17,26 @@ import (
 
 const (
 	preview   = 4 << 10  // of an output, in bytes
-	maxReplay = 1 << 20  // of what a model was shown, in bytes
-	maxFolded = 60_000   // events whose timelines are kept
+	maxReplay = 1 << 20  // of the texts shown to a model, in bytes
+	maxFolded = 60_000   // events with cached timelines
 	maxRead   = 64 << 20 // of an output, in bytes
 )
 
-// Session is what /sessions/ID/session.json has.
+// Session is the content of /sessions/ID/session.json.
 type Session struct {
 	Summary
 	Mode          string   `json:"cfcEnforcementMode,omitempty"`
 	ClientSession string   `json:"clientSession,omitempty"` // the client's own id, not verified
 	Profile       string   `json:"profile,omitempty"`
-	Children      []string `json:"children"`        // ids of sessions that name it as their parent
-	Fault         string   `json:"fault,omitempty"` // why the record could not be read to its end
+	Children      []string `json:"children"`        // ids of sessions with this one as their parent
+	Fault         string   `json:"fault,omitempty"` // why the rest of the record is unreadable
 	Snapshots     []Step   `json:"snapshots"`
-	Bad           int      `json:"bad"` // calls that failed or were refused; ?only=bad has those alone
+	Bad           int      `json:"bad"` // calls that failed or were refused; ?only=bad shows only these
 	Paging
 	Blocks []Block `json:"blocks"`
 }
 
-// folds keeps timelines as long as the heads of their sessions stay.
+// folds caches timelines until the heads of their sessions change.
 type folds struct {
 	mu     sync.Mutex // held while a record is read
 	kept   map[string]*timeline
@@ -147,7 +147,7 @@ func (o *Output) begins(text []byte) {
 func (p *Page) shown(ctx context.Context, query provenance.Query, blocks map[uint64]*Block, last uint64) {
 	for text, err := range sessions.Shown(ctx, p.Records, query, p.State) {
 		if err != nil || text.Seq > last {
-			return // the page of the timeline says why the record cannot be read to its end
+			return // the page of the timeline reports why the record is incomplete
 		}
 		b := blocks[text.Seq]
 		if b == nil {
@@ -160,7 +160,7 @@ func (p *Page) shown(ctx context.Context, query provenance.Query, blocks map[uin
 	}
 }
 
-// Event is one event as it was recorded.
+// Event is one event as recorded.
 type Event struct {
 	Session string
 	Event   *provenance.Event
@@ -203,7 +203,7 @@ func (p *Page) event(r *http.Request) (any, error) {
 	return &Event{Session: e.Session, Event: e, Line: string(line), Pretty: indent(line)}, nil
 }
 
-// eventLine answers with the line of an event as it was recorded.
+// eventLine answers with the line of an event as recorded.
 func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) error {
 	e, err := p.recorded(r)
 	if err != nil {
@@ -214,11 +214,11 @@ func (p *Page) eventLine(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(line) // a browser that left is no fault
+	_, _ = w.Write(line) // the browser may have disconnected
 	return nil
 }
 
-// output answers with the whole of a kept output, which no browser shows.
+// output answers with a whole kept output, as a download.
 func (p *Page) output(w http.ResponseWriter, r *http.Request) error {
 	s, err := p.find(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -241,7 +241,7 @@ type Replay struct {
 	Session string
 	Text    string
 	Cut     bool
-	Missing string // what could not be found any more
+	Missing string // what could not be found
 }
 
 func (p *Page) replay(r *http.Request) (any, error) {
@@ -265,7 +265,7 @@ func (p *Page) replayLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/jsonl")
-	// The line of a text that cannot be found any more says so.
+	// The line of a text that cannot be found has the reason.
 	_ = sessions.Replay(r.Context(), w, p.Records, s.ID, p.State, true)
 	return nil
 }

@@ -16,27 +16,27 @@ import (
 
 const (
 	pageOfSessions = 50
-	freshList      = time.Second // how old a list of sessions may be
+	freshList      = time.Second // how long a list of sessions is cached
 	day            = 24 * time.Hour
 )
 
-// Sessions is what /sessions.json has.
+// Sessions is the content of /sessions.json.
 type Sessions struct {
 	Counts   Counts    `json:"counts"`
 	Sessions []Summary `json:"sessions"` // newest first
 	Place    string    `json:"place"`    // of the records, for operators
-	Paging             // of the sessions that the filters select
+	Paging             // of the sessions that match the filters
 
 	States []string `json:"-"`
 }
 
-// Paging says which rows of a list are here.
+// Paging is the position of a page in a list.
 type Paging struct {
 	Of   int `json:"of"`   // rows of the list
-	From int `json:"from"` // the number of the first row here, from 0
-	To   int `json:"to"`   // the number after that of the last row here
+	From int `json:"from"` // index of the first row of the page
+	To   int `json:"to"`   // index after the last row of the page
 
-	Before, After, Last string `json:"-"` // queries of other pages, empty without one
+	Before, After, Last string `json:"-"` // queries of the other pages, empty without one
 }
 
 // pageOf returns the rows of a list that a query asks for, at most size.
@@ -54,27 +54,27 @@ func pageOf[T any](q url.Values, list []T, size int) ([]T, Paging) {
 	return list[p.From:p.To], p
 }
 
-// Counts are of the sessions that a client used in the last 24 hours.
+// Counts cover the sessions that a client used in the last 24 hours.
 type Counts struct {
-	Open     int `json:"open"`   // now, whenever they were used
+	Open     int `json:"open"`   // now, regardless of their last use
 	Asking   int `json:"asking"` // questions that users may still answer
 	Sessions int `json:"sessions"`
 	Runs     int `json:"runs"`
 	Denials  int `json:"denials"`
-	Faults   int `json:"faults"` // sessions that crashed or are damaged, of any time
+	Faults   int `json:"faults"` // sessions that crashed or are damaged, at any time
 }
 
 // Summary is a session in a list.
 type Summary struct {
 	provenance.Session
 	Skills  []string `json:"skills"`
-	Verdict *Verdict `json:"verify,omitempty"` // absent until it was asked for
-	Worst   *Worst   `json:"worst,omitempty"`  // absent until then, or if nothing is wrong
+	Verdict *Verdict `json:"verify,omitempty"` // absent until requested
+	Worst   *Worst   `json:"worst,omitempty"`  // absent until then, and if nothing is wrong
 }
 
-// lists keeps the list of sessions for a moment, and the skills of sessions as long as their heads stay.
+// lists caches the list of sessions briefly, and the skills of sessions until their heads change.
 type lists struct {
-	mu     sync.Mutex // held while a list is read, so that several viewers cost as much as one
+	mu     sync.Mutex // held while a list is read, so that several viewers share one read
 	at     time.Time
 	all    []provenance.Session
 	recent map[string]bool // sessions written in the last 24 hours
@@ -86,7 +86,7 @@ type loaded struct {
 	names []string
 }
 
-// list returns the sessions that the viewer may see, newest first, and which sessions were used in the last
+// list returns the sessions that the viewer may see, newest first, and which of them were used in the last
 // day.
 //
 // Errors: the error of listing.
@@ -199,7 +199,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	}
 	chosen, out.Paging = pageOf(q, chosen, pageOfSessions)
 	for i := range chosen {
-		if chosen[i].State != provenance.StateOpen { // those would be verified again and again
+		if chosen[i].State != provenance.StateOpen { // open sessions change and would be verified repeatedly
 			p.verdict(&chosen[i])
 		}
 	}
@@ -207,7 +207,7 @@ func (p *Page) sessions(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// faulty selects the sessions that did not end as they should.
+// faulty selects crashed and damaged sessions.
 const faulty = "crashed or damaged"
 
 func inState(s *provenance.Session, state string) bool {
@@ -242,7 +242,7 @@ func (p *Page) find(ctx context.Context, id string) (*provenance.Session, error)
 	return &all[i], nil
 }
 
-// related returns the sessions that name another one as their parent, oldest first.
+// related returns the sessions with another one as their parent, oldest first.
 func related(all []provenance.Session, id string) (ids []string) {
 	for _, s := range slices.Backward(all) {
 		if s.Parent == id {

@@ -13,24 +13,23 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// The longest foreign texts that a page shows, in bytes.
+// The maximum lengths of foreign texts on a page, in bytes.
 const (
 	maxArg   = 80
 	maxLine  = 2 << 10
 	maxBlock = 64 << 10
 )
 
-// part is a part of a foreign text: one that is shown as it is, or the name of a character that would not
-// show.
+// part is a part of a foreign text: unchanged text, or the name of an invisible character.
 type part struct {
 	Text string
 	Mark string
 }
 
-// parts returns a foreign text for a place in a line.
+// parts returns foreign text for a place within a line.
 func parts(text any) []part { return split(fmt.Sprint(text), maxLine, "") }
 
-// blockParts returns a foreign text for a block of its own, in which lines and tabs stay.
+// blockParts returns foreign text for a block of its own, with lines and tabs kept.
 func blockParts(text any) []part { return split(fmt.Sprint(text), maxBlock, "\n\t") }
 
 func split(text string, most int, keep string) []part {
@@ -70,19 +69,19 @@ func split(text string, most int, keep string) []part {
 	return list
 }
 
-// suggested finds the command in a text of ours: between the only backquotes, or all that follows a colon.
-// Names that a skill's author chose come after it, or in it as one word of a shell's line.
+// suggested finds the command in a text of skillsd: between the only backquotes, or everything after a colon.
+// Names chosen by skill authors follow it, or are quoted in it as one shell word.
 var suggested = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("^([a-z ,;]*)`(skillsd [^`]+)`([^`]*)$|^([a-z ,;]*: )(skillsd [^`,;]+)$")
 })
 
-// suggestion is a text of ours with the command of skillsd in it, ready for copying, if it has one.
+// suggestion is a text of skillsd with its command, if any, as text to copy.
 type suggestion struct {
 	Before, After []part
 	Command       string
 }
 
-// advice returns a text of ours for a place in a line. A command with a character that does not show is not
+// advice returns a text of skillsd for a place within a line. A command with an invisible character is not
 // offered for copying.
 func advice(text string) suggestion {
 	at := suggested().FindStringSubmatch(text)
@@ -92,7 +91,7 @@ func advice(text string) suggestion {
 	return suggestion{parts(at[1] + at[4]), parts(at[3]), at[2] + at[5]}
 }
 
-// stamp returns a time exactly, for the attribute from which a browser shows it in its own zone.
+// stamp returns an exact time, for the attribute from which a browser shows it in its own zone.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // clock returns a time for a reader without scripts.
@@ -100,11 +99,11 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC"
 
 // plural returns a number with its noun.
 func plural(n any, noun string) string {
-	count, _ := strconv.Atoi(fmt.Sprint(n)) // of an int or a uint64
+	count, _ := strconv.Atoi(fmt.Sprint(n)) // an int or a uint64
 	return report.Plural(count, noun)
 }
 
-// took returns a duration in milliseconds for a reader.
+// took formats a duration in milliseconds.
 func took(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {
@@ -116,7 +115,7 @@ func took(ms int64) string {
 	return d.Round(time.Second).String()
 }
 
-// size returns a number of bytes for a reader.
+// size formats a number of bytes.
 func size(n int64) string {
 	switch {
 	case n < 1<<10:
@@ -127,7 +126,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// short returns what distinguishes an id or a digest for a reader.
+// short returns the distinctive part of an id or a digest.
 func short(id any) string {
 	text := fmt.Sprint(id)
 	if sum, ok := strings.CutPrefix(text, "sha256:"); ok {

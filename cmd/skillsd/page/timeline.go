@@ -16,7 +16,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// Block is one call in a timeline: all events about it, from the request to its outcome.
+// Block is one call in a timeline: all of its events, from the request to the outcome.
 type Block struct {
 	Kind    string `json:"kind"`    // run, load, read, refusal, session or other
 	Outcome string `json:"outcome"` // in words
@@ -34,23 +34,23 @@ type Block struct {
 	Backend    string        `json:"backend,omitempty"`
 	Network    string        `json:"network,omitempty"`
 	DurationMS int64         `json:"durationMs,omitempty"`
-	Evidence   string        `json:"evidence,omitempty"` // that a user wants it
+	Evidence   string        `json:"evidence,omitempty"` // of the user's intent
 	Answer     string        `json:"answer,omitempty"`   // of the user
 
-	Denials  int      `json:"denials,omitempty"` // events that refuse it, or what it would have shown
+	Denials  int      `json:"denials,omitempty"` // events that refuse it, or withhold its output
 	Code     string   `json:"code,omitempty"`    // of a refusal or an error
 	Detail   string   `json:"detail,omitempty"`
-	Remedy   string   `json:"remedy,omitempty"`   // that the model was given
+	Remedy   string   `json:"remedy,omitempty"`   // as sent to the model
 	Operator string   `json:"operator,omitempty"` // how the operator can change it
 	Note     string   `json:"note,omitempty"`
 	Outputs  []Output `json:"outputs,omitempty"`
 
 	In string `json:"-"` // the session
 
-	approvalCode string // that finds a refused call which a user can approve
+	approvalCode string // of a refused call that a user can approve
 
-	want   string // the tree that a question was about
-	joined bool   // its events are in another block
+	want   string // the tree in a question
+	joined bool   // its events were moved to another block
 }
 
 // Step is one event of a block.
@@ -61,37 +61,38 @@ type Step struct {
 	Kind string    `json:"kind"`
 }
 
-// Output is a file that a run left, or a text that the model was shown.
+// Output is a file that a run left, or a text shown to the model.
 type Output struct {
 	Name     string `json:"name,omitempty"` // of the file
 	Label    string `json:"label"`
 	Bytes    int64  `json:"bytes"`
 	Withheld bool   `json:"withheld,omitempty"` // from the model
 
-	ID   string `json:"-"` // in the screen
-	Text string `json:"-"` // its beginning
+	ID   string `json:"-"` // of the element
+	Text string `json:"-"` // beginning of the text
 	More int64  `json:"-"`
-	Gone string `json:"-"` // why the text is not here
+	Gone string `json:"-"` // why the text is missing
 }
 
 // First returns the number of the first event.
 func (b Block) First() uint64 { return b.Steps[0].Seq }
 
-// Start returns when the first event was.
+// Start returns the time of the first event.
 func (b Block) Start() time.Time { return b.Steps[0].Time }
 
-// Waited returns how long it took from the first event to the last, in milliseconds.
+// Waited returns the time from the first event to the last, in milliseconds.
 func (b Block) Waited() int64 {
 	return b.Steps[len(b.Steps)-1].Time.Sub(b.Steps[0].Time).Milliseconds()
 }
 
-// Bars are how long a run waited, for a user or for a slot, and how long it ran, of 100; and in words.
+// Bars are the parts of 100 in which a run waited, for a user or for a slot, and in which it ran; and both in
+// words.
 type Bars struct {
 	Wait, Run int
 	Words     string
 }
 
-// Bars returns the bars of a run, nil without one. A millisecond is near 0, ten minutes are all.
+// Bars returns the bars of a run, nil without one. The scale goes from a millisecond, near 0, to ten minutes.
 func (b Block) Bars() *Bars {
 	all := max(b.DurationMS, b.Waited())
 	if b.Kind != "run" || b.Outcome == waits || all == 0 || b.Backend == "" && !b.asked() {
@@ -110,7 +111,7 @@ func (b Block) Bars() *Bars {
 	return &Bars{length - run, run, words}
 }
 
-// asked reports whether a user was asked about it.
+// asked reports whether a user was asked about the call.
 func (b *Block) asked() bool {
 	return slices.ContainsFunc(b.Steps, func(s Step) bool {
 		return s.Kind == string(provenance.KindApprovalAsked) ||
@@ -127,7 +128,7 @@ func (b *Block) open(now time.Time, life time.Duration) bool {
 	return now.Before(last.Add(life))
 }
 
-// Outcomes of a call whose user was asked, and of one that was refused.
+// Outcomes of a call that waits for its user, and of a refused call.
 const (
 	waits   = "waits for the user"
 	refused = "refused"
@@ -140,8 +141,8 @@ type Worst struct {
 	Seq     uint64 `json:"seq"` // of its first event
 }
 
-// worst returns the last of the worst calls: a run that failed, then a refusal, then what else failed, then
-// what waits or was withheld. It returns nil if all is as it should be.
+// worst returns the last of the worst calls: a failed run, else a refusal, else another failure, else a
+// waiting or withheld call. It returns nil if nothing is wrong.
 func (t *timeline) worst() *Worst {
 	var found *Worst
 	most := 0
@@ -170,10 +171,10 @@ type timeline struct {
 	snapshots []Step // events that only say which files describe the moment
 	info      provenance.SessionInfo
 	head      provenance.Head
-	fault     string // why the record could not be read to its end
+	fault     string // why the rest of the record is unreadable
 }
 
-// group folds events into a timeline. A record that cannot be read to its end gives what comes before.
+// group groups events into a timeline. Of a record that cannot be read to its end, it uses the readable part.
 func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 	t := &timeline{}
 	byOutput, asked := map[string]*Block{}, []*Block{}
@@ -209,7 +210,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 			switch len(open) {
 			case 0:
 			case 1:
-				// The client called again with the answer: both calls are one to a reader.
+				// The client called again with the answer: for a reader, both calls are one.
 				question := open[0]
 				question.Steps, b.joined = append(question.Steps, b.Steps...), true
 				b, byOutput[output] = question, question
@@ -232,7 +233,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 	return t
 }
 
-// outputOf returns the output id that an event is about, empty for none.
+// outputOf returns the output id of an event, empty without one.
 func outputOf(e *provenance.Event) string {
 	var row struct {
 		OutputID string `json:"outputId"`
@@ -240,7 +241,7 @@ func outputOf(e *provenance.Event) string {
 	switch e.Kind {
 	case provenance.KindScriptRequested, provenance.KindScriptExecuted, provenance.KindApprovalAsked,
 		provenance.KindApprovalAnswered:
-		_ = json.Unmarshal(e.Row, &row) // without one the event is a block of its own
+		_ = json.Unmarshal(e.Row, &row) // without it the event is a block of its own
 		return row.OutputID
 	case provenance.KindPolicyDenied:
 		if d := decisionOf(e); d.Skillsd != nil {
@@ -257,7 +258,7 @@ func decisionOf(e *provenance.Event) (d cfharness.PolicyDecision) {
 	return d
 }
 
-// label says in words what an event is.
+// label describes the kind of an event in words.
 func label(e *provenance.Event) string {
 	words := map[provenance.Kind]string{
 		provenance.KindSessionStarted: "started", provenance.KindSessionResumed: "resumed",
@@ -274,7 +275,7 @@ func label(e *provenance.Event) string {
 	return string(e.Kind)
 }
 
-// add folds what an event says into its block.
+// add adds an event to its block.
 func (b *Block) add(e *provenance.Event) {
 	switch e.Kind {
 	case provenance.KindScriptRequested:
@@ -356,7 +357,7 @@ func (b *Block) ran(e *provenance.Event) {
 	if row.ExitCode == nil || *row.ExitCode != 0 {
 		b.Class = "bad"
 	}
-	if b.Code == "outcome_unknown" { // this one came late, and replaces it
+	if b.Code == "outcome_unknown" { // this late outcome replaces it
 		b.Code, b.Detail = "", ""
 	}
 	if row.Error != nil {
@@ -370,7 +371,7 @@ func (b *Block) ran(e *provenance.Event) {
 	if d := decisionOf(e); d.Skillsd != nil {
 		b.Evidence = d.Skillsd.Evidence
 	}
-	withheld, given := map[string]bool{}, map[string]string{} // names that the script gave to kept files
+	withheld, given := map[string]bool{}, map[string]string{} // original names of kept files
 	if x := row.Skillsd; x != nil {
 		b.Backend, b.Network, b.DurationMS = x.Backend, x.Network, x.DurationMS
 		withheld["stdout"], withheld["stderr"] = x.Stdout.Withheld != "", x.Stderr.Withheld != ""

@@ -9,24 +9,24 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// lookUpdates is how often sources are asked what an update would bring.
+// lookUpdates is the interval of checks for updates.
 const lookUpdates = time.Hour
 
-// Updates is what an update of the installed skills would bring: the rows of `skillsd update --preview
-// --json` that are not unchanged.
+// Updates are the available updates of installed skills: the rows of `skillsd update --preview --json` with
+// changes.
 type Updates struct {
-	At    time.Time       `json:"at"` // when the sources were asked
+	At    time.Time       `json:"at"` // time of the check
 	Error string          `json:"error,omitempty"`
 	Rows  []report.Update `json:"rows"`
 }
 
-// updates keeps what the sources said last.
+// updates caches the result of the last check.
 type updates struct {
 	mu   sync.Mutex
-	last *Updates // nil if they were not asked
+	last *Updates // nil before the first check
 }
 
-// Look asks the sources of installed skills what an update would bring. No request does that: it fetches.
+// Look checks the sources of installed skills for updates. Requests never do that, because it fetches.
 func (p *Page) Look(ctx context.Context) {
 	found := &Updates{At: p.Now(), Rows: []report.Update{}}
 	var rows []report.Update
@@ -50,7 +50,7 @@ func (p *Page) Look(ctx context.Context) {
 	p.updates.last = found
 }
 
-// known returns what the sources said last, nil if they were not asked.
+// known returns the result of the last check, nil without one.
 func (u *updates) known() *Updates {
 	u.mu.Lock()
 	defer u.mu.Unlock()

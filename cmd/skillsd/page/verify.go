@@ -9,14 +9,14 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Verdict says whether a record was as it was written when it was last verified.
+// Verdict is the result of the last verification of a record.
 type Verdict struct {
 	State   string   `json:"state"`             // being verified, verified or differs
-	Head    uint64   `json:"head"`              // the number of the last event that was verified
-	Problem string   `json:"problem,omitempty"` // the first difference
+	Head    uint64   `json:"head"`              // number of the last verified event
+	Problem string   `json:"problem,omitempty"` // first difference
 	Notes   []string `json:"notes,omitempty"`
 
-	worst *Worst // as of that event
+	worst *Worst // up to that event
 }
 
 // The states of a verdict.
@@ -26,7 +26,7 @@ const (
 	differs  = "differs"
 )
 
-// verdicts verifies records in the background, one at a time, and keeps what it found by the head of each.
+// verdicts verifies records in the background, one at a time, and caches the results by their heads.
 type verdicts struct {
 	one  sync.Mutex // held while a record is verified
 	wait sync.WaitGroup
@@ -35,7 +35,7 @@ type verdicts struct {
 	closed bool
 	found  map[string]Verdict
 	busy   map[string]bool
-	hashes map[string]string // of the head that a verdict is about
+	hashes map[string]string // of the verified heads
 }
 
 const maxVerdicts = 10_000
@@ -53,7 +53,7 @@ func (v *verdicts) known(id string) *Verdict {
 	return nil
 }
 
-// verdict returns the verdict about a session, and has its record verified if it changed since.
+// verdict returns the verdict about a session, and starts a verification if the record has changed since.
 func (p *Page) verdict(s *provenance.Session) Verdict {
 	v := &p.verdicts
 	v.mu.Lock()
@@ -87,10 +87,10 @@ func (p *Page) verify(s *provenance.Session) {
 	if closed {
 		return
 	}
-	// It serves later requests as well, so it does not end with the one that asked first.
+	// The result serves later requests as well, so the end of this request does not cancel it.
 	ctx, head := context.Background(), s.Head
 	found, err := p.Records.Verify(ctx, s.ID)
-	if errors.Is(err, provenance.ErrSilent) { // which says nothing of the record
+	if errors.Is(err, provenance.ErrSilent) { // the record was not read
 		v.mu.Lock()
 		delete(v.busy, s.ID)
 		v.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Page) verify(s *provenance.Session) {
 	delete(v.busy, s.ID)
 }
 
-// close waits for the verification under way and begins no other.
+// close waits for a running verification and starts no other.
 func (v *verdicts) close() {
 	v.mu.Lock()
 	v.closed = true

@@ -7,13 +7,13 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// commands finds commands, and what is quoted and thus the argument of one.
+// commands matches commands of skillsd, and quoted texts, which are arguments.
 var commands = pattern.New("(?:^|[\\s`(])" +
 	`(?:(skillsd(?: [a-z][a-z-]*)+)|'[^']*'(?:\\''[^']*')*|"(?:[^"\\]|\\.)*")`)
 
-// Again returns a text in which the commands of skillsd have further flags. flags returns those of the
-// command that some words begin with, each with its value, and how many of the words name the command. A flag
-// that the text gives the command already is left out.
+// Again adds flags to the skillsd commands in a text. flags returns the flags of the command at the start of
+// some words, each with its value, and how many of the words name the command. Flags that the command has
+// already are left out.
 func Again(text string, flags func(words []string) (named int, more [][]string)) string {
 	var out strings.Builder
 	done := 0

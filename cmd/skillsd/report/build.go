@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// Build is what the binary knows about itself.
+// Build is the build information of the binary.
 type Build struct {
 	Version   string   `json:"version"`
 	Revision  string   `json:"revision,omitempty"`
@@ -14,7 +14,7 @@ type Build struct {
 	Protocols []string `json:"protocols"`
 }
 
-// ReadBuild returns what the binary knows about itself. protocols are the revisions that it serves.
+// ReadBuild returns the build information of the binary. protocols are the served revisions.
 func ReadBuild(protocols []string) Build {
 	b := Build{
 		Version:   "devel",

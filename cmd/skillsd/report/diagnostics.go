@@ -10,13 +10,13 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Diagnostic is a diagnostic with what to do about it.
+// Diagnostic is a diagnostic with its remedy.
 type Diagnostic struct {
 	skills.Diagnostic
 	Fix string `json:"fix,omitempty"`
 }
 
-// Diagnostics adds to diagnostics what to do about them.
+// Diagnostics adds the remedies to diagnostics.
 func Diagnostics(diagnostics []skills.Diagnostic) []Diagnostic {
 	rows := make([]Diagnostic, len(diagnostics))
 	for i, d := range diagnostics {
@@ -25,8 +25,7 @@ func Diagnostics(diagnostics []skills.Diagnostic) []Diagnostic {
 	return rows
 }
 
-// Notable leaves out diagnostics that are for information only, and puts the paths of the others below
-// prefix.
+// Notable drops diagnostics that are only for information, and puts the paths of the others below prefix.
 func Notable(prefix string, rows []Diagnostic) []Diagnostic {
 	var kept []Diagnostic
 	for _, row := range rows {
@@ -38,15 +37,15 @@ func Notable(prefix string, rows []Diagnostic) []Diagnostic {
 	return kept
 }
 
-// WriteDiagnostics writes diagnostics, one a line, at most most of each code, errors first; a line for each
-// code counts the others.
+// WriteDiagnostics writes diagnostics, one per line, errors first and at most most per code; a further line
+// for each code has the number of the others.
 func WriteDiagnostics(w io.Writer, rows []Diagnostic, most int) error {
 	type group struct {
 		skills.Severity
 		skills.Code
 	}
 	groups := map[group][]Diagnostic{}
-	var order []group // in which they come first
+	var order []group // in order of first occurrence
 	for _, row := range rows {
 		g := group{row.Severity, row.Code}
 		if groups[g] == nil {
@@ -76,10 +75,10 @@ func (r *Diagnostic) Text() string {
 	return ProblemLine(PlaceAt(r.Path, r.Line), string(r.Code), r.Detail, r.Fix)
 }
 
-// Problem is a rule that a skill breaks.
+// Problem is a violated rule.
 type Problem struct {
 	Rule     string `json:"rule"`
-	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules know errors only
+	Severity string `json:"severity,omitempty"` // with --lenient; the strict rules have errors only
 	File     string `json:"file,omitempty"`     // if it is not the skill's SKILL.md
 	Line     int    `json:"line,omitempty"`
 	Message  string `json:"message"`
@@ -95,7 +94,7 @@ func StrictProblems(violations []frontmatter.Violation) []Problem {
 	return problems
 }
 
-// JoinPath puts a slash between two parts that are not empty. The user's own words stay as given.
+// JoinPath joins two parts with a slash, unless one is empty. The user's own spelling stays.
 func JoinPath(dir, name string) string {
 	if dir == "" || name == "" || strings.HasSuffix(dir, "/") {
 		return dir + name
@@ -103,7 +102,7 @@ func JoinPath(dir, name string) string {
 	return dir + "/" + name
 }
 
-// PlaceAt returns a path with a line, as editors and compilers write it.
+// PlaceAt returns a path with a line, as compilers print it.
 func PlaceAt(path string, line int) string {
 	if line > 0 {
 		return fmt.Sprintf("%s:%d", path, line)

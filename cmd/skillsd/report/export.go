@@ -18,8 +18,8 @@ import (
 	"github.com/skillsd/skillsd/provenance/compact"
 )
 
-// WriteJSON writes v as every --json prints it: with two spaces of indentation, one newline at the end,
-// and no control character for a terminal.
+// WriteJSON writes v in the form of every --json: with an indentation of two spaces, one newline at the end,
+// and no control characters for a terminal.
 func WriteJSON(w io.Writer, v any) error {
 	text, err := indented(v)
 	if err != nil {
@@ -29,7 +29,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return err
 }
 
-// rowsAtOnce is how many rows a processor takes at a time.
+// rowsAtOnce is the number of rows that a processor encodes at a time.
 const rowsAtOnce = 128
 
 // WriteRows is [WriteJSON] for a list that may be long: its rows are encoded on all processors.
@@ -43,7 +43,7 @@ func WriteRows[T any](ctx context.Context, w io.Writer, rows []T) error {
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	// Each part is a list of its own, of which the rows are the list's.
+	// Each text is a list of its own; remove its brackets.
 	for i, text := range texts {
 		text = bytes.TrimSuffix(bytes.TrimPrefix(text, []byte("[\n")), []byte("\n]\n"))
 		before := ",\n"
@@ -65,8 +65,8 @@ func indented(v any) ([]byte, error) {
 	return QuietJSON(text.Bytes()), err
 }
 
-// QuietJSON returns the same JSON with the characters escaped that move a cursor or change the direction of
-// text. JSON itself requires that for characters below a space only. They can only be in strings.
+// QuietJSON escapes the characters in JSON that move a cursor or change the direction of text. They can occur
+// in strings only, and JSON itself requires the escape only below a space.
 func QuietJSON(text []byte) []byte {
 	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x7f }) {
 		return text
@@ -85,8 +85,8 @@ func QuietJSON(text []byte) []byte {
 	return out.Bytes()
 }
 
-// WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a file of
-// JSON as JSON, another one as {"text"} or {"base64"}. Its memory does not grow with the session.
+// WriteExport writes a session as {"type", "version", "id", "events": […], "files": {name: …}}: a JSON file
+// as JSON, any other as {"text"} or {"base64"}. Its memory does not grow with the session.
 //
 // Errors: the errors of reading the session, or of writing.
 func WriteExport(ctx context.Context, w io.Writer, records provenance.Reader, session string) error {
@@ -163,11 +163,11 @@ func exportFile(ctx context.Context, w io.Writer, records provenance.Reader, ses
 	return err
 }
 
-// fileForm finds out how a file that is written to it can be exported.
+// fileForm determines the form in which a file can be exported, from its bytes.
 type fileForm struct {
 	json   *compact.Writer // nil once it is known not to be JSON
 	binary bool
-	part   []byte // the beginning of a character at the end of what was written
+	part   []byte // incomplete character at the end of the last write
 }
 
 func (f *fileForm) Write(p []byte) (int, error) {
@@ -182,7 +182,7 @@ func (f *fileForm) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// splitText returns all text but the beginning of a character at its end, and a copy of that.
+// splitText splits off an incomplete character at the end of text, as a copy.
 func splitText(before, text []byte) (whole, part []byte) {
 	if len(before) > 0 {
 		text = append(bytes.Clone(before), text...)
@@ -199,10 +199,10 @@ func splitText(before, text []byte) (whole, part []byte) {
 	return text[:end], bytes.Clone(text[end:])
 }
 
-// jsonText writes text as the content of a string of JSON.
+// jsonText writes text as the content of a JSON string.
 type jsonText struct {
 	w    io.Writer
-	part []byte // the beginning of a character at the end of what was written
+	part []byte // incomplete character at the end of the last write
 }
 
 func (j *jsonText) Write(p []byte) (int, error) {

@@ -15,25 +15,25 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// MaxListed bounds the diagnostics printed with a list; a tree of thousands of skills has thousands.
+// MaxListed is the maximum of diagnostics printed with a list; a tree of thousands of skills has thousands.
 const MaxListed = 50
 
-// Installation is the result of an installation, as install --json prints it.
+// Installation is the result of an installation, as printed by install --json.
 type Installation struct {
 	Installed []installedRow    `json:"installed"`
 	Refused   []install.Refusal `json:"refused"` // with --keep-going
-	Notes     []string          `json:"notes"`   // on the source
+	Notes     []string          `json:"notes"`   // about the source
 	DryRun    bool              `json:"dryRun"`
 
 	Again func(text string) string `json:"-"` // as [Again], for Print
 }
 
-// installedRow is an installed skill: what the lock file says and what the skill is.
+// installedRow is an installed skill: its entry in the lock file and its properties.
 type installedRow struct {
 	Lock   *install.Entry `json:"lock"`
 	Skill  SkillRow       `json:"skill"`
-	Nested []SkillRow     `json:"nested"` // the skills that lie in it, each served by itself
-	Left   []Diagnostic   `json:"left"`   // files of the source that are not installed, and why
+	Nested []SkillRow     `json:"nested"` // skills inside it, each served separately
+	Left   []Diagnostic   `json:"left"`   // files of the source that are not installed, with reasons
 }
 
 // NewInstallation describes the skills of a plan as they will be served from the state directory.
@@ -51,7 +51,7 @@ func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry 
 				continue
 			}
 			rows := []SkillRow{NewSkillRow(ctx, plan.New, sk, policy.Allowlist{})}
-			_ = AddViolations(ctx, rows) // it ends early only when ctx does
+			_ = AddViolations(ctx, rows) // fails only if ctx ends
 			row := rows[0]
 			row.Tier, row.Root = c.After.Tier.String(), install.RootDir(state, c.After.Tier)
 			row.Origin = OriginText(c.After)
@@ -69,8 +69,8 @@ func NewInstallation(ctx context.Context, plan *install.Plan, state string, dry 
 
 const waitingText = "not served yet"
 
-// MarkWaiting gives the skills that are not served before somebody accepts them their state. It is called
-// when the user has had the choice.
+// MarkWaiting sets the state of the skills that are not served before a user accepts them. It is called after
+// the user's decision.
 func (r *Installation) MarkWaiting() {
 	for i := range r.Installed {
 		one := &r.Installed[i]
@@ -84,7 +84,7 @@ func (r *Installation) MarkWaiting() {
 	}
 }
 
-// OriginOf returns where an installed skill came from.
+// OriginOf returns the origin of an installed skill.
 func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 	o := &cfharness.SkillOrigin{Kind: string(e.Origin.Kind), Source: e.Origin.Source, Path: e.Origin.Path,
 		Ref: e.Origin.Ref, Commit: e.Origin.Commit}
@@ -94,7 +94,7 @@ func OriginOf(e *install.Entry) *cfharness.SkillOrigin {
 	return o
 }
 
-// OriginText returns where an installed skill came from, in one line.
+// OriginText returns the origin of an installed skill, in one line.
 func OriginText(e *install.Entry) string {
 	text := OriginOf(e).String()
 	if e.Origin.Signer != "" {
@@ -103,13 +103,13 @@ func OriginText(e *install.Entry) string {
 	return text
 }
 
-// HintLock says what to do about a lock file that cannot be read.
+// HintLock returns the advice for an unreadable lock file.
 func HintLock(file string) string {
 	return "bring back the lock file from a backup, or forget what is installed: " +
 		ShellLine("mv", file, file+".bad")
 }
 
-// LockContent counts what a lock file names.
+// LockContent returns the numbers of skills and files in a lock file.
 func LockContent(lock *install.Lock) string {
 	files := 0
 	for _, e := range lock.Skills {
@@ -118,8 +118,8 @@ func LockContent(lock *install.Lock) string {
 	return Plural(len(lock.Skills), "skill") + ", " + Plural(files, "file")
 }
 
-// Print prints what is installed on out, and what is odd about it on stderr: all that is known of one skill,
-// a table of several.
+// Print prints the installed skills on out, a single skill in full and several as a table, and their problems
+// on stderr.
 func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	PrintNotes(stderr, r.Notes)
 	for _, refused := range r.Refused {
@@ -193,7 +193,7 @@ func (r *Installation) Print(out, stderr io.Writer, columns int) error {
 	return nil
 }
 
-// hintAllow returns how a script of the skill may be allowed, or "" if it has none.
+// hintAllow returns how a script of the skill may be allowed, or "" without scripts.
 func (r *SkillRow) hintAllow() string {
 	if _, err := policy.ParseEntry(r.Path + ":scripts/x"); err != nil && len(r.Scripts) > 0 {
 		return "no script can be allowed under this name; `skillsd remove` it and install it with --name, " +
@@ -207,7 +207,7 @@ func (r *SkillRow) hintAllow() string {
 	return ""
 }
 
-// PrintNotes prints what is worth knowing about a source, at most MaxListed lines.
+// PrintNotes prints the notes about a source, at most MaxListed lines.
 func PrintNotes(w io.Writer, notes []string) {
 	for _, note := range notes[:min(len(notes), MaxListed)] {
 		fmt.Fprintf(w, "note: %s\n", Printable(note))

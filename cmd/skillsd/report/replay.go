@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Shown is one text that a model was shown.
+// Shown is one text that was shown to a model.
 type Shown struct {
 	Seq     uint64               `json:"seq"`
 	Time    provenance.Timestamp `json:"time"`
@@ -32,7 +32,7 @@ type Shown struct {
 	Bytes   int                  `json:"bytes"`
 	Text    *string              `json:"text,omitempty"`
 	Base64  string               `json:"base64,omitempty"`
-	Missing string               `json:"missing,omitempty"` // why the text cannot be shown again
+	Missing string               `json:"missing,omitempty"` // why the text is missing
 
 	data []byte
 }
@@ -40,9 +40,9 @@ type Shown struct {
 // A TreeFile reads a file of a stored skill tree.
 type TreeFile func(name string) ([]byte, error)
 
-// Replay yields in order what the events of a session that a query selects showed the model. Each text is
-// found by the digest that the record has of it: kept by the session, or in a stored tree of its skill, which
-// tree opens. One that cannot be found is yielded with the reason.
+// Replay yields, in order, what the selected events of a session showed the model. Each text is found by its
+// digest in the record: kept by the session, or in a stored tree of its skill, which tree opens. A text that
+// cannot be found is yielded with the reason.
 //
 // Errors: the errors of reading the record; an error ends the iteration.
 func Replay(
@@ -94,11 +94,11 @@ func Replay(
 	}
 }
 
-// forAgent is a reader for an agent's shell: its events are of runs as the model was shown them.
+// forAgent is a reader for an agent's shell: its events of runs contain only what the model was shown.
 type forAgent struct{ provenance.Reader }
 
-// ForAgent returns a reader of the same records whose events have nothing of a run that was withheld from the
-// model. Its files are those of the record.
+// ForAgent returns a reader of the same records whose events contain nothing that was withheld from the
+// model. Its files are those in the record.
 func ForAgent(records provenance.Reader) provenance.Reader { return forAgent{records} }
 
 func (r forAgent) Events(ctx context.Context, q provenance.Query) iter.Seq2[*provenance.Event, error] {
@@ -127,7 +127,7 @@ func sealed(events iter.Seq2[*provenance.Event, error]) iter.Seq2[*provenance.Ev
 	}
 }
 
-// withheldRun reports whether an event is of a run of which something was withheld from the model.
+// withheldRun reports whether an event is a run with output withheld from the model.
 func withheldRun(e *provenance.Event) (bool, error) {
 	if e.Kind != provenance.KindScriptExecuted {
 		return false, nil
@@ -140,7 +140,7 @@ func withheldRun(e *provenance.Event) (bool, error) {
 	return x.Opaque || x.ExitWithheld || x.Stdout.Withheld != "" || x.Stderr.Withheld != "", nil
 }
 
-// Withholds reports whether a session has a run of which something was withheld from the model.
+// Withholds reports whether a session has a run with output withheld from the model.
 //
 // Errors: the errors of reading the record.
 func Withholds(ctx context.Context, records provenance.Reader, session string) (bool, error) {
@@ -156,8 +156,8 @@ func Withholds(ctx context.Context, records provenance.Reader, session string) (
 	return false, nil
 }
 
-// Withheld reports whether the model was shown nothing of a stream of a run that has some, or whether the
-// record does not have the run.
+// Withheld reports whether a non-empty stream of a run was withheld from the model entirely, or the record
+// does not have the run.
 func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 	stream string) (bool, error) {
 	for e, err := range records.Events(ctx, provenance.Query{Session: session,
@@ -182,7 +182,7 @@ func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 	return true, nil
 }
 
-// Content returns the text, whose bytes may be anything.
+// Content returns the text; its bytes may be arbitrary.
 func (s *Shown) Content() []byte { return s.data }
 
 // WriteJSON writes the text as a line of JSON, with its exact bytes.
@@ -201,7 +201,7 @@ func (s *Shown) WriteJSON(w io.Writer) error {
 	return err
 }
 
-// WriteText writes the text behind "| ", under a line that says what it is.
+// WriteText writes the text with the prefix "| ", below a line that describes it.
 func (s *Shown) WriteText(w io.Writer) error {
 	at := s.Time.Local().Format("15:04:05.000")
 	fmt.Fprintf(w, "#%d %s %s %s", s.Seq, at, s.What, OneLine(subjectOf(s.Skill, s.Path)))
@@ -229,10 +229,10 @@ type shownFinder struct {
 	records provenance.Reader
 	session string
 	trees   map[string][]TreeFile // by skill path
-	silent  error                 // why nothing is known of a text
+	silent  error                 // why a text cannot be looked up
 }
 
-// shownBy returns what an event says was shown.
+// shownBy returns the texts that an event showed.
 func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 	s := Shown{Seq: e.Seq, Time: provenance.Stamp(e.Time), Skill: e.Skill, Path: e.Path}
 	switch e.Kind {
@@ -255,7 +255,7 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 			return s.failed(row.Error), nil
 		}
 		x := row.Skillsd
-		// A binary file that was asked for by its path was named and not shown.
+		// A binary file that was read by its path was named and not shown.
 		if x == nil || x.Offset == nil || x.Bytes == nil || *x.Bytes == 0 {
 			return nil, nil
 		}
@@ -267,12 +267,12 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 			return nil, err
 		}
 		if row.Error != nil && row.Error.Code == "outcome_unknown" && len(e.Decision) == 0 {
-			return nil, nil // of a server that was lost: nobody was told
+			return nil, nil // of a lost server; no client got it
 		}
 		if row.Error != nil {
 			return s.failed(row.Error), nil
 		}
-		// Earlier versions say of what came late that it was shown.
+		// Earlier versions recorded late outcomes as shown.
 		if row.Skillsd == nil || row.Skillsd.Late {
 			return nil, nil
 		}
@@ -305,7 +305,7 @@ func (s Shown) failed(e *cfharness.RecordError) []Shown {
 	return s.with([]byte(e.Code+": "+e.Message+"\n"), nil)
 }
 
-// part returns the part of a file that was shown: kept under its own digest, or cut from the whole.
+// part returns the shown part of a file: kept under its own digest, or cut from the whole.
 func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, error) {
 	x := row.Skillsd
 	offset, n := *x.Offset, *x.Bytes
@@ -328,7 +328,7 @@ func (f *shownFinder) part(skill string, row *cfharness.ResourceRead) ([]byte, e
 	return data, nil
 }
 
-// output returns the released output of a run, as much as was shown of all of it.
+// output returns the released output of a run, as far as it was shown.
 func (f *shownFinder) output(s Shown, name string, shown *cfharness.ShownText, all int64) []Shown {
 	if shown == nil {
 		return nil
@@ -344,7 +344,7 @@ func (f *shownFinder) output(s Shown, name string, shown *cfharness.ShownText, a
 	return found
 }
 
-// find returns bytes by their digest: kept by the session, or of a tree that its skill had.
+// find returns bytes by their digest: kept by the session, or from a tree of its skill.
 func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, error) {
 	data, err := f.kept(want)
 	if err == nil {
@@ -359,7 +359,7 @@ func (f *shownFinder) find(want digest.Digest, skill, file string) ([]byte, erro
 	return nil, err
 }
 
-// kept returns bytes that the session keeps of what was shown.
+// kept returns bytes that the session keeps of shown texts.
 func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
 	if want.Validate() != nil || want.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%.80q is not a digest", want.String())
@@ -380,7 +380,7 @@ func (f *shownFinder) kept(want digest.Digest) ([]byte, error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
-	// Somebody may have changed the file since; only the record says what was shown.
+	// The file may have changed since; only the record determines what was shown.
 	if digest.FromBytes(data) != want {
 		return nil, fmt.Errorf("what is kept as %s has another digest", want)
 	}

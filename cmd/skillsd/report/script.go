@@ -16,7 +16,7 @@ import (
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// ScriptFacts is what can be known of a script without running it, as allow --json prints it.
+// ScriptFacts are the facts about a script found without running it, as printed by allow --json.
 type ScriptFacts struct {
 	Skill    string        `json:"skill"`
 	Tier     string        `json:"tier"`
@@ -24,20 +24,20 @@ type ScriptFacts struct {
 	Runtime  string        `json:"runtime"`
 	Problem  string        `json:"problem,omitempty"`
 	Shebang  string        `json:"shebang,omitempty"`
-	Flags    []string      `json:"flags,omitempty"` // of the shebang that are kept
+	Flags    []string      `json:"flags,omitempty"` // flags of the shebang that are kept
 	Size     int64         `json:"size"`
 	Digest   digest.Digest `json:"digest"`
 	Tree     digest.Digest `json:"tree"`     // of all files of the skill
-	Includes []factRow     `json:"includes"` // files a shell script reads as part of itself
-	Network  []factRow     `json:"network"`  // lines that look like calls of the network
-	Imports  []ImportRow   `json:"imports"`  // modules that are neither the skill's nor the language's
+	Includes []factRow     `json:"includes"` // files that a shell script includes
+	Network  []factRow     `json:"network"`  // lines that look like network access
+	Imports  []ImportRow   `json:"imports"`  // modules that are part of neither the skill nor the language
 	Signals  []Diagnostic  `json:"signals"`
 	Text     string        `json:"text"`
 	Entry    string        `json:"entry,omitempty"`
-	Config   string        `json:"config,omitempty"` // the file the entry was written to
-	// Unreleased is why no run would be let through although the script is allowed.
+	Config   string        `json:"config,omitempty"` // the file with the entry
+	// Unreleased is why every run would be refused although the script is allowed.
 	Unreleased string `json:"unreleased,omitempty"`
-	// Unreached is why the script would not reach the hosts that its entry grants.
+	// Unreached is why the script could not reach the hosts of its entry.
 	Unreached string `json:"unreached,omitempty"`
 }
 
@@ -46,13 +46,13 @@ type ImportRow struct {
 	Module  string `json:"module"`
 	Kind    string `json:"kind"`              // hard, required, guarded or lazy
 	There   bool   `json:"there"`             // the script finds it
-	Package string `json:"package,omitempty"` // that has it, as far as one is known
+	Package string `json:"package,omitempty"` // with the module, if known
 	Source  string `json:"source,omitempty"`  // of the package's name
 
-	Libraries []string `json:"libraries,omitempty"` // shared libraries of it that are not there
+	Libraries []string `json:"libraries,omitempty"` // its missing shared libraries
 }
 
-// text says where a module comes from.
+// text describes where a module comes from.
 func (r *ImportRow) text() string {
 	switch {
 	case r.There && len(r.Libraries) > 0:
@@ -100,7 +100,7 @@ func FactsOf(ctx context.Context, sk *skills.Skill, path string) (*ScriptFacts, 
 	} else if err != nil {
 		return nil, err
 	}
-	// The entry will have the digest of the index, so the text that is shown must have it too.
+	// The entry will have the digest in the index, so the shown text must have it too.
 	if !content.Matches {
 		return nil, errors.New("the script changed while it was read")
 	}
@@ -142,13 +142,13 @@ var networkCall = pattern.New(`(?i)https?://|` +
 	`from\s+['"](node:)?(https?|net|dgram|dns|tls)['"]|` +
 	`Deno\.(connect|listen|serve)|\b(pip3?|npm|npx|gem|apt(-get)?)\s+install\b`)
 
-// shellInclude finds source, "." and eval in the place of a command, with their first word. A text that looks
-// like one counts.
+// shellInclude matches source, "." and eval as a command, with their first word. Texts that only look like
+// that match too.
 var shellInclude = pattern.New("(?:^|[;&|(){!`]|" +
 	`\b(?:then|do|else|elif|if|while|until|time|builtin|command)[ \t])[ \t]*(?:\w+=\S*[ \t]+)*` +
 	`(source|\.|eval)[ \t]+([^\s;&|()<>]+)`)
 
-// includeIn returns the files that a line of a shell script reads as part of it, empty for none.
+// includeIn returns the files that a line of a shell script includes, empty without one.
 func includeIn(line string) string {
 	var files []string
 	for _, found := range shellInclude().FindAllStringSubmatch(line, -1) {
@@ -160,7 +160,7 @@ func includeIn(line string) string {
 	return strings.Join(files, "; ")
 }
 
-// networkIn returns a line that looks as if it used the network, empty for any other.
+// networkIn returns the line if it looks like network access, else "".
 func networkIn(line string) string {
 	if networkCall().MatchString(line) {
 		return line
@@ -168,7 +168,7 @@ func networkIn(line string) string {
 	return ""
 }
 
-// linesOf returns the first lines of a script of which fact returns a text.
+// linesOf returns the first lines of a script for which fact returns a text.
 func linesOf(script []byte, fact func(line string) string) []factRow {
 	const most, longest, columns = 20, 4096, 60
 	found := []factRow{}
@@ -186,7 +186,7 @@ func linesOf(script []byte, fact func(line string) string) []factRow {
 	return found
 }
 
-// Print shows the facts and then the script, in a form that cannot pass for facts.
+// Print prints the facts and then the script, in a form that cannot pass for facts.
 //
 // Errors: the error of writing, if not everything was written.
 func (f *ScriptFacts) Print(to io.Writer) error {
@@ -230,7 +230,7 @@ func (f *ScriptFacts) Print(to io.Writer) error {
 		fmt.Fprintf(w, "  | %s\n", Visible(line))
 	}
 	fmt.Fprintln(w)
-	// One write for everything: its error means that the user may not have seen the whole script.
+	// A single write: its error means that the user may not have seen the whole script.
 	_, err := to.Write(w.Bytes())
 	return err
 }

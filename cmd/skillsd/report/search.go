@@ -9,7 +9,7 @@ import (
 	"github.com/skillsd/skillsd/skills/search"
 )
 
-// Hit is a found skill as search --json prints it.
+// Hit is a found skill as printed by search --json.
 type Hit struct {
 	Path        string  `json:"path"`
 	Name        string  `json:"name"`
@@ -18,7 +18,7 @@ type Hit struct {
 	Score       float64 `json:"score"`
 }
 
-// Found is what search --json prints.
+// Found is the output of search --json.
 type Found struct {
 	Query      string `json:"query"`
 	Total      int    `json:"total"`
@@ -26,7 +26,7 @@ type Found struct {
 	Hits       []Hit  `json:"hits"`
 }
 
-// Search returns at most limit of the skills that a query finds; 0 for all.
+// Search returns at most limit of the skills that a query finds; 0 means all.
 func Search(index *search.Index, query string, limit int) (*Found, error) {
 	result := &Found{Query: query, Hits: []Hit{}}
 	for page := (search.Page{Size: search.MaxPage}); ; {
@@ -51,7 +51,7 @@ func Search(index *search.Index, query string, limit int) (*Found, error) {
 	}
 }
 
-// Print prints a table of the hits on out, and what else there is on stderr.
+// Print prints a table of the hits on out, and notes on stderr.
 func (f *Found) Print(out, stderr io.Writer, columns int) error {
 	w := bufio.NewWriter(out)
 	if len(f.Hits) == 0 {
@@ -82,7 +82,7 @@ func (f *Found) Print(out, stderr io.Writer, columns int) error {
 	return nil
 }
 
-// PrintEvaluation prints a table of the scores, and the questions that are not answered well.
+// PrintEvaluation prints a table of the scores, and the questions without good answers.
 func PrintEvaluation(out io.Writer, e *search.Evaluation) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintf(w, "%-18s%6s%6s%6s%6s\n", fmt.Sprintf("%d questions", e.Questions), "first", "in 5", "in 20",

@@ -25,7 +25,7 @@ type SessionRow struct {
 	Skills []string // each once, in the order they were loaded
 }
 
-// SessionRows adds to sessions the skills they loaded, as far as their records say.
+// SessionRows adds to sessions the skills they loaded, as far as their records are readable.
 func SessionRows(ctx context.Context, records provenance.Reader, sessions []provenance.Session) []SessionRow {
 	rows := make([]SessionRow, len(sessions))
 	for i, s := range sessions {
@@ -36,8 +36,8 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 				rows[i].Skills = append(rows[i].Skills, name)
 			}
 		}
-		// The view may lag behind the record. Reading every record instead would take far longer; only a
-		// server that was killed at its end leaves none.
+		// The view may lag behind the record. Reading every record would take far longer; only a server that
+		// was killed at its end leaves no view.
 		view, err := records.Stored(ctx, s.ID, provenance.ActivationsFile)
 		if err != nil && s.Counts.Activations > 0 {
 			for e, err := range records.Events(ctx, provenance.Query{Session: s.ID,
@@ -74,9 +74,9 @@ func SessionRows(ctx context.Context, records provenance.Reader, sessions []prov
 	return rows
 }
 
-// WriteSessions writes the sessions as a table with a heading. With columns 0 its lines are as long as they
-// need; otherwise each takes at most one row, ids are cut to what distinguishes them, and principals are
-// shown only if one is not local, the principal of this machine's user.
+// WriteSessions writes the sessions as a table with a heading. With columns 0 its lines have any length;
+// otherwise each is at most one row, ids are shortened but stay distinct, and principals are shown only if
+// one differs from local, the principal of the local user.
 func WriteSessions(w io.Writer, sessions []SessionRow, columns int, local string, now time.Time) error {
 	_, err := fmt.Fprintln(w, strings.Join(sessionLines(sessions, columns, local, now), "\n"))
 	return err
@@ -103,7 +103,7 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	if columns == 0 {
 		return padded(rows)
 	}
-	cuts := [][2]int{{2, len("SKILLS")}, {6, len("PRINCIPAL")}, {7, 9}} // columns and their least widths
+	cuts := [][2]int{{2, len("SKILLS")}, {6, len("PRINCIPAL")}, {7, 9}} // columns and their minimum widths
 	if !slices.ContainsFunc(sessions, func(s SessionRow) bool { return s.Principal != local }) {
 		cuts = [][2]int{{2, len("SKILLS")}, {6, len("claude-code…")}}
 		for i := range rows {
@@ -122,7 +122,7 @@ func sessionLines(sessions []SessionRow, columns int, local string, now time.Tim
 	return padded(rows)
 }
 
-// shortIDs returns beginnings of one length that distinguish ids.
+// shortIDs returns prefixes of equal length that distinguish ids.
 func shortIDs(ids []string) []string {
 	for size := len("ses_019aa6f0-7c00"); ; size++ {
 		short, seen, whole := make([]string, len(ids)), map[string]bool{}, true
@@ -137,7 +137,7 @@ func shortIDs(ids []string) []string {
 	}
 }
 
-// VerifyNotes returns what is worth knowing about a record that agrees with its files.
+// VerifyNotes returns notes about a record that matches its files.
 func VerifyNotes(found *provenance.Report) []string {
 	notes := []string{}
 	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -168,8 +168,8 @@ func VerifyNotes(found *provenance.Report) []string {
 // detailIndent indents the details of an event.
 const detailIndent = "              "
 
-// Children returns the ids of the sessions that belong to a session, the oldest first, as far as their
-// records can be read.
+// Children returns the ids of the child sessions of a session, oldest first, as far as their records are
+// readable.
 //
 // Errors: the error of listing, or of ctx.
 func Children(ctx context.Context, records provenance.Reader, id string) (ids []string, err error) {
@@ -182,7 +182,7 @@ func Children(ctx context.Context, records provenance.Reader, id string) (ids []
 			if err != nil {
 				break
 			}
-			// A session that continues another one names it as its parent, too.
+			// A session that continues another one also has it as its parent.
 			if info, err := e.SessionInfo(); err == nil && info != nil && info.Child {
 				ids = append(ids, s.ID)
 			}
@@ -192,7 +192,7 @@ func Children(ctx context.Context, records provenance.Reader, id string) (ids []
 	return ids, err
 }
 
-// EventsFrom yields the events from the first one at or after a time on: times may be set back, and do not
+// EventsFrom yields the events from the first one at or after a time. Times may be set back, so they do not
 // order events.
 func EventsFrom(
 	events iter.Seq2[*provenance.Event, error], from time.Time,
@@ -208,9 +208,9 @@ func EventsFrom(
 	}
 }
 
-// WriteTimeline writes a line for each event of a session, and below the line of a script what it was given,
-// after lines that say whose session it is, what it belongs to or continues, and which children it has. Where
-// columns is known, not 0, no event takes more than one row.
+// WriteTimeline writes a line for each event of a session, with the inputs of a script below its line, after
+// lines with the owner, the parent and the children of the session. If columns is not 0, no event takes more
+// than one row.
 //
 // Errors: the first error of events, or the error of writing.
 func WriteTimeline(
@@ -228,7 +228,7 @@ func WriteTimeline(
 			case err != nil || info == nil || e.Parent == "":
 			case info.Child:
 				fmt.Fprintf(w, "child of %s\n", OneLine(e.Parent))
-			case info.Profile == "": // a narrowed session of an earlier version may be either
+			case info.Profile == "": // in earlier versions, a session with a profile may be either
 				fmt.Fprintf(w, "continues %s\n", OneLine(e.Parent))
 			}
 			for _, child := range children {
@@ -247,7 +247,7 @@ func WriteTimeline(
 	return nil
 }
 
-// eventLine returns time, kind, subject and outcome of an event. What does not fit is cut from the subject.
+// eventLine returns time, kind, subject and outcome of an event. The subject is truncated to fit.
 func eventLine(e *provenance.Event, columns int) string {
 	subject, outcome := OneLine(subjectOf(e.Skill, e.Path)), OneLine(cfharness.Summary(e))
 	line := e.Time.Local().Format("15:04:05.000") + "  " + Pad(string(e.Kind), 22) + "  "
@@ -263,7 +263,7 @@ func eventLine(e *provenance.Event, columns int) string {
 	return strings.TrimRight(line+outcome, " ")
 }
 
-// subjectOf names a skill, or a file of one.
+// subjectOf names a skill, or a file of it.
 func subjectOf(skill, path string) string {
 	if path == "" {
 		return skill
@@ -271,8 +271,8 @@ func subjectOf(skill, path string) string {
 	return skill + ":" + path
 }
 
-// eventDetails returns the lines below the line of an event: where a skill came from; the inputs of a script,
-// then its digest, the evidence that a user wants it and the id of its output. Each is cut to the width of a
+// eventDetails returns the lines below an event: the origin of a skill; or the inputs of a script, then its
+// digest, the evidence of the user's intent and the id of its output. Each is truncated to the width of a
 // line; --json has all of it.
 func eventDetails(e *provenance.Event, columns int) []string {
 	var given, id string
@@ -308,7 +308,7 @@ func eventDetails(e *provenance.Event, columns int) []string {
 			facts = []string{decision.Skillsd.Evidence}
 		}
 	}
-	// session show --output takes an id without the session as well.
+	// session show --output also takes an id without the session.
 	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{strings.TrimPrefix(id, e.Session+":")})
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
 	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
@@ -321,8 +321,8 @@ func eventDetails(e *provenance.Event, columns int) []string {
 	return lines
 }
 
-// operatorLines returns the line below a refusal: how the operator can change it. It is not cut, since it may
-// hold a command to copy.
+// operatorLines returns the line below a refusal: how the operator can change it. It is not truncated,
+// because it may contain a command to copy.
 func operatorLines(e *provenance.Event) []string {
 	var d cfharness.PolicyDecision
 	if e.Kind != provenance.KindPolicyDenied || json.Unmarshal(e.Decision, &d) != nil || d.Skillsd == nil ||
@@ -332,7 +332,7 @@ func operatorLines(e *provenance.Event) []string {
 	return []string{detailIndent + OneLine(d.Skillsd.Operator)}
 }
 
-// quoted quotes arguments, so that none can pass for another.
+// quoted quotes arguments, so that they cannot be confused.
 func quoted(args []string) string { return strings.Trim(fmt.Sprintf("%+q", args), "[]") }
 
 func shortDigest(d digest.Digest) string {
@@ -340,7 +340,7 @@ func shortDigest(d digest.Digest) string {
 	return text[:min(len(text), len("sha256:")+12)]
 }
 
-// rowOf decodes the row of an event; it is nil for an event without one.
+// rowOf decodes the row of an event; nil for an event without one.
 func rowOf[T any](e *provenance.Event) (*T, error) {
 	if len(e.Row) == 0 {
 		return nil, nil

@@ -25,7 +25,7 @@ import (
 	sh "github.com/skillsd/skillsd/skills/script"
 )
 
-// SkillRow is a skill as list --json and show --json print it.
+// SkillRow is a skill as printed by list --json and show --json.
 type SkillRow struct {
 	Path          string            `json:"path"`
 	Name          string            `json:"name"`
@@ -33,7 +33,7 @@ type SkillRow struct {
 	Tier          string            `json:"tier"`
 	Root          string            `json:"root"`
 	Origin        string            `json:"origin,omitempty"`
-	File          string            `json:"file"` // on this machine; below Root if Root is not a directory
+	File          string            `json:"file"` // relative to Root if that is not a directory
 	State         string            `json:"state"`
 	Reasons       []string          `json:"reasons"`
 	Pinned        bool              `json:"pinned"`
@@ -53,8 +53,8 @@ type SkillRow struct {
 	Toolsets      json.RawMessage   `json:"toolsets,omitempty"`
 	Resources     []skills.Resource `json:"resources"`
 	Scripts       []ScriptRow       `json:"scripts"`
-	Programs      []string          `json:"programs,omitempty"` // outside scripts/, which do not run here
-	Shadows       []ShadowRow       `json:"shadows"`            // skills whose path this one has
+	Programs      []string          `json:"programs,omitempty"` // outside scripts/, never run
+	Shadows       []ShadowRow       `json:"shadows"`            // hidden skills with the same path
 	Diagnostics   []Diagnostic      `json:"diagnostics"`
 	Violations    []Problem         `json:"violations"` // of the strict rules
 
@@ -64,11 +64,11 @@ type SkillRow struct {
 type requiresRow struct {
 	Commands []string `json:"commands"`
 	Env      []string `json:"env"`
-	// One command of each text must be there.
+	// For each text, one of its commands must exist.
 	AnyCommands []string `json:"anyCommands,omitempty"`
 	Platforms   []string `json:"platforms,omitempty"` // one of them
 	Skills      []string `json:"skills,omitempty"`
-	Tools       []string `json:"tools,omitempty"` // of the client, which skillsd cannot see
+	Tools       []string `json:"tools,omitempty"` // of the client; skillsd cannot check them
 }
 
 // ScriptRow is a script of a skill and whether it may run.
@@ -79,14 +79,14 @@ type ScriptRow struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// ShadowRow is a skill whose path another one has.
+// ShadowRow is a skill hidden by another one with the same path.
 type ShadowRow struct {
 	Root string `json:"root"`
 	Tier string `json:"tier"`
 }
 
-// NewSkillRows describes all skills of a snapshot in the order of paths, including withheld ones. It
-// reads the files of several skills at the same time.
+// NewSkillRows describes all skills of a snapshot in the order of paths, including withheld ones. It reads
+// several skills concurrently.
 func NewSkillRows(
 	ctx context.Context, snapshot *skills.Snapshot, allow policy.Allowlist, stderr io.Writer,
 ) ([]SkillRow, error) {
@@ -120,7 +120,7 @@ func Each(ctx context.Context, n int, work func(i int)) error {
 	return ctx.Err()
 }
 
-// EmptyRow returns the row of a skill of which no more is known; no list of it is nil.
+// EmptyRow returns the row of a skill without further facts; its lists are not nil.
 func EmptyRow(path, name, state string) SkillRow {
 	return SkillRow{
 		Path: path, Name: name, State: state,
@@ -189,7 +189,7 @@ func NewSkillRow(
 	return row
 }
 
-// ofNested reports whether a file of a skill belongs to a skill below it, too, which names it.
+// ofNested reports whether a file of a skill also belongs to a nested skill, which lists it.
 func ofNested(snapshot *skills.Snapshot, sk *skills.Skill, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if snapshot.Skill(sk.Path+"/"+dir) != nil {
@@ -199,7 +199,7 @@ func ofNested(snapshot *skills.Snapshot, sk *skills.Skill, file string) bool {
 	return false
 }
 
-// allowedAs reports whether one of the entries of a script allows it as it is, and if not, why.
+// allowedAs reports whether an entry of a script allows its current content, and if not, why.
 func allowedAs(entries []policy.Entry, file, tree digest.Digest) (allowed bool, reason string) {
 	if len(entries) == 0 {
 		return false, "not allowlisted"
@@ -237,7 +237,7 @@ const (
 	gap            = "  "
 )
 
-// padded pads the cells of rows to the widths of their columns, except for the last one of a row.
+// padded pads the cells of rows to the widths of their columns, except the last cell of a row.
 func padded(rows [][]string) []string {
 	var widths []int
 	for _, row := range rows {
@@ -258,8 +258,8 @@ func padded(rows [][]string) []string {
 	return lines
 }
 
-// PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone
-// is longer: these are never cut.
+// PrintSkills prints a table that fits a width of 74 columns and more, unless a path or a reason alone is
+// longer: these are never truncated.
 func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 	facts := [][]string{{"TIER", "FORM", "FILES", "RUN"}}
 	paths := len("SKILL")
@@ -267,7 +267,7 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 		facts = append(facts, rows[i].facts())
 		paths = max(paths, Cells(Printable(rows[i].Path)))
 	}
-	// A long path has a line of its own, so that it does not take the columns of all descriptions.
+	// A long path has a line of its own, so that it does not narrow all descriptions.
 	paths = min(paths, max(minPathColumn, most/3))
 	lines := padded(facts)
 	width := 0
@@ -294,13 +294,13 @@ func PrintSkills(w io.Writer, rows []SkillRow, most int, paint Paint) error {
 	return err
 }
 
-// StateQuarantined is the state of an installed skill that nobody has accepted.
+// StateQuarantined is the state of an installed skill that no user has accepted.
 const StateQuarantined = "quarantined"
 
 // StateBroken is the state of a skill that cannot be loaded.
 const StateBroken = "broken"
 
-// WithBroken adds a row for each skill that cannot be loaded, with the few facts there are.
+// WithBroken adds a row with the known facts for each skill that cannot be loaded.
 func WithBroken(rows []SkillRow, snapshot *skills.Snapshot) []SkillRow {
 	for _, d := range snapshot.Diagnostics {
 		file := path.Base(d.Path)
@@ -328,7 +328,7 @@ func (r *SkillRow) mark(paint Paint) string {
 	return "○"
 }
 
-// form returns how well-formed the SKILL.md is, in one word.
+// form returns the validity of the SKILL.md in one word.
 func (r *SkillRow) form() string {
 	switch {
 	case r.Form.Strict:
@@ -357,11 +357,11 @@ func (r *SkillRow) facts() []string {
 	return []string{r.Tier, r.form(), files, fmt.Sprintf("%d/%d", allowed, len(r.Scripts))}
 }
 
-// HintPrograms is what to do about programs outside scripts/.
+// HintPrograms is the advice about programs outside scripts/.
 const HintPrograms = "to run one, copy the skill into a root of yours, move the program below scripts/ " +
 	"there, and allow it"
 
-// PrintSkill prints all that is known of a skill.
+// PrintSkill prints everything known about a skill.
 func PrintSkill(w io.Writer, row *SkillRow) error {
 	fact := func(name, value string) { printFact(w, "", 14, name, value) }
 	fact("skill", row.Path)
@@ -435,24 +435,24 @@ func PrintSkill(w io.Writer, row *SkillRow) error {
 	return nil
 }
 
-// printList prints lines below a heading, nothing without lines.
+// printList prints lines below a heading, or nothing without lines.
 func printList(w io.Writer, heading string, lines []string) {
 	if len(lines) > 0 {
 		fmt.Fprintf(w, "%s\n%s\n", heading, strings.Join(lines, "\n"))
 	}
 }
 
-// printFact prints a line of a name and a value, if there is one.
+// printFact prints a line with a name and a value, unless the value is empty.
 func printFact(w io.Writer, indent string, width int, name, value string) {
 	if value != "" {
 		fmt.Fprintf(w, "%s%-*s %s\n", indent, width, name, Printable(value))
 	}
 }
 
-// printBelow prints a line of a name and a value, if there is one, below the line of a skill.
+// printBelow is printFact below the line of a skill.
 func printBelow(w io.Writer, name, value string) { printFact(w, "  ", 13, name, value) }
 
-// printFacts prints what a skill is.
+// printFacts prints the properties of a skill.
 func (r *SkillRow) printFacts(w io.Writer) {
 	size := int64(0)
 	for _, file := range r.Resources {
@@ -474,7 +474,7 @@ func (r *SkillRow) printFacts(w io.Writer) {
 	printList(w, "  scripts", scripts)
 }
 
-// powers returns what a skill asks for, in one line; empty for nothing.
+// powers returns what a skill requests, in one line; empty without requests.
 func (r *SkillRow) powers() string {
 	var parts []string
 	if len(r.AllowedTools) > 0 {
@@ -486,7 +486,8 @@ func (r *SkillRow) powers() string {
 	return strings.Join(parts, "; ")
 }
 
-// LookupError returns the error of looking a skill up with an exit code and a hint. subject begins its text.
+// LookupError converts an error of looking up a skill to one with an exit code and a hint. subject begins its
+// text.
 func LookupError(code int, subject string, err error) error {
 	if missing, ok := errors.AsType[*skills.NotFoundError](err); ok {
 		hint := "`skillsd list` says what is served, and what could not be read"

@@ -1,6 +1,6 @@
-// Package report prints what skillsd knows for a reader: escaped text, tables, JSON, and the sessions and
+// Package report formats the output of skillsd for people: escaped text, tables, JSON, and the sessions and
 // skills that commands show. It makes foreign text safe for a terminal, and takes writers and widths as
-// arguments, so that a page can use it as well as a command.
+// arguments, so that the operator's page can use it too.
 package report
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Printable returns foreign text that cannot move the cursor, forge a line or change the direction of text:
+// Printable makes foreign text unable to move the cursor, forge a line or change the direction of text:
 // control characters become spaces, and invisible ones a replacement character. It keeps the two joiners,
 // which some writing systems need.
 func Printable(s string) string { return strings.Map(printable, s) }
@@ -29,7 +29,7 @@ func printable(r rune) rune {
 	switch {
 	case r < ' ' || (r >= 0x7f && r < 0xa0) || r == '\u2028' || r == '\u2029':
 		return ' '
-	case r < 0x7f: // most text; to ask tables takes longer
+	case r < 0x7f: // most text; table lookups are slower
 		return r
 	case r == '\u200c' || r == '\u200d':
 		return r
@@ -40,8 +40,8 @@ func printable(r rune) rune {
 }
 
 // Visible returns a line of foreign text for a reader who decides whether to trust it: characters that a
-// terminal would not show, or would act on, are escaped as in a Go string. A tab is four spaces. Joiners stay
-// next to the letters and signs that need them.
+// terminal would hide or execute are escaped as in a Go string. A tab becomes four spaces. Joiners stay next
+// to the letters and signs that need them.
 func Visible(line string) string {
 	var out strings.Builder
 	before := ' '
@@ -65,13 +65,13 @@ func Visible(line string) string {
 	return out.String()
 }
 
-// isJoined reports whether a character may have another form next to a joiner.
+// isJoined reports whether a joiner may change the form of a character.
 func isJoined(r rune) bool {
 	return r >= 0x250 && r != utf8.RuneError &&
 		(unicode.In(r, unicode.L, unicode.M, unicode.So, unicode.Sk)) && !isBlankLetter(r)
 }
 
-// isBlankLetter reports whether r is a letter or a mark that shows nothing.
+// isBlankLetter reports whether r is an invisible letter or mark.
 func isBlankLetter(r rune) bool {
 	switch {
 	case r == 0x34f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x2800, r == 0x3164,
@@ -84,7 +84,7 @@ func isBlankLetter(r rune) bool {
 // OneLine returns foreign text for a cell of a table: printable, with single spaces.
 func OneLine(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
 
-// Cells returns how many columns of a terminal a printable text takes.
+// Cells returns the number of terminal columns of a printable text.
 func Cells(s string) int {
 	n := 0
 	for _, r := range s {
@@ -107,7 +107,7 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// Shorten cuts text to at most most columns, at the end of a word if one ends in the second half.
+// Shorten truncates text to at most most columns, at the end of a word if one ends in the second half.
 func Shorten(s string, most int) string {
 	s = OneLine(s)
 	if Cells(s) <= most {
@@ -118,7 +118,7 @@ func Shorten(s string, most int) string {
 		if r == ' ' {
 			word = i
 		}
-		// One column is left for the ellipsis.
+		// Leave one column for the ellipsis.
 		used += runeCells(r)
 		if used > most-1 {
 			cut = i
@@ -131,10 +131,10 @@ func Shorten(s string, most int) string {
 	return strings.TrimRight(s[:cut], " ") + "…"
 }
 
-// Pad fills text with spaces up to a number of columns.
+// Pad pads text with spaces to a number of columns.
 func Pad(s string, to int) string { return s + strings.Repeat(" ", max(0, to-Cells(s))) }
 
-// Fold breaks a text into lines of at most width columns, unless a word is longer.
+// Fold breaks text into lines of at most width columns, unless a word is longer.
 func Fold(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -150,7 +150,7 @@ func Fold(text string, width int) []string {
 	return append(lines, line)
 }
 
-// Plural returns a count with its noun, in the plural unless it is 1.
+// Plural returns a number with its noun, in the plural unless it is 1.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -158,9 +158,9 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ShellLine returns a command line for a POSIX shell.
+// ShellLine quotes words for a POSIX shell.
 func ShellLine(words ...string) string {
-	// A shell could take any other character for more than a part of a word.
+	// Other characters may have a meaning in a shell.
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-./:=@_,%"
 	line := make([]string, len(words))
 	for i, word := range words {
@@ -172,13 +172,13 @@ func ShellLine(words ...string) string {
 	return strings.Join(line, " ")
 }
 
-// IsTerminal reports whether a stream, of either direction, is a terminal.
+// IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// CopyOutput copies the output of a script: byte for byte, but to a terminal without control characters.
+// CopyOutput copies the output of a script byte for byte, except control characters to a terminal.
 func CopyOutput(w io.Writer, r io.Reader, terminal bool) error {
 	if !terminal {
 		_, err := io.Copy(w, r)
@@ -200,7 +200,8 @@ func CopyOutput(w io.Writer, r io.Reader, terminal bool) error {
 	}
 }
 
-// Columns returns the width of w: $COLUMNS, else the width of the terminal, else 0, as for a file or a pipe.
+// Columns returns the width of w: $COLUMNS, else the width of the terminal, else 0, for example for a file or
+// a pipe.
 func Columns(env func(name string) (string, bool), w io.Writer) int {
 	if value, ok := env("COLUMNS"); ok {
 		if n, err := strconv.Atoi(value); err == nil && n > 0 {
@@ -215,8 +216,8 @@ func Columns(env func(name string) (string, bool), w io.Writer) int {
 	return 0
 }
 
-// Wrap breaks a line of a result that is wider than columns; the lines that follow are indented. With
-// columns 0 the line is returned as it is. Do not wrap commands, so that they can be copied.
+// Wrap breaks a line that is wider than columns, with further lines indented. With columns 0 it returns the
+// line unchanged. Do not wrap commands, so that they can be copied.
 func Wrap(line string, columns int) string {
 	const indent, narrowest = "  ", 20
 	if columns == 0 || Cells(line) <= columns {
@@ -225,24 +226,24 @@ func Wrap(line string, columns int) string {
 	return strings.Join(Fold(line, max(columns-len(indent), narrowest)), "\n"+indent)
 }
 
-// Paint colours words on a terminal. The zero Paint returns them as they are.
+// Paint colours words on a terminal. The zero Paint returns them unchanged.
 type Paint bool
 
-// NewPaint returns the Paint for w, which colours nothing unless w is a terminal that can, and not with
-// NO_COLOR.
+// NewPaint returns the Paint for w, which colours nothing unless w is a terminal with colours and NO_COLOR is
+// unset.
 func NewPaint(env func(name string) (string, bool), w io.Writer) Paint {
 	refused, _ := env("NO_COLOR")
 	kind, _ := env("TERM")
 	return Paint(IsTerminal(w) && refused == "" && kind != "dumb")
 }
 
-// Good returns what works in green.
+// Good returns green text, for success.
 func (p Paint) Good(s string) string { return p.colour("32", s) }
 
-// Warn returns what should be looked at in yellow.
+// Warn returns yellow text, for warnings.
 func (p Paint) Warn(s string) string { return p.colour("33", s) }
 
-// Bad returns what does not work in red.
+// Bad returns red text, for failures.
 func (p Paint) Bad(s string) string { return p.colour("31", s) }
 
 func (p Paint) colour(code, s string) string {
@@ -252,17 +253,17 @@ func (p Paint) colour(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// StatusLine is one line on a terminal that is replaced by the next. Anywhere else it writes nothing. It is
+// StatusLine is one line on a terminal that the next one replaces. It writes nothing anywhere else. It is
 // safe for concurrent use.
 type StatusLine struct {
-	w io.Writer // nil: nothing is written
+	w io.Writer // nil: no output
 
 	mu      sync.Mutex // guards the fields below
 	visible bool
 	counted time.Time // when Count last changed the line
 }
 
-// NewStatusLine returns a status line on w, which shows nothing unless w is a terminal.
+// NewStatusLine returns a status line on w, which writes nothing unless w is a terminal.
 func NewStatusLine(w io.Writer) *StatusLine {
 	if !IsTerminal(w) {
 		w = nil
@@ -284,8 +285,8 @@ func (l *StatusLine) set(text string) {
 	}
 }
 
-// Count replaces the line by how much of total is done, at most five times a second, so that it can be read.
-// With the total 0 the line has only the text, and with a negative one, which is unknown, how much is done.
+// Count replaces the line with the progress, at most five times a second, so that it can be read. With total
+// 0 the line has only the text; with a negative, unknown total only the number done.
 func (l *StatusLine) Count(text string, done, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -4,8 +4,8 @@ package report
 
 import "golang.org/x/sys/unix"
 
-// DropTyped forgets what was typed on a terminal and not read yet, ended lines and begun ones.
+// DropTyped discards unread input of a terminal, complete and incomplete lines.
 func DropTyped(fd uintptr) error {
-	const forReading = 1 // FREAD: the input alone
+	const forReading = 1 // FREAD: input only
 	return unix.IoctlSetPointerInt(int(fd), unix.TIOCFLUSH, forReading)
 }

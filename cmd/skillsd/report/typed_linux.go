@@ -2,5 +2,5 @@ package report
 
 import "golang.org/x/sys/unix"
 
-// DropTyped forgets what was typed on a terminal and not read yet, ended lines and begun ones.
+// DropTyped discards unread input of a terminal, complete and incomplete lines.
 func DropTyped(fd uintptr) error { return unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) }

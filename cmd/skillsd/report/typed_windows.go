@@ -2,6 +2,6 @@ package report
 
 import "golang.org/x/sys/windows"
 
-// DropTyped forgets what was typed on a console and not read yet. A line that was ended while another read
-// of the console waited was given to that read, so it is not among what is forgotten.
+// DropTyped discards unread input of a console. A line completed while another read was waiting belongs to
+// that read and is not discarded.
 func DropTyped(fd uintptr) error { return windows.FlushConsoleInputBuffer(windows.Handle(fd)) }

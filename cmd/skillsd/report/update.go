@@ -18,10 +18,10 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Update is what an update makes of a skill, as update --json prints it.
+// Update is the effect of an update on a skill, as printed by update --json.
 type Update struct {
 	Name   string   `json:"name"`
-	State  string   `json:"state"` // changed, unchanged, failed, or held: it waits to be accepted
+	State  string   `json:"state"` // changed, unchanged, failed, or held until it is accepted
 	Error  string   `json:"error,omitempty"`
 	Before *Version `json:"before,omitempty"`
 	After  *Version `json:"after,omitempty"`
@@ -31,23 +31,23 @@ type Update struct {
 	Files   []FileChange   `json:"files,omitempty"`
 	FactChanges
 	Left []Diagnostic `json:"left,omitempty"`
-	// Nested are the skills that lie in it and differ, each served by itself.
+	// Nested are the changed skills inside it, each served separately.
 	Nested []NestedUpdate `json:"nested,omitempty"`
 }
 
-// NestedUpdate is what an update makes of a skill that lies in another, whose row has its files.
+// NestedUpdate is the effect of an update on a nested skill; the row of the outer skill has its files.
 type NestedUpdate struct {
-	Path   string `json:"path"`   // it is served under
+	Path   string `json:"path"`   // it is served with
 	Change string `json:"change"` // added, removed or changed
 	FactChanges
 }
 
-// FactChanges are what a diff of files does not make plain.
+// FactChanges are changes that a diff of files does not show clearly.
 type FactChanges struct {
 	ToolsAdded []string     `json:"allowedToolsAdded,omitempty"`
 	ToolsGone  []string     `json:"allowedToolsRemoved,omitempty"`
-	Signals    []Diagnostic `json:"signals,omitempty"`    // that were not there before
-	Hosts      []string     `json:"hostsAdded,omitempty"` // that no text named before
+	Signals    []Diagnostic `json:"signals,omitempty"`    // new ones
+	Hosts      []string     `json:"hostsAdded,omitempty"` // not in any text before
 }
 
 // Version is the content of a skill before or after an update.
@@ -61,7 +61,7 @@ type FileChange struct {
 	Path   string `json:"path"`
 	Change string `json:"change"` // added, removed or changed
 	Script bool   `json:"script,omitempty"`
-	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, those of nested skills too
+	Diff   string `json:"diff,omitempty"` // of SKILL.md and of scripts, including those of nested skills
 }
 
 // Updates describes the plan of an update. It reads the files of the skills that change.
@@ -82,7 +82,7 @@ func Updates(ctx context.Context, plan *install.Plan) ([]Update, error) {
 	return rows, ctx.Err()
 }
 
-// MarkHeld marks the rows of updates that a plan did not make, because they wait to be accepted.
+// MarkHeld marks the rows of updates that wait to be accepted and are not made.
 func MarkHeld(rows []Update, plan *install.Plan) {
 	for _, c := range plan.Held {
 		for i := range rows {
@@ -95,7 +95,7 @@ func MarkHeld(rows []Update, plan *install.Plan) {
 
 func newVersion(e *install.Entry) *Version { return &Version{e.Origin.Commit, e.Tree.String()} }
 
-// Print prints what changes of the skill: nothing if it does not change.
+// Print prints the changes of the skill, or nothing without changes.
 func (r *Update) Print(out, stderr io.Writer) {
 	switch r.State {
 	case "failed":
@@ -104,7 +104,7 @@ func (r *Update) Print(out, stderr io.Writer) {
 	case "unchanged":
 		return
 	case "held":
-		out = stderr // it is not what was done
+		out = stderr // the update was not made
 	}
 	shown := func(v *Version) string {
 		if v.Commit != "" {
@@ -127,7 +127,7 @@ func (r *Update) Print(out, stderr io.Writer) {
 			kind = " (script)"
 		}
 		fmt.Fprintf(out, "  %s: %s%s\n", f.Change, Printable(f.Path), kind)
-		const head = 3 // lines of a diff that name the files once more
+		const head = 3 // lines of a diff that repeat the file names
 		lines := strings.Split(strings.TrimRight(f.Diff, "\n"), "\n")
 		for _, line := range lines[min(head, len(lines)):] {
 			fmt.Fprintf(out, "    %s\n", Visible(line))
@@ -150,7 +150,7 @@ func (f *FactChanges) print(w io.Writer, indent string) {
 	}
 }
 
-// newUpdate describes what an update makes of one skill, and of the skills that lie in it.
+// newUpdate describes the effect of an update on one skill and on its nested skills.
 func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Update, error) {
 	row := Update{Name: c.Name, State: "unchanged", Before: newVersion(c.Before)}
 	if !c.NewContent() {
@@ -158,7 +158,7 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	}
 	row.State, row.After, row.Left = "changed", newVersion(c.After), Diagnostics(c.Left)
 	row.Verdict, row.Why = c.After.Verdict, c.After.Why
-	// Instructions (false) and scripts (true) by path: the ones of nested skills are files of the skill too.
+	// Instructions (false) and scripts (true) by path; the files of nested skills are files of the skill too.
 	texts := map[string]bool{}
 	var was, is compare.Content
 	for _, at := range compare.Below(c.Name, plan.Old, plan.New) {
@@ -233,7 +233,7 @@ func newUpdate(ctx context.Context, plan *install.Plan, c *install.Change) (Upda
 	return row, nil
 }
 
-// textOf returns the content of a file for a diff, nothing if there is no such file. It reports whether a
+// textOf returns the content of a file for a diff, empty if the file does not exist. ok reports whether a
 // diff can show the file.
 func textOf(ctx context.Context, v compare.Content, path string) (data []byte, ok bool) {
 	const longest = 256 << 10
