@@ -25,8 +25,8 @@ func TestAddressTaken(t *testing.T) {
 		want []string
 	}{
 		{"stdio", []string{"--metrics", addr}, exit.OK, []string{"metrics are not served: the address is in use by another server"}},
-		{"http", []string{"--http", "127.0.0.1:0", "--metrics", addr}, exit.Failure, []string{"error: --metrics: listen tcp " + addr, "hint: stop what listens there"}},
-		{"http itself", []string{"--http", addr}, exit.Failure, []string{"error: --http: listen tcp " + addr, "hint: stop what listens there"}},
+		{"http", []string{"--http", "127.0.0.1:0", "--metrics", addr}, exit.Failure, []string{"error: --metrics: listen tcp " + addr, "hint: stop the program that listens there"}},
+		{"http itself", []string{"--http", addr}, exit.Failure, []string{"error: --http: listen tcp " + addr, "hint: stop the program that listens there"}},
 		{"reachable", []string{"--metrics", "0.0.0.0:0"}, exit.Usage, []string{"can be reached from other machines", "hint: listen on 127.0.0.1"}},
 	} {
 		code, _, stderr := run(t, append([]string{"serve", "--no-default-roots", state}, tt.args...)...)

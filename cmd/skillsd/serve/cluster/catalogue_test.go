@@ -73,7 +73,7 @@ func TestPublishAtOnce(t *testing.T) {
 			switch got := <-done; {
 			case got.err == nil:
 				said = append(said, got.sum)
-			case strings.Contains(got.err.Error(), "somebody else published"):
+			case strings.Contains(got.err.Error(), "another process published"):
 				refused++
 			default:
 				t.Fatal(got.err)
