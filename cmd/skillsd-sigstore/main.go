@@ -1,11 +1,11 @@
-// Command skillsd-sigstore verifies a Sigstore bundle for skillsd, offline, and says which identity signed
-// it: by the certificate, its entry in the log of certificates, the entry in the transparency log, the time
-// of the signature and the signature itself. It is a program of its own because the library that does this
-// would make skillsd larger and each of its starts slower.
+// Command skillsd-sigstore verifies a Sigstore bundle for skillsd, offline, and returns the identity that
+// signed it. It checks the certificate, its entry in the certificate log, the entry in the transparency log,
+// the time of the signature and the signature itself. It is a separate program because its library would make
+// skillsd larger and every start slower.
 //
-// It reads a [signed.Question] from its standard input and writes a [signed.Answer]. The exit code is 0 if
-// the bundle is verified, 1 if it is not, and 2 if it cannot be; the last line of the standard error then
-// says why. Who may have signed is not asked here: the answer says who did.
+// It reads a [signed.Question] from standard input and writes a [signed.Answer]. The exit code is 0 if the
+// bundle is verified, 1 if it is not, and 2 if verification was not possible; the last line of standard error
+// then has the reason. It does not decide who may sign: the answer is the identity that did.
 package main
 
 import (
@@ -67,8 +67,8 @@ func answer(in io.Reader) (_ *signed.Answer, code int, _ error) {
 	return a, 1, err
 }
 
-// newVerifier returns what wants of a bundle whatever the root has: an entry of a transparency log, and of a
-// log of certificates, and always a time that one of its logs or authorities vouches for.
+// newVerifier returns a verifier that requires, whatever the trusted root contains, an entry of a
+// transparency log and of a certificate log, and always a time from one of its logs or timestamp authorities.
 func newVerifier(trusted *root.TrustedRoot) (*verify.Verifier, error) {
 	if len(trusted.RekorLogs()) == 0 && len(trusted.TimestampingAuthorities()) == 0 {
 		return nil, errors.New("it has neither a transparency log nor an authority of time")
@@ -88,7 +88,7 @@ func verified(verifier *verify.Verifier, q *signed.Question) (*signed.Answer, er
 	if err := b.UnmarshalJSON(q.Bundle); err != nil {
 		return nil, err
 	}
-	// A model signature is about a directory, which skillsd compares with what is in the envelope.
+	// A model signature covers a directory, which skillsd compares with the envelope.
 	artifact := verify.WithoutArtifactUnsafe()
 	if q.Digest != "" {
 		sum, err := hex.DecodeString(q.Digest.Encoded())
@@ -97,7 +97,7 @@ func verified(verifier *verify.Verifier, q *signed.Question) (*signed.Answer, er
 		}
 		artifact = verify.WithArtifactDigest("sha256", sum)
 	}
-	// skillsd compares the identity with those that it wants.
+	// skillsd compares the identity with the accepted ones.
 	result, err := verifier.Verify(b, verify.NewPolicy(artifact, verify.WithoutIdentitiesUnsafe()))
 	if err != nil {
 		return nil, err

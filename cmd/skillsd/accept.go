@@ -58,8 +58,8 @@ func newAcceptCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// accept lets the changes of a plan be served that the user has accepted: by their trees, or on the terminal
-// if it asks.
+// accept marks the waiting changes of a plan as accepted: the given trees and, if asks is set, those that the
+// user accepts on the terminal.
 func (a *app) accept(ctx context.Context, plan *install.Plan, trees []string, asks bool) error {
 	var left []*install.Change
 	for _, c := range plan.Waiting() {

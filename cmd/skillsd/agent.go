@@ -13,17 +13,18 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// agentVariables are what agents set in the environment of the commands they run for a model, as their
-// releases of autumn 2026 do: AI_AGENT and CLAUDECODE by Claude Code, CODEX_ ones by Codex, which sets none
-// of them for its servers, and so on. Variables that users set themselves, such as CODEX_HOME, are not here.
+// agentVariables are set by agents in the environment of commands that they run for a model, in their
+// releases of autumn 2026: AI_AGENT and CLAUDECODE by Claude Code, CODEX_ variables by Codex, which sets none
+// of them for its servers, and so on. Variables that users set themselves, such as CODEX_HOME, are not
+// listed.
 var agentVariables = []string{
 	"AI_AGENT", "CLAUDECODE", "CODEX_CI", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID",
 	"GEMINI_CLI", "OPENCODE", "CURSOR_AGENT", "COPILOT_CLI", "CLINE_ACTIVE", "GOOSE_TERMINAL",
 	"AUGMENT_AGENT", "QWEN_CODE", "ANTIGRAVITY_AGENT",
 }
 
-// agentShell returns the variable that shows that an agent runs this command, empty if none does. It keeps an
-// honest model from letting itself in; a command line can clear variables.
+// agentShell returns the variable that shows that an agent runs this command, or "". It keeps an honest model
+// from changing its own permissions; a command line can clear variables.
 func (a *app) agentShell() string {
 	at := slices.IndexFunc(agentVariables, a.isNonempty)
 	if at < 0 {
@@ -37,7 +38,7 @@ func (a *app) isNonempty(variable string) bool {
 	return value != ""
 }
 
-// byUser refuses in an agent's shell what only a user may do.
+// byUser returns an error in an agent's shell, for a command that only a user may run.
 func (a *app) byUser(what string) error {
 	variable := a.agentShell()
 	if variable == "" {
@@ -49,14 +50,14 @@ func (a *app) byUser(what string) error {
 			"is kept is the user's to decide", what, variable)
 }
 
-// rulesOfRun are the flags of run that decide what may run, and on whose word.
+// rulesOfRun are the flags of run that affect what may run, or the evidence of the user's intent.
 const rulesOfRun = "skills-root allow-root no-default-roots allow-shadow allow-tool allow-skill-script " +
 	"cfc-enforcement-mode prompt-slot-role release allowed-tools tier-scripts profile " +
 	"skill-script-execution-target workspace workspace-from-client workspace-owner sandbox run-manifest " +
 	"state"
 
-// rulesByUser refuses, in an agent's shell, a run whose rules do not come from the configuration in its
-// place: a flag or a variable would let a model in as well as an entry does.
+// rulesByUser refuses, in an agent's shell, a run with rules from outside the configuration file: a flag or a
+// variable could allow a script just like an entry.
 func (o *runOptions) rulesByUser() error {
 	for _, flag := range strings.Fields(rulesOfRun) {
 		if given := o.Flags.Lookup(flag); given != nil && given.Changed &&
@@ -70,8 +71,8 @@ func (o *runOptions) rulesByUser() error {
 	return o.app.configByUser()
 }
 
-// configByUser refuses, in an agent's shell, a configuration that is not the one in its place: it says whose
-// word counts.
+// configByUser refuses, in an agent's shell, a configuration file other than the default one, because it
+// determines whose decisions are accepted.
 func (a *app) configByUser() error {
 	switch {
 	case a.File != "":
@@ -82,8 +83,8 @@ func (a *app) configByUser() error {
 	return nil
 }
 
-// confirmed returns nil if the user lets a command that has shown what it will do go on: on a terminal they
-// are asked, elsewhere the flag --yes says so.
+// confirmed returns nil if the user agrees to what a command has announced: on a terminal it asks, elsewhere
+// it requires the flag --yes.
 func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked bool, err error) {
 	switch {
 	case yes:
@@ -103,11 +104,11 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 	return true, err
 }
 
-// plainSetup are the flags of setup that decide nothing about what may run.
+// plainSetup are the flags of setup that have no effect on what may run.
 const plainSetup = "write remove name http token-env project"
 
-// setupByUser refuses, in an agent's shell, to write an entry for a client with rules of its own: flags of
-// serve can allow what the configuration does not.
+// setupByUser refuses, in an agent's shell, to write a client's entry with flags of serve: these can allow
+// what the configuration does not.
 func (a *app) setupByUser(cmd *cobra.Command, args []string) error {
 	if write := cmd.Flags().Lookup("write"); write == nil || !write.Changed {
 		return nil

@@ -101,10 +101,10 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 	return o.allow(ctx, snapshot, entry)
 }
 
-// askWords are the answers to how often the user is asked.
+// askWords are the answers to the question how often the user is asked.
 var askWords = []string{string(policy.AskAlways), string(policy.AskSession), string(policy.AskNever)}
 
-// howOften asks how often the user wants to be asked before a script runs; an empty word changes nothing.
+// howOften asks how often to ask before the script runs; an empty answer changes nothing.
 func (o *allowOptions) howOften(ctx context.Context, now policy.Ask) (string, error) {
 	if now == "" {
 		now = "as the policy demands"
@@ -134,7 +134,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
 			}
 		}
-		// An entry names a path: tomorrow another skill could have the name.
+		// An entry needs a path: another skill could get the same name later.
 		_, err := snapshot.Lookup(entry.Skill)
 		if err == nil {
 			err = fmt.Errorf("%q is the name of a skill, not its path; see `skillsd list`", entry.Skill)
@@ -163,7 +163,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	}
 	known := entry
 	for _, key := range o.app.Cfg.Keys.Allow {
-		// An entry that the script already has keeps its other settings.
+		// An existing entry of the script keeps its other settings.
 		if e, err := key.Entry(); err == nil && serve.ScriptName(e) == serve.ScriptName(entry) {
 			known = e
 			known.PinScript = e.PinScript || entry.PinScript
@@ -187,7 +187,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 			facts.Unreached = script.NoProxy(script.Runtime(facts.Runtime), in.Version)
 		}
 	}
-	// Nothing is allowed that was not shown, so the facts are printed first.
+	// A script must be shown before it is allowed, so the facts are printed first.
 	if !o.JSON {
 		err = facts.Print(o.app.out)
 	} else {
@@ -256,8 +256,8 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	return o.mend(ctx, found, asked)
 }
 
-// mend says what an allowed script imports and would not find, and makes an environment of it if the user,
-// agrees, who has already answered whether the script may run.
+// mend reports missing imports of an allowed script, and offers to make an environment with them. The user
+// has already decided whether the script may run.
 func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, ask bool) error {
 	lacks := found.Text()
 	if lacks == "" {
@@ -271,7 +271,7 @@ func (o *allowOptions) mend(ctx context.Context, found *environments.Imports, as
 			return err
 		}
 		if agreed {
-			err = o.app.Load(o.app.err) // with the entry that was just written
+			err = o.app.Load(o.app.err) // including the entry just written
 		}
 		if err != nil {
 			return err
@@ -290,7 +290,7 @@ func (a *app) isSet(flag string) bool {
 	return value != ""
 }
 
-// parseScript reads SKILL:scripts/PATH.
+// parseScript parses SKILL:scripts/PATH.
 func parseScript(spec string) (policy.Entry, error) {
 	entry, err := policy.ParseEntry(spec)
 	for part := range strings.SplitSeq(spec, ":") {
@@ -324,7 +324,7 @@ func (o *allowOptions) list(ctx context.Context, snapshot *skills.Snapshot) erro
 				serve.HintUnreleased
 		}
 		if row.State == serve.StateAllowed || row.State == serve.StateUnpinned {
-			// Of entries in the sandbox the path is empty.
+			// For entries in the sandbox SearchPath is empty.
 			found, err := finder.FindOnHost(ctx, string(row.Runtime), entry.SearchPath)
 			if err == nil && found != nil {
 				row.Program = found.Path

@@ -33,7 +33,7 @@ func newApproveCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// words opens the calls that wait for a user's word. The caller calls closed.
+// words opens the calls that wait for the user's decision. The caller calls closed.
 func (a *app) words(ctx context.Context) (words *approval.Elsewhere, closed func(), err error) {
 	if a.cluster.Enabled() {
 		return cluster.OpenWords(ctx, &a.cluster, a.logger())
@@ -89,7 +89,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	return nil
 }
 
-// userName returns who runs this program, as the system names them.
+// userName returns the system's name of the user who runs this program.
 func userName() string {
 	who, err := user.Current()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// completionTime is how long a shell waits for a list at most; after that it gets none.
+// completionTime limits the time that a shell waits for completions.
 const completionTime = 2 * time.Second
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -23,15 +23,15 @@ const noFiles = cobra.ShellCompDirectiveNoFileComp
 // typed is a command line that is being completed.
 type typed struct {
 	cmd  *cobra.Command
-	args []string // that are complete
-	word string   // the last one, which is not complete
+	args []string // complete arguments
+	word string   // the last, incomplete word
 }
 
-// words returns the words that can replace the one that is being typed.
+// words returns the completions of the current word.
 type words = func(context.Context, typed) ([]string, cobra.ShellCompDirective)
 
-// setCompletion sets what the commands below root complete, besides commands and flags: names of skills and
-// scripts, ids of sessions, profiles, and the words that an option can have.
+// setCompletion sets the completions of the commands below root, besides commands and flags: names of skills
+// and scripts, ids of sessions, profiles, and the words of options.
 func (a *app) setCompletion(root *cobra.Command) {
 	skillNames, scripts := a.complete(0, a.skillNames), a.complete(0, a.scripts)
 	arguments := map[string]cobra.CompletionFunc{
@@ -54,7 +54,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 		"allow-skill-script": scripts,
 		"resume":             a.complete(0, a.sessionIDs),
 		"profile":            a.complete(0, a.profileNames),
-		// Flags with one name that differ by command have the command in front.
+		// For flags that differ by command, the command precedes the name.
 		"list --only":             fixed(listStates...),
 		"prompt --format":         fixed("xml", "text"),
 		"prompt --location":       fixed("path", "uri"),
@@ -72,7 +72,7 @@ func (a *app) setCompletion(root *cobra.Command) {
 	}
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil && completion != root {
-		// Without these, "completion" would accept any word and print its help.
+		// Otherwise "completion" would accept any word and print its help.
 		completion.Args, completion.RunE = cobra.NoArgs, groupE
 	}
 	var visit func(cmd *cobra.Command)
@@ -102,8 +102,8 @@ func fixed(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, noFiles)
 }
 
-// complete returns a completer of words that depend on the configuration, for the first most arguments or,
-// if that is 0, all. After an error it offers nothing: a shell cannot show the error.
+// complete returns a completer with words that depend on the configuration, for the first most arguments, or
+// for all if most is 0. After an error it offers nothing, because a shell cannot show the error.
 func (a *app) complete(most int, of words) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -115,11 +115,11 @@ func (a *app) complete(most int, of words) cobra.CompletionFunc {
 	}
 }
 
-// completionSkills returns the skills below the roots that a command line and the configuration name; none on
-// an error.
+// completionSkills returns the skills below the roots of a command line and the configuration; none after an
+// error.
 func (a *app) completionSkills(ctx context.Context, cmd *cobra.Command) []*skills.Skill {
 	var roots config.RootOptions
-	// Without such a flag, as for setup, the roots are the usual ones.
+	// Commands without such a flag, such as setup, use the default roots.
 	roots.Specs, _ = cmd.Flags().GetStringArray("skills-root")
 	roots.NoDefaults, _ = cmd.Flags().GetBool("no-default-roots")
 	found, err := roots.Resolve(&a.Process)
@@ -136,7 +136,7 @@ func (a *app) completionSkills(ctx context.Context, cmd *cobra.Command) []*skill
 func (a *app) skillNames(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, skill := range a.completionSkills(ctx, line.cmd) {
-		// Names and descriptions reach the terminal: one line, and nothing that moves its cursor.
+		// Names and descriptions reach the terminal, so they must be one line without control characters.
 		if strings.HasPrefix(skill.Path, line.word) && report.Printable(skill.Path) == skill.Path {
 			about := report.Shorten(skill.Frontmatter.Description, 60)
 			names = append(names, cobra.CompletionWithDesc(skill.Path, about))
@@ -159,7 +159,7 @@ func (a *app) scripts(ctx context.Context, line typed) ([]string, cobra.ShellCom
 	return names, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
-// runWords completes a skill and a path of one of its scripts. The arguments of the script may be files.
+// runWords completes a skill and the path of one of its scripts. The script's arguments may be files.
 func (a *app) runWords(ctx context.Context, line typed) ([]string, cobra.ShellCompDirective) {
 	switch len(line.args) {
 	case 0:
@@ -170,7 +170,7 @@ func (a *app) runWords(ctx context.Context, line typed) ([]string, cobra.ShellCo
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// scriptsOf returns the paths of the scripts of a skill, each behind prefix.
+// scriptsOf returns the paths of the scripts of a skill, each with prefix.
 func (a *app) scriptsOf(ctx context.Context, cmd *cobra.Command, name, prefix string) []string {
 	all := a.completionSkills(ctx, cmd)
 	at := slices.IndexFunc(all, func(sk *skills.Skill) bool { return sk.Path == name })
@@ -196,7 +196,7 @@ func (a *app) sessionIDs(ctx context.Context, _ typed) ([]string, cobra.ShellCom
 		return nil, noFiles
 	}
 	defer records.Close()
-	sessions, _ := provenance.ListSessions(ctx, records) // those that can be read
+	sessions, _ := provenance.ListSessions(ctx, records) // as far as they can be read
 	ids := []string{cobra.CompletionWithDesc("latest", "the newest")}
 	for _, s := range sessions {
 		about := s.CreatedAt.Local().Format(time.DateTime) + ", " + report.Plural(s.Counts.Runs, "run")

@@ -71,7 +71,7 @@ func newConfigShowCmd(a *app) *cobra.Command {
 }
 
 func (o *configShowOptions) run() error {
-	// serve refuses this before it looks at skills.
+	// serve checks this before it looks at skills.
 	if _, err := serve.NewLogger(o.app.err, o.Serve.LogLevel, o.Serve.LogFormat, true); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (o *configShowOptions) run() error {
 	if _, _, err := o.Serve.Decided(); err != nil {
 		return err
 	}
-	// The run manifest may have said these.
+	// The run manifest may have set these.
 	for key, changed := range map[string]bool{
 		"policy.mode": o.Serve.Mode != mode, "policy.prompt_slot_role": o.Serve.Role != role,
 	} {

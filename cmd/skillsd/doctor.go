@@ -34,7 +34,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&verbose, "verbose", false,
 		"print every check in full, with the digests of interpreters")
-	// These are needed in any case; a fault in the other options of serve is a line of what is found.
+	// These must be valid in any case; errors in the other options of serve are reported as findings.
 	var first pflag.FlagSet
 	(&config.ReaderOptions{}).Register(&first)
 	names := "allow-skill-script sandbox"

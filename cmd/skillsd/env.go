@@ -15,7 +15,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// environments returns what makes environments, and asks before it does unless yes is true by then.
+// environments returns the command that makes environments. It asks for confirmation unless yes is true.
 func (a *app) environments(yes *bool) *environments.Command {
 	return &environments.Command{Process: &a.Process, Out: a.out, Err: a.err, Notef: a.notef,
 		Sandbox: a.Cfg.Keys.Sandbox, Confirm: func(ctx context.Context, question string) error {
@@ -24,7 +24,7 @@ func (a *app) environments(yes *bool) *environments.Command {
 		}}
 }
 
-// newEnvCmd returns the commands of environments.
+// newEnvCmd returns the commands for environments.
 func newEnvCmd(a *app) *cobra.Command {
 	yes := false
 	c := a.environments(&yes)
@@ -110,7 +110,7 @@ func newEnvCmd(a *app) *cobra.Command {
 			}
 			return c.Add(ctx, args[0], asked, append(scripts, entry))
 		})
-	// The roots of the configuration are meant; they are flags everywhere.
+	// The roots of the configuration apply; elsewhere they are flags.
 	roots := pflag.NewFlagSet("", pflag.ContinueOnError)
 	reader.Register(roots)
 	roots.VisitAll(func(flag *pflag.Flag) { flag.Hidden = true })

@@ -19,10 +19,10 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// helpWidth is the width of help texts, in columns.
+// helpWidth is the width of help texts in columns.
 const helpWidth = 80
 
-// manyFlags is the number of flags from which they are grouped under headings.
+// manyFlags is the number of flags above which they are grouped under headings.
 const manyFlags = 20
 
 // setHelp sets the help of a command and of those below it, by functions: a template would keep the linker
@@ -87,7 +87,7 @@ type topic struct{ name, title, text string }
 
 // topics returns all topics, sorted by name.
 func topics() (found []topic) {
-	files, _ := topicFiles.ReadDir("topics") // what is embedded can be read
+	files, _ := topicFiles.ReadDir("topics") // embedded files can always be read
 	for _, file := range files {
 		text, _ := topicFiles.ReadFile("topics/" + file.Name())
 		title, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
@@ -96,7 +96,7 @@ func topics() (found []topic) {
 	return found
 }
 
-// writeUsage writes how a command is called, the commands below it, and its flags.
+// writeUsage writes the usage of a command, its subcommands, and its flags.
 func writeUsage(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(cmd))
 	if cmd.HasAvailableSubCommands() {
@@ -121,7 +121,7 @@ func writeUsage(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// writeItem writes a line of a list, and what does not fit below its text.
+// writeItem writes a line of a list, with further lines of its text below.
 func writeItem(w io.Writer, name, text string) {
 	const column = 17
 	lines := strings.Join(report.Fold(text, helpWidth-column), "\n"+strings.Repeat(" ", column))
@@ -154,7 +154,7 @@ func flagSections(cmd *cobra.Command) []flagSection {
 		}
 		shown := *flag
 		if shown.DefValue == "-1" {
-			shown.DefValue = "0" // which is not shown: the text of the flag says what happens without it
+			shown.DefValue = "0" // hidden: the text of the flag describes the default
 		}
 		sets[title].AddFlag(&shown)
 	}
@@ -173,7 +173,7 @@ func flagSections(cmd *cobra.Command) []flagSection {
 	})
 	cmd.PersistentFlags().VisitAll(func(flag *pflag.Flag) { add(everywhere, flag) })
 	cmd.InheritedFlags().VisitAll(func(flag *pflag.Flag) {
-		// A command's own flag may have the name of one that it would inherit.
+		// A command's own flag may have the name of an inherited one.
 		if cmd.LocalFlags().Lookup(flag.Name) != flag {
 			add(everywhere, flag)
 		}
@@ -190,7 +190,7 @@ func flagSections(cmd *cobra.Command) []flagSection {
 	return sections
 }
 
-// reflow breaks the paragraphs of a text. Paragraphs with indented lines stay as they are.
+// reflow wraps the paragraphs of a text. Paragraphs with indented lines stay unchanged.
 func reflow(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {
@@ -223,8 +223,8 @@ func newManCmd(root *cobra.Command) *cobra.Command {
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// writeMan writes the pages of a command and of its subcommands. A page has no date, so that the same
-// commands have the same page.
+// writeMan writes the pages of a command and of its subcommands. A page has no date, so that it depends on
+// the commands only.
 func writeMan(cmd *cobra.Command, dir string) error {
 	var b strings.Builder
 	name, version := manName(cmd), readBuild().Version
@@ -286,7 +286,7 @@ func hasIndent(paragraph string) bool {
 	return strings.HasPrefix(paragraph, " ") || strings.Contains(paragraph, "\n ")
 }
 
-// roff returns a text in ASCII in which nothing is an instruction to the formatter.
+// roff escapes a text so that it contains no instructions to the formatter.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace("\n" + text)
 	return regexp.MustCompile(`[^\x00-\x7f]`).ReplaceAllStringFunc(text[1:], func(c string) string {

@@ -22,13 +22,13 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// planned is a command that changes what is installed.
+// planned is a command that changes the installed skills.
 type planned struct {
-	roots *config.RootOptions // no installed skill takes the path of one of theirs; may be nil
-	dry   bool                // the plan is printed and not carried out
-	// compute also describes the skills of the plan, which cannot be read once it is carried out.
+	roots *config.RootOptions // installed skills may not take paths of skills in these roots; may be nil
+	dry   bool                // print the plan without carrying it out
+	// compute also describes the skills of the plan, which cannot be read after it is carried out.
 	compute func(i *install.Installer) (*install.Plan, error)
-	// confirm runs before the plan is carried out, and may end the command; may be nil.
+	// confirm runs before the plan is carried out, and may return an error to stop; may be nil.
 	confirm func(ctx context.Context, plan *install.Plan) error
 	print   func(plan *install.Plan) error // runs after the plan is carried out
 }
@@ -62,10 +62,10 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if err != nil {
 		return installing.Failure(err)
 	}
-	// The result must not follow the rest of a status line.
+	// Clear the status line before the result.
 	installed.line.Clear()
 	err = p.print(plan)
-	// A script whose pin no longer fits would fail later, in a call of a model.
+	// Report scripts whose pin no longer matches; otherwise a model's call would fail later.
 	for _, line := range installing.PinNotes(&a.Cfg, plan) {
 		a.notef("skillsd: note: %s", line)
 	}
@@ -85,8 +85,8 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	return err
 }
 
-// taken returns a function for the place of the skill that is served under a path from elsewhere than
-// the installation; nil if nothing is served from there.
+// taken returns a function that returns the location of a skill served under a path from outside the
+// installation; nil without such skills.
 func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path string) string, error) {
 	roots, err := o.Given(&a.Process)
 	if len(o.Specs) == 0 {
@@ -108,15 +108,15 @@ func (a *app) taken(ctx context.Context, o *config.RootOptions) (func(path strin
 	}, nil
 }
 
-// installation is the installation of the state directory, open for one command.
+// installation is the installation in the state directory, open for one command.
 type installation struct {
 	*install.Installer
 	state string // its directory
 	trees *store.Store
-	line  *report.StatusLine // how far the command is
+	line  *report.StatusLine // progress of the command
 }
 
-// installation opens the installation. The skills of roots, which may be nil, keep their paths.
+// installation opens the installation. Skills of roots, which may be nil, keep their paths.
 func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*installation, error) {
 	state, err := a.StateDir()
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *app) installation(ctx context.Context, roots *config.RootOptions) (*ins
 	if err := a.CheckDirs(); err != nil {
 		return nil, err
 	}
-	// Without git only the sources that need it fail.
+	// Without git only sources that need it fail.
 	git, _ := exec.LookPath("git")
 	line := report.NewStatusLine(a.err)
 	cfg := install.Config{
@@ -168,7 +168,7 @@ func (i *installation) Close() error {
 	return errors.Join(i.Installer.Close(), i.trees.Close())
 }
 
-// environment returns the variables of some names that are set.
+// environment returns the set variables among names.
 func (a *app) environment(names ...string) []string {
 	var env []string
 	for _, name := range names {
@@ -179,7 +179,7 @@ func (a *app) environment(names ...string) []string {
 	return env
 }
 
-// proxy returns the proxy that the environment names for a URL.
+// proxy returns the environment's proxy for a URL.
 func (a *app) proxy(at *url.URL) (*url.URL, error) {
 	return http.ProxyFromEnvironment(&http.Request{URL: at})
 }
@@ -299,8 +299,8 @@ func (o *installOptions) run(ctx context.Context, args []string) (err error) {
 	})
 }
 
-// access returns how sources are fetched. In an agent's shell the configuration alone says whose word counts
-// about identities.
+// access returns the access to sources. In an agent's shell only the configuration may name the trusted root
+// of identities.
 func (a *app) access(o *config.AccessOptions) (install.Access, error) {
 	if o.TrustedRoot != "" {
 		if err := a.byUser("--trusted-root"); err != nil {
@@ -310,7 +310,7 @@ func (a *app) access(o *config.AccessOptions) (install.Access, error) {
 	return o.Access(&a.Process)
 }
 
-// failure says what to do if skills of the source cannot be installed.
+// failure adds a hint to the error for skills that cannot be installed.
 func (o *installOptions) failure(err error) error {
 	several, isSeveral := errors.AsType[*install.SeveralError](err)
 	refused, isRefused := errors.AsType[*install.RefusedError](err)

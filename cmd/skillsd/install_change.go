@@ -17,10 +17,10 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// newChangeCmds returns the commands that only take the names of installed skills.
+// newChangeCmds returns the commands whose only arguments are names of installed skills.
 func newChangeCmds(a *app) []*cobra.Command {
-	// verb is what was done, for the message. Only a user returns what is not served any more, or removes it;
-	// an agent may disable, which takes nothing away.
+	// verb is the past participle for the message. Only a user may serve a skill again or remove it; an agent
+	// may disable one, which loses nothing.
 	command := func(
 		verb string, do func(*install.Installer, ...string) (*install.Plan, error), cmd *cobra.Command,
 	) *cobra.Command {
@@ -78,7 +78,7 @@ func newChangeCmds(a *app) []*cobra.Command {
 	}
 }
 
-// readLock reads the lock file without waiting for whoever changes it: it is replaced as a whole.
+// readLock reads the lock file without locking: it is always replaced as a whole.
 func (a *app) readLock() (*install.Lock, error) {
 	state, err := a.StateDir()
 	if err != nil {
@@ -152,7 +152,7 @@ type syncOptions struct {
 	Check, Trust, JSON bool
 	FromCluster        bool
 
-	found []install.Change // by --check: what nobody has accepted
+	found []install.Change // found by --check: content that no user has accepted
 }
 
 func newSyncCmd(a *app) *cobra.Command {
@@ -217,7 +217,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 		if err != nil {
 			return installing.Failure(err)
 		}
-		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for what to type again
+		o.sync.Files, args = catalogue.File, []string{"--from-cluster"} // for the command in the hint
 	case o.app.Cfg.ClusterFlag() != "":
 		return exit.Usagef("add --from-cluster", "--%s has no effect without --from-cluster",
 			o.app.Cfg.ClusterFlag())
@@ -253,7 +253,7 @@ func (o *syncOptions) run(ctx context.Context, args []string) (err error) {
 	})
 }
 
-// byUser refuses in an agent's shell what widens trust, or removes what is installed.
+// byUser refuses, in an agent's shell, options that extend trust or remove installed skills.
 func (o *syncOptions) byUser() error {
 	switch {
 	case o.Check:
@@ -270,7 +270,7 @@ func (o *syncOptions) byUser() error {
 	return nil
 }
 
-// print prints what was changed, or would be.
+// print prints the changes that were made, or would be.
 func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	if o.JSON {
 		all := append(append([]install.Change{}, plan.Changes...), o.found...)

@@ -16,11 +16,11 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// markInstalled adds to installed skills where they came from, and what is odd about that.
+// markInstalled adds the origins of installed skills to rows, with warnings about them.
 func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	state, err := a.StateDir()
 	if err != nil {
-		return &install.Lock{}, nil // without a place for them nothing is installed
+		return &install.Lock{}, nil // without a state directory nothing is installed
 	}
 	lock, err := a.readLock()
 	if err != nil {
@@ -30,7 +30,7 @@ func (a *app) markInstalled(rows []report.SkillRow) (*install.Lock, error) {
 	return lock, nil
 }
 
-// offOr returns the error for a skill that was not found: that it is installed and not served, or another.
+// offOr returns the error for a missing skill: that it is installed but not served, or other.
 func (a *app) offOr(name string, other error) error {
 	lock, err := a.readLock()
 	if err != nil {
@@ -44,12 +44,12 @@ func (a *app) offOr(name string, other error) error {
 	return other
 }
 
-// collectTime is how long the records of sessions are searched for trees that they name. A server that
-// starts meanwhile waits.
+// collectTime is the maximum time of the search for trees in the records of sessions. Servers that start
+// meanwhile wait.
 const collectTime = 3 * time.Second
 
-// collectTrees removes the stored trees that neither the lock file nor a session names. While a server
-// runs, or if the records cannot be read, all trees stay, which costs space only.
+// collectTrees removes the stored trees that neither the lock file nor a session names. While a server runs,
+// or if the records cannot be read, all trees stay, which only costs space.
 func (a *app) collectTrees(ctx context.Context, i *install.Installer) {
 	state, errState := a.StateDir()
 	records, errRecords := a.ArtifactDir()

@@ -23,7 +23,7 @@ type listOptions struct {
 	AllowScripts []string
 	JSON         bool
 
-	Only string // of list only
+	Only string // for list only
 }
 
 func (o *listOptions) register(flags *pflag.FlagSet) {
@@ -33,7 +33,7 @@ func (o *listOptions) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
-// judged returns the skills and what the configuration lets run.
+// judged returns the skills and the judge of what may run.
 func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapshot, error) {
 	verdicts, err := serve.NewJudge(o.app.serveOptions(), o.AllowScripts)
 	if err != nil {
@@ -43,8 +43,7 @@ func (o *listOptions) judged(ctx context.Context) (*serve.Judge, *skills.Snapsho
 	return verdicts, snapshot, err
 }
 
-// listStates are the states that list can be limited to. Skills that are broken have rows only in
-// JSON.
+// listStates are the states that list can be limited to. Broken skills have rows in JSON only.
 var listStates = []string{
 	string(skills.StateEnabled), string(skills.StateHidden), string(skills.StateDisabled),
 	string(skills.StateUnavailable), report.StateQuarantined, report.StateBroken,
@@ -89,7 +88,7 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 	if err != nil {
 		return err
 	}
-	// --no-default-roots leaves out what is installed, and so what is disabled of it.
+	// --no-default-roots excludes installed skills, including disabled ones.
 	if !o.Reader.Roots.NoDefaults {
 		rows = installing.WithInstalled(rows, lock)
 	}
@@ -135,8 +134,8 @@ func (o *listOptions) run(ctx context.Context, _ []string) error {
 		unreadable(&o.Reader, snapshot, true))
 }
 
-// unreadable returns an error if a root that was given could not be read: a script that reads it must not
-// take it for an empty one. The error has no text if the diagnostics, which have it, were printed.
+// unreadable returns an error if a given root could not be read: a script must not take it for an empty one.
+// The error has no text if the diagnostics with the text were printed.
 func unreadable(reader *config.ReaderOptions, snapshot *skills.Snapshot, printed bool) error {
 	at := slices.IndexFunc(snapshot.Diagnostics, func(d skills.Diagnostic) bool {
 		return d.Code == skills.CodeUnreadableRoot && d.Severity == skills.Error
@@ -151,11 +150,11 @@ func unreadable(reader *config.ReaderOptions, snapshot *skills.Snapshot, printed
 	return exit.Errorf(exit.Failure, d.Fix(), "%s: %s", d.Path, d.Detail)
 }
 
-// maxOfCode bounds the diagnostics of one code that list prints; --json has all.
+// maxOfCode is the maximum of diagnostics per code that list prints; --json has all.
 const maxOfCode = 3
 
-// partial says that limits cut the scan, before anything else is printed, and returns the error of the
-// command in that case.
+// partial warns that limits truncated the scan, before other output, and returns the command's error for that
+// case.
 func (a *app) partial(snapshot *skills.Snapshot) error {
 	cut := snapshot.Cut()
 	if len(cut) == 0 {

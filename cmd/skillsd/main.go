@@ -1,5 +1,5 @@
-// Command skillsd serves Agent Skills over MCP: it advertises them, loads them, serves their files,
-// runs the scripts an operator allowlisted in a sandbox, and records what it showed, ran and refused.
+// Command skillsd serves Agent Skills over MCP: it advertises them, loads them, serves their files, runs
+// allowlisted scripts in a sandbox, and records what it showed, ran and refused.
 package main
 
 import (
@@ -28,15 +28,15 @@ import (
 )
 
 func main() {
-	// This binary also starts sandboxed scripts; then the next line does not return.
+	// This binary also starts sandboxed scripts; in that case the next line does not return.
 	native.MaybeHelper()
-	// No program that a sandbox is built with gets what this process was started with. A helper hands such
-	// descriptors on, so this comes after it.
+	// Programs of a sandbox must not inherit this process's descriptors. A helper passes such descriptors on,
+	// so this must follow it.
 	host.Disinherit()
-	// A client that closed its end is like the end of the input, not a reason to die.
+	// A client that closes its end is treated like the end of input, and must not kill the process.
 	signal.Ignore(syscall.SIGPIPE)
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	// A run ends in good order when its terminal is closed, unless nohup started it.
+	// When its terminal closes, a run ends in an orderly way, unless nohup started it.
 	if !signal.Ignored(syscall.SIGHUP) {
 		ends = append(ends, syscall.SIGHUP)
 	}
@@ -50,31 +50,31 @@ func main() {
 	os.Exit(code)
 }
 
-// app is the process as commands see it.
+// app is the process as seen by commands.
 type app struct {
 	in  io.Reader
-	out io.Writer // results, and on stdio the protocol; nothing else
-	err io.Writer // everything else
+	out io.Writer // results, and the protocol on stdio; nothing else
+	err io.Writer // all other output
 
-	unwritten error          // the first error of printf
-	started   bool           // a server read its input
+	unwritten error          // first error of printf
+	started   bool           // a server has read its input
 	retries   bool           // the process serves a fault, and tries whether the server can start now
-	fault     string         // of the try
-	cluster   config.Cluster // whose records `skillsd session` reads
+	fault     string         // of the last try
+	cluster   config.Cluster // with the records for `skillsd session`
 	args      []string       // of the command line
 	serving   *serve.Options // of `skillsd serve`
-	ran       *cobra.Command // with the flags that were given; nil before it is known
+	ran       *cobra.Command // with its flags; nil before it is known
 	config.Process
 }
 
-// printf writes a part of a result. The command fails if one cannot be written.
+// printf writes a part of a result. The command fails if the write fails.
 func (a *app) printf(format string, args ...any) {
 	if a.unwritten == nil {
 		_, a.unwritten = fmt.Fprintf(a.out, format, args...)
 	}
 }
 
-// notef writes a line about a result.
+// notef writes a note about a result.
 func (a *app) notef(format string, args ...any) {
 	fmt.Fprintln(a.err, a.again(fmt.Sprintf(format, args...)))
 }
@@ -91,7 +91,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	a.KeepScans()
 	a.ran = cmd
-	// A result that could not be written is a failure, whatever it says.
+	// A result that could not be written is a failure.
 	if a.unwritten != nil {
 		err = &exit.Error{Code: exit.Failure, Err: a.unwritten}
 	}
@@ -99,7 +99,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exit.OK
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		// The reader of the results has seen enough, as in `skillsd list | head`.
+		// The reader of the results has closed the pipe, as in `skillsd list | head`.
 		return exit.Failure
 	}
 	// Errors of cobra itself (unknown commands and flags, wrong arguments) are usage errors.
@@ -110,7 +110,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	hint := cmp.Or(failed.Hint, exit.SystemHint(failed.Err),
 		flagHint(cmd.CommandPath(), cmd.Flags(), failed.Flag))
-	// cobra puts its suggestions on lines of their own.
+	// cobra prints its suggestions on separate lines.
 	text, suggestions, suggests := strings.Cut(failed.Err.Error(), "\n\nDid you mean this?\n")
 	if suggests {
 		hint = "did you mean " + strings.Join(strings.Fields(suggestions), " or ") + "?; " + hint
@@ -132,7 +132,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return failed.Code
 }
 
-// say prints a line of the command itself, which may quote names of others. A hint is not folded: it may be a
+// say prints a message of the command, which may quote foreign names. A hint is not wrapped: it may be a
 // command to copy.
 func (a *app) say(kind, text string) {
 	if kind != "error" {
@@ -145,8 +145,8 @@ func (a *app) say(kind, text string) {
 	fmt.Fprintln(a.err, line)
 }
 
-// flagHint returns a hint to the help with the values of a flag: the help of the command that ran, or of
-// serve if the command takes the option from environment and file only.
+// flagHint returns a hint to the help with the values of a flag: the help of the command, or of serve if the
+// command takes the option only from environment and file.
 func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	switch {
 	case flag == "":
@@ -157,8 +157,8 @@ func flagHint(command string, flags *pflag.FlagSet, flag string) string {
 	return "see `" + command + " --help`"
 }
 
-// runE adapts a command's run function. Its error is a failure, not a usage error, unless it chooses its
-// own exit code.
+// runE adapts a command's run function. Its error is a failure, not a usage error, unless it has its own exit
+// code.
 func runE(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd.Context(), args)
@@ -190,7 +190,7 @@ func newRootCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newServerCmd is newRootCmd without all that a server does not need: a client waits for it.
+// newServerCmd is newRootCmd without the parts that a server does not need, because a client waits for it.
 func newServerCmd(a *app) *cobra.Command {
 	cmd := newBareCmd(a)
 	cmd.AddCommand(newServeCmd(a))
@@ -226,17 +226,17 @@ func newBareCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// withoutConfig annotates commands that need no configuration, so that they work with a broken one.
+// withoutConfig annotates commands that need no configuration, so that they work if it is invalid.
 const withoutConfig = "without-config"
 
-// configures annotates a command with the flags, separated by blanks, that get their values from
-// environment and file before it runs. The command itself does that for its other flags.
+// configures annotates a command with the flags, separated by spaces, that get their values from environment
+// and file before it runs. The command itself does that for its other flags.
 const configures = "configures"
 
-// loadConfig reads the configuration and sets the flags of a command by it.
+// loadConfig reads the configuration and sets the flags of a command from it.
 func (a *app) loadConfig(cmd *cobra.Command) error {
 	a.ran = cmd
-	// A completion reads the configuration when it needs it.
+	// A completion reads the configuration when needed.
 	cobras := []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	for c := cmd; c != nil; c = c.Parent() {
 		if c.Annotations[withoutConfig] != "" || slices.Contains(cobras, c.Name()) {
@@ -277,11 +277,11 @@ func (a *app) serveOptions() *serve.Options {
 // knownColumns is report.Columns for this process: 0 for a file or a pipe.
 func (a *app) knownColumns(w io.Writer) int { return report.Columns(a.Env, w) }
 
-// columns is how wide a line of w may be; 80 where that is not known.
+// columns is the maximum width of a line on w; 80 if unknown.
 func (a *app) columns(w io.Writer) int { return cmp.Or(a.knownColumns(w), 80) }
 
-// await calls read with the input of the process and waits for it until ctx is done. Input that is read
-// after that is lost; so it is for the end of a command.
+// await calls read with the input of the process and waits for it until ctx is done. Input read after that is
+// lost, so use it only at the end of a command.
 func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		text []byte
@@ -300,14 +300,14 @@ func (a *app) await(ctx context.Context, read func(in io.Reader) ([]byte, error)
 	}
 }
 
-// confirm asks a question on the terminal. Only a clear yes to a question that was written is one. Input from
-// before the question is dropped: it cannot be an answer to it.
+// confirm asks a question on the terminal. Only an explicit yes, after the question was written, is
+// agreement; input from before the question is discarded.
 func (a *app) confirm(ctx context.Context, question string) (yes bool, err error) {
 	word, err := a.typed(ctx, question+" [y/N] ")
 	return err == nil && (word == "y" || word == "yes"), err
 }
 
-// typed returns the line that is typed at the terminal after a prompt, trimmed and in lower case.
+// typed prompts on the terminal and returns the line that was typed, trimmed and in lower case.
 func (a *app) typed(ctx context.Context, prompt string) (word string, err error) {
 	if terminal, ok := a.in.(*os.File); ok {
 		if err := report.DropTyped(terminal.Fd()); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
-// newPublishCmds returns the commands that make skills ready to be installed from elsewhere.
+// newPublishCmds returns the commands that publish skills for installation elsewhere.
 func newPublishCmds(a *app) []*cobra.Command {
 	out, site, packJSON, indexJSON := "", "", false, false
 	pack := &cobra.Command{
@@ -89,10 +89,10 @@ func newPublishCmds(a *app) []*cobra.Command {
 	return []*cobra.Command{pack, index, publish}
 }
 
-// published is what `skillsd publish --json` prints.
+// published is the output of `skillsd publish --json`.
 type published struct {
 	Reference string                `json:"reference"` // with the tag, or the URL of a cluster
-	Digest    digest.Digest         `json:"digest"`    // that the tag has now, or of the lock file
+	Digest    digest.Digest         `json:"digest"`    // of the tag's target, or of the lock file
 	Skills    []*discovery.Artifact `json:"skills"`    // file is the reference of each, by its digest
 }
 
@@ -141,7 +141,7 @@ func (a *app) push(ctx context.Context, dir, to string, asJSON bool) error {
 	return a.printPublished(made, "as", asJSON)
 }
 
-// publishInstalled publishes what is installed in a cluster.
+// publishInstalled publishes the installed skills in a cluster.
 func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 	installed, err := a.installation(ctx, nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (a *app) publishInstalled(ctx context.Context, asJSON bool) (err error) {
 	return a.printPublished(made, "in", asJSON)
 }
 
-// printPublished prints what was published as a reference, or in a cluster.
+// printPublished prints what was published.
 func (a *app) printPublished(made published, how string, asJSON bool) error {
 	if asJSON {
 		return report.WriteJSON(a.out, made)
@@ -236,7 +236,7 @@ func (a *app) publish(ctx context.Context, dir, site string, asJSON bool) error 
 	return nil
 }
 
-// outside refuses a file or a directory that would be a part of what is published, the next time.
+// outside rejects an output path inside the published directory, which the next publication would include.
 func outside(dir, file, hint string) error {
 	if !config.Inside(file, dir) {
 		return nil
@@ -245,7 +245,7 @@ func outside(dir, file, hint string) error {
 		report.Printable(file), report.Printable(dir))
 }
 
-// unpublished says what to do about a skill that cannot be published.
+// unpublished adds a hint to the error for a skill that cannot be published.
 func unpublished(dir string, err error) error {
 	hint := exit.SystemHint(err)
 	if hint == "" {

@@ -33,16 +33,16 @@ import (
 type runOptions struct {
 	app   *app
 	Serve *serve.Options
-	Flags *pflag.FlagSet // its own, to ask what was given
-	all   *pflag.FlagSet // those of serve, of which run has some
+	Flags *pflag.FlagSet // run's own, to see what was given
+	all   *pflag.FlagSet // serve's, of which run has some
 
 	Cwd         string
 	Timeout     time.Duration
 	Stdin, JSON bool
 }
 
-// runFlags are the flags of serve that run has: all that decide what may run, and how. The others are about
-// clients and how they are served; for those the configuration applies.
+// runFlags are the flags of serve that run has: all that affect what may run, and how. The others are about
+// clients; for those the configuration applies.
 const runFlags = "skills-root allow-root scan-limit strict-roots no-default-roots allow-shadow " +
 	"disable-skill validation allow-tool allow-skill-script cfc-enforcement-mode prompt-slot-role release " +
 	"allowed-tools tier-scripts profile skill-script-execution-target workspace workspace-from-client " +
@@ -109,7 +109,7 @@ func runArgs(cmd *cobra.Command, args []string) error {
 	case len(args) == 1:
 		return exit.Usagef(form+"; "+lists, "run takes a skill and a script")
 	case strings.Trim(args[1], " ") != args[1]:
-		// A call of the tool ignores blanks around a path; here they would be part of what the user quoted.
+		// A tool call ignores blanks around a path; on a command line they were quoted by the user.
 		return exit.Usagef(lists, "%q begins or ends with a blank, as no script does", config.Clip(args[1]))
 	}
 	return nil
@@ -135,9 +135,9 @@ func (o *runOptions) run(ctx context.Context, args []string) (err error) {
 		return exit.Usagef("raise the limit with --limit timeout, or ask for less",
 			"--timeout: %s is more than the limit of a run, %s", o.Timeout, config.Duration(limit))
 	}
-	// The configuration may describe an HTTP server; here no client is served.
+	// The configuration may describe an HTTP server, but no client is served here.
 	o.Serve.HTTP.Addr, o.Serve.HTTP.Unix = "", ""
-	// A refusal is printed anyway; the log has causes that no answer names.
+	// Refusals are printed anyway; the log has causes that answers leave out.
 	logger := serve.TextLogger(o.app.err, slog.LevelError, true)
 	p := o.Serve.PlanRun()
 	defer func() { err = errors.Join(err, p.Close(ctx, logger)) }()
@@ -200,8 +200,8 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 	}
 	request.Call = load
 	request.Call.Method, request.Call.ToolCallID = mcpserver.ToolRun, "run"
-	// With --stdin the input belongs to the script, and an answer would be read from it. An agent that
-	// opens a terminal for its model would have the model answer.
+	// With --stdin the input belongs to the script, so an answer cannot be read from it. In a terminal opened
+	// by an agent the model would answer.
 	request.CanAsk = !o.Stdin && o.app.agentShell() == "" && report.IsTerminal(o.app.err) &&
 		report.IsTerminal(o.app.in)
 	status := report.NewStatusLine(o.app.err)
@@ -222,16 +222,16 @@ func (o *runOptions) call(ctx context.Context, sessions *session.Sessions, reque
 // errCanceled means that a signal ended the command.
 var errCanceled = errors.New("canceled")
 
-// runReport is the output of run --json: what the tool answers, and where the record is.
+// runReport is the output of run --json: the tool's answer, and the session of the record.
 type runReport struct {
 	Session string                       `json:"session,omitempty"` // id
 	Result  *cfharness.RunOutput         `json:"result,omitempty"`  // the tool's _meta["skillsd/result"]
 	Denial  *cfharness.ObservationDenied `json:"denial,omitempty"`  // the tool's structured content
-	Error   *runError                    `json:"error,omitempty"`   // the tool's text, if neither of the two
-	Whole   []string                     `json:"whole,omitempty"`   // commands that print what Result cuts
+	Error   *runError                    `json:"error,omitempty"`   // the tool's text, else
+	Whole   []string                     `json:"whole,omitempty"`   // commands for the full streams
 }
 
-// runError is why a run could not be made.
+// runError is the reason why a run was not possible.
 type runError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -290,7 +290,7 @@ func (o *runOptions) refused(id string, err error) error {
 		failed.Err = fmt.Errorf("refused, %s: %s (%s)", object.Code, object.Detail, object.Reason)
 		failed.Hint = remedyOf(denied)
 		if o.app.agentShell() != "" {
-			failed.Hint = object.Remedy // a model reads it
+			failed.Hint = object.Remedy // for a model
 		}
 	} else if plain, ok := errors.AsType[*session.Error](err); ok {
 		result.Error = &runError{string(plain.Code), plain.Message, plain.Remedy}
@@ -314,7 +314,7 @@ func (o *runOptions) refused(id string, err error) error {
 	return failed
 }
 
-// remedyOf returns the remedy of a denial for the operator, who called no tool.
+// remedyOf returns the remedy of a denial for the operator, who did not call a tool.
 func remedyOf(denied *session.Denied) string {
 	d, remedy := &denied.Object, denied.Operator
 	switch policy.Code(d.Code) {
@@ -349,7 +349,7 @@ func causeOf(plain *session.Error) string {
 	return ""
 }
 
-// summary prints the last line. It is not folded, because it ends with a command to copy.
+// summary prints the last line. It is not wrapped, because it ends with a command to copy.
 func (o *runOptions) summary(id, what string) {
 	o.app.notef("skillsd: %s; skillsd session show %s", report.Printable(what), id)
 }
@@ -361,7 +361,7 @@ func streamsOf(r *session.RunResult) iter.Seq2[string, *session.Stream] {
 	}
 }
 
-// printStreams prints the output of the script, each stream on the stream on which the script printed it.
+// printStreams prints each output stream of the script on the same stream of this process.
 func (o *runOptions) printStreams(ctx context.Context, id string, r *session.RunResult) error {
 	records, _, err := o.app.records(ctx)
 	if err != nil {
@@ -380,7 +380,7 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 		if s.Truncated {
 			last = "\n"
 		} else {
-			// The bytes that were kept need not be text.
+			// Kept bytes need not be text.
 			text, err = records.Stored(ctx, id, provenance.OutputName(r.Output.OutputID, name))
 			if errors.Is(err, provenance.ErrNotFound) {
 				continue
@@ -391,7 +391,7 @@ func (o *runOptions) printStreams(ctx context.Context, id string, r *session.Run
 		}
 		err := report.CopyOutput(w, text, report.IsTerminal(w))
 		if !strings.HasSuffix(last, "\n") && (name == "stderr" || report.IsTerminal(w)) {
-			// The next line there is one of this command's.
+			// The next line on it is from this command.
 			_, ended := io.WriteString(w, "\n")
 			err = errors.Join(err, ended)
 		}

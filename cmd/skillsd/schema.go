@@ -67,13 +67,13 @@ func schemaNames() []string {
 	return names
 }
 
-// output is what a command prints with --json.
+// output is the --json output of a command.
 type output struct {
-	command string // without skillsd, or with a flag that chooses another form
+	command string // without skillsd, perhaps with a flag that selects another form
 	typ     reflect.Type
-	record  string // the schema of a record that it is made of, instead of typ
-	lines   bool   // one value a line
-	page    string // where the operator's page answers with it; empty for what a command prints
+	record  string // schema of the record that it consists of, instead of typ
+	lines   bool   // one value per line
+	page    string // path on the operator's page with this output; empty for a command's output
 }
 
 func outputs() []output {
@@ -121,7 +121,7 @@ func (o *output) name() string {
 	return strings.NewReplacer(" --", "-", " ", "-").Replace(o.command) + "-json"
 }
 
-// outputSchema returns the schema of that name, nil if no output has the name.
+// outputSchema returns the schema with that name, nil if no output has it.
 func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	s, err = schemas.Named(name)
 	if s != nil || err != nil {
@@ -158,7 +158,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	return s, nil
 }
 
-// documentOutputs names in the help of each --json the schema of what it prints.
+// documentOutputs adds the name of the schema to the help of each --json.
 func documentOutputs(root *cobra.Command) {
 	for _, o := range outputs() {
 		cmd, _, _ := root.Find(strings.Fields(o.command))

@@ -94,5 +94,5 @@ func (a *app) evaluate(index *search.Index, file string, asJSON bool) error {
 	return report.PrintEvaluation(a.out, result)
 }
 
-// maxQuestions bounds a file of questions, in bytes.
+// maxQuestions is the maximum size of a file of questions in bytes.
 const maxQuestions = 16 << 20

@@ -59,8 +59,8 @@ func newServeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveAgain returns the options of the command line of this server with the configuration as it is now. What
-// the command line says is never overridden.
+// serveAgain returns the options of this server's command line with the current configuration. The command
+// line always takes precedence.
 func (a *app) serveAgain() (*serve.Options, error) {
 	again := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard,
 		Process: config.Process{Env: a.Env}}
@@ -107,8 +107,8 @@ func newWorkerCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveFault answers the client of a server that cannot start, if one speaks on stdin: it says why in the
-// words that were printed. args are the arguments of the process.
+// serveFault answers the client of a server that cannot start, if a client is on stdin: with the error that
+// was printed. args are the arguments of the process.
 func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string, text, hint string) {
 	given := func(flag string) bool {
 		option := cmd.Flags().Lookup(flag)
@@ -116,7 +116,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	}
 	switch {
 	case cmd.Name() != "serve", cmd.Parent() != cmd.Root(), given("http"), given("unix"):
-		return // nobody speaks the protocol on stdin
+		return // stdin is not a client
 	case a.started, report.IsTerminal(a.in):
 		return
 	}
@@ -131,7 +131,7 @@ func (a *app) serveFault(ctx context.Context, cmd *cobra.Command, args []string,
 	fault.Serve(ctx)
 }
 
-// faultText returns an error and its remedy, as a client reads them.
+// faultText returns an error and its remedy, in the form for a client.
 func faultText(text, hint string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -143,7 +143,7 @@ func faultText(text, hint string) string {
 	return strings.Join(append(lines, "run `skillsd doctor`."), "\n")
 }
 
-// startReader notes that it was read: the server answers its client from then on.
+// startReader records the first read: from then on the server answers its client.
 type startReader struct {
 	io.Reader
 	started *bool
@@ -244,8 +244,8 @@ func (a *app) knownTo(words, flags []string) []string {
 	})
 }
 
-// printed returns what a command of this program prints with --json. It reads the configuration anew, as one
-// that a user types would.
+// printed returns the --json output of a command of this program. It reads the configuration again, like a
+// command that a user types.
 func (a *app) printed(ctx context.Context, words ...string) ([]byte, error) {
 	var out, wrong bytes.Buffer
 	sub := &app{in: strings.NewReader(""), out: &out, err: &wrong,
@@ -257,7 +257,7 @@ func (a *app) printed(ctx context.Context, words ...string) ([]byte, error) {
 		}
 	}
 	sub.main(ctx, words)
-	// Problems that it found are among what it prints.
+	// Problems that the command found are part of its output.
 	if !json.Valid(out.Bytes()) {
 		text := cmp.Or(strings.TrimSpace(wrong.String()), "`skillsd "+words[0]+"` printed nothing")
 		return nil, exit.Errorf(exit.Failure, "", "%s", text)

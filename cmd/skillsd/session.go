@@ -87,13 +87,13 @@ func newSessionListCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// logger is for the connection of a command to a cluster.
+// logger is for a command's connection to a cluster.
 func (a *app) logger() *slog.Logger { return serve.TextLogger(a.err, slog.LevelWarn, true) }
 
 const hintElsewhere = "--artifact-root or --state names another place"
 
-// records opens the recorded sessions for reading, and returns where they are. The caller closes them.
-// Besides it, only the server and collectTrees know which store it is.
+// records opens the recorded sessions for reading, and returns their location. The caller closes them.
+// Besides it, only the server and collectTrees depend on the kind of store.
 func (a *app) records(ctx context.Context) (provenance.Reader, string, error) {
 	if a.cluster.Enabled() {
 		records, err := cluster.OpenReader(ctx, &a.cluster, a.logger())
@@ -121,8 +121,8 @@ func listSessions(ctx context.Context, records provenance.Reader) ([]provenance.
 	return sessions, nil
 }
 
-// findSession opens the recorded sessions and returns the id of the one that name means: an id, "latest" or
-// the beginning of one id. The caller closes the records.
+// findSession opens the recorded sessions and resolves name: an id, "latest" or a unique prefix of an id. The
+// caller closes the records.
 func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader, id string, err error) {
 	records, dir, err := a.records(ctx)
 	if err != nil {
@@ -163,8 +163,7 @@ func (a *app) findSession(ctx context.Context, name string) (_ provenance.Reader
 	return nil, "", err
 }
 
-// onSession is the RunE of a command that does something with the session that its only argument names, or
-// with the newest one.
+// onSession is the RunE of a command about the session in its only argument, or about the newest one.
 func (a *app) onSession(
 	do func(ctx context.Context, records provenance.Reader, id string) error,
 ) func(*cobra.Command, []string) error {
@@ -201,7 +200,7 @@ func newSessionKeygenCmd(a *app) *cobra.Command {
 				return exit.Usagef("use letters, digits, dots and dashes", "--name %q cannot name a key",
 					name)
 			}
-			// The public key comes first, so that a failure leaves no private key behind.
+			// The public key is written first, so that a failure leaves no private key behind.
 			if err := sessions.WriteKey(args[0]+".pub", public, 0o644); err != nil {
 				return err
 			}
@@ -306,7 +305,7 @@ func (a *app) sessionGC(ctx context.Context, olderThan string, opts provenance.C
 	if err != nil || opts.DryRun || errState != nil || !existing(state) {
 		return err
 	}
-	// The sessions are deleted; trees that only they named cost space if they stay.
+	// The sessions are deleted; if trees that only they named stay, that only costs space.
 	if installed, err := a.installation(ctx, nil); err == nil {
 		a.collectTrees(ctx, installed.Installer)
 		_ = installed.Close()
@@ -360,8 +359,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// exportsWithheld refuses, in an agent's shell, to export a session of which something was withheld from the
-// model.
+// exportsWithheld refuses, in an agent's shell, to export a session with output withheld from the model.
 func (a *app) exportsWithheld(ctx context.Context, records provenance.Reader, id string) error {
 	variable := a.agentShell()
 	if variable == "" {
@@ -460,7 +458,7 @@ func newSessionVerifyCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// run verifies the sessions that the arguments name.
+// run verifies the sessions in the arguments.
 func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
 	keys, err := sessions.ReadKeys(o.Keys)
 	switch {
@@ -486,7 +484,7 @@ func (o *sessionVerifyOptions) run(cmd *cobra.Command, args []string) error {
 	for _, s := range list {
 		ids = append(ids, s.ID)
 	}
-	// An error is returned again below.
+	// The error is returned again below.
 	missing, _ := records.Missing(cmd.Context(), keys...)
 	ids = append(ids, slices.Sorted(maps.Keys(missing))...)
 	return cluster.Failure(o.Run(cmd.Context(), records, ids, keys))

@@ -131,14 +131,14 @@ func newSetupClientCmd(a *app, client *clients.Client) *cobra.Command {
 	return cmd
 }
 
-// register adds the flags of all clients.
+// register adds the flags that all clients have.
 func (o *setupOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Name, "name", "skills", "`NAME` of the server in the client")
 	flags.StringVar(&o.URL, "http", "",
 		"connect to a server that runs at this `URL`, instead of starting one")
 }
 
-// argsAfterDash refuses arguments before --.
+// argsAfterDash rejects arguments before --.
 func argsAfterDash(cmd *cobra.Command, args []string) error {
 	if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 		return fmt.Errorf("unexpected %q; the flags of serve come after --", args[0])
@@ -195,7 +195,7 @@ func (o *setupOptions) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// advise prints what a user of the client would else find out by a refusal.
+// advise prints what a user of the client would otherwise learn from a refusal.
 func (o *setupOptions) advise() {
 	title := o.client.Title
 	if o.client.Untried {
@@ -221,7 +221,7 @@ func (o *setupOptions) advise() {
 	}
 }
 
-// permit lets Claude Code call the tools without asking, if the user wants that.
+// permit lets Claude Code call the tools without asking, if the user agrees.
 func (o *setupOptions) permit(ctx context.Context, setup *clients.Setup) error {
 	if !o.client.Project {
 		return nil
@@ -289,7 +289,7 @@ func (o *setupOptions) entry(args []string) (*clients.Entry, error) {
 	return e, nil
 }
 
-// remote completes the entry of a server that runs at a URL.
+// remote completes the entry of a server at a URL.
 func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	if len(args) > 0 {
 		return exit.Usagef("give them where that server is started",
@@ -319,8 +319,8 @@ func (o *setupOptions) remote(e *clients.Entry, args []string) error {
 	return nil
 }
 
-// command returns the program that the client starts. A link in PATH that leads to this program is better
-// than its target, which an update may move. The file of a project names no place on this machine.
+// command returns the program that the client starts. A link in PATH to this program is better than its
+// target, which an update may move. The file of a project must not contain paths of this machine.
 func (o *setupOptions) command() (string, error) {
 	if o.Project != "" {
 		return "skillsd", nil
@@ -338,7 +338,7 @@ func (o *setupOptions) command() (string, error) {
 
 // serveArgs returns the arguments after the command: serve with the flags that were given, each checked.
 func (o *setupOptions) serveArgs(args []string) ([]string, error) {
-	given := *o.app // --config and its like may be on both sides of --
+	given := *o.app // --config and similar flags may be on both sides of --
 	serve, flags := given.serveOptions(), pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	serve.Register(flags)
 	given.Register(flags)
@@ -416,8 +416,7 @@ func flagGiven(args []string, name string) bool {
 	})
 }
 
-// absolute makes a path that is the value of a flag absolute, because the client starts the server in any
-// directory.
+// absolute makes a path in a flag's value absolute, because the client may start the server in any directory.
 func (o *setupOptions) absolute(flag, value string) (string, error) {
 	isPath := flag == "config"
 	for _, option := range config.Table() {
@@ -445,13 +444,13 @@ func (o *setupOptions) absolute(flag, value string) (string, error) {
 	return before + whole, err
 }
 
-// existing reports whether there is a file.
+// existing reports whether a file exists.
 func existing(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// newSetupAdapterCmd returns the setup of cf-harness, which is no MCP client: it gets an adapter.
+// newSetupAdapterCmd returns the setup of cf-harness, which is not an MCP client: it gets an adapter.
 func newSetupAdapterCmd(a *app) *cobra.Command {
 	client := &clients.Client{Name: "cf-harness", Title: "cf-harness"}
 	opts := &setupOptions{app: a, client: client, Name: "skills"}

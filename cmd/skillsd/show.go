@@ -61,7 +61,7 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 		if entry.Skill != sk.Path {
 			continue
 		}
-		// An error here is reported by doctor.
+		// doctor reports an error here.
 		if found, err := looker.Look(ctx, sk, entry); err == nil && found.Text() != "" {
 			o.app.notef("skillsd: warning: %s %s\nskillsd: hint: %s", report.Printable(found.Script),
 				report.Printable(found.Text()), found.Hint())
@@ -70,7 +70,7 @@ func (o *listOptions) show(ctx context.Context, args []string) error {
 	return cmp.Or(ctx.Err(), missing)
 }
 
-// findSkill finds a skill as the server does, or else a withheld one.
+// findSkill finds a skill like the server, or else a withheld one.
 //
 // Errors: *skills.NotFoundError, *skills.AmbiguousError.
 func findSkill(snapshot *skills.Snapshot, name string) (*skills.Skill, error) {

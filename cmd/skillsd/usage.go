@@ -14,8 +14,8 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 )
 
-// Flags that a command which is named to the user needs like the one that ran: for any command, where things
-// are; for the same command, also what was asked for.
+// Flags to add to commands in messages, if the running command has them: for any command, the flags about
+// locations; for the same command, also the request.
 const (
 	whereFlags = "config state artifact-root skills-root cluster cluster-key cluster-creds cluster-ca " +
 		"cluster-cert cluster-cert-key cluster-prefix"
@@ -23,7 +23,7 @@ const (
 		"credentials insecure-transport"
 )
 
-// again returns a text in which the commands of skillsd have the flags of this one that they need.
+// again adds the flags of this command that the skillsd commands in a text need.
 func (a *app) again(text string) string {
 	if a.ran == nil {
 		return text
@@ -43,7 +43,7 @@ func (a *app) again(text string) string {
 				continue
 			}
 			if name == "skills-root" && next.Flag("insecure-transport") != nil {
-				continue // roots have what is not installed
+				continue // installed skills are not in roots
 			}
 			values := []string{given.Value.String()}
 			if many, ok := given.Value.(pflag.SliceValue); ok {
@@ -64,8 +64,8 @@ func (a *app) again(text string) string {
 	})
 }
 
-// explainUsage has cmd and the commands below it answer wrong arguments and flags with a sentence that names
-// the mistake, and a hint at the argument that was probably meant.
+// explainUsage makes cmd and the commands below it answer wrong arguments and flags with a sentence about the
+// mistake, and a hint at the intended argument.
 func explainUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(flagError)
 	for _, sub := range cmd.Commands() {
@@ -76,7 +76,7 @@ func explainUsage(cmd *cobra.Command) {
 	}
 }
 
-// argsError says which argument is missing, unknown or too many, where cobra counts them.
+// argsError returns which argument is missing, unknown or too many, where cobra only reports their number.
 func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) error {
 	err := check(cmd, args)
 	counts := func(begin string) bool { return strings.HasPrefix(err.Error(), begin) }
@@ -99,7 +99,7 @@ func argsError(cmd *cobra.Command, args []string, check cobra.PositionalArgs) er
 	return exit.Usagef(hint, "%s: %s is missing", path, wanted)
 }
 
-// noCommand returns the error for a word that is no command below cmd.
+// noCommand returns the error for a word that is not a command below cmd.
 func noCommand(cmd *cobra.Command, word string) error {
 	path := cmd.CommandPath()
 	var names []string
@@ -118,7 +118,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	name, path := unknown.GetSpecifiedName(), cmd.CommandPath()
 	if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() {
-		return noCommand(cmd, words[0]) // the flag may be one of the command that was meant
+		return noCommand(cmd, words[0]) // the flag may belong to the command that was meant
 	}
 	var own, others []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
@@ -138,10 +138,10 @@ func flagError(cmd *cobra.Command, err error) error {
 	return exit.Usagef(hint+"see `"+path+" --help`", "%s has no flag --%s", path, name)
 }
 
-// meant returns the beginning of a hint, the nearest of words behind prefix, or "" if none is near.
+// meant returns the start of a hint with the nearest of words after prefix, or "" if none is near.
 func meant(word, prefix string, words []string) string {
 	nearest := config.Nearest(word, words)
-	// A beginning is further from a long word than a typing error may be.
+	// A prefix differs from a long word by more than a typing error may.
 	related := func(w string) bool { return strings.HasPrefix(w, word) || strings.HasPrefix(word, w+"-") }
 	if at := slices.IndexFunc(words, related); at >= 0 {
 		nearest = words[at]

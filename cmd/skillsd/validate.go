@@ -49,15 +49,15 @@ func newValidateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// verdict is what was found of one skill, as validate --json prints it, or of a place that may hide some.
+// verdict is the result for one skill, as printed by validate --json, or for a place that may contain skills.
 type verdict struct {
-	Dir    string           `json:"dir"`            // as the user named it
-	File   string           `json:"file,omitempty"` // SKILL.md or skill.md; empty for what has none
+	Dir    string           `json:"dir"`            // as given by the user
+	File   string           `json:"file,omitempty"` // SKILL.md or skill.md; empty without one
 	Valid  bool             `json:"valid"`
 	Errors []report.Problem `json:"errors"`
 
-	skill       *skills.Skill // nil for a place, and for a file that was not read
-	at          string        // of what is not a skill, on this machine; empty if it is in an archive
+	skill       *skills.Skill // nil for a place, and for an unread file
+	at          string        // path of something that is not a skill; empty in an archive
 	diagnostics []skills.Diagnostic
 	place       bool // not a skill: the diagnostics are the verdict
 }
@@ -118,14 +118,14 @@ func (o *validateOptions) run(ctx context.Context, dirs []string) error {
 	return nil
 }
 
-// find returns what is to be checked, by path. Skills are those that a scan of the directories finds.
+// find returns what to check, by path: the skills that a scan of the directories finds.
 func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, error) {
 	roots, err := o.validateRoots(given)
 	if err != nil {
 		return nil, err
 	}
 	options := o.Roots.ScanOptions()
-	// Limits that no collection reaches, but that still stop a loop.
+	// Limits that no collection reaches, but that stop a loop.
 	const depth, dirs = 256, 5_000_000
 	options.MaxDepth = cmp.Or(options.MaxDepth, depth)
 	options.MaxDirs, options.MaxFiles = cmp.Or(options.MaxDirs, dirs), cmp.Or(options.MaxFiles, dirs)
@@ -158,7 +158,7 @@ func (o *validateOptions) find(ctx context.Context, given []string) ([]verdict, 
 	return slices.CompactFunc(found, same), nil
 }
 
-// validateRoots returns the roots to check, with the words of the user as their origin.
+// validateRoots returns the roots to check, with the user's spelling as their origin.
 func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	if len(dirs) == 0 {
 		roots, err := o.Roots.Resolve(&o.app.Process)
@@ -195,8 +195,8 @@ func (o *validateOptions) validateRoots(dirs []string) ([]skills.Root, error) {
 	return roots, nil
 }
 
-// candidates returns the skills of a scan, those that could not be loaded, and the places that it
-// could not look into.
+// candidates returns the skills of a scan, those that could not be loaded, and the places that it could not
+// read.
 func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []verdict {
 	at := func(dir string) string {
 		switch {
@@ -240,7 +240,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 				dir = sk.Dir
 			}
 			v := verdict{Dir: at(strings.TrimSuffix(dir, "/")), File: file, skill: broken[name]}
-			// A skill that the user named alone may be a link to a sibling.
+			// A skill that the user named directly may be a link to a sibling.
 			if d.Code == skills.CodeOutsideRoot && (dir == "" || dir == ".") && root.FS == nil {
 				v.skill, v.at = nil, root.Dir
 			}
@@ -250,7 +250,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 		case d.Code == skills.CodeUnreadableRoot:
 			note(name)
 		case d.Code == skills.CodeOutsideRoot || slices.Contains(unread, d.Code) && isLink(name):
-			// A link that leads nowhere, or out, is not a fault of a skill.
+			// A broken link, or one that leads out, is not a fault of a skill.
 			note(at(name))
 		case slices.Contains(unread, d.Code):
 			add(verdict{Dir: at(name), place: true})
@@ -259,8 +259,7 @@ func (o *validateOptions) candidates(snapshot *skills.Snapshot, shown string) []
 	return found
 }
 
-// misread returns warnings about scripts of a skill, which may be nil, that are not run for how they are
-// written.
+// misread returns warnings about scripts of a skill, which may be nil, that cannot run because of their form.
 func misread(ctx context.Context, sk *skills.Skill) (problems []report.Problem) {
 	if sk == nil {
 		return nil
@@ -291,7 +290,7 @@ func (v *verdict) check(ctx context.Context, lenient bool) {
 			}
 			p := report.Problem{Rule: string(d.Code), Line: d.Line, Message: d.Detail, Fix: d.Fix()}
 			if lenient || !v.place {
-				p.Severity = d.Severity.String() // else a fault: it may hide skills that are not valid
+				p.Severity = d.Severity.String() // else a fault: it may hide invalid skills
 			}
 			if d.Path != v.File {
 				p.File = d.Path

@@ -1,10 +1,9 @@
-// Package adapters holds the adapters of agent harnesses that are not MCP clients themselves. They are
-// source files in the language of the harness, embedded in the binary, so that the adapter a user gets
-// fits the server that the user runs.
+// Package adapters has the adapters for agent harnesses that are not MCP clients. They are source files in
+// the language of the harness, embedded in the binary, so that the adapter matches the version of the server.
 //
 //	changed, err := adapters.Write("labs/skillsd", os.Stderr)
 //
-// e2e/cfharness holds what they do against recordings of the harness.
+// The tests in e2e/cfharness compare them with recordings of the harness.
 package adapters
 
 import (
@@ -22,16 +21,16 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxFile is the longest file that is kept before it is replaced, in bytes.
+// maxFile is the maximum size in bytes of a file that is backed up before it is replaced.
 const maxFile = 1 << 20
 
 //go:embed cf-harness/*.ts
 var files embed.FS
 
-// Write writes the adapter of cf-harness into a directory, which is made if it is missing, and prints what
-// it did. A file that differs is kept as FILE.skillsd-backup.
+// Write writes the adapter of cf-harness into a directory, which it creates if missing, and prints what it
+// did. A file that differs is kept as FILE.skillsd-backup.
 //
-// Errors: *exit.Error if a file is there that cannot be replaced, such as a link; system errors.
+// Errors: *exit.Error if an existing file cannot be replaced, such as a link; system errors.
 func Write(dir string, out io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the adapter: %w", err)
@@ -42,7 +41,7 @@ func Write(dir string, out io.Writer) error {
 	}
 	defer root.Close()
 	const folder = "cf-harness"
-	entries, _ := files.ReadDir(folder) // what is embedded can be read
+	entries, _ := files.ReadDir(folder) // embedded files can always be read
 	changed := false
 	for _, entry := range entries {
 		name := entry.Name()

@@ -15,7 +15,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// permissions returns the names of the server's tools as the permissions of Claude Code have them.
+// permissions returns the names of the server's tools in the form of Claude Code's permissions.
 func (e *Entry) permissions() []string {
 	var names []string
 	for _, tool := range []string{"load_skill", "read_skill_resource", "search_skills", "run_skill_script"} {
@@ -24,7 +24,7 @@ func (e *Entry) permissions() []string {
 	return names
 }
 
-// settingsFile returns a setup of the user's settings of Claude Code, which are a file of their own.
+// settingsFile returns a setup for the user's settings of Claude Code, which are in a separate file.
 func (s *Setup) settingsFile() *Setup {
 	settings := *s
 	settings.Client = &Client{Name: s.Client.Name, servers: "permissions", http: "none", comments: true,
@@ -36,8 +36,8 @@ func (s *Setup) settingsFile() *Setup {
 	return &settings
 }
 
-// PermitTools lets Claude Code call the server's tools without asking: it puts them into permissions.allow of
-// the user's settings. If nothing is to be changed it does nothing.
+// PermitTools allows Claude Code to call the server's tools without asking, by adding them to
+// permissions.allow of the user's settings. It does nothing if they are there already.
 //
 // Errors: as [Setup.Write].
 func (s *Setup) PermitTools(ctx context.Context) error {
@@ -57,7 +57,7 @@ func (s *Setup) PermitTools(ctx context.Context) error {
 	return settings.replace(f, text)
 }
 
-// PermitsTools reports whether the user's settings of Claude Code let it call the server's tools without
+// PermitsTools reports whether the user's settings allow Claude Code to call the server's tools without
 // asking.
 func (s *Setup) PermitsTools(ctx context.Context) bool {
 	f, unlock, err := s.settingsFile().open(ctx, false)
@@ -69,7 +69,7 @@ func (s *Setup) PermitsTools(ctx context.Context) bool {
 	return err == nil && bytes.Equal(text, f.text)
 }
 
-// ForbidTools takes back what PermitTools wrote.
+// ForbidTools reverts PermitTools.
 //
 // Errors: as [Setup.Write].
 func (s *Setup) ForbidTools(ctx context.Context) error {
@@ -89,12 +89,12 @@ func (s *Setup) ForbidTools(ctx context.Context) error {
 	_, err = os.Lstat(f.path + backup)
 	if left, errLeft := settings.Client.decode(text); errors.Is(err, fs.ErrNotExist) && errLeft == nil &&
 		len(left) == 0 {
-		return os.Remove(f.path) // there was none
+		return os.Remove(f.path) // there was no file before
 	}
 	return settings.replace(f, settings.asBefore(f, text))
 }
 
-// permitted returns the names in permissions.allow of a file. ok is false if there is no such list.
+// permitted returns the names in permissions.allow of a file. ok is false without such a list.
 func permitted(file *hujson.Value) (names []string, ok bool, err error) {
 	list := file.Find("/permissions/allow")
 	if list == nil {
@@ -111,7 +111,7 @@ func permitted(file *hujson.Value) (names []string, ok bool, err error) {
 	return names, true, nil
 }
 
-// putPermissions returns the settings of Claude Code with names in permissions.allow.
+// putPermissions adds names to permissions.allow of Claude Code's settings.
 func putPermissions(text []byte, names []string) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
@@ -142,8 +142,8 @@ func putPermissions(text []byte, names []string) ([]byte, error) {
 	return patched(&file, patch)
 }
 
-// takePermissions returns the settings of Claude Code without names in permissions.allow, and without what
-// then holds nothing.
+// takePermissions removes names from permissions.allow of Claude Code's settings, and containers that are
+// empty then.
 func takePermissions(text []byte, names []string) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return text, nil

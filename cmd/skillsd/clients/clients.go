@@ -1,14 +1,15 @@
 // Package clients connects MCP clients to skillsd.
 //
-// Claude Code and Codex are set up by their own commands where those are in PATH. What no command of a
-// client does is done in its file: entries of JSON files are added and changed in place, with the comments
-// around them, and Codex's configuration gets tables. Files are read by the libraries for their formats, and
-// before a file is changed a copy is kept as FILE.skillsd-backup. Everything else is printed, to be pasted.
+// Claude Code and Codex are set up by their own commands, if these are in PATH. For settings without a
+// command, the client's file is edited: entries of JSON files are added and changed in place, with comments
+// kept, and tables are appended to Codex's configuration. Files are parsed by libraries for their formats,
+// and a copy is kept as FILE.skillsd-backup before a change. Entries for other clients are printed for the
+// user to paste.
 //
 //	setup := &clients.Setup{Client: clients.All()[0], Entry: entry, …}
 //	err := setup.Write(ctx)
 //
-// An entry of the same name that does not lead to skillsd is never changed or removed.
+// An entry with the same name that does not lead to skillsd is never changed or removed.
 package clients
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 )
 
-// Entry is what a client needs to know about the server: a command to start, or a URL.
+// Entry is a client's entry for the server: a command to start, or a URL.
 type Entry struct {
-	Name     string // under which the client lists the server
+	Name     string // name of the server in the client
 	Command  string
 	Args     []string
-	URL      string // empty: Command is started
-	TokenEnv string // variable of the client's environment with the bearer token; empty: none is sent
+	URL      string // empty: the client starts Command
+	TokenEnv string // variable of the client's environment with the bearer token; empty: no token
 	Approve  bool   // the client runs scripts without asking
 	Trust    bool   // the client calls the server's tools without asking
 }
@@ -37,14 +38,14 @@ type Entry struct {
 // CommandLine returns the command that starts the server with its arguments.
 func (e *Entry) CommandLine() []string { return append([]string{e.Command}, e.Args...) }
 
-// bearer returns the value of the Authorization header, in which the client puts the token.
+// bearer returns the value of the Authorization header, with the client's placeholder for the token.
 func (c *Client) bearer(e *Entry) string { return "Bearer " + fmt.Sprintf(c.variable, e.TokenEnv) }
 
-// isVariable reports whether a value of the Authorization header is a token that a client puts in.
+// isVariable reports whether an Authorization header has a placeholder for a token.
 var isVariable = regexp.MustCompile(`^Bearer \$?\{[^}]*\}$`).MatchString
 
-// leadsToUs reports whether an entry in a client's file is one that may be changed or removed: it starts
-// skillsd, or it has the URL of e.
+// leadsToUs reports whether an entry in a client's file may be changed or removed: it starts skillsd, or has
+// the URL of e.
 func (e *Entry) leadsToUs(there map[string]any) bool {
 	if url := urlOf(there); url != "" {
 		return url == e.URL
@@ -55,10 +56,10 @@ func (e *Entry) leadsToUs(there map[string]any) bool {
 	return isSkillsd && slices.Contains(args, "serve")
 }
 
-// urlKeys are the keys that clients have for a URL.
+// urlKeys are the keys for a URL in the files of clients.
 var urlKeys = []string{"url", "httpUrl", "serverUrl"}
 
-// urlOf returns the URL of an entry in a client's file, empty without one.
+// urlOf returns the URL of an entry in a client's file, or "".
 func urlOf(there map[string]any) string {
 	for _, key := range urlKeys {
 		if url, _ := there[key].(string); url != "" {
@@ -68,7 +69,7 @@ func urlOf(there map[string]any) string {
 	return ""
 }
 
-// commandOf returns the command of an entry in a client's file, and its arguments, which may follow it in one
+// commandOf returns the command of an entry in a client's file and its arguments, which may be in the same
 // list.
 func commandOf(there map[string]any) (command string, args []string) {
 	words, _ := there["command"].([]any)
@@ -90,54 +91,53 @@ func commandOf(there map[string]any) (command string, args []string) {
 type Client struct {
 	Name  string // one word, for command lines
 	Title string
-	// Project, Approve, TokenEnv and Trust report whether the client has a file per project, can run
-	// scripts without asking, takes a token from a variable, and offers a server's tools to a run without a
-	// terminal
-	// only if its entry says that the server is trusted.
+	// Project, Approve, TokenEnv and Trust report whether the client has a file per project, can run scripts
+	// without asking, takes a token from a variable, and requires its entry to be trusted before it offers a
+	// server's tools in a run without a terminal.
 	Project, Approve, TokenEnv, Trust bool
-	// InProject reports whether the client starts its servers in the directory in which it works.
+	// InProject reports whether the client starts servers in its working directory.
 	InProject bool
-	// Expands are the beginnings of what the client replaces in a command, such as ${NAME} by a variable.
+	// Expands are the beginnings of placeholders that the client replaces in a command, such as ${NAME}.
 	Expands []string
 
 	// Asks reports whether the server can ask the user through the client, in a terminal or a window.
 	Asks Answer
-	// Batch is its command for a run without a terminal, through which the server cannot ask; may be
+	// Batch is its command for a run without a terminal, in which the server cannot ask the user; may be
 	// empty.
 	Batch string
-	// StdioOnly reports whether its file takes no server at a URL.
+	// StdioOnly reports whether its file does not support servers at a URL.
 	StdioOnly bool
-	// Pasted reports whether its entry is only printed.
+	// Pasted reports whether its entry is printed only.
 	Pasted bool
-	// Untried reports whether the entry is as the client's documentation has it, and no test starts the
-	// client.
+	// Untried reports whether the entry only follows the client's documentation, without a test that starts
+	// the client.
 	Untried bool
-	// Note is what its users should read when they set it up; may be empty.
+	// Note is shown to its users at setup; may be empty.
 	Note string
 
-	program  string             // its command; empty: its file is changed
-	servers  string             // the key of its file that holds all servers
+	program  string             // its command; empty: edit its file
+	servers  string             // key of its file with all servers
 	toml     bool               // its file is TOML, else JSON
-	http     string             // its word for the type of a server at a URL; empty: it has none
+	http     string             // its word for the type of a server at a URL; may be empty
 	url      string             // the key of the URL; empty: url
-	more     map[string]any     // settings that its entries also have
-	form     func(e *Entry) any // what to paste in YAML; nil: its file is JSON or TOML
-	stdio    string             // its word for the type of a server that it starts; empty: it has none
-	oneList  bool               // its command is a list with the arguments
+	more     map[string]any     // further settings of its entries
+	form     func(e *Entry) any // the YAML to paste; nil: its file is JSON or TOML
+	stdio    string             // its word for the type of a server that it starts; may be empty
+	oneList  bool               // its command and the arguments are one list
 	comments bool               // its JSON file may have comments
-	variable string             // how its file names a variable, %s for the name
+	variable string             // its placeholder for a variable, %s for the name
 	path     func(env environment, project string) (string, error)
-	add      func(e *Entry, project bool) []string // a command line to show, also without program; may be nil
+	add      func(e *Entry, project bool) []string // command line to show, even without program; may be nil
 	remove   func(e *Entry, project bool) []string
-	// skills are the directories of skills that the client loads by itself. They begin with ~/ or with
-	// $NAME/, for a directory that a variable names, or are below the working directory.
+	// skills are the directories of skills that the client itself loads: below ~/, below $NAME/ of a
+	// variable, or below the working directory.
 	skills []string
 }
 
-// Answer is whether a client can ask its user for the server.
+// Answer is whether a client can ask its user on behalf of the server.
 type Answer int
 
-// The answers. The zero value is a client that was not tried.
+// The answers. The zero value is a client that was not tested.
 const (
 	Unknown Answer = iota
 	Yes
@@ -153,12 +153,12 @@ func All() []*Client {
 		inspector(), antigravity(), claudeDesktop(), cline(), goose(), kiro(), zed()}
 }
 
-// Any returns a client of whose file nothing is known but the customary form of an entry.
+// Any returns an unknown client with the customary form of an entry.
 func Any() *Client {
 	return &Client{Title: "any client", servers: "mcpServers", http: "http", stdio: "stdio"}
 }
 
-// Named returns the client of a name, or nil.
+// Named returns the client with a name, or nil.
 func Named(name string) *Client {
 	if i := slices.IndexFunc(All(), func(c *Client) bool { return c.Name == name }); i >= 0 {
 		return All()[i]
@@ -166,7 +166,7 @@ func Named(name string) *Client {
 	return nil
 }
 
-// WithSkills returns the names of the clients that load skills by themselves.
+// WithSkills returns the names of the clients that load skills themselves.
 func WithSkills() (names []string) {
 	for _, client := range All() {
 		if len(client.skills) > 0 {
@@ -176,9 +176,9 @@ func WithSkills() (names []string) {
 	return names
 }
 
-// OwnSkills returns the directories of skills that the client loads by itself, whether or not they exist.
-// Below a working directory there may be more: each client also looks in the directories above it, up to the
-// root of its repository.
+// OwnSkills returns the directories of skills that the client itself loads, whether or not they exist. There
+// may be more above the working directory: each client also looks in the directories above, up to the root of
+// its repository.
 func (c *Client) OwnSkills(env func(string) (string, bool), workdir string) (dirs []string) {
 	for _, dir := range c.skills {
 		base, rest, _ := strings.Cut(dir, "/")
@@ -218,7 +218,7 @@ func claude() *Client {
 			if err != nil {
 				return "", err
 			}
-			// Claude Code prefers the file of its first versions if there is one.
+			// Claude Code prefers the file of its first versions, if it exists.
 			old := filepath.Join(dir, ".config.json")
 			if _, err := os.Lstat(old); err == nil {
 				return old, nil
@@ -269,7 +269,7 @@ func codex() *Client {
 	}
 }
 
-// gemini offers no tool of a server that is not trusted to a run without a terminal (gemini -p).
+// gemini offers tools of an untrusted server only in a run with a terminal (not gemini -p).
 func gemini() *Client {
 	return &Client{
 		Name: "gemini", Title: "Gemini CLI", Asks: No, InProject: true, TokenEnv: true, Trust: true,
@@ -297,7 +297,7 @@ func opencode() *Client {
 			"$XDG_CONFIG_HOME/opencode/skill", "$XDG_CONFIG_HOME/opencode/skills"},
 		path: func(env environment, _ string) (string, error) {
 			dir, err := home(env, "XDG_CONFIG_HOME", ".config")
-			// OpenCode reads both, and prefers the second.
+			// OpenCode reads both files, and prefers the second.
 			path := filepath.Join(dir, "opencode", "opencode.json")
 			if _, err := os.Lstat(path + "c"); err == nil {
 				path += "c"
@@ -333,7 +333,7 @@ func vscode() *Client {
 	}
 }
 
-// inspector has no command that changes its catalog; the one shown uses the server without an entry.
+// inspector has no command that changes its catalog; the command shown uses the server without an entry.
 func inspector() *Client {
 	return &Client{
 		Name: "inspector", Title: "MCP Inspector", Asks: Yes, servers: "mcpServers", http: "streamable-http",
@@ -356,8 +356,7 @@ func inspector() *Client {
 	}
 }
 
-// copilot is the command line client of GitHub Copilot. It offers its model no tool that its entry does not
-// name.
+// copilot is the command line client of GitHub Copilot. It offers its model only tools that its entry names.
 func copilot() *Client {
 	return &Client{
 		Name: "copilot", Title: "Copilot CLI", Asks: Yes, Batch: "copilot -p",
@@ -372,7 +371,7 @@ func copilot() *Client {
 	}
 }
 
-// qwen hides tools behind a search, and cuts their descriptions at 150 characters, unless its entry has
+// qwen defers tools until a search, and truncates their descriptions at 150 characters, unless its entry has
 // alwaysLoadTools.
 func qwen() *Client {
 	return &Client{
@@ -387,7 +386,7 @@ func qwen() *Client {
 	}
 }
 
-// antigravity reads a file of the project, where its command agy is started.
+// antigravity reads a file in the project in which its command agy is started.
 func antigravity() *Client {
 	return &Client{
 		Name: "antigravity", Title: "Antigravity", Untried: true, Pasted: true,
@@ -409,7 +408,7 @@ func claudeDesktop() *Client {
 	}
 }
 
-// cline is an extension of VS Code, which keeps its file.
+// cline is an extension of VS Code, which stores its file.
 func cline() *Client {
 	return &Client{
 		Name: "cline", Title: "Cline", Untried: true, servers: "mcpServers", http: "streamableHttp",
@@ -422,7 +421,7 @@ func cline() *Client {
 	}
 }
 
-// goose has its servers among its extensions, in YAML.
+// goose lists its servers as extensions, in YAML.
 func goose() *Client {
 	return &Client{
 		Name: "goose", Title: "Goose", Untried: true, Pasted: true,
@@ -467,7 +466,7 @@ func zed() *Client {
 	}
 }
 
-// appData returns the directory in which desktop programs keep their user's files.
+// appData returns the directory of user data of desktop programs.
 func appData(env environment) (string, error) {
 	switch runtime.GOOS {
 	case "darwin":
@@ -478,7 +477,7 @@ func appData(env environment) (string, error) {
 	return home(env, "XDG_CONFIG_HOME", ".config")
 }
 
-// home returns the directory that a variable names, else one below the home directory.
+// home returns the directory in a variable, else one below the home directory.
 func home(env environment, variable string, below ...string) (string, error) {
 	if dir, ok := env(variable); ok && dir != "" {
 		return filepath.Abs(dir)

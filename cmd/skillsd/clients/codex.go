@@ -13,35 +13,35 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Codex hides the tools of a server behind a search: its model sees one line of them, unless this list in its
-// configuration names the server's namespace. Then the model sees whole descriptions, and with them the
+// Codex defers the tools of a server until a search: its model sees one line about them, unless this list in
+// its configuration has the server's namespace. Then the model sees whole descriptions, including the
 // catalogue.
 const (
 	codexMode   = "features.code_mode"
 	codexDirect = "direct_only_tool_namespaces"
 )
 
-// directSetting returns the line with which the list names the server's tools alone.
+// directSetting returns the line of a list with only the server's tools.
 func (e *Entry) directSetting() string {
 	return codexDirect + " = [" + strconv.Quote(e.namespace()) + "]"
 }
 
-// namespace returns the name that Codex gives to the server's tools, which has no hyphens.
+// namespace returns Codex's namespace of the server's tools, without hyphens.
 func (e *Entry) namespace() string { return "mcp__" + strings.ReplaceAll(e.Name, "-", "_") }
 
-// directTable returns the table that a file without one gets.
+// directTable returns the table to append to a file without one.
 func (e *Entry) directTable() string { return "[" + codexMode + "]\n" + e.directSetting() + "\n" }
 
 // span is a part of a text.
 type span struct{ start, end int }
 
-// directSpots are the places of a file of Codex that have to do with the list. Each may be missing.
+// directSpots are the positions in a Codex file that matter for the list. Each may be missing.
 type directSpots struct {
-	header   *span // the line of the table's header
-	settings int   // in the table with this header
-	mode     *span // the value of code_mode, if that is not a table with a header
+	header   *span // line of the table's header
+	settings int   // number of settings in the table
+	mode     *span // value of code_mode, if it is not a table with a header
 	enabled  bool  // mode is true or false
-	line     *span // the setting of the list
+	line     *span // the setting with the list
 	elements []span
 	names    []string // of the elements
 }
@@ -92,7 +92,7 @@ func spotDirect(text []byte) (*directSpots, error) {
 	return spots, parser.Error()
 }
 
-// pathOf returns the key of a table or a setting with dots, and where its last part is.
+// pathOf returns the dotted key of a table or a setting, and the position of its last part.
 func pathOf(node *unstable.Node) (path string, last unstable.Range) {
 	var keys []string
 	for it := node.Key(); it.Next(); {
@@ -102,7 +102,7 @@ func pathOf(node *unstable.Node) (path string, last unstable.Range) {
 	return strings.Join(keys, "."), last
 }
 
-// lineOf returns the line around a part, with its end.
+// lineOf returns the whole line around a span, including the line end.
 func lineOf(text []byte, part span) span {
 	line := span{bytes.LastIndexByte(text[:part.start], '\n') + 1, len(text)}
 	if i := bytes.IndexByte(text[part.end:], '\n'); i >= 0 {
@@ -111,7 +111,7 @@ func lineOf(text []byte, part span) span {
 	return line
 }
 
-// putDirect returns Codex's file with the server in the list. Everything else keeps its bytes.
+// putDirect adds the server to the list in Codex's file. All other bytes stay.
 func putDirect(text []byte, e *Entry) ([]byte, error) {
 	at, err := spotDirect(text)
 	if err != nil || slices.Contains(at.names, e.namespace()) {
@@ -144,8 +144,8 @@ func (e *Entry) modeTable(enabled string) string {
 	return "{ enabled = " + enabled + ", " + e.directSetting() + " }"
 }
 
-// takeDirect returns Codex's file without the server in the list, and without a table or a line that
-// putDirect made for it.
+// takeDirect removes the server from the list in Codex's file, with a table or a line that putDirect made for
+// it.
 func takeDirect(text []byte, e *Entry) ([]byte, error) {
 	at, err := spotDirect(text)
 	if err != nil {
@@ -169,7 +169,7 @@ func takeDirect(text []byte, e *Entry) ([]byte, error) {
 		cut = span{at.elements[0].start, at.elements[1].start}
 	default:
 		cut = lineOf(text, *at.line)
-		// A table that has nothing else goes with the blank line before it.
+		// Remove an otherwise empty table together with the blank line before it.
 		if at.header != nil && at.settings == 1 && at.header.end == cut.start {
 			cut.start = len(bytes.TrimSuffix(text[:at.header.start], []byte("\n")))
 		}
@@ -178,8 +178,8 @@ func takeDirect(text []byte, e *Entry) ([]byte, error) {
 	return changed, onlyDirect(text, changed, e, false)
 }
 
-// onlyDirect returns an error if two texts differ in more than the server in the list, or if the second does
-// not have it as it should.
+// onlyDirect returns an error if two texts differ in more than the server in the list, or if listed does not
+// describe the second.
 func onlyDirect(before, after []byte, e *Entry, listed bool) error {
 	plain := func(text []byte) (file map[string]any, found bool, err error) {
 		if err = toml.Unmarshal(text, &file); err != nil {
@@ -217,7 +217,7 @@ func onlyDirect(before, after []byte, e *Entry, listed bool) error {
 	return nil
 }
 
-// appendTable returns a TOML file with a table at its end.
+// appendTable appends a table to a TOML file.
 func appendTable(text []byte, table string) []byte {
 	gap := "\n"
 	switch {

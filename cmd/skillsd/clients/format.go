@@ -15,7 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// settings are what a client's file says about an entry, besides the approval of scripts.
+// settings are the settings of an entry in a client's file, without the approval of scripts.
 type settings struct {
 	Type     string            `json:"type,omitempty" toml:"-"`
 	Command  any               `json:"command,omitempty" toml:"command,omitempty"` // a text, or a list
@@ -28,7 +28,7 @@ type settings struct {
 	more map[string]any // of JSON files
 }
 
-// MarshalJSON returns the settings with those that only this client has.
+// MarshalJSON returns the settings, including those specific to the client.
 func (s *settings) MarshalJSON() ([]byte, error) {
 	type plain settings
 	text, err := jsonOf((*plain)(s))
@@ -42,7 +42,7 @@ func (s *settings) MarshalJSON() ([]byte, error) {
 	return slices.Concat(text[:len(text)-1], []byte(","), more[1:]), nil
 }
 
-// jsonOf returns a value in JSON for people, who should see the & of a URL as it is.
+// jsonOf returns a value as JSON for people, with an unescaped & in URLs.
 func jsonOf(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -51,7 +51,7 @@ func jsonOf(value any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// ownKeys are the settings of an entry that setup writes.
+// ownKeys are the settings of an entry that setup manages.
 var ownKeys = slices.Concat([]string{"type", "command", "args", "headers", "bearer_token_env_var"}, urlKeys)
 
 func (c *Client) settings(e *Entry) *settings {
@@ -84,7 +84,7 @@ func (c *Client) settings(e *Entry) *settings {
 	return s
 }
 
-// plain returns the settings as a file that was read has them.
+// plain returns the settings in the form of a decoded file.
 func (s *settings) plain() (map[string]any, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *settings) plain() (map[string]any, error) {
 	return values, json.Unmarshal(text, &values)
 }
 
-// decode reads a client's file, which may be empty.
+// decode parses a client's file, which may be empty.
 func (c *Client) decode(text []byte) (file map[string]any, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
@@ -108,7 +108,7 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 		}
 		return file, err
 	}
-	value, err := hujson.Parse(bytes.Clone(text)) // Standardize writes into it
+	value, err := hujson.Parse(bytes.Clone(text)) // Standardize modifies its input
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("not valid JSON: %s", strings.TrimPrefix(err.Error(), "hujson: "))
@@ -117,7 +117,7 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 	case value.Value.Kind() != '{':
 		return nil, errors.New("not a JSON object")
 	}
-	// Programs differ in which of two settings of one name they read.
+	// Programs differ in which of two settings with one name they read.
 	for v := range value.All() {
 		object, _ := v.Value.(*hujson.Object)
 		seen := map[string]bool{}
@@ -131,11 +131,11 @@ func (c *Client) decode(text []byte) (file map[string]any, err error) {
 	}
 	value.Standardize()
 	decoder := json.NewDecoder(bytes.NewReader(value.Pack()))
-	decoder.UseNumber() // numbers of other programs are written back as they are
+	decoder.UseNumber() // write back the numbers of other programs unchanged
 	return file, decoder.Decode(&file)
 }
 
-// server returns what a file says about the server of a name; nil if it does not name one.
+// server returns the entry of a server in a file; nil without one.
 func (c *Client) server(text []byte, name string) (map[string]any, error) {
 	at, err := c.decode(text)
 	for _, key := range []string{c.servers, name} {
@@ -159,13 +159,13 @@ func (c *Client) server(text []byte, name string) (map[string]any, error) {
 	return at, nil
 }
 
-// merge returns the settings of an entry as they must be: those that setup writes from want, and all
-// others as they are. Among the headers only Authorization is setup's, the others may be for a proxy.
+// merge returns the wanted settings of an entry: those that setup manages from want, all others unchanged. Of
+// the headers, setup manages only Authorization; others may be for a proxy.
 func (c *Client) merge(there, want map[string]any) map[string]any {
 	headers, merged := map[string]any{}, map[string]any{}
 	old, _ := there["headers"].(map[string]any)
 	maps.Copy(headers, old)
-	// Setup writes a variable as the token; a header with anything else is the user's own.
+	// Setup writes a placeholder as the token; any other value is the user's own.
 	if value, _ := headers["Authorization"].(string); isVariable(value) {
 		delete(headers, "Authorization")
 	}
@@ -185,13 +185,13 @@ func (c *Client) merge(there, want map[string]any) map[string]any {
 	return merged
 }
 
-// others returns the settings of an entry that setup does not write, sorted.
+// others returns the settings of an entry that setup does not manage, sorted.
 func others(there map[string]any) (keys []string) {
 	for key, value := range there {
 		tools, isTools := value.(map[string]any)
 		switch {
 		case slices.Contains(ownKeys, key):
-		case key == "env" && isTools && len(tools) == 0: // the client's command writes it
+		case key == "env" && isTools && len(tools) == 0: // written by the client's command
 		case key == "tools" && isApproved(there) && reflect.DeepEqual(tools, approvedTools):
 		default:
 			keys = append(keys, key)
@@ -210,13 +210,13 @@ func (c *Client) block(e *Entry) ([]byte, error) {
 	}
 	if !c.toml {
 		encoder := json.NewEncoder(&b)
-		// The block is for people, who should see the & of a URL as it is.
+		// The block is for people, so the & of a URL stays unescaped.
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
 		err := encoder.Encode(map[string]any{c.servers: map[string]any{e.Name: c.settings(e)}})
 		return b.Bytes(), err
 	}
-	// The encoder would also write a header for the table of all servers, which the file may already have.
+	// The encoder would also write a header for the table of all servers, which the file may have already.
 	fmt.Fprintf(&b, "[%s.%s]\n", c.servers, e.Name)
 	err := toml.NewEncoder(&b).Encode(c.settings(e))
 	if e.Approve {
@@ -226,8 +226,7 @@ func (c *Client) block(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// put returns a JSON file with want as the entry, or without the entry if want is nil. Everything else in
-// the file keeps its bytes.
+// put returns a JSON file with want as the entry, or without the entry if want is nil. All other bytes stay.
 func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return c.block(e)
@@ -246,7 +245,7 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 	switch {
 	case want == nil:
 		patch[0].Op = "remove"
-	// A JSON Patch cannot add to an object that does not exist (RFC 6902, section 4.1).
+	// A JSON Patch cannot add to a missing object (RFC 6902, section 4.1).
 	case file.Find(servers) == nil:
 		patch = append([]operation{{Op: "add", Path: servers, Value: map[string]any{}}}, patch...)
 	}
@@ -264,7 +263,7 @@ func (c *Client) put(text []byte, e *Entry, want map[string]any) ([]byte, error)
 	return file.Pack(), nil
 }
 
-// indent gives the second of two members the white space of the first, if the first begins a line.
+// indent copies the indentation of the first of two members to the second, if the first begins a line.
 func indent(members []hujson.ObjectMember) {
 	before, after := string(members[0].Name.BeforeExtra), &members[1].Name.BeforeExtra
 	i := strings.LastIndexByte(before, '\n')
@@ -274,20 +273,20 @@ func indent(members []hujson.ObjectMember) {
 	switch {
 	case len(*after) == 0:
 		*after = hujson.Extra(before[i:])
-	case bytes.HasSuffix(*after, []byte("\n")): // behind a comment
+	case bytes.HasSuffix(*after, []byte("\n")): // after a comment
 		*after = append(*after, before[i+1:]...)
 	}
 }
 
-// approval returns the table with which Codex runs scripts without asking.
+// approval returns the table that lets Codex run scripts without asking.
 func (c *Client) approval(e *Entry) string {
 	return fmt.Sprintf("[%s.%s.tools.run_skill_script]\napproval_mode = \"approve\"\n", c.servers, e.Name)
 }
 
-// approvedTools is the table tools of an entry with nothing but the approval.
+// approvedTools is an entry's table tools with the approval only.
 var approvedTools = map[string]any{"run_skill_script": map[string]any{"approval_mode": "approve"}}
 
-// isApproved reports whether the entry of a file has the approval.
+// isApproved reports whether an entry has the approval.
 func isApproved(there map[string]any) bool {
 	tools, _ := there["tools"].(map[string]any)
 	tool, _ := tools["run_skill_script"].(map[string]any)

@@ -21,44 +21,44 @@ import (
 )
 
 const (
-	// maxFile is the longest file of a client that is read, in bytes. Claude Code keeps a history in its own.
+	// maxFile is the maximum size in bytes of a client's file. Claude Code keeps a history in its file.
 	maxFile = 64 << 20
-	// maxWait is how long a client's command may take. Codex asks a URL whether it wants a login.
+	// maxWait is the maximum time of a client's command. Codex asks a URL whether it requires a login.
 	maxWait = 2 * time.Minute
 )
 
-// backup ends the name of the copy of a file that is changed.
+// backup is the suffix of the copy of a changed file.
 const backup = ".skillsd-backup"
 
 // errNotInstalled means that the client's command is not in PATH.
 var errNotInstalled = errors.New("not in PATH")
 
-// errForeign means that there is an entry of the same name that does not lead to skillsd.
+// errForeign means that an entry with the same name does not lead to skillsd.
 var errForeign = errors.New("exists and is not skillsd's")
 
-// Setup is one client to connect, and the entry that it gets.
+// Setup is a client to connect, and its entry.
 type Setup struct {
 	Client  *Client
 	Entry   Entry
-	Project string // directory whose .mcp.json is used; empty: the user's own file
+	Project string // directory of the .mcp.json to use; empty: the user's own file
 
 	Env environment
-	Out io.Writer // the block to paste, and what the client's command prints
+	Out io.Writer // for the block to paste, and the output of the client's command
 	Err io.Writer
-	// Lock keeps other commands from editing a file until unlock is called.
+	// Lock locks a file against other commands that edit it, until unlock is called.
 	Lock func(ctx context.Context, file string) (unlock func(), err error)
 }
 
-// file is a client's file as it was read.
+// file is the content of a client's file.
 type file struct {
 	path  string
-	text  []byte // nil: there is no file
+	text  []byte // nil: the file does not exist
 	mode  fs.FileMode
-	entry map[string]any // nil: the file does not name the server
-	kept  bool           // there is a copy from before the first change
+	entry map[string]any // nil: the file has no such server
+	kept  bool           // a copy from before the first change exists
 }
 
-// Print prints what the client's file must say and where, and the client's own command for it.
+// Print prints the entry for the client's file, the path of the file, and the client's own command.
 func (s *Setup) Print() error {
 	if s.Client.path == nil {
 		fmt.Fprintln(s.Err, "most clients take this form; some call mcpServers servers, or have no type:")
@@ -94,8 +94,8 @@ func (s *Setup) printBlock() error {
 
 // Write adds the entry to the client, or changes the one that skillsd added before.
 //
-// Errors: *exit.Error if the entry is somebody else's, if the client's command is missing or fails, or if its
-// file cannot be read, locked or changed. If the entry has to be pasted, it was printed.
+// Errors: *exit.Error if the entry does not lead to skillsd, if the client's command is missing or fails, or
+// if its file cannot be read, locked or changed. An entry that must be pasted has been printed.
 func (s *Setup) Write(ctx context.Context) error {
 	f, unlock, err := s.open(ctx, true)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Setup) Write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An approval that was given stays when the entry changes.
+	// An existing approval stays when the entry changes.
 	s.Entry.Approve = s.Entry.Approve || isApproved(f.entry)
 	added := func() bool {
 		return f.entry != nil &&
@@ -122,7 +122,7 @@ func (s *Setup) Write(ctx context.Context) error {
 		return nil
 	}
 	if !added() {
-		// The flags of an earlier entry are gone then, a workspace among them.
+		// Flags of an earlier entry, such as a workspace, are lost.
 		if command, args := commandOf(f.entry); command != "" {
 			fmt.Fprintf(s.Err, "this replaces the entry: %s\n",
 				report.ShellLine(append([]string{command}, args...)...))
@@ -141,7 +141,7 @@ func (s *Setup) Write(ctx context.Context) error {
 			return err
 		}
 	}
-	// Clients change, so only the file says whether the entry is there.
+	// Clients change, so check in the file that the entry was added.
 	if err := s.read(f); err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (s *Setup) Write(ctx context.Context) error {
 	return nil
 }
 
-// add makes the client's file name the server.
+// add adds the server to the client's file.
 func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
-	// In place an entry keeps the settings that the user added to it; a client's command would drop them.
+	// An edit in place keeps settings that the user added to the entry; a client's command would drop them.
 	if !s.Client.toml && (f.entry != nil || s.Client.program == "") {
 		text, err := s.Client.put(f.text, &s.Entry, s.Client.merge(f.entry, want))
 		if err != nil {
@@ -172,8 +172,8 @@ func (s *Setup) add(ctx context.Context, f *file, want map[string]any) error {
 	return err
 }
 
-// Commands returns the command lines of the servers in the user's own file of the client that are skillsd
-// and that the client starts, by their names. It returns none for a file that it cannot read.
+// Commands returns the command lines of skillsd servers in the user's own file of the client, by their names.
+// It returns nil for a file that it cannot read.
 func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	lines := map[string][]string{}
 	path, err := c.path(env, "")
@@ -198,20 +198,20 @@ func (c *Client) Commands(env func(string) (string, bool)) map[string][]string {
 	return lines
 }
 
-// key returns the name of the entry in the client's file.
+// key returns the key of the entry in the client's file.
 func (s *Setup) key() string { return s.Client.servers + "." + s.Entry.Name }
 
 // addCommand returns the client's own command that adds the entry.
 func (s *Setup) addCommand() []string { return s.Client.add(&s.Entry, s.Project != "") }
 
-// approve appends the approval of scripts to Codex's file, if it is not there.
+// approve appends the approval of scripts to Codex's file, if it is missing.
 func (s *Setup) approve(f *file) error {
-	// The client's command may have changed the file after it was read.
+	// The client's command may have changed the file since it was read.
 	if err := s.read(f); err != nil || isApproved(f.entry) {
 		return err
 	}
 	text := appendTable(f.text, s.Client.approval(&s.Entry))
-	// The table may exist in another notation; then the file with a second one is not valid.
+	// The table may exist in another notation; a second one would make the file invalid.
 	entry, err := s.Client.server(text, s.Entry.Name)
 	if err != nil {
 		return s.paste(f, err)
@@ -225,7 +225,8 @@ func (s *Setup) approve(f *file) error {
 	return s.replace(f, text)
 }
 
-// direct lets Codex's model see the server's tools whole, if this release of Codex takes the setting.
+// direct makes Codex show its model the server's tools in full, if this release of Codex supports the
+// setting.
 func (s *Setup) direct(ctx context.Context, f *file) error {
 	if err := s.read(f); err != nil {
 		return err
@@ -243,7 +244,7 @@ func (s *Setup) direct(ctx context.Context, f *file) error {
 	}
 	fmt.Fprintf(s.Err, "%s.%s has %s: the model sees the catalogue at the start\n", codexMode, codexDirect,
 		s.Entry.namespace())
-	// A release that does not know the table reads nothing of a file with it.
+	// A release that does not support the table rejects the whole file.
 	printed, err := s.run(ctx, []string{s.Client.program, "mcp", "list"})
 	if err == nil || errors.Is(err, errNotInstalled) {
 		return nil
@@ -292,7 +293,7 @@ func (s *Setup) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	// As in Write, only the file says whether the entry is gone.
+	// As in Write, check in the file that the entry is gone.
 	if err := s.read(f); err != nil || f.entry == nil {
 		if err != nil {
 			return err
@@ -306,8 +307,8 @@ func (s *Setup) Remove(ctx context.Context) error {
 		"%s still has the server %q", f.path, s.Entry.Name)
 }
 
-// asBefore returns the copy of the file from before a change if it says the same as text, which may differ
-// from it in white space and commas.
+// asBefore returns the copy of the file from before a change if it equals text, except for white space and
+// commas.
 func (s *Setup) asBefore(f *file, text []byte) []byte {
 	copied, err := fsys.ReadFile(f.path+backup, maxFile, func(fs.FileInfo) error { return nil })
 	if err != nil {
@@ -318,7 +319,7 @@ func (s *Setup) asBefore(f *file, text []byte) []byte {
 	if errOld != nil || errNow != nil || !reflect.DeepEqual(old, now) {
 		return text
 	}
-	// Comments that were added meanwhile are not lost.
+	// Keep comments that were added meanwhile.
 	squeezed := func(text []byte) string {
 		return strings.Join(strings.FieldsFunc(string(text), func(r rune) bool {
 			return unicode.IsSpace(r) || r == ','
@@ -330,7 +331,7 @@ func (s *Setup) asBefore(f *file, text []byte) []byte {
 	return copied
 }
 
-// takeDirect takes the server out of the list of Codex's file.
+// takeDirect removes the server from the list in Codex's file.
 func (s *Setup) takeDirect(f *file) error {
 	text, err := takeDirect(f.text, &s.Entry)
 	if err != nil {
@@ -342,8 +343,8 @@ func (s *Setup) takeDirect(f *file) error {
 	return s.replace(f, text)
 }
 
-// open reads and locks the client's file and refuses an entry of somebody else. If the file is to be written,
-// its directory is made, unless it is a project's.
+// open reads and locks the client's file, and refuses an entry that does not lead to skillsd. For a write it
+// creates the directory, unless it is a project's.
 func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	path, err := s.Client.path(s.Env, s.Project)
 	if err != nil {
@@ -354,7 +355,7 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	if s.Project != "" {
 		f.mode = 0o644
 	} else if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		// The lock would be a file in the directory that is missing, so nothing is locked.
+		// The lock file would be in the missing directory, so nothing is locked.
 		if _, err := exec.LookPath(s.Client.program); !write || err != nil && s.Client.program != "" {
 			return f, func() {}, nil
 		}
@@ -382,8 +383,8 @@ func (s *Setup) open(ctx context.Context, write bool) (*file, func(), error) {
 	return f, unlock, nil
 }
 
-// read reads the file. A link is followed to the file that it leads to, but not in a project, which may be
-// somebody else's: a link there could lead anywhere.
+// read reads the file. It follows links, but not in a project, which other people may control: a link there
+// could lead anywhere.
 func (s *Setup) read(f *file) error {
 	f.text, f.entry = nil, nil
 	info, err := os.Lstat(f.path)
@@ -416,17 +417,17 @@ func (s *Setup) read(f *file) error {
 	return nil
 }
 
-// unreadable returns the error of a file that cannot be read.
+// unreadable returns the error for a file that cannot be read.
 func (s *Setup) unreadable(f *file, err error) error {
 	if cause, ok := errors.AsType[*fs.PathError](err); ok {
-		err = cause.Err // which names the file once more
+		err = cause.Err // without the path, which the message has already
 	}
 	return exit.Errorf(exit.Failure, "repair the file, or paste by hand what `skillsd setup "+s.Client.Name+
 		"` prints",
 		"%s: %w; nothing was changed", f.path, err)
 }
 
-// command runs the client's own command, which changes the file, and shows what it prints.
+// command runs the client's own command, which changes the file, and shows its output.
 func (s *Setup) command(ctx context.Context, f *file, words []string) error {
 	if _, err := exec.LookPath(s.Client.program); err != nil {
 		return fmt.Errorf("%s: %w", s.Client.program, errNotInstalled)
@@ -455,20 +456,20 @@ func (s *Setup) run(ctx context.Context, words []string) (printed []byte, err er
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, words[1:]...)
-	cmd.Dir = s.Project // where Claude Code looks for the project's file
-	// A process that the command leaves behind may keep its output open.
+	cmd.Dir = s.Project // Claude Code looks for the project's file there
+	// A process left behind by the command may keep its output open.
 	cmd.WaitDelay = time.Second
 	return cmd.CombinedOutput()
 }
 
-// show prints what a command of the client printed.
+// show prints the output of a client's command.
 func (s *Setup) show(printed []byte) {
 	for text := range strings.Lines(string(bytes.TrimSpace(printed))) {
 		fmt.Fprintln(s.Out, report.Printable(strings.TrimRight(text, "\r\n")))
 	}
 }
 
-// replace writes the file as a whole.
+// replace writes the whole file.
 func (s *Setup) replace(f *file, text []byte) error {
 	if err := s.keep(f); err != nil {
 		return err
@@ -480,7 +481,7 @@ func (s *Setup) replace(f *file, text []byte) error {
 	return nil
 }
 
-// keep copies the file as it was before the first change.
+// keep makes a copy of the file before the first change.
 func (s *Setup) keep(f *file) error {
 	first := !f.kept
 	f.kept = true

@@ -17,11 +17,11 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxAsked is the largest file that names packages, in bytes.
+// maxAsked is the maximum size in bytes of a file with package names.
 const maxAsked = 1 << 20
 
-// Asked returns the packages that a command names: words, the lines of a requirements file, and the
-// dependencies of a package.json. Files that are not named are empty.
+// Asked returns the packages given to a command: words, the lines of a requirements file, and the
+// dependencies of a package.json. Missing files are "".
 func Asked(words []string, requirements, packageJSON string) (asked config.EnvironmentKey, err error) {
 	for _, word := range words {
 		if spec, ok := strings.CutPrefix(word, "npm:"); ok {
@@ -72,7 +72,7 @@ func readAsked(flag, name string) ([]byte, error) {
 	return text, nil
 }
 
-// AskedBy adds the packages of the block of metadata of a skill's script (PEP 723) to asked.
+// AskedBy adds the packages in the metadata block of a skill's script (PEP 723) to asked.
 func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk *skills.Skill,
 	path string) error {
 	content, err := sk.Read(ctx, path, imports.MaxFile)
@@ -106,8 +106,8 @@ func (c *Command) AskedBy(ctx context.Context, asked *config.EnvironmentKey, sk 
 	return err
 }
 
-// requirementLines returns the requirements of a file. It leaves hashes out, since the lock has the digests
-// of the resolved packages; it refuses options and other files.
+// requirementLines returns the requirements in a file. It drops hashes, because the lock has the digests of
+// the resolved packages; it rejects options and references to other files.
 func requirementLines(text string) (lines []string, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
 	for line := range strings.Lines(text) {

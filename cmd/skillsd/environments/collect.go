@@ -25,7 +25,7 @@ func openStore(p *config.Process) (*environment.Store, error) {
 	return store, nil
 }
 
-// lockedStore opens the store of environments and takes its lock. The caller closes it.
+// lockedStore opens and locks the store of environments. The caller closes it.
 func (c *Command) lockedStore(ctx context.Context) (*environment.Store, error) {
 	store, err := openStore(c.Process)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *Command) lockedStore(ctx context.Context) (*environment.Store, error) {
 	return store, nil
 }
 
-// lockStore takes the lock of a store, which then knows the lock file of this configuration.
+// lockStore locks a store and registers the lock file of this configuration in it.
 func (c *Command) lockStore(ctx context.Context, store *environment.Store) error {
 	err := store.Lock(ctx, func() {
 		c.Notef("skillsd: note: another skillsd makes environments; this one waits")
@@ -55,10 +55,10 @@ func (c *Command) lockStore(ctx context.Context, store *environment.Store) error
 	return err
 }
 
-// locks returns the locks of all configurations whose environments the store has. A file that is gone needs
-// none.
+// locks returns the locks of all configurations with environments in the store. Deleted lock files are
+// skipped.
 //
-// Errors: *exit.Error for a lock that cannot be read: what it needs is not known.
+// Errors: *exit.Error for an unreadable lock, because its requirements are unknown.
 func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, err error) {
 	places, err := store.References()
 	if err != nil {
@@ -77,8 +77,8 @@ func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, er
 	return locks, nil
 }
 
-// collect removes what no configuration needs any more. What keeps it from that is a note only: the command
-// has done what it was asked for.
+// collect removes files that no configuration needs. A failure is only a note, because the command itself has
+// succeeded.
 func (c *Command) collect(ctx context.Context, store *environment.Store) {
 	locks, err := c.locks(store)
 	var done environment.Collection

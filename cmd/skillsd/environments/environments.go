@@ -1,4 +1,5 @@
-// Package environments has the subcommands of `skillsd env`, which make environments of packages for scripts.
+// Package environments implements the subcommands of `skillsd env`, which make environments of packages for
+// scripts.
 package environments
 
 import (
@@ -28,21 +29,21 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Command is what the subcommands have in common.
+// Command is the common part of the subcommands.
 type Command struct {
 	Process  *config.Process
 	Out, Err io.Writer
 	JSON     bool
-	// Notef writes a line about a result.
+	// Notef writes a note about a result.
 	Notef func(format string, args ...any)
 	// Confirm asks the user a question; its error means no.
 	Confirm func(ctx context.Context, question string) error
 	Sandbox string // backend; empty: auto
 
-	agreed bool // the user said yes to what was asked for, and is asked again only if more is needed
+	agreed bool // the user has agreed, and is asked again only if more is needed
 }
 
-// maker returns what makes environments. The caller closes it.
+// maker returns the maker of environments. The caller closes it.
 func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	if err := c.Process.CheckDirs(); err != nil {
 		return nil, nil, err
@@ -70,9 +71,9 @@ func (c *Command) maker(ctx context.Context) (*making.Maker, func(), error) {
 	}, func() { _ = store.Close() }, nil
 }
 
-// sandboxOf returns the sandbox of a backend; empty: auto.
+// sandboxOf returns the sandbox of a backend; "" means auto.
 //
-// Errors: *exit.Error for users that are no range; those of [detect.Select].
+// Errors: *exit.Error for an invalid range of users; errors of [detect.Select].
 func sandboxOf(ctx context.Context, p *config.Process, backend string) (sandbox.Runner, error) {
 	uids, err := p.Cfg.Keys.UIDs()
 	if err != nil {
@@ -84,7 +85,7 @@ func sandboxOf(ctx context.Context, p *config.Process, backend string) (sandbox.
 	return runner, err
 }
 
-// fault returns an error of making as the command line says it.
+// fault converts an error of making to one for the command line.
 func fault(err error) error {
 	if e, ok := errors.AsType[*making.Error](err); ok {
 		return exit.Errorf(exit.Failure, e.Remedy, "%s: %s", e.Code, report.Printable(e.Message))
@@ -101,7 +102,7 @@ func fault(err error) error {
 	return err
 }
 
-// lock returns the lock, which is empty if it was never written.
+// lock returns the lock, which is empty if it does not exist.
 func (c *Command) lock() (*environment.Lock, error) {
 	lock, err := c.Process.ReadLock()
 	if err != nil {
@@ -126,7 +127,7 @@ func (c *Command) writeLock(lock *environment.Lock) error {
 	return fsys.WriteFile(place, lock.Bytes(), 0o644)
 }
 
-// named returns what the configuration says of an environment.
+// named returns the configuration of an environment.
 func (c *Command) named(name string) (config.EnvironmentKey, error) {
 	known := c.Process.Cfg.Keys.Environments
 	key, ok := known[name]
@@ -138,7 +139,7 @@ func (c *Command) named(name string) (config.EnvironmentKey, error) {
 	return key, nil
 }
 
-// AddMissing makes an environment of what a script was found to lack, after the user agreed to these
+// AddMissing makes an environment with the missing imports of a script, after the user agreed to the
 // packages.
 func (c *Command) AddMissing(ctx context.Context, found *Imports) error {
 	entry, err := policy.ParseEntry(found.Script)
@@ -157,8 +158,8 @@ func (c *Command) AddMissing(ctx context.Context, found *Imports) error {
 	return err
 }
 
-// Add adds packages to an environment, which it makes if it is not there, resolves all of it anew, and
-// gives it to scripts that are allowed.
+// Add adds packages to an environment, which it creates if needed, resolves all of it again, and assigns it
+// to allowed scripts.
 func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKey,
 	scripts []policy.Entry) error {
 	if !environment.ValidName(name) {
@@ -204,7 +205,7 @@ func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKe
 	return c.make(ctx, maker, name, key, scripts)
 }
 
-// Update resolves environments anew: all of the configuration if none is named.
+// Update resolves environments again; without names, all in the configuration.
 func (c *Command) Update(ctx context.Context, names []string) error {
 	maker, closeMaker, err := c.maker(ctx)
 	if err != nil {
@@ -224,7 +225,7 @@ func (c *Command) Update(ctx context.Context, names []string) error {
 	return nil
 }
 
-// merged returns the packages of list and add. A package of add replaces one of the same name.
+// merged returns the packages of list and add. A package in add replaces one with the same name.
 func merged(list, add []string, name func(string) string) []string {
 	list = slices.DeleteFunc(slices.Clone(list), func(old string) bool {
 		return slices.ContainsFunc(add, func(added string) bool { return name(added) == name(old) })
@@ -301,7 +302,7 @@ func (c *Command) make(
 	return nil
 }
 
-// printChange prints the packages of an environment, and how they differ from what was locked.
+// printChange prints the packages of an environment, and the differences from the lock.
 func (c *Command) printChange(before, after *environment.Locked) error {
 	was := map[string]string{}
 	for _, p := range before.Packages() {
@@ -317,7 +318,7 @@ func (c *Command) printChange(before, after *environment.Locked) error {
 		shown := p.Name
 		const modules = "node_modules/"
 		if at := strings.LastIndex(p.Path, modules); at >= 0 && p.Path[at+len(modules):] != p.Name {
-			shown += " as " + p.Path[at+len(modules):] // by which scripts import it
+			shown += " as " + p.Path[at+len(modules):] // name by which scripts import it
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", shown, p.Version, cmp.Or(earlier, "-"),
 			report.Shorten(by, 60))
@@ -329,7 +330,7 @@ func (c *Command) printChange(before, after *environment.Locked) error {
 	return table.Flush()
 }
 
-// printNotes prints what an operator should know of packages; of native modules only how many there are.
+// printNotes prints the notes about packages; for native modules only their number.
 func (c *Command) printNotes(notes []environment.Note) {
 	native := map[string]int{}
 	for _, n := range notes {
@@ -354,16 +355,16 @@ func (c *Command) usedBy(name string) (scripts []string) {
 	return scripts
 }
 
-// Made is the state of an environment that is what it was made as.
+// Made is the state of an environment that is complete and unchanged.
 const Made = "made"
 
-// Row is an environment as list and show print it.
+// Row is an environment as printed by list and show.
 type Row struct {
 	Name     string                `json:"name"`
 	State    string                `json:"state"` // made, not made, not locked, stale, changed
 	Python   string                `json:"python,omitempty"`
-	Root     string                `json:"root,omitempty"` // what a root file system is read from
-	Base     string                `json:"base,omitempty"` // environment whose root file system it has
+	Root     string                `json:"root,omitempty"` // source of a root file system
+	Base     string                `json:"base,omitempty"` // environment with its root file system
 	Programs []environment.Program `json:"programs,omitempty"`
 	Asked    []string              `json:"asked"`
 	Packages []environment.Package `json:"packages"`
@@ -395,7 +396,7 @@ func (c *Command) row(name string, locked *environment.Locked, err error, state 
 	return row
 }
 
-// answers reports whether a lock is of what the configuration asks for.
+// answers reports whether a lock matches the request in the configuration.
 func answers(lock *environment.Lock, locked *environment.Locked, key config.EnvironmentKey) bool {
 	var python, node []string
 	var root, on string
@@ -417,7 +418,7 @@ func answers(lock *environment.Lock, locked *environment.Locked, key config.Envi
 		slices.Equal(merged(nil, key.Node, nodeName), node)
 }
 
-// rows returns the named environments, or all of configuration and lock. full looks at every byte.
+// rows returns the named environments, or all of configuration and lock. With full it compares every byte.
 func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, error) {
 	lock, err := c.lock()
 	if err != nil {
@@ -448,7 +449,7 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 		case locked == nil:
 			state = "not locked"
 		case !answers(lock, locked, key):
-			state = "stale" // of other packages than the configuration asks for
+			state = "stale" // locked for other packages than configured
 		default:
 			tree, err = c.tree(ctx, store, lock, locked)
 			if err == nil && full {
@@ -587,8 +588,8 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 	return err
 }
 
-// Sync makes what the lock says: the named environments, or all. Packages that the configuration asks for
-// and the lock does not name are resolved, unless it is frozen.
+// Sync makes the locked environments with these names, or all. Configured packages that are missing in the
+// lock are resolved, unless frozen is set.
 func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 	lock, err := c.lock()
 	if err != nil {
@@ -630,7 +631,7 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 	return nil
 }
 
-// Verify looks at every byte of environments, all if none is named. Problems end in exit code 3.
+// Verify compares every byte of environments, all without names. Problems give exit code 3.
 func (c *Command) Verify(ctx context.Context, names []string) error {
 	rows, err := c.rows(ctx, names, true)
 	if err != nil {
@@ -657,7 +658,7 @@ func (c *Command) Verify(ctx context.Context, names []string) error {
 	return err
 }
 
-// Remove drops an environment from configuration and lock, and its files if nothing else needs them.
+// Remove removes an environment from configuration and lock, and its files if nothing else needs them.
 func (c *Command) Remove(ctx context.Context, name string) error {
 	if _, err := c.named(name); err != nil {
 		return err

@@ -23,42 +23,41 @@ import (
 	"github.com/skillsd/skillsd/skills/script/imports"
 )
 
-// Imports are the modules that a script imports, with the packages that have them.
+// Imports are the modules that a script imports, with the packages that provide them.
 type Imports struct {
 	Script      string // SKILL:scripts/PATH
-	Interpreter string // its path here; empty for Node
-	Environment string // that the script has, or the name that one for it could have
-	Given       bool   // it has that environment
+	Interpreter string // path on this machine; empty for Node
+	Environment string // the script's environment, or a free name for one
+	Given       bool   // the script has that environment
 	Needs       []imports.Need
-	Block       []string // packages of the script's own block of metadata
-	Python      string   // versions of Python that the script asks for; empty: the interpreter is one
+	Block       []string // packages in the script's metadata block
+	Python      string   // required versions of Python; empty: the interpreter matches
 
 	version string // of the interpreter
-	ownRoot bool   // the environment has a root file system of its own
+	ownRoot bool   // the environment has its own root file system
 }
 
-// A Looker finds out what scripts import. The zero value with a Process is ready; it keeps the sandbox that
-// it chose.
+// A Looker determines the imports of scripts. The zero value with a Process is ready for use; it caches the
+// sandbox.
 type Looker struct {
 	Process *config.Process
-	Sandbox string // backend; empty: auto
+	Sandbox string // backend; "" means auto
 
 	runner sandbox.Runner
-	finder *detect.Finder // keeps what it found out
+	finder *detect.Finder // caches its results
 }
 
-// readable are the names of files that name packages; maxSources bounds all that is read of a skill, in
+// readable are the names of files with package names; maxSources is the maximum that is read of a skill, in
 // bytes.
 var readable = []string{"requirements.txt", "pyproject.toml", "package.json"}
 
 const maxSources = 32 << 20
 
-// Look finds out what the script of an entry imports, and which of that it would not find. It returns nil
-// for a script of another kind than Python and Node, and for one that runs on the host.
+// Look determines what the script of an entry imports, and which imports are missing. It returns nil for a
+// script that is neither Python nor Node, and for one that runs on the host.
 //
-// Errors: no sandbox works; the interpreter or the environment of the entry cannot be used; the skill
-// cannot be
-// read.
+// Errors: no sandbox works; the interpreter or the environment of the entry cannot be used; the skill cannot
+// be read.
 func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry) (*Imports, error) {
 	index, err := sk.Index(ctx)
 	if err != nil {
@@ -95,7 +94,7 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		} else if err != nil {
-			continue // what cannot be read is not there for this question
+			continue // treat unreadable files as missing
 		}
 		left -= content.Size
 		if isSource {
@@ -128,8 +127,8 @@ func (l *Looker) Look(ctx context.Context, sk *skills.Skill, entry policy.Entry)
 	return found, err
 }
 
-// freeName returns a name for the environment of a skill: one that no environment has which scripts of
-// another skill use, because what is added to it would be there for them.
+// freeName returns a name for a new environment of a skill. It must not be used by scripts of another skill,
+// which would get its packages.
 func (l *Looker) freeName(skill string) string {
 	base := strings.ReplaceAll(skill, "/", "-")
 	if !environment.ValidName(base) || len(base) > 60 {
@@ -151,7 +150,7 @@ func (l *Looker) freeName(skill string) string {
 	}
 }
 
-// node returns what a script for Node imports. Without an environment it finds no package at all.
+// node returns the imports of a script for Node. Without an environment it finds no package.
 func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.Module, error) {
 	var have []environment.Package
 	if entry.Environment != "" {
@@ -172,7 +171,7 @@ func (l *Looker) node(entry policy.Entry, sources map[string][]byte) ([]imports.
 	}), nil
 }
 
-// python asks the interpreter of a run, in the sandbox and with the packages of the run.
+// python asks the run's interpreter, in the sandbox and with the packages of the run.
 func (l *Looker) python(
 	ctx context.Context, entry policy.Entry, sources map[string][]byte, found *Imports,
 ) ([]imports.Module, error) {
@@ -236,8 +235,8 @@ func (l *Looker) python(
 	return answers[0], nil
 }
 
-// Interpreter returns what a script of an entry runs with: an interpreter of the root file system of its
-// environment, if that has one, else of this machine; or nil.
+// Interpreter returns the interpreter for a script of an entry: from the root file system of its environment,
+// if that has one, else of this machine; or nil.
 //
 // Errors: *packages.Refusal; the lock or the environment cannot be read.
 func (l *Looker) Interpreter(
@@ -247,7 +246,7 @@ func (l *Looker) Interpreter(
 		l.finder = l.Process.Interpreters()
 	}
 	find := func(ctx context.Context, name string) (*sandbox.Interpreter, error) {
-		// Of entries in the sandbox the path is empty.
+		// For entries in the sandbox SearchPath is empty.
 		return l.finder.FindOnHost(ctx, name, entry.SearchPath)
 	}
 	if entry.Environment == "" {
@@ -261,7 +260,7 @@ func (l *Looker) Interpreter(
 	return all.Finder(entry.Environment, find)(ctx, string(runtime))
 }
 
-// environments returns the environments that runs are given. The caller closes their Store.
+// environments returns the environments for runs. The caller closes their Store.
 func (l *Looker) environments() (*runs.Environments, error) {
 	lock, err := l.Process.ReadLock()
 	if err != nil {
@@ -277,7 +276,7 @@ func (l *Looker) environments() (*runs.Environments, error) {
 		}}, nil
 }
 
-// Missing returns the modules without which the script does not run. It may be called for nil.
+// Missing returns the modules that the script needs and does not find. i may be nil.
 func (i *Imports) Missing() (needs []imports.Need) {
 	if i != nil {
 		for _, n := range i.Needs {
@@ -289,7 +288,7 @@ func (i *Imports) Missing() (needs []imports.Need) {
 	return needs
 }
 
-// unloadable returns the modules that are there and cannot be loaded, and the libraries that they need.
+// unloadable returns the modules that exist but cannot be loaded, and the libraries that they lack.
 func (i *Imports) unloadable() (modules, libraries []string) {
 	if i != nil {
 		for _, n := range i.Needs {
@@ -302,9 +301,7 @@ func (i *Imports) unloadable() (modules, libraries []string) {
 	return modules, slices.Compact(libraries)
 }
 
-// Text says what is missing, in one line; empty: nothing.
-//
-// It may be called for nil.
+// Text describes what is missing, in one line; "" for nothing. i may be nil.
 func (i *Imports) Text() string {
 	var names, unknown []string
 	for _, n := range i.Missing() {
@@ -350,9 +347,9 @@ func (i *Imports) Text() string {
 	return text
 }
 
-// Asked returns the packages of an environment for the script: of what is missing, and of what the
-// interpreter of this machine has and an environment hides. It is empty if nothing that is missing has a
-// known package, and if the script asks for another version of Python.
+// Asked returns the packages for an environment of the script: of missing modules, and of modules that the
+// machine's interpreter has and an environment would hide. It is empty if no missing module has a known
+// package, and if the script needs another version of Python.
 func (i *Imports) Asked() (words []string) {
 	known := false
 	for _, n := range i.Needs {
@@ -371,7 +368,7 @@ func (i *Imports) Asked() (words []string) {
 	return merged(words, i.Block, pythonName)
 }
 
-// Hint names the command that makes what the script lacks. No package is named in it that nobody vouches for.
+// Hint returns the command that provides what the script lacks. It names only packages with a trusted source.
 func (i *Imports) Hint() string {
 	asked := i.Asked()
 	if i.Python != "" {
@@ -395,7 +392,7 @@ func (i *Imports) Hint() string {
 	return report.ShellLine(append(words, "--allow", i.Script)...)
 }
 
-// Rows returns the modules as they are printed. It may be called for nil.
+// Rows returns the modules for printing. i may be nil.
 func (i *Imports) Rows() []report.ImportRow {
 	rows := []report.ImportRow{}
 	if i != nil {

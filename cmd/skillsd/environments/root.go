@@ -17,8 +17,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment/rootfs"
 )
 
-// RootOf returns a root file system that a command line names as the configuration does: relative to its
-// directory if it lies below that.
+// RootOf converts a root file system on the command line to the form in the configuration: relative to the
+// configuration's directory, if it is below it.
 func (c *Command) RootOf(spec string) (string, error) {
 	source, err := rootfs.ParseSource(spec)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Command) RootOf(spec string) (string, error) {
 	return source.String(), nil
 }
 
-// source returns the root file system that the configuration names.
+// source returns the root file system in the configuration.
 func (c *Command) source(spec string) (rootfs.Source, error) {
 	source, err := rootfs.ParseSource(spec)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Command) source(spec string) (rootfs.Source, error) {
 	return source, nil
 }
 
-// ordered returns names, or the names of all environments if names is empty, with root file systems first.
+// ordered returns names, or all environments if names is empty, with root file systems first.
 func (c *Command) ordered(names []string) []string {
 	all := c.Process.Cfg.Keys.Environments
 	if len(names) == 0 {
@@ -68,7 +68,7 @@ func (c *Command) ordered(names []string) []string {
 	return names
 }
 
-// makeLocked resolves and makes an environment, after its packages were shown and the user was asked.
+// makeLocked resolves and makes an environment, after it has shown the packages and asked the user.
 func (c *Command) makeLocked(
 	ctx context.Context, maker *making.Maker, name string, key config.EnvironmentKey, lock *environment.Lock,
 ) (*environment.Locked, error) {
@@ -119,8 +119,8 @@ func (c *Command) makeLocked(
 	return locked, err
 }
 
-// on returns what makes the packages for the root file system of the environment base, or maker itself for
-// none. The caller closes it.
+// on returns the maker of packages for the root file system of the environment base, or maker itself if base
+// is empty. The caller closes it.
 func on(ctx context.Context, maker *making.Maker, lock *environment.Lock, base string) (
 	_ *making.Maker, closeMaker func(), err error,
 ) {
@@ -135,7 +135,7 @@ func on(ctx context.Context, maker *making.Maker, lock *environment.Lock, base s
 	return maker.On(ctx, base, root)
 }
 
-// makeTree makes the tree of what is locked.
+// makeTree makes the tree of a locked environment.
 func (c *Command) makeTree(
 	ctx context.Context, maker *making.Maker, lock *environment.Lock, locked *environment.Locked,
 ) (*making.Made, error) {
@@ -158,7 +158,7 @@ func (c *Command) makeTree(
 	return maker.Make(ctx, locked)
 }
 
-// printRootNotes prints how many files of a root file system are not as they were, by what happened to them.
+// printRootNotes prints how many files of a root file system were changed, by kind of change.
 func (c *Command) printRootNotes(notes []environment.Note) {
 	by := map[string][]string{}
 	for _, n := range notes {
@@ -175,7 +175,7 @@ func (c *Command) printRootNotes(notes []environment.Note) {
 	}
 }
 
-// Programs returns interpreters in words.
+// Programs returns a list of interpreters in words.
 func Programs(programs []environment.Program) string {
 	var list []string
 	for _, p := range programs {

@@ -1,4 +1,4 @@
-// Package exit has the exit codes of the command and the error that chooses one of them.
+// Package exit has the exit codes of the command and the error that selects one.
 package exit
 
 import (
@@ -16,14 +16,14 @@ const (
 	Problems = 3 // the command worked and found problems
 )
 
-// Error is an error that chooses the exit code. A nil Err prints nothing: the command has already printed
-// its findings.
+// Error is an error with an exit code. A nil Err prints nothing: the command has already printed its
+// findings.
 type Error struct {
 	Code int
 	Err  error
 	Hint string
-	// Flag is the name of the flag whose value is refused, without its hyphens. Without a Hint, the hint is
-	// made from the help of the flag.
+	// Flag is the name of the flag with the invalid value, without hyphens. Without a Hint, the hint refers
+	// to the help of the flag.
 	Flag string
 }
 
@@ -36,20 +36,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usagef returns an error of wrong usage, with a hint what to do.
+// Usagef returns a usage error with a hint.
 func Usagef(hint, format string, args ...any) error { return Errorf(Usage, hint, format, args...) }
 
-// Errorf returns an error with an exit code and a hint what to do.
+// Errorf returns an error with an exit code and a hint.
 func Errorf(code int, hint, format string, args ...any) error {
 	return &Error{Code: code, Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
-// Flag returns the error of a flag whose value is refused.
+// Flag returns the error for an invalid value of a flag.
 func Flag(flag string, err error) error {
 	return &Error{Code: Usage, Err: fmt.Errorf("--%s: %w", flag, err), Flag: flag}
 }
 
-// SystemHint says what to do about what the system refused; empty where that is not known.
+// SystemHint returns the hint for a system error, or "".
 func SystemHint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -64,8 +64,8 @@ func SystemHint(err error) string {
 	return ""
 }
 
-// Place is that a directory of the server's own cannot be used. An error that knows what mends it
-// stays as it is.
+// Place is the error for a directory of the server that cannot be used. An error with its own hint is
+// returned unchanged.
 func Place(what, flag string, err error) error {
 	if exit, ok := errors.AsType[*Error](err); ok {
 		return exit

@@ -1,11 +1,11 @@
-// Package exporters opens what OpenTelemetry metrics and spans are sent through: a page in the format of
-// Prometheus, and OTLP over HTTP to the collector that the OTEL_* variables name.
+// Package exporters sets up the export of OpenTelemetry metrics and spans: a page in the Prometheus format,
+// and OTLP over HTTP to the collector in the OTEL_* variables.
 //
 // Guarantees:
-//   - telemetry never holds up or fails the calls it describes: spans and metrics wait in queues of bounded
-//     size, and what cannot be delivered is dropped, with one line of log until a delivery succeeds again;
-//   - headers go to the configured endpoint only, because no redirect is followed;
-//   - no value of a variable is logged, since it may be a secret.
+//   - telemetry never delays or fails the calls it describes: spans and metrics wait in bounded queues, and data
+//     that cannot be delivered is dropped, with one line of log until a delivery succeeds again;
+//   - headers go to the configured endpoint only, because redirects are not followed;
+//   - values of variables are not logged, since they may be secrets.
 //
 // Traces are sent if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, unless
 // OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER does not name otlp; the same goes for METRICS. All
@@ -45,27 +45,27 @@ import (
 
 const maxAttribute = 256 // bytes of an attribute of a span
 
-// Options say what to open.
+// Options configure Open.
 type Options struct {
-	// Env looks a variable of the environment up, to decide what to send.
+	// Env looks up a variable of the environment.
 	Env        func(name string) (value string, ok bool)
 	Version    string             // the service.version of the resource
-	Prometheus bool               // asks for the page
-	Producer   sdkmetric.Producer // adds metrics that no instrument measures
+	Prometheus bool               // serve the page
+	Producer   sdkmetric.Producer // adds metrics without an instrument
 	Logger     *slog.Logger
 }
 
 // Exporters send metrics and spans. They are safe for concurrent use; make them with Open.
 type Exporters struct {
-	Meters metric.MeterProvider // nil if nobody reads metrics
+	Meters metric.MeterProvider // nil without a reader of metrics
 	Traces trace.TracerProvider // nil if no traces are sent
 	Page   http.Handler         // of Prometheus; nil without Options.Prometheus
 
 	shutdown []func(context.Context) error
 }
 
-// Open opens what opts and the environment ask for. A value of the environment that cannot be used costs
-// the telemetry and not the server: it is logged.
+// Open starts the exports requested by opts and the environment. An invalid value in the environment disables
+// telemetry and not the server: it is logged.
 //
 // Errors: the errors of the registry of Prometheus.
 func Open(ctx context.Context, opts Options) (*Exporters, error) {
@@ -74,7 +74,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	if !sendTraces && !sendMetrics && !opts.Prometheus {
 		return x, nil
 	}
-	// The SDK writes to stderr otherwise, past the log.
+	// Otherwise the SDK writes to stderr, past the log.
 	otel.SetLogger(logr.FromSlogHandler(problems{opts.Logger}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		// The rest of the text may quote a variable.
@@ -126,7 +126,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 		x.Page, readers = page, append(readers, sdkmetric.WithReader(reader))
 	}
 	if len(readers) > 0 {
-		// Labels are bounded where they are made, so that the most used ones keep series of their own.
+		// Labels are limited where they are created, so that the most used ones keep their own series.
 		all := append(readers, sdkmetric.WithResource(about), sdkmetric.WithCardinalityLimit(0))
 		provider := sdkmetric.NewMeterProvider(all...)
 		x.Meters, x.shutdown = provider, append(x.shutdown, provider.Shutdown)
@@ -134,7 +134,7 @@ func Open(ctx context.Context, opts Options) (*Exporters, error) {
 	return x, nil
 }
 
-// sends reports whether the environment asks to send a signal, TRACES or METRICS.
+// sends reports whether the environment enables a signal, TRACES or METRICS.
 func (o *Options) sends(ctx context.Context, signal string) bool {
 	get := func(name string) string {
 		value, _ := o.Env(name)
@@ -163,7 +163,7 @@ func (o *Options) sends(ctx context.Context, signal string) bool {
 
 // prometheusPage returns a page with the metrics of the reader, of the Go runtime and of the process.
 func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
-	// The default registry is not used: packages that are linked may have registered anything there.
+	// The default registry is not used: linked packages may have registered anything in it.
 	registry := prometheus.NewRegistry()
 	reader, err := otelprometheus.New(
 		otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
@@ -181,19 +181,19 @@ func prometheusPage(opts Options) (http.Handler, sdkmetric.Reader, error) {
 	return page, reader, nil
 }
 
-// Close sends the spans and metrics that wait, for two seconds at most. Those that come later are dropped.
+// Close flushes waiting spans and metrics for at most two seconds. Later ones are dropped.
 func (x *Exporters) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for _, shutdown := range x.shutdown {
-		// All that can go wrong is that telemetry is lost, which is logged where it happens.
+		// Errors mean lost telemetry, which is logged where it happens.
 		_ = shutdown(ctx)
 	}
 }
 
-// proxy returns the proxy of the environment for a request. It refuses a request that a redirect asks
-// for, which would carry the configured headers elsewhere; the exporters take no other hook that leaves
-// their certificates and timeouts to the environment.
+// proxy returns the proxy of the environment for a request. It rejects redirected requests, which would send
+// the configured headers elsewhere. It is the only hook of the exporters that leaves certificates and
+// timeouts to the environment.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector redirects, which is not followed")
@@ -201,7 +201,7 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// spanExporter reports failed deliveries itself instead of leaving them to the SDK.
+// spanExporter logs failed deliveries itself.
 type spanExporter struct {
 	sdktrace.SpanExporter
 	deliveries deliveries
@@ -212,7 +212,7 @@ func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnl
 	return nil
 }
 
-// metricExporter reports failed deliveries itself instead of leaving them to the SDK.
+// metricExporter logs failed deliveries itself.
 type metricExporter struct {
 	sdkmetric.Exporter
 	deliveries deliveries
@@ -240,8 +240,8 @@ func (d *deliveries) report(ctx context.Context, err error) {
 	}
 }
 
-// withoutURLs returns err as an error whose text names no URL, which may hold a secret, and is not longer
-// than a line: it may quote what a collector answered.
+// withoutURLs removes URLs, which may contain a secret, from an error and truncates it to a line, because it
+// may quote the collector's answer.
 func withoutURLs(err error) error {
 	words := strings.Fields(err.Error())
 	for i, word := range words {
@@ -252,8 +252,7 @@ func withoutURLs(err error) error {
 	return fmt.Errorf("%.300s", strings.Join(words, " "))
 }
 
-// problems is a handler for the SDK's own log. It passes errors on without their attributes, which quote
-// variables.
+// problems is a handler for the SDK's own log. It drops the attributes of errors, which quote variables.
 type problems struct{ logger *slog.Logger }
 
 func (problems) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }

@@ -1,8 +1,8 @@
-// Package garbage keeps a process that starts, and a command that ends soon, from collecting garbage.
-// Initializing the packages of this program fills the heap to where a first collection begins, which would
-// take a tenth of a start's time; a list of thousands of skills would collect a dozen times.
+// Package garbage delays the first garbage collection of a process. The initialization of this program's
+// packages fills the heap up to the point of a first collection, which would take a tenth of the startup
+// time; a list of thousands of skills would collect a dozen times.
 //
-// It imports next to nothing, so that it is initialized before the packages that allocate.
+// It imports almost nothing, so that it is initialized before packages that allocate.
 package garbage
 
 import (
@@ -12,10 +12,10 @@ import (
 	"sync"
 )
 
-// late is how much memory a process takes before garbage is collected.
+// late is the memory that a process may use before the first collection.
 const late = 128 << 20
 
-// As the environment has them.
+// The settings of the environment.
 var (
 	percent = debug.SetGCPercent(-1)
 	limit   = debug.SetMemoryLimit(-1)
@@ -32,9 +32,9 @@ func init() {
 	runtime.AddCleanup(new([2]*int), func(usual func()) { usual() }, Usual)
 }
 
-// Within has a process that is killed when it takes more than most bytes collect garbage before that, from
-// Usual on: a quarter is left for what is no heap, such as the buffers of its connections. A limit in the
-// environment stays, and 0 is none. It returns what the process may take then, 0 for any.
+// Within limits the heap of a process that would be killed above most bytes, from Usual on: a quarter stays
+// for memory outside of the heap, such as buffers of connections. A limit in the environment takes
+// precedence, and 0 means none. It returns the memory that the process may use, 0 if unlimited.
 func Within(most int64) int64 {
 	mu.Lock()
 	defer mu.Unlock()
@@ -50,8 +50,8 @@ func Within(most int64) int64 {
 	return limit
 }
 
-// Usual has garbage collected as the environment has it. The first collection does the same: from then on a
-// limit would have it collected again and again.
+// Usual restores the environment's settings of garbage collection. The first collection does the same: with
+// the limit alone, collections would follow each other without end.
 var Usual = sync.OnceFunc(func() {
 	mu.Lock()
 	defer mu.Unlock()

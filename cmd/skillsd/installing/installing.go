@@ -1,5 +1,5 @@
 // Package installing reports the outcome of an installation, for the commands that change installed skills:
-// the remedy of a failure, the skills that are not served and why, and the changes to review.
+// the remedy of a failure, the skills that are not served with reasons, and the changes to review.
 package installing
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Failure gives an error of a plan its exit code, and says what resolves it.
+// Failure adds an exit code and a remedy to an error of a plan.
 func Failure(err error) error {
 	if _, chosen := errors.AsType[*exit.Error](err); chosen {
 		return err
@@ -59,7 +59,8 @@ func Failure(err error) error {
 	case isFetch && fetch.Kind == install.KindTree:
 		fail.Hint = "publish them again, where they are installed: `skillsd publish`"
 	case isFetch && fetch.Kind != install.KindGit:
-		// A command to copy would fetch what an index, or the lock file of somebody else, may have named.
+		// Do not suggest a command to copy: an index, or another user's lock file, may have chosen the
+		// address.
 		fail.Hint = "check that the address is right, and that its server gives the file to everybody"
 	case isFetch:
 		fail.Hint = "check that the address and the ref are right, and that git can fetch them without asking"
@@ -71,7 +72,7 @@ func Failure(err error) error {
 	return fail
 }
 
-// NotServed returns the state of an installed skill that is not served, and why or what serves it.
+// NotServed returns the state of an installed skill that is not served, and the reason or the remedy.
 func NotServed(e *install.Entry) (state, reason string) {
 	switch {
 	case !e.Quarantined():
@@ -82,7 +83,7 @@ func NotServed(e *install.Entry) (state, reason string) {
 	return report.StateQuarantined, string(e.Verdict) + ": " + e.Why + "; " + HintQuarantined(e)
 }
 
-// HintQuarantined says what to do about an installed skill that nobody has accepted.
+// HintQuarantined returns the advice for an installed skill that no user has accepted.
 func HintQuarantined(e *install.Entry) string {
 	if e.Verdict == policy.Refuse {
 		return "remove it: skillsd remove " + report.ShellLine(e.Name)
@@ -90,16 +91,15 @@ func HintQuarantined(e *install.Entry) string {
 	return "look at it, then: skillsd accept " + report.ShellLine(e.Name+"@"+e.Tree.String())
 }
 
-// Show prints what there is to look at of a change whose content waits to be accepted, in the installation of
-// a state directory.
+// Show prints the content to review of a change that waits to be accepted, in the installation of a state
+// directory.
 func Show(w io.Writer, state string, c *install.Change) {
 	fmt.Fprintf(w, "%s: %s: %s\n", c.Name, c.After.Verdict, report.Printable(c.After.Why))
 	fmt.Fprintf(w, "  from %s\n", report.Printable(report.OriginText(c.After)))
 	fmt.Fprintf(w, "  files: %s\n", filepath.Join(config.TreesDir(state), c.After.Tree.Encoded()))
 }
 
-// Waiting returns a warning for each skill whose new content is not served, and a hint what serves it, which
-// may be empty.
+// Waiting returns a warning for each skill whose new content is not served, with a hint, which may be empty.
 func Waiting(plan *install.Plan, dry bool) (rows [][2]string) {
 	for _, c := range slices.Concat(plan.Changes, plan.Held) {
 		if !c.NewContent() || !c.After.Quarantined() {

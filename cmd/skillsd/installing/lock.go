@@ -15,9 +15,9 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// CheckTiers refuses a lock file that would have skills trusted more than they are here. Trust belongs to the
-// content and to where it comes from: a name proves nothing, and a file may claim any source for content of
-// the store, and any commit for a source. What a signer signed is trusted as the configuration says, since
+// CheckTiers rejects a lock file that would raise the trust in skills above the trust on this machine. Trust
+// depends on the content and its source: a name proves nothing, and a file may claim any source for stored
+// content, and any commit for a source. Signed skills get the tier in the configuration, because
 // synchronizing verifies the signature.
 func CheckTiers(p *config.Process, file string, here, there *install.Lock) error {
 	admit, err := p.Admit()
@@ -39,9 +39,9 @@ func CheckTiers(p *config.Process, file string, here, there *install.Lock) error
 	return nil
 }
 
-// Publish makes the installed skills that are served those of the catalogue of a cluster, and returns their
-// lock file and its digest. Those that come from a program are left out, see [install.Entry.FromProgram]. If
-// anything differs from the lock file, nothing is published.
+// Publish makes the served installed skills the content of a cluster's catalogue, and returns their lock file
+// and its digest. Skills that come from a program are left out, see [install.Entry.FromProgram]. If a file
+// differs from the lock file, nothing is published.
 //
 // Errors: *exit.Error.
 func Publish(

@@ -12,11 +12,12 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// PinNotes says which entries of the configuration no longer fit skills that a plan changes, a line each.
+// PinNotes returns one line for each entry of the configuration that no longer matches a skill changed by a
+// plan.
 func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 	const holds = ""
 	var order []string
-	notes := map[string]string{} // by the name of a script, of which there may be several entries
+	notes := map[string]string{} // by the name of a script, which may have several entries
 	for i := range c.Keys.Allow {
 		entry, err := c.Keys.Allow[i].Entry()
 		owner, dir, nested := strings.Cut(entry.Skill, "/")
@@ -27,7 +28,7 @@ func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 		}
 		was, is := filesOf(plan.Changes[at].Before, dir), filesOf(plan.Changes[at].After, dir)
 		if nested && !hasSkill(was) && !hasSkill(is) {
-			continue // it is served from elsewhere
+			continue // it is served from another root
 		}
 		name, note := serve.ScriptName(entry), holds
 		file := slices.IndexFunc(is, func(f store.File) bool { return f.Path == entry.Path })
@@ -57,7 +58,7 @@ func PinNotes(c *config.Configuration, plan *install.Plan) (lines []string) {
 	return lines
 }
 
-// filesOf returns the files of an installed skill, or of the one that lies in its directory dir.
+// filesOf returns the files of an installed skill, or of the nested skill in its directory dir.
 func filesOf(e *install.Entry, dir string) []store.File {
 	if e == nil {
 		return nil
@@ -65,7 +66,7 @@ func filesOf(e *install.Entry, dir string) []store.File {
 	return e.Below(dir)
 }
 
-// hasSkill reports whether files belong to a skill.
+// hasSkill reports whether files include a SKILL.md.
 func hasSkill(files []store.File) bool {
 	return slices.ContainsFunc(files,
 		func(f store.File) bool { return strings.EqualFold(f.Path, "SKILL.md") })

@@ -11,7 +11,7 @@ import (
 	"github.com/skillsd/skillsd/skills/install"
 )
 
-// Mark adds to the installed skills of a state directory where they came from, and what is odd about that.
+// Mark adds the origins of installed skills to rows, with warnings about them.
 func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 	for i := range rows {
 		row := &rows[i]
@@ -33,7 +33,7 @@ func Mark(rows []report.SkillRow, lock *install.Lock, state string) {
 	}
 }
 
-// WithInstalled adds a row for each installed skill that is not served, by what the lock file says.
+// WithInstalled adds a row, from the lock file, for each installed skill that is not served.
 func WithInstalled(rows []report.SkillRow, lock *install.Lock) []report.SkillRow {
 	for _, e := range lock.Skills {
 		if e.Served() {

@@ -1,8 +1,8 @@
-// Package owners says who else decides what a server gives to models and what it starts: who besides its user
-// and the superuser can change the files of a skills root, or a program.
+// Package owners finds the users who can change a server's skills or programs: users besides its own and root
+// with write access to the files of a skills root, or to a program.
 //
-// It looks at owners and modes, with the groups that this machine's own lists name. Access lists, and
-// groups of a directory service, it does not know; a group that is in no list is taken to have other members.
+// It checks owners and modes, with the members in this machine's group file. It does not know access control
+// lists or groups of a directory service; a group in no list is assumed to have other members.
 package owners
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Lookup finds who can change files. It is not safe for concurrent use.
+// Lookup finds the users with write access to files. It is not safe for concurrent use.
 type Lookup struct {
 	groupFile, passwdFile string
 	groups                map[uint32]string // names, by number; "" for one without other members
@@ -26,14 +26,14 @@ type Lookup struct {
 // New returns a Lookup with the users and groups of this machine.
 func New() *Lookup { return &Lookup{groupFile: "/etc/group", passwdFile: "/etc/passwd"} }
 
-// Hint returns what mends a root that others can change.
+// Hint returns the advice for a root that others can change.
 func Hint(root *skills.Root) string {
 	return "let only those write there whom you trust with it (chmod -R go-w, chown -R), or serve it as " +
 		skills.LeastTrusted().String() + "=" + root.Dir
 }
 
-// Path returns who besides this user and the superuser can change what an absolute path leads to, or put
-// something else in its place.
+// Path returns the users besides this one and root who can change the target of an absolute path, or replace
+// it.
 //
 // Errors: system errors.
 func (l *Lookup) Path(path string) (who []string, err error) {
@@ -41,9 +41,9 @@ func (l *Lookup) Path(path string) (who []string, err error) {
 	return who, err
 }
 
-// Root says in words who besides this user and the superuser can change what is in a root that has these
-// skills among others, each with a place where they can, or returns "" if nobody can. Of a skill it looks at
-// its directory and its SKILL.md; with whole, at all that is in the directory.
+// Root describes the users besides this one and root who can change a root with these skills among others,
+// each with a place where they can; "" without such users. For each skill it checks the directory and the
+// SKILL.md; with whole, everything in the directory.
 func (l *Lookup) Root(root *skills.Root, all []*skills.Skill, whole bool) string {
 	names, closed, err := l.of(root.Dir)
 	if err != nil || closed {

@@ -13,18 +13,18 @@ import (
 	"syscall"
 )
 
-// maxSteps bounds the names and links of a path.
+// maxSteps is the maximum of names and links in a path.
 const maxSteps = 255
 
-// of returns who besides this user and the superuser can change what an absolute path leads to: the
-// directory itself, or a directory or link on the way to it. In a directory such as /tmp everyone can change
-// their own files only, unless it is the last of the path: what they add there counts. closed reports that
-// nobody else can come there.
+// of returns the users besides this one and root who can change the target of an absolute path: the directory
+// itself, or a directory or link on the way to it. In a sticky directory such as /tmp everyone can change
+// only their own files; as the last element of the path it is included, because others can add files. closed
+// reports that no other user can enter it.
 //
 // Errors: system errors.
 func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 	at, rest := "/", strings.Split(filepath.Clean(path), "/")
-	private := "" // a directory that nobody else can enter
+	private := "" // a directory that no other user can enter
 	for steps := 0; len(rest) > 0; steps++ {
 		if steps == maxSteps {
 			return nil, false, syscall.ELOOP
@@ -57,8 +57,8 @@ func (l *Lookup) of(path string) (who []string, closed bool, err error) {
 	return slices.Compact(who), private != "", nil
 }
 
-// at returns who besides this user and the superuser can change a file, or what a directory holds; last is
-// not set for one on the way to another.
+// at returns the users besides this one and root who can change a file or the entries of a directory; last is
+// false for a directory on the way to another.
 func (l *Lookup) at(info fs.FileInfo, last bool) (who []string) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -78,7 +78,7 @@ func (l *Lookup) at(info fs.FileInfo, last bool) (who []string) {
 	return who
 }
 
-// entered reports whether somebody besides this user and the superuser can enter a directory.
+// entered reports whether users besides this one and root can enter a directory.
 func (l *Lookup) entered(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	mode := info.Mode().Perm()
@@ -95,8 +95,8 @@ func (l *Lookup) user(uid uint32) string {
 	return id
 }
 
-// group returns the name of a group, or "" for one that has no members but this user and the superuser, as
-// many users have one. The members are those that the lists of this machine name.
+// group returns the name of a group, or "" if its only members are this user and root, like many private
+// groups. The members are from the lists of this machine.
 func (l *Lookup) group(gid uint32) string {
 	if name, known := l.groups[gid]; known {
 		return name

@@ -1,5 +1,5 @@
-// Package schemas makes JSON Schemas: of Go types as commands print them with --json, of the _meta of a
-// request, of the codes of denials and of a run of an evaluation.
+// Package schemas generates JSON Schemas: of Go types that commands print with --json, of the _meta of a
+// request, of denial codes and of a run of an evaluation.
 package schemas
 
 import (
@@ -19,15 +19,14 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Dialect is the version of JSON Schema of all schemas.
+// Dialect is the JSON Schema version of all schemas.
 const Dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// Names returns the names that Named knows.
+// Names returns the names that Named accepts.
 func Names() []string { return []string{"request-meta", "denial-codes", "eval-run"} }
 
-// Named returns the schema of that name, of something that no command prints: of what a caller sends, of the
-// words that it must know, or of the skillsd.json that session export --format evals writes. It is nil for
-// another name.
+// Named returns a schema that is not the output of a command: of the _meta of requests, of denial codes, or
+// of the skillsd.json written by session export --format evals. It returns nil for another name.
 func Named(name string) (s *jsonschema.Schema, err error) {
 	switch name {
 	case "request-meta":
@@ -44,7 +43,7 @@ func Named(name string) (s *jsonschema.Schema, err error) {
 	return s, err
 }
 
-// requestMeta returns the schema of the _meta of a request: of the keys that the server reads.
+// requestMeta returns the schema of the _meta of a request, with the keys that the server reads.
 func requestMeta() (*jsonschema.Schema, error) {
 	s := &jsonschema.Schema{Type: "object", Title: "The _meta of a request",
 		Description: "Other keys are not read. A key with x-evidence counts only from principals " +
@@ -79,12 +78,12 @@ func denialCodes() *jsonschema.Schema {
 	return s
 }
 
-// For returns the schema of a type as encoding/json writes it.
+// For returns the schema of a type as encoded by encoding/json.
 func For(typ reflect.Type) (*jsonschema.Schema, error) {
 	return jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: types()})
 }
 
-// NeverNull takes null out of a schema: what is empty is an empty list or left out.
+// NeverNull removes null from a schema: an empty value is an empty list or omitted.
 func NeverNull(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -99,7 +98,7 @@ func NeverNull(s *jsonschema.Schema) {
 	NeverNull(s.AdditionalProperties)
 }
 
-// types are the types whose JSON is not what their Go kind says.
+// types are the schemas of types with a custom JSON form.
 func types() map[reflect.Type]*jsonschema.Schema {
 	word := func(words ...string) *jsonschema.Schema {
 		s := &jsonschema.Schema{Type: "string"}

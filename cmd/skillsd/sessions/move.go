@@ -20,13 +20,13 @@ import (
 // move copies sessions between a directory and a cluster.
 type move struct {
 	cluster     *config.Cluster
-	byUser      func(what string) error // refuses what only a user may do
+	byUser      func(what string) error // returns an error for what only a user may do
 	to          io.Writer
 	all, remove bool
 }
 
-// NewMoveCmds returns the commands that move sessions between a directory and a cluster. byUser refuses in an
-// agent's shell what only a user may do.
+// NewMoveCmds returns the commands that move sessions between a directory and a cluster. byUser returns an
+// error in an agent's shell for what only a user may do.
 func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) error) []*cobra.Command {
 	const whole = "Every line and file is as it was, the chain of events is verified, and a session " +
 		"appears as a whole or not at all. One whose id is taken is refused. "
@@ -73,7 +73,7 @@ func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) erro
 	return []*cobra.Command{imports, archive}
 }
 
-// from is where sessions are, and what copies one.
+// from is the source of sessions, with the function that copies one.
 type from struct {
 	provenance.Reader
 	do func(ctx context.Context, id string) error
@@ -89,7 +89,7 @@ func (o *move) args(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// each copies the sessions of the arguments.
+// each copies the sessions in the arguments.
 //
 // Errors: *exit.Error, with exit.Problems if a session was not copied.
 func (o *move) each(
@@ -141,7 +141,7 @@ func (o *move) each(
 	return nil
 }
 
-// reason says why a session was not copied.
+// reason returns why a session was not copied.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, provenance.ErrTaken):

@@ -1,5 +1,5 @@
-// Package sessions does what the commands of `skillsd session` do with records once they are open: shows a
-// session, replays it, and verifies it.
+// Package sessions implements the commands of `skillsd session` on open records: it shows a session, replays
+// it, and verifies it.
 package sessions
 
 import (
@@ -33,14 +33,14 @@ import (
 //
 // Concurrency: one call at a time.
 type Show struct {
-	Output string // the output or handle whose kept streams are printed; empty for events
-	Since  string // the events from here on: a number, an age or a time; empty for all
+	Output string // output or handle with the kept streams to print; empty for events
+	Since  string // first event to print: a number, an age or a time; empty for all
 	Follow bool   // until the session ends
 	JSON   bool
 
 	To      io.Writer
 	Columns int    // of a terminal; 0 for no limit
-	Agent   string // the variable by which this is an agent's shell, to which nothing withheld is printed
+	Agent   string // variable that shows that this is an agent's shell, where withheld output is not printed
 }
 
 // Run prints the session.
@@ -92,7 +92,7 @@ func (o *Show) Run(ctx context.Context, records provenance.Reader, id string) er
 	return nil
 }
 
-// since returns what --since selects: events from a number on, or from a time on.
+// since parses --since: events from a number on, or from a time on.
 func (o *Show) since(now time.Time) (q provenance.Query, from time.Time, err error) {
 	if o.Since == "" {
 		return q, from, nil
@@ -128,7 +128,7 @@ func withChildren(line []byte, children []string) ([]byte, error) {
 	return fmt.Appendf(bytes.TrimSuffix(line, []byte("}\n")), ",\"children\":%s}\n", ids), err
 }
 
-// printOutput prints kept streams: of a handle one, of an output id both.
+// printOutput prints kept streams: one for a handle, both for an output id.
 func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id string) error {
 	output, streams := o.Output, []string{"stdout", "stderr"}
 	for _, stream := range streams {
@@ -180,8 +180,8 @@ func (o *Show) printOutput(ctx context.Context, records provenance.Reader, id st
 	return nil
 }
 
-// Shown yields in order what the events that a query selects showed the model. The state directory has the
-// trees of stored skills; an empty one has none.
+// Shown yields, in order, the texts that the selected events showed the model. Stored skill trees are in the
+// state directory; "" means none.
 //
 // Errors: the errors of reading the record.
 func Shown(
@@ -189,7 +189,7 @@ func Shown(
 ) iter.Seq2[*report.Shown, error] {
 	return func(yield func(*report.Shown, error) bool) {
 		var stored *store.Store
-		// Opening a store creates it, which reading a session must not.
+		// Opening a store would create it, but reading a session must not.
 		if _, err := os.Stat(config.TreesDir(state)); state != "" && err == nil {
 			stored, err = store.Open(state)
 			if err == nil {
@@ -210,7 +210,7 @@ func Shown(
 	}
 }
 
-// Replay prints in order what the model was shown.
+// Replay prints, in order, what the model was shown.
 //
 // Errors: one with exit.Problems if a text can no longer be found, or the error of reading or writing.
 func Replay(
@@ -240,14 +240,14 @@ func Replay(
 		"%d of the texts shown can no longer be found by their digest", missing)
 }
 
-// maxEval bounds the description of an evaluation.
+// maxEval is the maximum size of the description of an evaluation.
 const maxEval = 1 << 20
 
-// WriteEval writes a session as a run of an evaluation into a directory that it makes, such as
-// eval-0/with_skill/run-1. The description of the evaluation is the eval_metadata.json of eval-0, if there
-// is one; otherwise its number is the one in the name.
+// WriteEval writes a session as a run of an evaluation into a new directory, such as eval-0/with_skill/run-1.
+// The description of the evaluation is the eval_metadata.json in eval-0, if it exists; otherwise its number
+// is the one in the name.
 //
-// With released, what was withheld from the model is left out, as in an agent's shell.
+// With released, output withheld from the model is left out, as in an agent's shell.
 //
 // Errors: the errors of reading the session, or of writing; the directory is then removed.
 func WriteEval(

@@ -18,29 +18,29 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Verdict is what session verify --json prints.
+// Verdict is the output of session verify --json.
 type Verdict struct {
 	ID       string   `json:"id"`
 	OK       bool     `json:"ok"`
-	Problem  *Problem `json:"problem,omitempty"` // the first difference
-	Events   int      `json:"events"`            // 0 with a problem, as are the counts below
+	Problem  *Problem `json:"problem,omitempty"` // first difference
+	Events   int      `json:"events"`            // 0 with a problem, like the counters below
 	Files    int      `json:"files"`
-	SignedBy string   `json:"signedBy,omitempty"` // the name of the key given that signed it
-	Notes    []string `json:"notes"`              // what is worth knowing without being a difference
+	SignedBy string   `json:"signedBy,omitempty"` // name of the given key that signed it
+	Notes    []string `json:"notes"`              // remarks that are not differences
 
-	// RegisterHead identifies the register of sessions up to its last line, as --head takes it; empty if it
-	// has no lines.
+	// RegisterHead identifies the register of sessions up to its last line, in the form of --head; empty
+	// without lines.
 	RegisterHead string `json:"registerHead,omitempty"`
 }
 
-// Problem is where a record differs from what it says of itself.
+// Problem is a difference between a record and its hashes.
 type Problem struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
 	What string `json:"what"`
 }
 
-// ReadKeys reads the files of public keys.
+// ReadKeys reads public key files.
 func ReadKeys(names []string) (keys []note.Verifier, err error) {
 	for _, name := range names {
 		text, err := fsys.ReadFile(name, serve.MaxKeyFile, nil)
@@ -57,7 +57,7 @@ func ReadKeys(names []string) (keys []note.Verifier, err error) {
 	return keys, nil
 }
 
-// WriteKey writes the file of a key, which must not exist.
+// WriteKey writes a key file, which must not exist.
 func WriteKey(name, key string, mode fs.FileMode) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -71,10 +71,10 @@ func WriteKey(name, key string, mode fs.FileMode) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// Verify prints whether records are as they were written.
+// Verify prints whether records are unchanged.
 type Verify struct {
-	Head string // that the register of sessions had; empty for any
-	All  bool   // each session; otherwise a fault of the register is the session's
+	Head string // expected head of the register of sessions; empty for any
+	All  bool   // all sessions; otherwise a fault of the register is the session's
 	JSON bool
 
 	To, Notes io.Writer
@@ -142,7 +142,7 @@ func (o *Verify) Run(
 	return errors.Join(err, found)
 }
 
-// verify verifies one session, or the register, and returns a line that says what was verified.
+// verify verifies one session, or the register, and returns a line that describes the result.
 //
 // Errors: *provenance.VerifyError, or the error of reading.
 func (v *Verdict) verify(
