@@ -2,8 +2,8 @@
 // and OTLP over HTTP to the collector in the OTEL_* variables.
 //
 // Guarantees:
-//   - telemetry never delays or fails the calls it describes: spans and metrics wait in bounded queues, and data
-//     that cannot be delivered is dropped, with one line of log until a delivery succeeds again;
+//   - telemetry never delays or fails the calls it describes: spans and metrics wait in bounded queues, and
+//     data that cannot be delivered is dropped, with one line of log until a delivery succeeds again;
 //   - headers go to the configured endpoint only, because redirects are not followed;
 //   - values of variables are not logged, since they may be secrets.
 //
