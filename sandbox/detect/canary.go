@@ -32,7 +32,7 @@ const (
 	checkLimit  = time.Minute
 )
 
-// probe prints what it sees, for judge to compare. A line that it does not print is a miss too.
+// probe prints its observations for judge. A missing line is a miss too.
 const probe = `echo "tree $(cat /skill/token)"
 if cat "$1" >/dev/null 2>&1; then echo "host read"; else echo "host hidden"; fi
 if { true >/skill/planted; } 2>/dev/null; then echo "skill written"; else echo "skill kept"; fi
@@ -51,7 +51,7 @@ echo "env ${SKILLSD_SELF_TEST:-none}"
 echo end
 `
 
-// Check runs the self-test on r with files below [os.TempDir], in real sandboxes.
+// Check runs the self-test with r, in real sandboxes and with files below [os.TempDir].
 //
 // Errors: the errors of [sandbox.Runner], *[CheckError], and failures to prepare the files.
 func Check(ctx context.Context, r sandbox.Runner) (err error) {
@@ -70,7 +70,7 @@ func Check(ctx context.Context, r sandbox.Runner) (err error) {
 	}
 	defer func() { _ = tree.Close() }()
 
-	// Both runs take most of their time to wait, so they run at the same time.
+	// Both runs mostly wait, so they run concurrently.
 	var seen, ended []string
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -79,17 +79,17 @@ func Check(ctx context.Context, r sandbox.Runner) (err error) {
 			return err
 		}
 		seen = judge(res, token)
-		return err
+		return nil
 	})
 	g.Go(func() error {
-		// The daemon is recognised by the length of its sleep, which is in its command line.
+		// The daemon is identified by the duration of its sleep, which is in its command line.
 		length := "86400." + strconv.FormatInt(time.Now().UnixNano(), 10)
 		res, err := runDaemon(gctx, r, tree, length)
 		if err != nil {
 			return err
 		}
 		ended = judgeDaemon(res, length)
-		return err
+		return nil
 	})
 	if err := g.Wait(); err != nil {
 		return err
@@ -100,11 +100,11 @@ func Check(ctx context.Context, r sandbox.Runner) (err error) {
 	return nil
 }
 
-// plant makes the tree of the self-test, and a file of the host that it must not see.
+// plant creates the tree for the self-test, and a host file that must not be visible.
 func plant(dir, token string) (tree *os.File, host string, err error) {
 	skill := filepath.Join(dir, "skill")
 	host = filepath.Join(dir, "host")
-	// Everyone may read and write what is planted: only the sandbox is in the way.
+	// All users may read and write these files, so only the sandbox protects them.
 	err = errors.Join(
 		os.Chmod(dir, 0o755),
 		os.Mkdir(skill, 0o755),
@@ -122,14 +122,14 @@ func plant(dir, token string) (tree *os.File, host string, err error) {
 	return tree, host, err
 }
 
-// daemon must be ended while both its processes sleep.
+// Both processes of the daemon sleep until they are killed.
 const (
 	daemon  = "sleep \"$1\" & echo started; sleep \"$1\"\n"
 	started = "started\n"
 )
 
-// runDaemon runs the daemon with a limit that lets it get as far as sleeping: on a busy machine, and with
-// a kernel of its own to start first, it needs a longer one.
+// runDaemon runs the daemon with a time limit that lets it start to sleep. On a busy machine, or with a
+// kernel to start first, that takes longer, so it retries with longer limits.
 func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length string) (*sandbox.Result, error) {
 	for limit := daemonLimit; ; limit *= 5 {
 		res, err := r.Run(ctx, canary(tree, limit, "daemon.sh", length))
@@ -140,7 +140,7 @@ func runDaemon(ctx context.Context, r sandbox.Runner, tree *os.File, length stri
 	}
 }
 
-// canary returns the command that runs a script of the self-test.
+// canary returns the command for a script of the self-test.
 func canary(tree *os.File, timeout time.Duration, script string, arg string) *sandbox.Cmd {
 	return &sandbox.Cmd{
 		Argv:   []string{"/bin/sh", sandbox.SkillDir + "/" + script, arg},
@@ -150,7 +150,7 @@ func canary(tree *os.File, timeout time.Duration, script string, arg string) *sa
 	}
 }
 
-// judge returns the points in which the probe saw too much, or too little.
+// judge returns the points in which the probe observed too much, or too little.
 func judge(res *sandbox.Result, token string) []string {
 	if res.Outcome != sandbox.Exited || res.ExitCode != 0 {
 		return []string{fmt.Sprintf("the probe ended with %s, exit %d", res.Outcome, res.ExitCode)}
@@ -171,8 +171,8 @@ func judge(res *sandbox.Result, token string) []string {
 		{"CapPrm:", noCaps, "capabilities are left permitted"},
 		{"CapBnd:", noCaps, "the bounding set is not empty"},
 		{"NoNewPrivs:", "1", "privileges can be gained"},
-		// The helper that all backends share has tried the filter itself, with a socket of AF_VSOCK among
-		// others.
+		// The helper, which all backends share, has tested the filter itself, for example with a vsock
+		// socket.
 		{"Seccomp:", "2", "system calls are not filtered"},
 		{"links", "lo", "there is a network"},
 		{"env", "none", "variables are passed on"},
@@ -190,7 +190,7 @@ func judge(res *sandbox.Result, token string) []string {
 	return misses
 }
 
-// judgeDaemon returns the points in which the daemon was not ended.
+// judgeDaemon returns the points in which the daemon was not killed.
 func judgeDaemon(res *sandbox.Result, length string) []string {
 	var misses []string
 	if res.Outcome != sandbox.TimedOut {
@@ -205,7 +205,7 @@ func judgeDaemon(res *sandbox.Result, length string) []string {
 	return misses
 }
 
-// running reports whether a process of this machine has arg in its command line, or may have.
+// running reports whether a process on this machine has arg in its command line, or may have it.
 func running(arg string) bool {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -226,11 +226,11 @@ func running(arg string) bool {
 // checkPrefix begins the names of the self-test's directories.
 const checkPrefix = "skillsd-check-"
 
-// stale is the age at which the server of a self-test's directory must have been killed.
+// stale is the age at which a self-test's directory must be from a killed server.
 const stale = 10 * time.Minute
 
-// sweep removes the directories of killed servers, which are known to be gone by their number or by age.
-// Directories that cannot be removed, such as another user's, are left.
+// sweep removes the directories of killed servers, which it recognizes by process ID or by age. It ignores
+// directories that it cannot remove, such as another user's.
 func sweep() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), checkPrefix+"*"))
 	for _, dir := range left {
@@ -244,11 +244,11 @@ func sweep() {
 	}
 }
 
-// ownMark identifies this process in the name of a directory. The number of a process means something in
-// one namespace only, which precedes the number.
+// ownMark identifies this process in the name of a directory. A process ID is valid only in its PID
+// namespace, so the namespace's identity comes first.
 func ownMark() string { return pidSpace() + "-" + strconv.Itoa(os.Getpid()) }
 
-// orphaned reports whether the process that made a directory is known to be gone.
+// orphaned reports whether the process that created a directory has ended.
 func orphaned(name string) bool {
 	rest, ok := strings.CutPrefix(name, checkPrefix+pidSpace()+"-")
 	number, _, marked := strings.Cut(rest, "-")

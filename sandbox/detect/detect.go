@@ -1,12 +1,11 @@
-// Package detect finds a sandbox backend and the interpreters that this machine has.
+// Package detect finds a sandbox backend and the interpreters of this machine.
 //
-// A backend that [Select] returns has just passed a self-test on this machine: it has kept a real script
-// from a planted file of the host, from the network, from writing to its own tree and from every
-// capability, has run it under a system call filter, and has ended it together with a process that it had
-// sent to the background. A program that only has the name of a backend's program does not pass.
+// A backend that [Select] returns has just passed a self-test on this machine. It ran a real script under a
+// system call filter; kept the script from a planted file of the host, from the network, from writing to its
+// own tree and from every capability; and killed it together with a background process. A program that merely
+// has the name of a backend's program does not pass.
 //
-// The self-test does not show that the backend contains attacks that it does not try; package sandboxtest
-// tries more of them, in the tests of each backend.
+// The self-test does not try every attack. Package sandboxtest tries more, in the tests of each backend.
 package detect
 
 import (
@@ -26,27 +25,27 @@ import (
 	"github.com/skillsd/skillsd/sandbox/runsc"
 )
 
-// Words that [Select] takes besides the names of backends.
+// Words that [Select] accepts besides the names of backends.
 const (
 	Auto = "auto"
 	None = "none"
 )
 
-// A backend is one row of the table of backends: adding a row adds a backend.
+// A backend is a row in the table of backends. A new backend needs only a new row.
 type backend struct {
 	name      string
-	automatic bool // [Auto] tries it
-	program   bool // it needs a program of its name
+	automatic bool // tried by [Auto]
+	program   bool // needs a program with its name
 
-	// new makes a runner, with the path of the program if it needs one. It is nil if this version has
-	// no such backend.
+	// new returns a runner; path is the backend's program, if it needs one. It is nil if this version does
+	// not include the backend.
 	new func(path string, opts *native.Options) *native.Runner
 
-	// differ changes what is enforced where that is not what package native enforces.
+	// differ changes the limits that the backend enforces differently from package native.
 	differ func(e *Enforces, root bool)
 }
 
-// backends is the table, in the order in which [Auto] tries them and reports list them.
+// backends is the table, in the order in which [Auto] tries the backends and reports list them.
 var backends = []backend{
 	{
 		name: native.Name, automatic: true,
@@ -63,7 +62,7 @@ var backends = []backend{
 		},
 	},
 	{
-		// It is not tried unasked: it takes twenty times as long to start.
+		// It is not automatic, because it takes twenty times as long to start.
 		name: runsc.Name, program: true,
 		new: runsc.New,
 		differ: func(e *Enforces, root bool) {
@@ -77,8 +76,8 @@ var backends = []backend{
 	{name: "seatbelt"},
 }
 
-// Names returns the words that [Select] takes: [Auto] and the name of every backend, of which this
-// version may lack some.
+// Names returns the words that [Select] accepts: [Auto] and the name of every backend, including those not in
+// this version.
 func Names() []string {
 	names := []string{Auto}
 	for _, b := range backends {
@@ -87,7 +86,7 @@ func Names() []string {
 	return names
 }
 
-// Usage describes the words that choose a backend of this version, for the help of an option.
+// Usage describes the words for the backends in this version, for the help of an option.
 func Usage() string {
 	var automatic, names []string
 	for _, b := range backends {
@@ -103,32 +102,32 @@ func Usage() string {
 		strings.Join(names[:last], ", "), names[last])
 }
 
-// Options change what [Select] tries. The zero value is the default of every field.
+// Options configure [Select]. The zero value of each field is its default.
 type Options struct {
-	Native *native.Options // of every backend
+	Native *native.Options // options of every backend
 
-	// Path lists the directories, as in PATH, in which the programs of backends are looked for, before
-	// /usr/bin, /usr/local/bin and /bin.
+	// Path lists the directories, as in PATH, to search for the programs of backends before /usr/bin,
+	// /usr/local/bin and /bin.
 	Path     string
-	Writable []Writable // what leads through them is not searched
+	Writable []Writable // paths through these directories are not searched
 }
 
-// A Report is what was found of one backend, for the operator. It is not shown to clients.
+// A Report is the state of one backend, for the operator. It is not shown to clients.
 type Report struct {
 	Name      string // of the backend
-	Automatic bool   // [Auto] tries it
+	Automatic bool   // tried by [Auto]
 	OK        bool
 	Fact      string
-	Hint      string    // what would mend it; empty if OK
+	Hint      string    // advice; empty if OK
 	Enforces  *Enforces // nil unless OK
 }
 
-// Select returns the backend that want names, or with [Auto] or "" the first one that passes its
-// self-test. The reports say what was found of each candidate, also on success. It takes about 0.2 s,
-// with gVisor a second, and is safe for concurrent use.
+// Select returns the backend named want or, for [Auto] or "", the first one that passes its self-test. The
+// reports list every candidate that was tried, even on success. It takes about 0.2 s, or a second for gVisor,
+// and is safe for concurrent use.
 //
-// Errors: *[sandbox.UnavailableError] if no candidate is usable, with the reason of each; an unknown
-// name is another error.
+// Errors: *[sandbox.UnavailableError] with the reason for each candidate if none is usable; another error if
+// the name is unknown.
 func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []Report, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -161,7 +160,7 @@ func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []
 	return nil, reports, together(refusals)
 }
 
-// Survey tries every backend, all at the same time, and reports on each in the order of the table.
+// Survey tries all backends concurrently and returns their reports in the order of the table.
 func Survey(ctx context.Context, opts *Options) []Report {
 	if opts == nil {
 		opts = &Options{}
@@ -170,7 +169,7 @@ func Survey(ctx context.Context, opts *Options) []Report {
 	reports := make([]Report, len(tried))
 	var g sync.WaitGroup
 	for i, b := range tried {
-		g.Go(func() { _, reports[i], _ = opts.try(ctx, b) }) // the report holds the error
+		g.Go(func() { _, reports[i], _ = opts.try(ctx, b) }) // the report includes the error
 	}
 	g.Wait()
 	return reports
@@ -181,17 +180,9 @@ func refuse(name, reason, remedy string) (sandbox.Runner, []Report, error) {
 		&sandbox.UnavailableError{Backend: name, Reason: reason, Remedy: remedy}
 }
 
-// try makes a runner of one backend and has it pass the self-test.
+// try returns a runner of one backend if it passes the self-test.
 func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *sandbox.UnavailableError) {
-	path, err := "", error(nil)
-	if b.program {
-		path, err = o.program(b.name)
-	}
-	var r *native.Runner
-	if err == nil {
-		r = b.new(path, o.Native)
-		err = Check(ctx, r)
-	}
+	r, err := o.checked(ctx, b)
 	if err == nil {
 		e := enforcement(r.Memory(), r.Processes())
 		if b.differ != nil {
@@ -200,10 +191,7 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 		fact := "self-test passed; " + e.String()
 		return r, Report{Name: b.name, Automatic: b.automatic, OK: true, Fact: fact, Enforces: e}, nil
 	}
-	if r != nil {
-		r.Close()
-	}
-	// Everything else that fails is a failure of the test: the backend is not usable either.
+	// Any other error is a failure of the test, so the backend is not usable either.
 	u, ok := errors.AsType[*sandbox.UnavailableError](err)
 	if !ok {
 		u = &sandbox.UnavailableError{
@@ -221,11 +209,29 @@ func (o *Options) try(ctx context.Context, b backend) (sandbox.Runner, Report, *
 	return nil, Report{Name: b.name, Automatic: b.automatic, Fact: fact, Hint: u.Remedy}, u
 }
 
-// program returns the path of a backend's program, or "" if it is not installed, which the backend then
-// reports.
+// checked returns a runner of a backend after the self-test passed.
+func (o *Options) checked(ctx context.Context, b backend) (*native.Runner, error) {
+	path := ""
+	if b.program {
+		var err error
+		path, err = o.program(b.name)
+		if err != nil {
+			return nil, err
+		}
+	}
+	r := b.new(path, o.Native)
+	if err := Check(ctx, r); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// program returns the path of a backend's program, or "" if it is not installed, which the backend reports
+// later.
 //
-// Errors: *[sandbox.UnavailableError] if every program of that name could be replaced by somebody who
-// is neither root nor this process's user.
+// Errors: *[sandbox.UnavailableError] if every program of that name could be replaced by a user other than
+// root and this process's user.
 func (o *Options) program(name string) (string, error) {
 	var refused error
 	for _, dir := range outside(searchPath(o.Path), o.Writable) {
@@ -246,8 +252,8 @@ func (o *Options) program(name string) (string, error) {
 	return "", refused
 }
 
-// searchPath returns the absolute directories of path, a list as in PATH, and the system's. A relative
-// directory would depend on where the server was started.
+// searchPath returns the absolute directories in path, a list as in PATH, and the system's. Relative
+// directories are ignored, because they depend on where the server was started.
 func searchPath(path string) (dirs []string) {
 	for _, d := range append(filepath.SplitList(path), "/usr/bin", "/usr/local/bin", "/bin") {
 		if filepath.IsAbs(d) && !slices.Contains(dirs, d) {
@@ -262,10 +268,10 @@ func isExecutable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
 }
 
-// Command returns the path of the first program called name in the directories of path, a list as in PATH,
-// and then in /usr/bin, /usr/local/bin and /bin, or "" if it finds none. It starts nothing. The name may be
-// foreign: one that is a path itself is not looked for. On Windows, name may lack one of extensions, a list
-// as in PATHEXT.
+// Command returns the path of the first program called name in the directories of path, a list as in PATH, or
+// else in /usr/bin, /usr/local/bin and /bin; "" if there is no such program. It starts nothing. The name may
+// come from an untrusted source; if it contains a path, Command returns "". On Windows, extensions, a list as
+// in PATHEXT, are appended to name.
 func Command(path, extensions, name string) string {
 	if name == "" || strings.ContainsAny(name, "/\\:\x00") || !filepath.IsLocal(name) {
 		return ""
@@ -286,7 +292,7 @@ func Command(path, extensions, name string) string {
 	return ""
 }
 
-// together returns one error with the reason and the cause of each refusal.
+// together returns one error with the reasons and causes of all refusals.
 func together(refusals []*sandbox.UnavailableError) *sandbox.UnavailableError {
 	if len(refusals) == 1 {
 		return refusals[0]

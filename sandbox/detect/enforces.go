@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// Enforces says by what means a backend bounds a command on this machine.
+// Enforces describes how a backend limits commands on this machine.
 type Enforces struct {
 	Memory     native.Memory `json:"memory"`
 	Processes  string        `json:"processes"`
@@ -18,7 +18,7 @@ type Enforces struct {
 	Kernel     string        `json:"kernel"`
 }
 
-// enforcement returns what package native enforces on this machine.
+// enforcement returns the limits that package native enforces on this machine.
 func enforcement(memory, processes native.Memory) *Enforces {
 	e := &Enforces{
 		Memory:    memory,
@@ -39,7 +39,7 @@ func enforcement(memory, processes native.Memory) *Enforces {
 	return e
 }
 
-// String returns the means as a phrase for the operator.
+// String returns a description for the operator.
 func (e *Enforces) String() string {
 	memory := "by " + string(e.Memory)
 	if e.Memory == native.MemorySampled {

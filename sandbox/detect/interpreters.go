@@ -27,14 +27,14 @@ const (
 	askOutput = 64 << 10
 )
 
-// A Finder finds interpreters and remembers them. It is safe for concurrent use.
+// A Finder finds interpreters and caches them. It is safe for concurrent use.
 type Finder struct {
-	// UIDs has the users that root asks an interpreter as which several users could replace. It must be set
-	// before the first Find.
+	// UIDs is the range of users from which root starts an interpreter that several users could replace. It
+	// must be set before the first Find.
 	UIDs native.UIDs
 
 	dirs     []string
-	home     func() string // for shims, which look there for the version they stand for
+	home     func() string // for shims, which search it for the selected version
 	private  private
 	writable []Writable
 	named    map[string]string  // paths, by name
@@ -45,7 +45,8 @@ type Finder struct {
 	onHost map[string]*answer // by name and directories
 }
 
-// An answer is what was found of one name. Looking for one interpreter does not delay another.
+// An answer is the result for one name. Each has its own lock, so that searching for one interpreter does not
+// delay another.
 type answer struct {
 	mu    sync.Mutex
 	final bool
@@ -53,8 +54,8 @@ type answer struct {
 	err   error
 }
 
-// Interpreters returns a Finder for the directories of path, a list as in PATH, and then /usr/bin,
-// /usr/local/bin and /bin. It does not look at any of them yet.
+// Interpreters returns a Finder that searches the directories of path, a list as in PATH, and then /usr/bin,
+// /usr/local/bin and /bin. It does not access them yet.
 func Interpreters(path string) *Finder {
 	f := &Finder{
 		dirs:    searchPath(path),
@@ -71,19 +72,19 @@ func Interpreters(path string) *Finder {
 	return f
 }
 
-// Keep protects directories, besides homes, from being mounted: f refuses interpreters that need one of
-// dirs, or a directory that holds one or lies in one. Relative ones are ignored. Keep must be called
-// before the first Find.
+// Keep prevents directories from being mounted, in addition to homes: f refuses interpreters that need one of
+// dirs, or a directory above or below one. Relative paths are ignored. Keep must be called before the first
+// Find.
 func (f *Finder) Keep(dirs ...string) { f.private.others = append(f.private.others, resolved(dirs)...) }
 
-// Name makes the program at path the interpreter called name: no other is looked for. It must be called
-// before the first Find.
+// Name sets the path of the interpreter called name, and disables the search for it. It must be called before
+// the first Find.
 func (f *Finder) Name(name, path string) { f.named[name] = path }
 
 // Find returns the interpreter called name, one of [script.Interpreters], or nil if it is not installed. The
-// first call for a name reads the whole file, and may start it to learn its directories and version. Root
-// starts it as the user who could replace it, or as one of f.UIDs if several could. Answers are kept until
-// the process ends.
+// first call for a name reads the whole file, and may start it to determine its directories and version. A
+// root server starts it as the user who could replace it, or as one of f.UIDs if several could. Results are
+// cached until the process ends.
 //
 // Errors: every interpreter found was refused, or ctx ended.
 func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, error) {
@@ -98,10 +99,8 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 				return nil, fmt.Errorf("refuse %s, which the configuration names: %w", path, err)
 			}
 			if in.Version == "" && script.Runtime(name).Interpreter().Version != nil {
-				err = errors.New("does not say which version of " + name + " it is")
-			}
-			if err != nil {
-				return nil, fmt.Errorf("refuse %s, which the configuration names: %w", path, err)
+				return nil, fmt.Errorf("refuse %s, which the configuration names: "+
+					"it does not print a version of %s", path, name)
 			}
 			return in, nil
 		}
@@ -111,9 +110,8 @@ func (f *Finder) Find(ctx context.Context, name string) (*sandbox.Interpreter, e
 	})
 }
 
-// FindApart is Find for programs that commands start by name: it returns nil for an interpreter that every
-// sandbox has, or that its directory does not have under its name. It does not start or read what is below
-// /usr.
+// FindApart is Find for programs that commands start by name. It returns nil for an interpreter that every
+// sandbox has, and for one without that name in its directory. It does not start or read programs below /usr.
 func (f *Finder) FindApart(ctx context.Context, name string) (*sandbox.Interpreter, error) {
 	a := f.apart[name]
 	if a == nil {
@@ -132,7 +130,7 @@ func (f *Finder) FindApart(ctx context.Context, name string) (*sandbox.Interpret
 	})
 }
 
-// isUsual reports whether the first program of a name is below /usr, or there is none.
+// isUsual reports whether the first program called name is below /usr, or whether there is no such program.
 func (f *Finder) isUsual(name string) bool {
 	for _, d := range f.dirs {
 		path := filepath.Join(d, name)
@@ -149,11 +147,11 @@ func (f *Finder) isUsual(name string) bool {
 	return true
 }
 
-// FindOnHost returns the interpreter called name of a script on the host that looks for programs in dirs: the
-// first of that name in dirs, else the one of Find. One in dirs is started by the name that it was found by,
-// as a shell would start it, and needs no directories of a sandbox. Answers are kept until the process ends.
+// FindOnHost returns the interpreter called name for a script on the host that searches dirs for programs:
+// the first in dirs, otherwise the one of Find. An interpreter in dirs is started by the path in dirs, as by
+// a shell, and needs no directories of a sandbox. Results are cached until the process ends.
 //
-// Errors: as Find.
+// Errors: see Find.
 func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error) {
 	if f.known[name] == nil {
 		return nil, nil
@@ -175,10 +173,10 @@ func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*s
 			}
 			in.Digest, err = digest(path)
 			if err != nil {
-				return in, err
+				return nil, err
 			}
 			in.Version = f.version(ctx, in, path)
-			return in, err
+			return in, nil
 		})
 		if in == nil && err == nil {
 			return f.Find(ctx, name)
@@ -187,7 +185,7 @@ func (f *Finder) FindOnHost(ctx context.Context, name string, dirs []string) (*s
 	})
 }
 
-// once returns what was found of a name, which it looks for once.
+// once returns the result for a name; it calls search only once.
 func (a *answer) once(
 	ctx context.Context, name string, search func() (*sandbox.Interpreter, error),
 ) (*sandbox.Interpreter, error) {
@@ -197,7 +195,7 @@ func (a *answer) once(
 		return a.found, a.err
 	}
 	found, err := search()
-	// A caller that gave up says nothing about the interpreter: the next one asks again.
+	// If the caller gave up, the result is unknown, and the next caller searches again.
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("find %s: %w", name, ctx.Err())
 	}
@@ -205,7 +203,7 @@ func (a *answer) once(
 	return found, err
 }
 
-// firstIn returns the first interpreter of a name in dirs that is not refused, or the errors of all.
+// firstIn returns the first interpreter called name in dirs that is not refused, or else all errors.
 func firstIn(
 	dirs []string, name string, resolve func(path string) (*sandbox.Interpreter, error),
 ) (*sandbox.Interpreter, error) {
@@ -224,7 +222,7 @@ func firstIn(
 	return nil, errors.Join(refused...)
 }
 
-// resolve finds out what a file is that has an interpreter's name.
+// resolve examines a program with the name of an interpreter.
 func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Interpreter, error) {
 	if err := f.unwritten(path); err != nil {
 		return nil, err
@@ -244,7 +242,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	if err != nil {
 		return nil, err
 	}
-	// Interpreters below /usr are in every sandbox. A shim would look for its interpreter in a home.
+	// Interpreters below /usr are in every sandbox. A shim would search a home for its interpreter.
 	if shim || !belowUsr(real) {
 		if err := f.locate(ctx, in, path); err != nil || in.Venv != nil {
 			return in, err
@@ -258,7 +256,7 @@ func (f *Finder) resolve(ctx context.Context, name, path string) (*sandbox.Inter
 	return in, nil
 }
 
-// locate asks a shim, or an interpreter outside /usr, for its own path and the directories it needs.
+// locate asks a shim, or an interpreter outside /usr, for its program and the directories it needs.
 func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path string) error {
 	row := script.Runtime(in.Name).Interpreter()
 	if row.Ask == nil {
@@ -281,22 +279,22 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 			return err
 		}
 		*in = *found
-		return err
+		return nil
 	}
 	real, err := filepath.EvalSymlinks(lines[0])
 	if err != nil {
 		return err
 	}
 	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
-		return errors.New("names something else than a file as its program")
+		return errors.New("reports a program that is not a regular file")
 	}
 	if shim, err := isScript(real); err != nil || shim {
-		return errors.New("names a script as its program")
+		return errors.New("reports a program that is a script")
 	}
 	if err := trusted(real); err != nil {
 		return err
 	}
-	// From here on the program itself is meant: the shim is not mounted, and its choice is final.
+	// From here on, the interpreter is the program itself. The shim is not mounted, and its choice is final.
 	in.Path = real
 	needs, err := f.needs(in, row.Layout, lines[1:])
 	if err != nil {
@@ -305,9 +303,9 @@ func (f *Finder) locate(ctx context.Context, in *sandbox.Interpreter, path strin
 	return f.mount(in, needs...)
 }
 
-// mount adds the directories that a sandbox does not show anyway, except those inside another.
+// mount adds the directories that a sandbox does not show already, except those inside another.
 func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
-	slices.Sort(dirs) // a directory comes before those inside it
+	slices.Sort(dirs) // a directory precedes its subdirectories
 	for _, d := range dirs {
 		if err := f.unwritten(d); err != nil {
 			return err
@@ -330,9 +328,9 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 	return nil
 }
 
-// ask runs program, an interpreter of the host, on fixed arguments. Its environment has only a search
-// path and, unless it is empty, a home, both of which shims need. found is the path that led to program:
-// whoever can change that may have chosen the program.
+// ask runs program, an interpreter on the host, with fixed arguments. The environment has only a search path
+// and, unless it is empty, a home; shims need both. found is the path that led to program: a user who can
+// change found may have chosen the program.
 func (f *Finder) ask(ctx context.Context, found, program, home string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -349,7 +347,7 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 	}
 	cmd.Dir = "/"
 	cmd.Stdout = out            // the other streams are /dev/null
-	cmd.WaitDelay = time.Second // a shim may leave a process that holds the pipe open
+	cmd.WaitDelay = time.Second // a shim may leave a process that keeps the pipe open
 	if err := runAlone(cmd, f.UIDs); err != nil {
 		return "", err
 	}
@@ -358,7 +356,7 @@ func (f *Finder) ask(ctx context.Context, found, program, home string, args ...s
 
 var errOutput = errors.New("too much output")
 
-// limited is a writer that fails after so many bytes.
+// limited is a buffer that fails after a number of bytes.
 type limited struct {
 	buf  bytes.Buffer // not embedded: its ReadFrom would bypass Write
 	left int
@@ -372,7 +370,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// version returns the first word that looks like a version of what the interpreter prints, or "".
+// version returns the first word of the interpreter's output that looks like a version, or "".
 func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found string) string {
 	args := script.Runtime(in.Name).Interpreter().Version
 	if args == nil {
@@ -385,7 +383,7 @@ func (f *Finder) version(ctx context.Context, in *sandbox.Interpreter, found str
 	return script.Runtime(in.Name).Interpreter().FindVersion(out)
 }
 
-// trusted refuses a file or directory that others than its owner could change or replace.
+// trusted returns an error for a file or directory that a user other than its owner could change or replace.
 func trusted(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -400,7 +398,7 @@ func trusted(path string) error {
 			return err
 		}
 		if info.Mode()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
-			return errors.New("lies in a directory writable by everyone")
+			return errors.New("is in a directory writable by everyone")
 		}
 		if dir == filepath.Dir(dir) {
 			return nil
@@ -408,7 +406,8 @@ func trusted(path string) error {
 	}
 }
 
-// isScript reports whether a file begins with a shebang: a shim, which starts the real interpreter.
+// isScript reports whether a file begins with a shebang. Such a file is a shim, which starts the real
+// interpreter.
 func isScript(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// needs returns the directories that an interpreter outside /usr needs mounted: the directory it was
-// installed into if that belongs to it alone, else the parts of it that do. printed is what it printed
+// needs returns the directories that an interpreter outside /usr needs mounted: its installation directory if
+// that contains nothing else, otherwise the parts that belong to it. printed is the interpreter's output
 // after its path.
 func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []string) ([]string, error) {
 	dir := filepath.Dir(in.Path)
@@ -28,8 +28,8 @@ func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []
 			break
 		}
 		root := filepath.Dir(dir)
-		// npm installs next to node: PREFIX/bin and PREFIX/lib are one installation, unless PREFIX is
-		// shared with other programs, like ~/.local.
+		// npm installs next to node: PREFIX/bin and PREFIX/lib are one installation, unless PREFIX is shared
+		// with other programs, like ~/.local.
 		if f.private.refuses(root) == "" {
 			return []string{root}, nil
 		}
@@ -38,12 +38,12 @@ func (f *Finder) needs(in *sandbox.Interpreter, layout script.Layout, printed []
 	return []string{dir}, nil
 }
 
-// pythonNeeds returns the directories of a Python: its prefixes, or their modules. A virtual environment
-// counts only if the program is a copy inside it: another program, started by its own path, does not
-// find it.
+// pythonNeeds returns the directories of a Python: its prefixes, or their modules. A virtual environment is
+// included only if the program is a copy inside it, because a program that is started by another path does
+// not find the environment.
 func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error) {
 	if len(printed) < 3 {
-		return nil, errors.New("does not print where its modules are")
+		return nil, errors.New("does not print the paths of its modules")
 	}
 	prefixes, library, modules := printed[:2], printed[2], printed[3:]
 	dirs := []string{filepath.Dir(program)}
@@ -65,7 +65,7 @@ func (f *Finder) pythonNeeds(program string, printed []string) ([]string, error)
 			}
 		}
 		if library != "" && below(library, prefix) {
-			return nil, errors.New("is linked with a library among files that are not its own")
+			return nil, errors.New("is linked with a library in a directory that also has unrelated files")
 		}
 	}
 	if library != "" && !slices.ContainsFunc(dirs, func(d string) bool { return below(library, d) }) {
@@ -82,8 +82,7 @@ func existing(dir string) []string {
 	return []string{dir}
 }
 
-// homeFor returns the home that a program gets that was found under the name of an interpreter: only
-// shims get one.
+// homeFor returns the home directory for an interpreter's environment; only shims get one.
 func (f *Finder) homeFor(in *sandbox.Interpreter) string {
 	shim, err := isScript(in.Path)
 	if err != nil || !shim && strings.HasPrefix(filepath.Base(in.Path), strings.TrimRight(in.Name, "3")) {
@@ -92,7 +91,7 @@ func (f *Finder) homeFor(in *sandbox.Interpreter) string {
 	return f.home()
 }
 
-// ownHome returns the home of the process's user, or "".
+// ownHome returns the home directory of the process's user, or "".
 func ownHome() string {
 	u, err := user.Current()
 	if err != nil || !filepath.IsAbs(u.HomeDir) {
@@ -101,14 +100,14 @@ func ownHome() string {
 	return u.HomeDir
 }
 
-// private holds directories that scripts must not read: homes, in which interpreters may lie
-// nevertheless, and others, in which they may not.
+// private lists directories that scripts must not read: homes, which may contain interpreters, and others,
+// which may not.
 type private struct {
-	homes  func() []string // a server starts before they are looked for
+	homes  func() []string // a function, so that a server can start before it is called
 	others []string
 }
 
-// resolved returns the absolute paths of dirs, and the paths they lead to if they are links.
+// resolved returns the absolute paths in dirs, and their targets if they are links.
 func resolved(dirs []string) (all []string) {
 	for _, d := range dirs {
 		if !filepath.IsAbs(d) {
@@ -123,33 +122,33 @@ func resolved(dirs []string) (all []string) {
 }
 
 var (
-	// personal are directories of a home, relative to it, that hold much besides programs.
+	// personal are directories, relative to a home, that contain much besides programs.
 	personal = []string{
 		".local", ".local/share", ".local/lib", ".config", ".cache", ".local/state",
 		"Documents", "Desktop", "Downloads",
 	}
 
-	// guarded are directories of a home that programs are not installed into.
+	// guarded are directories, relative to a home, into which no programs are installed.
 	guarded = []string{
 		".ssh", ".gnupg", ".aws", ".kube", ".docker", ".local/state", ".local/share/keyrings",
 		".password-store", ".mozilla",
 	}
 
-	// marks are names that homes and work trees have, and directories that an interpreter is installed
-	// into have not.
+	// marks are names that occur in homes and work trees, but not in the installation directories of
+	// interpreters.
 	marks = []string{
 		".ssh", ".gnupg", ".aws", ".kube", ".local", ".config", ".cache", ".bashrc", ".profile",
 		".bash_history", ".netrc", ".git", ".env", ".password-store", "keyrings",
 	}
 )
 
-// refuses returns why a directory, whose links are resolved, is more than an interpreter may have
-// mounted, or "".
+// refuses returns the reason why dir, whose links are resolved, must not be mounted for an interpreter, or
+// "".
 func (p *private) refuses(dir string) string {
 	if strings.Count(dir, "/") < 2 {
 		return "which holds more than an interpreter"
 	}
-	// Not every home is in /etc/passwd: a directory service may name others.
+	// Some homes are not in /etc/passwd: a directory service may have others.
 	parents := []string{"/home", "/Users", "/var/home", "/export/home"}
 	if slices.Contains(parents, filepath.Dir(dir)) {
 		return "which is a home"
@@ -179,7 +178,7 @@ func (p *private) refuses(dir string) string {
 	return ""
 }
 
-// maxPasswd is how much of /etc/passwd is read.
+// maxPasswd is how much of /etc/passwd is read, in bytes.
 const maxPasswd = 1 << 20
 
 // homes returns the home of the process's user, and the homes in /etc/passwd.

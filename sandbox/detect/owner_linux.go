@@ -17,7 +17,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// ownOrRoots refuses a program that belongs to another user: this process starts it with its own rights.
+// ownOrRoots returns an error for a program of another user, because this process starts it with its own
+// rights.
 func ownOrRoots(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -29,7 +30,7 @@ func ownOrRoots(path string) error {
 	return nil
 }
 
-// uidOf returns the owner of a file, -1 if that is not known.
+// uidOf returns the owner of a file, or -1 if it is unknown.
 func uidOf(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Uid)
@@ -37,17 +38,18 @@ func uidOf(info fs.FileInfo) int {
 	return -1
 }
 
-// asOwner prepares cmd, whose program the path found led to, and returns the search path and the home for
-// it.
+// asOwner prepares cmd and returns its search path and home directory. found is the path that led to cmd's
+// program.
 //
-// Looking at an interpreter must not give root's rights away. If another user could replace found or the
-// program, it is started as that user, with their home; if several users could, as nobody, whom [runAlone]
-// replaces by a user of its own. A program that only root could replace is started as root, with the
-// directories of dirs in which only root can put anything: a shim looks for its shell there.
+// Examining an interpreter must not give away root's rights. If another user could replace found or the
+// program, the program is started as that user, with that user's home; if several users could, as nobody,
+// which [runAlone] replaces by a user of its own. A program that only root could replace is started as root.
+// Its search path then has only directories in which only root can create files, because a shim searches it
+// for its shell.
 //
 // Errors: found or the program cannot be examined.
 func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string, string, error) {
-	// A terminal that is shared could be read and typed into by the other user.
+	// In a shared session, the other user could read and write the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if os.Geteuid() != 0 {
 		return dirs, home, nil
@@ -70,8 +72,8 @@ func asOwner(cmd *exec.Cmd, found string, dirs []string, home string) ([]string,
 	return dirs, home, nil
 }
 
-// runAlone runs cmd, the leader of a session, and ends what it leaves in its process group. A command of
-// nobody's, who may be others too, gets a user of the range to itself.
+// runAlone runs cmd, which leads a session, and kills the processes left in its process group. A command of
+// nobody gets a leased user, because other processes may also run as nobody.
 func runAlone(cmd *exec.Cmd, users native.UIDs) error {
 	if as := cmd.SysProcAttr.Credential; as != nil && as.Uid == nobody {
 		uid, release, err := users.Lease()
@@ -84,7 +86,7 @@ func runAlone(cmd *exec.Cmd, users native.UIDs) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Until Wait reaps the process, no other group can have its number.
+	// Until Wait reaps the process, its process group ID cannot be reused.
 	pid := cmd.Process.Pid
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -93,13 +95,13 @@ func runAlone(cmd *exec.Cmd, users native.UIDs) error {
 }
 
 const (
-	// nobody is the user for programs that several users could replace, and the group for users who are
-	// not in the machine's lists.
+	// nobody is the user for programs that several users could replace, and the group for users without an
+	// account on this machine.
 	nobody = native.FileUID
 )
 
-// ownerOf returns the only user besides root who could change what paths lead to, root if nobody else
-// could, and nobody if several users could.
+// ownerOf returns the only user besides root who could change the targets of paths; root if only root could;
+// nobody if several users could.
 func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 	for _, path := range paths {
 		owners, err := ownersOf(sticky, path)
@@ -119,10 +121,10 @@ func ownerOf(sticky bool, paths ...string) (owner uint32, err error) {
 	return owner, nil
 }
 
-// ownersOf returns the owners of every directory, link and file that an absolute path leads through, and
-// nobody for each that a group or everyone may change. If sticky is set, directories are allowed in which
-// everyone can only change their own files. Below a directory that root lets nobody else into, owners do
-// not count: they cannot get there.
+// ownersOf returns the owners of all directories, links and files on an absolute path, links followed, and
+// nobody for each that its group or all users may change. If sticky is set, sticky directories are not
+// included in that. Owners below a directory that only root can enter are ignored, because they cannot reach
+// their files.
 func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	at, rest := "/", strings.Split(path, "/")
 	var closed []string // directories that only root can enter
@@ -157,7 +159,7 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// The walk continues where the link leads, so that the directories on that way are examined too.
+		// The walk continues along the link's target, so that its directories are examined too.
 		at = filepath.Dir(at)
 		if filepath.IsAbs(target) {
 			at = "/"
@@ -167,7 +169,8 @@ func ownersOf(sticky bool, path string) (owners []uint32, err error) {
 	return owners, nil
 }
 
-// account returns the group of a user, which is never root's, and their home. Nobody has no home.
+// account returns the group of a user, which is never root's, and the user's home. It returns no home for
+// nobody.
 func account(uid uint32) (gid uint32, home string) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil || uid == nobody {
@@ -183,8 +186,8 @@ func account(uid uint32) (gid uint32, home string) {
 	return uint32(id), home
 }
 
-// pidSpace returns the identity of this process's namespace of process numbers. If the kernel does not
-// show it, the result is one that no other process has.
+// pidSpace returns the identity of this process's PID namespace. If the kernel does not show it, the result
+// is unique to this process.
 func pidSpace() string {
 	info, err := os.Stat("/proc/self/ns/pid")
 	if err == nil {
@@ -195,5 +198,5 @@ func pidSpace() string {
 	return "p" + strconv.Itoa(os.Getpid())
 }
 
-// gone reports whether there is no such process.
+// gone reports whether no such process exists.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -9,22 +9,22 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native"
 )
 
-// ownOrRoots allows every program: this system starts none.
+// ownOrRoots accepts every program, because this system runs no commands.
 func ownOrRoots(string) error { return nil }
 
-// uidOf returns -1: owners are not numbers everywhere.
+// uidOf returns -1, because not all systems have numeric owners.
 func uidOf(fs.FileInfo) int { return -1 }
 
-// asOwner leaves programs to the process's own user: this system's owners are not examined.
+// asOwner leaves cmd to the process's own user, because owners are not examined on this system.
 func asOwner(_ *exec.Cmd, _ string, dirs []string, home string) ([]string, string, error) {
 	return dirs, home, nil
 }
 
-// runAlone runs cmd in this process's session, and leaves alone what that leaves behind.
+// runAlone runs cmd in this process's session and ignores its remaining processes.
 func runAlone(cmd *exec.Cmd, _ native.UIDs) error { return cmd.Run() }
 
-// pidSpace returns "": numbers of processes are not compared on this system.
+// pidSpace returns "", because process IDs are not compared on this system.
 func pidSpace() string { return "" }
 
-// gone reports false: here only age decides.
+// gone reports false, because only age decides on this system.
 func gone(int) bool { return false }

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// maxSteps is how many names may lead to a program, names in links included.
+	// maxSteps limits the number of path elements on the way to a program, including those in links.
 	maxSteps = 500
 
-	// venvConfig makes the directory above the one of its program a virtual environment (PEP 405).
+	// venvConfig marks the parent of a program's directory as a virtual environment (PEP 405).
 	venvConfig = "pyvenv.cfg"
 
-	// maxVenvConfig is how much of a configuration or a .pth file is read.
+	// maxVenvConfig is how much of a configuration or .pth file is read, in bytes.
 	maxVenvConfig = 64 << 10
 )
 
-// venvOf returns the directory of the virtual environment that a program belongs to, without links, or "" if
-// it belongs to none. path is the one by which the program was found: behind its link lies the Python that
-// the environment was made from.
+// venvOf returns the directory of a program's virtual environment, with links resolved, or "". path must be
+// the path by which the program was found: its link leads to the Python from which the environment was
+// created.
 func venvOf(name, path string) string {
 	if script.Runtime(name).Interpreter().Layout != script.Prefixes {
 		return ""
@@ -44,8 +44,9 @@ func venvOf(name, path string) string {
 	return root
 }
 
-// inVenv returns the Python of a virtual environment, which scripts start by its path there: by that it finds
-// the packages. Nothing of the environment is run to look at it: its .pth files may hold code.
+// inVenv returns the Python of a virtual environment. Scripts start it by its path there, because that path
+// is how it finds the packages. No program of the environment is run to examine it: its .pth files may
+// contain code.
 func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.Interpreter, error) {
 	if info, err := os.Lstat(filepath.Join(root, venvConfig)); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.New("its " + venvConfig + " is not a file")
@@ -88,11 +89,11 @@ func (f *Finder) inVenv(ctx context.Context, name, path, root string) (*sandbox.
 	return in, nil
 }
 
-// maxVenvFiles is how many files and directories of a virtual environment are looked at.
+// maxVenvFiles limits how many files and directories of a virtual environment are examined.
 const maxVenvFiles = 500_000
 
-// ownModules refuses a virtual environment in which others than its owner may put or change modules, or which
-// belongs to somebody whose programs this process would not start.
+// ownModules returns an error for a virtual environment in which a user other than its owner may write
+// modules, or whose owner's programs this process would not start.
 func ownModules(root string) error {
 	if err := ownOrRoots(root); err != nil && os.Geteuid() != 0 {
 		return err
@@ -111,7 +112,7 @@ func ownModules(root string) error {
 			return fmt.Errorf("has more than %d files", maxVenvFiles)
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
-			return nil // what it leads to is seen only below a directory that is looked at
+			return nil // its target is used only if it is in a directory that is examined
 		}
 		info, err := entry.Info()
 		if err != nil {
@@ -128,7 +129,7 @@ func ownModules(root string) error {
 	})
 }
 
-// venvHome returns the directory of the Python that a virtual environment was made from.
+// venvHome returns the directory of the Python from which a virtual environment was created.
 func venvHome(root string) (string, error) {
 	text, err := readShort(filepath.Join(root, venvConfig))
 	if err != nil {
@@ -143,9 +144,9 @@ func venvHome(root string) (string, error) {
 	return "", errors.New(venvConfig + " does not name the absolute path of its home")
 }
 
-// venvBase returns the path below home of the Python that a virtual environment was made from. A program
-// that is a link must lead there: otherwise Python would silently take another library than the environment
-// was made for.
+// venvBase returns the path, below home, of the Python from which a virtual environment was created. If
+// program is a link, it must lead there: otherwise Python would silently use a library other than the
+// environment's.
 func venvBase(program, root, home string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -164,10 +165,10 @@ func venvBase(program, root, home string) (string, error) {
 		venvConfig, home)
 }
 
-// links returns the links to directories, by their paths, on the way from a Python of a virtual environment
-// to the one it was made from, whose directory it knows as home: scripts must find them too.
+// links returns the links to directories, by path, on the way from the Python of a virtual environment to the
+// one from which it was created, whose directory it knows as home. Scripts must find these links too.
 //
-// Errors: a link leads by way of a directory that scripts do not see.
+// Errors: a link leads through a directory that scripts do not see.
 func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string, error) {
 	links := map[string]string{}
 	shown := func(dir string) bool {
@@ -212,8 +213,8 @@ func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string,
 	return links, nil
 }
 
-// packagesOf returns how many packages a virtual environment has, and the directories outside of it that its
-// .pth files name, of which scripts see nothing unless they are below one of shown.
+// packagesOf returns the number of packages in a virtual environment, and the directories outside it in its
+// .pth files that scripts do not see because they are not below one of shown.
 func packagesOf(root string, shown []string) (packages int, elsewhere []string) {
 	site, err := fs.Glob(os.DirFS(root), "lib/python3*/site-packages/*")
 	if err != nil {

@@ -8,25 +8,24 @@ import (
 	"strings"
 )
 
-// errWritten is the error of a program that a script may have written, or of a path that it may have led
-// elsewhere.
+// errWritten is the error for a program that a script may have written, or whose path a script may have
+// redirected.
 var errWritten = errors.New("is reached by way of the workspace, where scripts may write")
 
-// Writable is a directory that scripts may write, but for directories in it that they may only read. The
-// paths are absolute, and ReadOnly has no links in them.
+// Writable is a directory in which scripts may write, except in its ReadOnly directories. All paths are
+// absolute, and the paths in ReadOnly contain no links.
 type Writable struct {
 	Dir      string
 	ReadOnly []string
 }
 
-// holds reports whether a script may write below a path that has no links, or decide where it leads.
+// holds reports whether a script may write below a path without links, or redirect that path.
 func (w *Writable) holds(path string) bool {
 	return below(path, w.Dir) && !slices.ContainsFunc(w.ReadOnly,
 		func(dir string) bool { return below(path, dir) })
 }
 
-// LeadsThrough reports whether scripts may decide where an absolute path leads, links followed, or write
-// there.
+// LeadsThrough reports whether scripts may write at an absolute path, or redirect it. It follows links.
 func (w *Writable) LeadsThrough(path string) bool {
 	if w.Dir == "" || !strings.HasPrefix(path, "/") {
 		return false
@@ -37,7 +36,7 @@ func (w *Writable) LeadsThrough(path string) bool {
 	at, rest := "/", strings.Split(path, "/")
 	for steps := 0; len(rest) > 0; steps++ {
 		if steps > maxSteps {
-			return true // nobody can say where it leads
+			return true // too many links to be resolved
 		}
 		name := rest[0]
 		rest = rest[1:]
@@ -47,7 +46,7 @@ func (w *Writable) LeadsThrough(path string) bool {
 		next := filepath.Join(at, name)
 		target, err := os.Readlink(next)
 		if err != nil {
-			// Nobody can rename what a directory that is only read lies in.
+			// A parent of a read-only directory cannot be renamed.
 			onTheWay := slices.ContainsFunc(w.ReadOnly, func(dir string) bool { return below(dir, next) })
 			at = next
 			if !onTheWay && w.holds(at) {
@@ -66,15 +65,15 @@ func (w *Writable) LeadsThrough(path string) bool {
 	return w.holds(at)
 }
 
-// Writable keeps f from programs that a script could have written: directories that lead through one of
-// dirs are not searched, and an interpreter that lies there or has modules there is refused. Writable must
-// be called before the first Find.
+// Writable excludes programs that a script could have written: f does not search directories with paths
+// through one of dirs, and refuses an interpreter that is in one or has modules in one. Writable must be
+// called before the first Find.
 func (f *Finder) Writable(dirs ...Writable) {
 	f.writable = append(f.writable, dirs...)
 	f.dirs = outside(f.dirs, f.writable)
 }
 
-// outside returns the directories that do not lead through those that are writable.
+// outside returns the directories with paths that do not lead through a writable directory.
 func outside(dirs []string, writable []Writable) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return leadsThrough(dir, writable) })
 }
@@ -83,7 +82,7 @@ func leadsThrough(path string, writable []Writable) bool {
 	return slices.ContainsFunc(writable, func(w Writable) bool { return w.LeadsThrough(path) })
 }
 
-// unwritten refuses a path that leads through a directory that scripts may write.
+// unwritten returns an error for a path that leads through a directory in which scripts may write.
 func (f *Finder) unwritten(path string) error {
 	if leadsThrough(path, f.writable) {
 		return errWritten
@@ -91,12 +90,12 @@ func (f *Finder) unwritten(path string) error {
 	return nil
 }
 
-// ProgramDirs returns, without links, the directories of a workspace that scripts must not write because the
-// server looks there for programs: the directories of path, a list as in PATH, and the directories of the
-// programs named, with the whole installation that they belong to.
+// ProgramDirs returns the directories of a workspace that scripts must not write because the server searches
+// them for programs, with their links resolved. They are the directories in path, a list as in PATH, and the
+// whole installations of the programs in named.
 func ProgramDirs(workspace, path string, named []string) (dirs []string) {
 	workspace, err := filepath.EvalSymlinks(workspace)
-	if err != nil || !filepath.IsAbs(workspace) { // there is none
+	if err != nil || !filepath.IsAbs(workspace) { // there is no workspace
 		return nil
 	}
 	searched := filepath.SplitList(path)
