@@ -170,7 +170,7 @@ func TestNamedInterpreterSaysVersion(t *testing.T) {
 	f := Interpreters("")
 	f.Name("python3", "/usr/bin/true")
 	in, err := f.Find(t.Context(), "python3")
-	if in != nil || err == nil || !strings.Contains(err.Error(), "does not say which version") {
+	if in != nil || err == nil || !strings.Contains(err.Error(), "does not print a version") {
 		t.Errorf("Find of another program = %+v, %v", in, err)
 	}
 }

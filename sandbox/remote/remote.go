@@ -1,16 +1,16 @@
-// Package remote hands runs to workers on other machines, over NATS, and says what became of them.
+// Package remote sends runs to workers on other machines, over NATS, and returns their outcomes.
 //
-// A [Pool] offers a run to the workers of its name; one that has a slot says that it is ready and is sent the
-// job. Guarantees:
-//   - a job is sent once, to the worker that said that it was ready, which takes it within a second and a
-//     half, says so before it starts it, and starts it within ten seconds by its own clock or not at all;
-//     nothing is ever run again;
-//   - messages are sealed with a key that both have, for one receiver and in the order of one sender: what is
-//     forged, altered, repeated or late is not taken;
-//   - a worker keeps the answer of a run for ten minutes, for whoever asks by the run's id.
+// A [Pool] offers a run to the workers of its name. A worker with a free slot answers that it is ready and is
+// sent the job. Guarantees:
+//   - A job is sent once, to the worker that was ready. The worker accepts it within a second and a half and
+//     reports that before it starts the job. It starts the job within ten seconds by its own clock, or not at
+//     all. No job is ever run again.
+//   - Messages are sealed with a shared key, for one receiver and in the order of one sender. Forged,
+//     altered, repeated or late messages are ignored.
+//   - A worker keeps the answer of a run for ten minutes, for clients that ask by the run's ID.
 //
-// Jobs and answers are bytes here, as long as they like. Messages that are lost with a connection make an
-// outcome unknown until somebody asks again.
+// Jobs and answers are bytes of any length. If messages are lost with a connection, the outcome is unknown
+// until a client asks again.
 package remote
 
 import (
@@ -32,72 +32,73 @@ import (
 )
 
 const (
-	// startWithin is how long a worker waits for a word of who offered a run, and patience how long that one
-	// waits for a sign of life. beginWithin is how long a worker may prepare a job before it starts it.
+	// startWithin is how long a worker waits for the next message of the pool that offered a run; patience is
+	// how long that pool waits for a worker's message. beginWithin limits a worker's preparation of a job
+	// before it starts it.
 	startWithin = 1500 * time.Millisecond
 	patience    = 2 * time.Second
 	beginWithin = 10 * time.Second
 
-	beat   = time.Second // how often a worker says that it lives
-	silent = 3 * beat    // after which it is taken for lost
+	beat   = time.Second // interval of a worker's kindAlive messages
+	silent = 3 * beat    // after this time without a message, a worker is considered lost
 
-	askEvery = 5 * time.Second // for a lost outcome
+	askEvery = 5 * time.Second // for an unknown outcome
 	keepFor  = 10 * time.Minute
-	keepMost = 64 << 20  // bytes of kept jobs and answers
-	part     = 256 << 10 // bytes of a message
+	keepMost = 64 << 20  // total size of kept jobs and answers, in bytes
+	part     = 256 << 10 // maximum size of a message, in bytes
 )
 
-// ErrBusy means that no worker began the run in time, and none will.
-var ErrBusy = errors.New("no worker began it in time")
+// ErrBusy means that no worker started the run in time, and none will.
+var ErrBusy = errors.New("no worker began the run in time")
 
-// UnknownError means that a worker may have run a job, in part or to its end.
+// UnknownError means that a worker may have run a job, partly or completely.
 type UnknownError struct{ Node string }
 
 func (e *UnknownError) Error() string { return "worker " + e.Node + " has not answered since it began" }
 
-// RefusedError is why a worker gave no slot; the text is for logs.
+// RefusedError is the reason why a worker refused a slot; the text is for logs.
 type RefusedError struct{ Node, Reason string }
 
 func (e *RefusedError) Error() string { return "worker " + e.Node + ": " + e.Reason }
 
-// kind is what a message is.
+// kind is the kind of a message.
 type kind byte
 
 const (
 	kindOffer   kind = iota + 1 // of a run, to all workers: one answers
-	kindAsk                     // what became of a run, to all workers: who knows answers
-	kindHello                   // a worker has seen an offer: a ready
-	kindMeant                   // the offer was sent now, and not only seen by somebody
-	kindAlive                   // the worker lives
+	kindAsk                     // for the outcome of a run, to all workers: the one that has it answers
+	kindHello                   // a worker has received an offer: a ready
+	kindConfirm                 // confirms that the offer is new and was not repeated by another process
+	kindAlive                   // the worker is running
 	kindWaiting                 // the run waits for a slot: a number
-	kindReady                   // the worker takes the job now; or that it is there: a ready
+	kindReady                   // the worker accepts the job now, or answers kindAsk without a run: a ready
 	kindJob
 	kindCancel
-	kindTaken   // the job is being prepared, and started unless an answer or kindLate says that it was not
-	kindLate    // the job was not begun
+	kindTaken   // the job is being prepared, and will be started unless an answer or kindLate follows
+	kindLate    // the job was not started
 	kindRefused // there is no slot: a text
-	kindAnswer  // of the run
-	kindWas     // the job whose answer follows
+	kindAnswer  // the answer of the run
+	kindWas     // the job; its answer follows
 )
 
 // offer is the body of an offer and of a question.
 type offer struct{ Inbox, Run, Principal string }
 
-// ready is who a worker is, and where it takes what is meant for a run.
+// ready is the name of a worker and its inbox for a run.
 type ready struct{ Node, Inbox string }
 
-// Link is a connection to workers, or to those who have work for them.
+// Link is a connection to workers, or from a worker to its pools.
 type Link struct {
 	conn   *nats.Conn
 	prefix string
 	seal   cipher.AEAD
-	// most is how many bytes of jobs and answers a worker keeps, and begin is beginWithin; tests change them.
+	// most is how many bytes of jobs and answers a worker keeps, and begin is beginWithin. Tests change them.
 	most  int
 	begin time.Duration
 }
 
-// NewLink returns the link for the pools of a prefix, to who has the key of 32 bytes. The connection is the
-// caller's.
+// NewLink returns the link for the pools with a prefix. key has 32 bytes and is shared by pools and workers.
+// The caller owns the connection.
 //
 // Errors: a key of another length.
 func NewLink(conn *nats.Conn, prefix string, key []byte) (*Link, error) {
@@ -111,22 +112,22 @@ func NewLink(conn *nats.Conn, prefix string, key []byte) (*Link, error) {
 
 func (l *Link) subject(what, pool string) string { return l.prefix + "." + what + "." + pool }
 
-// to is who messages of a run are sent to.
-type to struct {
+// sender sends the messages of a run to an inbox.
+type sender struct {
 	*Link
 	inbox string
 
 	mu   sync.Mutex
-	from [senderSize]byte // of this sender alone; zero before the first message
+	from [senderSize]byte // ID of this sender; zero before the first message
 	seq  uint64
 }
 
-// send sends a message, in parts if it is long. reply gets notice if nobody listens; it may be empty.
-func (t *to) send(k kind, body []byte, reply string) error {
+// send sends a message, in parts if it is long. reply, if not empty, is notified if there is no receiver.
+func (t *sender) send(k kind, body []byte, reply string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seq == 0 {
-		_, _ = rand.Read(t.from[:]) // it does not fail
+		_, _ = rand.Read(t.from[:]) // it cannot fail
 	}
 	for more := true; more; {
 		rest := body
@@ -149,20 +150,20 @@ func (t *to) send(k kind, body []byte, reply string) error {
 	return nil
 }
 
-// message is what was received.
+// message is a received message.
 type message struct {
 	kind kind
 	from [senderSize]byte
 	body []byte
 }
 
-// header is the length of what comes before the body of a message.
+// header is the size of a message before its body.
 const (
 	senderSize = 8
 	header     = 2 + senderSize + 8
 )
 
-// open opens what was sent to a subject; ok is false for what its key did not seal for it.
+// open opens a message; ok is false if it is not sealed with the key for its subject.
 func (l *Link) open(m *nats.Msg) (msg message, more bool, seq uint64, ok bool) {
 	plain, err := l.seal.Open(nil, nil, m.Data, []byte(m.Subject))
 	if err != nil || len(plain) < header {
@@ -172,14 +173,14 @@ func (l *Link) open(m *nats.Msg) (msg message, more bool, seq uint64, ok bool) {
 	return msg, plain[1] == 1, binary.BigEndian.Uint64(plain[2+senderSize:]), true
 }
 
-// inbox receives the messages of one run, in their order, from the first who sends one: an offer that is
-// repeated has other workers answer as well.
+// inbox receives the messages of one run in order. It accepts only the first sender, because other workers
+// also answer a repeated offer.
 type inbox struct {
 	*Link
 	sub  *nats.Subscription
 	from [senderSize]byte
 	seq  uint64
-	got  []byte // of a message whose parts have not all come
+	got  []byte // parts of an incomplete message
 }
 
 func (l *Link) listen() (*inbox, error) {
@@ -187,11 +188,11 @@ func (l *Link) listen() (*inbox, error) {
 	return &inbox{Link: l, sub: sub}, err
 }
 
-func (in *inbox) close() { _ = in.sub.Unsubscribe() } // of a connection that is gone, it has ended
+func (in *inbox) close() { _ = in.sub.Unsubscribe() } // fails only if the connection is closed
 
-// receive waits for the next message, so long for each of its parts.
+// receive returns the next message. It waits up to wait for each of its parts.
 //
-// Errors: nats.ErrNoResponders, nats.ErrTimeout, the error of ctx, or that messages were lost.
+// Errors: nats.ErrNoResponders, nats.ErrTimeout, the error of ctx, or an error that messages were lost.
 func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, error) {
 	for {
 		msg, more, err := in.next(ctx, wait)
@@ -206,7 +207,7 @@ func (in *inbox) receive(ctx context.Context, wait time.Duration) (message, erro
 	}
 }
 
-// next waits for the next part of a message.
+// next returns the next part of a message.
 func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, more bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, nats.ErrTimeout)
 	defer cancel()
@@ -215,7 +216,7 @@ func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, mor
 		switch {
 		case err == nil:
 		case errors.Is(err, nats.ErrNoResponders) && in.seq > 0:
-			continue // somebody was there
+			continue // a worker has answered already
 		case ctx.Err() != nil:
 			return message{}, false, context.Cause(ctx)
 		default:
@@ -223,7 +224,7 @@ func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, mor
 		}
 		msg, more, seq, ok := in.open(m)
 		if !ok || seq <= in.seq || in.seq > 0 && msg.from != in.from {
-			continue // forged, repeated, or of somebody else
+			continue // forged, repeated, or from another sender
 		}
 		if seq != in.seq+1 {
 			return message{}, false, errors.New("messages were lost")
@@ -233,39 +234,41 @@ func (in *inbox) next(ctx context.Context, wait time.Duration) (msg message, mor
 	}
 }
 
-// Pool gives runs to the workers of a name. It is safe for concurrent use.
+// Pool sends runs to the workers with a name. It is safe for concurrent use.
 type Pool struct {
 	*Link
 	name string
 }
 
-// Pool returns the pool of a name.
+// Pool returns the pool with a name.
 func (l *Link) Pool(name string) *Pool { return &Pool{l, name} }
 
 // Name returns the name of the pool.
 func (p *Pool) Name() string { return p.name }
 
-// call sends an offer or a question to the workers of the pool, and returns where they answer.
+// call sends an offer or a question to the workers of the pool, and returns the inbox for their answers.
 func (p *Pool) call(what string, k kind, run, principal string) (*inbox, error) {
 	in, err := p.listen()
 	if err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(offer{in.sub.Subject, run, principal})
-	if err == nil {
-		err = (&to{Link: p.Link, inbox: p.subject(what, p.name)}).send(k, body, in.sub.Subject)
-	}
 	if err != nil {
+		in.close()
+		return nil, err
+	}
+	workers := &sender{Link: p.Link, inbox: p.subject(what, p.name)}
+	if err := workers.send(k, body, in.sub.Subject); err != nil {
 		in.close()
 		return nil, err
 	}
 	return in, nil
 }
 
-// Slot is a slot at a worker, which waits for the job for a moment.
+// Slot is a slot at a worker, which waits briefly for the job.
 type Slot struct {
 	*inbox
-	worker to
+	worker sender
 	node   string
 	queued bool
 	sent   bool
@@ -277,22 +280,23 @@ func (s *Slot) Node() string { return s.node }
 // Queued reports whether the run had to wait for the slot.
 func (s *Slot) Queued() bool { return s.queued }
 
-// Release gives a slot back to which no job was sent; of another one, the answer is not waited for any more.
+// Release releases a slot without a job. For a slot with a job, it stops waiting for the answer.
 func (s *Slot) Release() {
 	if !s.sent {
-		_ = s.worker.send(kindCancel, nil, "") // it ends by itself
+		_ = s.worker.send(kindCancel, nil, "") // without this message, the worker releases the slot by itself
 	}
 	s.close()
 }
 
-// Acquire waits until a worker has a slot for a run, which must be released. The id of the run occurs once in
-// the pool; workers share their slots fairly over principals. While a worker is looked for, Acquire calls
-// meant, at most once, and asks for no slot before that returns nil. While the run waits for its slot, it
-// calls waiting with the number of runs before it.
+// Acquire waits until a worker has a slot for a run. The caller must release it. The ID of the run must be
+// unique in the pool; workers share their slots fairly among principals. Once a worker answers, Acquire calls
+// confirm, at most once, and requests no slot unless confirm returns nil. While the run waits for its slot,
+// Acquire calls waiting with the number of runs ahead of it.
 //
-// Errors: *sandbox.UnavailableError if there is no worker, ErrBusy, *RefusedError, those of meant and ctx.
+// Errors: *sandbox.UnavailableError if no worker answers; ErrBusy; *RefusedError; the errors of confirm and
+// ctx.
 func (p *Pool) Acquire(
-	ctx context.Context, run, principal string, meant func() error, waiting func(before int),
+	ctx context.Context, run, principal string, confirm func() error, waiting func(before int),
 ) (*Slot, error) {
 	in, err := p.call("run", kindOffer, run, principal)
 	if err != nil {
@@ -313,23 +317,24 @@ func (p *Pool) Acquire(
 		case m.kind == kindHello:
 			var r ready
 			err = json.Unmarshal(m.body, &r)
-			if err == nil {
-				s.node, s.worker = r.Node, to{Link: p.Link, inbox: r.Inbox}
-				heard := time.Now()
-				if err := meant(); err != nil {
-					s.Release()
+			if err != nil {
+				break
+			}
+			s.node, s.worker = r.Node, sender{Link: p.Link, inbox: r.Inbox}
+			heard := time.Now()
+			if err := confirm(); err != nil {
+				s.Release()
+				return nil, err
+			}
+			if time.Since(heard) > startWithin/2 {
+				// The worker may have stopped waiting. After patience it has, and will treat the run as new.
+				s.Release()
+				if err := sleep(ctx, time.Until(heard.Add(patience))); err != nil {
 					return nil, err
 				}
-				if time.Since(heard) > startWithin/2 {
-					// The worker may have given up on it, and takes it for a new one once it has.
-					s.Release()
-					if err := sleep(ctx, time.Until(heard.Add(patience))); err != nil {
-						return nil, err
-					}
-					return p.Acquire(ctx, run, principal, func() error { return nil }, waiting)
-				}
-				err = s.worker.send(kindMeant, nil, "")
+				return p.Acquire(ctx, run, principal, func() error { return nil }, waiting)
 			}
+			err = s.worker.send(kindConfirm, nil, "")
 			if err == nil {
 				continue
 			}
@@ -341,7 +346,8 @@ func (p *Pool) Acquire(
 			continue
 		}
 		if s.node != "" {
-			_ = s.worker.send(kindCancel, nil, "") // else it gives the slot up by itself
+			// Without this message, the worker would release the slot by itself, but later.
+			_ = s.worker.send(kindCancel, nil, "")
 		}
 		in.close()
 		switch {
@@ -358,15 +364,15 @@ func (p *Pool) Acquire(
 	}
 }
 
-// Run has the worker run a job, once, and returns its answer. If ctx ends, the worker is asked to end the run
-// and to answer all the same.
+// Run sends the job to the worker, once, and returns the answer. If ctx ends, it asks the worker to end the
+// run, and still waits for the answer.
 //
-// Errors: ErrBusy if the worker says that it has not begun the job and will not; *UnknownError.
+// Errors: ErrBusy if the worker reports that it has not started the job and will not; *UnknownError.
 func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	s.sent = true
 	defer s.close()
 	if err := s.worker.send(kindJob, job, ""); err != nil {
-		return nil, &UnknownError{s.node} // a part may have left
+		return nil, &UnknownError{s.node} // a part may have been sent
 	}
 	done := context.WithoutCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = s.worker.send(kindCancel, nil, "") })
@@ -374,7 +380,7 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	for wait, asked := patience, false; ; {
 		m, err := s.receive(done, wait)
 		if errors.Is(err, nats.ErrTimeout) && wait == patience && !asked {
-			// Its word may be lost: only the worker knows whether it has begun.
+			// The worker's message may be lost, and only the worker knows whether it started the job.
 			asked = true
 			err = s.worker.send(kindCancel, nil, "")
 			if err == nil {
@@ -395,7 +401,7 @@ func (s *Slot) Run(ctx context.Context, job []byte) ([]byte, error) {
 	}
 }
 
-// Workers returns the names of the workers of the pool that answer within a moment, in order.
+// Workers returns the names of the workers that answer immediately, sorted.
 //
 // Errors: the errors of the connection.
 func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
@@ -405,7 +411,7 @@ func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
 	}
 	defer in.close()
 	for {
-		in.seq = 0 // each of them says one thing
+		in.seq = 0 // each worker sends one message
 		m, err := in.receive(ctx, beat/2)
 		switch {
 		case err == nil && m.kind == kindReady:
@@ -422,27 +428,17 @@ func (p *Pool) Workers(ctx context.Context) (names []string, err error) {
 	}
 }
 
-// Late returns the job and the answer of a run whose outcome is not known here, as soon as a worker has it.
-// If none says for three seconds that it runs it, lost is called, once.
+// Late returns the job and the answer of a run with an unknown outcome, as soon as a worker has them. It
+// calls lost, once, if no worker reports for three seconds that it is running the job.
 //
 // Errors: the error of ctx.
 func (p *Pool) Late(ctx context.Context, run string, lost func()) (job, answer []byte, err error) {
 	once := sync.OnceFunc(lost)
 	for {
 		begin := time.Now()
-		in, err := p.call("ask", kindAsk, run, "")
-		for err == nil {
-			var m message
-			m, err = in.receive(ctx, silent)
-			if err == nil && m.kind == kindWas {
-				job = slices.Clone(m.body)
-			} else if err == nil && m.kind == kindAnswer {
-				in.close()
-				return job, m.body, nil
-			}
-		}
-		if in != nil {
-			in.close()
+		job, answer, err := p.ask(ctx, run)
+		if err == nil {
+			return job, answer, nil
 		}
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
@@ -452,7 +448,27 @@ func (p *Pool) Late(ctx context.Context, run string, lost func()) (job, answer [
 	}
 }
 
-// sleep waits for so long, or until ctx ends.
+// ask asks the workers for the job and the answer of a run, and waits while one of them is running it.
+func (p *Pool) ask(ctx context.Context, run string) (job, answer []byte, err error) {
+	in, err := p.call("ask", kindAsk, run, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.close()
+	for {
+		m, err := in.receive(ctx, silent)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case m.kind == kindWas:
+			job = slices.Clone(m.body)
+		case m.kind == kindAnswer:
+			return job, m.body, nil
+		}
+	}
+}
+
+// sleep waits for d, or until ctx ends.
 //
 // Errors: the error of ctx.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -165,7 +165,7 @@ func TestPartsAreWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&to{Link: l, inbox: in.sub.Subject}).send(kindAnswer, body, ""); err != nil {
+		if err := (&sender{Link: l, inbox: in.sub.Subject}).send(kindAnswer, body, ""); err != nil {
 			t.Fatal(err)
 		}
 		var parts []*nats.Msg

@@ -13,9 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Work is what a worker does. It is safe for concurrent use.
+// Work executes the jobs of a worker. It is safe for concurrent use.
 type Work interface {
-	// Slot waits for a slot for a run of a principal, and calls waiting with the number of runs before it.
+	// Slot waits for a slot for a run of a principal. While it waits, it calls waiting with the number of
+	// runs ahead.
 	Slot(ctx context.Context, principal string, waiting func(before int)) (release func(), err error)
 	// Run runs a job and returns its answer. It calls started before it starts anything, and starts nothing
 	// if that fails.
@@ -32,30 +33,30 @@ type worker struct {
 	serving sync.WaitGroup
 
 	mu    sync.Mutex
-	ended bool // nothing more is taken
+	ended bool // no more offers and questions are accepted
 	runs  map[string]*run
-	kept  []*run // those that have ended, in this order
-	size  int    // of kept, in bytes
+	kept  []*run // ended runs with an answer, in the order of their end
+	size  int    // size of kept, in bytes
 }
 
 // run is a run at a worker.
 type run struct {
 	id string
 
-	mu     sync.Mutex
-	tell   []*to // who waits for it
-	job    []byte
-	answer []byte
-	done   time.Time // zero while it runs
+	mu      sync.Mutex
+	waiting []*sender // inboxes that wait for the run's messages
+	job     []byte
+	answer  []byte
+	done    time.Time // zero while the run is in progress
 }
 
-// mostAskers is how many ask for the outcome of one run.
+// mostAskers is how many inboxes can wait for the outcome of one run.
 const mostAskers = 8
 
-// errLate means that a job was not begun in time.
+// errLate means that a job was not started in time.
 var errLate = errors.New("the job is late")
 
-// Serve does the work of a pool until ctx ends, and then what it has begun.
+// Serve serves a pool until ctx ends, and then finishes the jobs that it started.
 //
 // Errors: the errors of the connection.
 func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slog.Logger) error {
@@ -99,9 +100,9 @@ func (l *Link) Serve(ctx context.Context, pool, node string, work Work, log *slo
 	return errors.Join(err, l.conn.FlushTimeout(patience))
 }
 
-// offered takes a run that is offered, if it is new.
+// offered runs an offered run, if it is new.
 func (w *worker) offered(ctx context.Context, o offer) {
-	r := &run{id: o.Run, tell: []*to{{Link: w.Link, inbox: o.Inbox}}}
+	r := &run{id: o.Run, waiting: []*sender{{Link: w.Link, inbox: o.Inbox}}}
 	w.mu.Lock()
 	known := w.runs[o.Run] != nil
 	if !known {
@@ -109,7 +110,7 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	}
 	w.mu.Unlock()
 	if known {
-		r.say(kindRefused, []byte("the run is known already"))
+		r.send(kindRefused, []byte("the run is known already"))
 		return
 	}
 	if err := w.run(ctx, r, o.Principal); err != nil {
@@ -130,15 +131,15 @@ func (w *worker) offered(ctx context.Context, o offer) {
 	}
 }
 
-// run waits for a slot, then for the job, and runs it. An offer that somebody sends again is confirmed by
-// nobody, so that it takes no slot.
+// run waits for a slot, then for the job, and runs it. If another process repeats an offer, no pool confirms
+// it, so it uses no slot.
 func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	in, err := w.listen()
 	if err != nil {
 		return err
 	}
 	defer in.close()
-	// A run that has begun ends by itself although the worker is asked to end: its slot and limits bound it.
+	// A run that has started continues after ctx ends; its slot and limits bound it.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var beating sync.WaitGroup
@@ -151,34 +152,34 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 		for {
 			select {
 			case <-ticker.C:
-				r.say(kindAlive, nil)
+				r.send(kindAlive, nil)
 			case <-stopped:
 				return
 			}
 		}
 	})
-	r.say(kindHello, w.ready(in.sub.Subject))
-	if m, err := in.receive(ctx, startWithin); err != nil || m.kind != kindMeant {
+	r.send(kindHello, w.ready(in.sub.Subject))
+	if m, err := in.receive(ctx, startWithin); err != nil || m.kind != kindConfirm {
 		return err
 	}
 	release, err := w.work.Slot(ctx, principal, func(before int) {
-		body, _ := json.Marshal(before) // a number
-		r.say(kindWaiting, body)
+		body, _ := json.Marshal(before) // a number cannot fail
+		r.send(kindWaiting, body)
 	})
 	if err != nil {
-		r.say(kindRefused, []byte(err.Error()))
+		r.send(kindRefused, []byte(err.Error()))
 		return err
 	}
 	defer release()
 	readyAt := time.Now()
-	r.say(kindReady, nil)
+	r.send(kindReady, nil)
 	m, err := in.receive(ctx, startWithin)
 	switch {
 	case err != nil:
-		r.say(kindLate, nil)
+		r.send(kindLate, nil)
 		return err
 	case m.kind != kindJob:
-		return nil // given back
+		return nil // the slot was released
 	}
 	r.mu.Lock()
 	r.job = m.body
@@ -194,8 +195,8 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 			}
 		}
 	})
-	// Its sender knows, or will, before anything starts: that is waited for while the job is prepared.
-	r.say(kindTaken, nil)
+	// The job does not start before the NATS server has this message. The job is prepared meanwhile.
+	r.send(kindTaken, nil)
 	known := make(chan error, 1)
 	go func() { known <- w.conn.FlushTimeout(startWithin) }()
 	late := false
@@ -211,37 +212,38 @@ func (w *worker) run(ctx context.Context, r *run, principal string) error {
 	})
 	cancel()
 	if late {
-		r.say(kindLate, nil)
+		r.send(kindLate, nil)
 		return errLate
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer, r.done = answer, time.Now()
-	for _, t := range r.tell {
-		_ = t.send(kindAnswer, answer, "") // who did not get it asks
+	for _, t := range r.waiting {
+		_ = t.send(kindAnswer, answer, "") // a pool that does not receive it asks again
 	}
 	return nil
 }
 
-// ready returns what the worker says if it takes a job into an inbox, or is there.
+// ready returns the body of a kindHello or kindReady message.
 func (w *worker) ready(inbox string) []byte {
-	body, _ := json.Marshal(ready{w.node, inbox}) // texts
+	body, _ := json.Marshal(ready{w.node, inbox}) // strings cannot fail
 	return body
 }
 
-// say sends a message to everybody who waits for a run.
-func (r *run) say(k kind, body []byte) {
+// send sends a message to all inboxes that wait for the run.
+func (r *run) send(k kind, body []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range r.tell {
-		_ = t.send(k, body, "") // a message that is lost is like silence
+	for _, t := range r.waiting {
+		_ = t.send(k, body, "") // receivers treat a lost message like silence
 	}
 }
 
-// asked answers who asks what became of a run, now or when it has ended, or which workers there are.
+// asked answers a question for the outcome of a run, now or when it has ended, or for the workers of the
+// pool.
 func (w *worker) asked(_ context.Context, o offer) {
 	if o.Run == "" {
-		_ = (&to{Link: w.Link, inbox: o.Inbox}).send(kindReady, w.ready(""), "")
+		_ = (&sender{Link: w.Link, inbox: o.Inbox}).send(kindReady, w.ready(""), "")
 		return
 	}
 	w.mu.Lock()
@@ -250,18 +252,19 @@ func (w *worker) asked(_ context.Context, o offer) {
 	if r == nil {
 		return
 	}
-	t := &to{Link: w.Link, inbox: o.Inbox}
+	t := &sender{Link: w.Link, inbox: o.Inbox}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.job == nil:
 		return
 	case r.answer == nil:
-		// Questions may be repeated by anybody. The first is who offered the run; others ask anew.
-		if len(r.tell) == mostAskers {
-			r.tell = slices.Delete(r.tell, 1, 2)
+		// Any process may repeat questions. The first inbox is the pool that offered the run, and it stays;
+		// others can ask again.
+		if len(r.waiting) == mostAskers {
+			r.waiting = slices.Delete(r.waiting, 1, 2)
 		}
-		r.tell = append(r.tell, t)
+		r.waiting = append(r.waiting, t)
 	}
 	_ = t.send(kindWas, r.job, "")
 	if r.answer != nil {
