@@ -10,29 +10,29 @@ import (
 	"unicode/utf8"
 )
 
-// outputFactor is how many times its limit a stream may have before its run ends.
+// outputFactor is how many times its limit a stream may have before its run is ended.
 const outputFactor = 64
 
-// Capture keeps the first two thirds and the last third of a stream's limit in bytes, and counts and
-// hashes all of them. It is not safe for concurrent use.
+// Capture keeps the first two thirds and the last third of a stream's limit, in bytes, and computes the size
+// and hash of the whole stream. It is not safe for concurrent use.
 type Capture struct {
 	limit   int64
 	headCap int
 	head    []byte
-	tail    []byte // a ring once it is full
-	next    int    // where the ring continues
+	tail    []byte // a ring buffer once it is full
+	next    int    // next position in the ring
 	total   int64
 	sum     hash.Hash
 	live    io.Writer // nil for none
 }
 
-// NewCapture returns a capture that keeps limit bytes, which is positive. What it takes goes to live too,
-// which may be nil.
+// NewCapture returns a capture that keeps limit bytes; limit must be positive. Everything written to it is
+// also written to live, which may be nil.
 func NewCapture(limit int64, live io.Writer) *Capture {
 	return &Capture{limit: limit, headCap: int(limit - limit/3), sum: sha256.New(), live: live}
 }
 
-// Write takes the next bytes of the stream. It never fails.
+// Write adds the next bytes of the stream. It never fails.
 func (c *Capture) Write(p []byte) (int, error) {
 	written := len(p)
 	if c.live != nil && written > 0 {
@@ -60,8 +60,8 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Drain takes what comes out of a pipe until its end. After the pipe's deadline it takes what is already
-// in it. Beyond 64 times the capture's limit it stops, and reports that the run must end.
+// Drain reads a pipe until its end. After the pipe's deadline, it reads the bytes that are still in it.
+// Beyond 64 times the capture's limit it stops, and reports that the run must be ended.
 func (c *Capture) Drain(pipe *os.File) (over bool) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -70,7 +70,7 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 			n, err = readNow(pipe, buf)
 		}
 		_, _ = c.Write(buf[:max(n, 0)])
-		if (c.total-1)/outputFactor >= c.limit { // the product could be too large for its type
+		if (c.total-1)/outputFactor >= c.limit { // the product could overflow
 			return true
 		}
 		if err != nil {
@@ -79,7 +79,7 @@ func (c *Capture) Drain(pipe *os.File) (over bool) {
 	}
 }
 
-// Stream returns what was taken, in the form of a [Result].
+// Stream returns the captured stream for a [Result].
 func (c *Capture) Stream() Stream {
 	s := Stream{
 		Total:     c.total,
@@ -95,7 +95,7 @@ func (c *Capture) Stream() Stream {
 	return s
 }
 
-// cutEnd drops the incomplete character at the end of b, if any.
+// cutEnd removes an incomplete character from the end of b.
 func cutEnd(b []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
 		if c := b[len(b)-i]; utf8.RuneStart(c) {
@@ -108,7 +108,7 @@ func cutEnd(b []byte) []byte {
 	return b
 }
 
-// cutStart drops the rest of a character at the start of b, if any.
+// cutStart removes the rest of a character from the start of b.
 func cutStart(b []byte) []byte {
 	for i := 0; i < utf8.UTFMax && i < len(b); i++ {
 		if utf8.RuneStart(b[i]) {

@@ -4,5 +4,5 @@ package sandbox
 
 import "os"
 
-// readNow reads nothing where pipes cannot be read past their deadline.
+// readNow reads nothing, because pipes cannot be read past their deadline here.
 func readNow(*os.File, []byte) (int, error) { return 0, os.ErrDeadlineExceeded }

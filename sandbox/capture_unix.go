@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readNow reads what is in a pipe, whether or not its deadline has passed: on a machine that stalls, the
-// deadline passes before anyone has read what the command wrote.
+// readNow reads from a pipe even after its deadline: on a stalled machine, the deadline may pass before the
+// command's output has been read.
 func readNow(f *os.File, buf []byte) (n int, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

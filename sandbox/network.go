@@ -5,23 +5,23 @@ import (
 	"net"
 )
 
-// ProxyAddr is where the proxy listens inside a sandbox with a network: it is the only way out. A command
-// finds it by variables of its environment, which the caller sets.
+// ProxyAddr is the address of the proxy in a sandbox with a network; it is the only way out. Commands find it
+// by environment variables, which the caller sets.
 const ProxyAddr = "127.0.0.1:3128"
 
-// Network is what a command may reach outside of its sandbox. The zero value is nothing. A backend must
-// refuse any other value with *[UnavailableError] if it cannot keep a command from reaching more.
+// Network is the network access of a command. The zero value means none. A backend must refuse any other
+// value with *[UnavailableError] if it cannot prevent further access.
 type Network struct {
-	// Proxy serves the connections that the command makes to [ProxyAddr]. Nil means no network.
+	// Proxy serves the command's connections to [ProxyAddr]. Nil means no network.
 	Proxy NetworkProxy
 }
 
-// Off reports whether the command is to reach nothing.
+// Off reports whether the command has no network.
 func (n Network) Off() bool { return n.Proxy == nil }
 
-// NetworkProxy decides where each connection leads, and makes it.
+// NetworkProxy decides about each connection and makes it.
 type NetworkProxy interface {
-	// Serve accepts connections until ctx ends. When it returns, l and every connection it accepted
-	// or made are closed and none of its goroutines is left.
+	// Serve accepts connections until ctx ends. When it returns, it has closed l and every connection that it
+	// accepted or made, and all its goroutines have ended.
 	Serve(ctx context.Context, l net.Listener)
 }

@@ -1,8 +1,8 @@
-// Package sandbox describes one run of a command against a read-only tree, isolated, and what came of it.
+// Package sandbox describes isolated runs of commands against a read-only tree, and their results.
 //
-// A [Cmd] is what is run, a [Runner] isolates it, a [Result] is what it did. Packages native, bwrap and
-// runsc are runners that isolate, package host is one that does not, and package detect finds out which
-// of them works on a machine.
+// A [Cmd] is a command, a [Runner] isolates it, and a [Result] is its result. Packages native, bwrap and
+// runsc are runners that isolate; package host is one that does not. Package detect determines which of them
+// work on a machine.
 package sandbox
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// A Runner is one isolation backend. Run is safe for concurrent use.
+// A Runner is an isolation backend. Run is safe for concurrent use.
 //
-// A non-zero exit, a timeout, a reached limit and capped output are Results. An error means that the
-// command did not run isolated: *[UnavailableError] if no sandbox could be built, *[CwdError] if the
+// A non-zero exit code, a timeout, a reached limit and truncated output are Results. An error means that the
+// command did not run in isolation: *[UnavailableError] if no sandbox could be built, *[CwdError] if the
 // working directory was refused inside the sandbox.
 type Runner interface {
 	Name() string
 	Run(ctx context.Context, cmd *Cmd) (*Result, error)
 }
 
-// RunAfter runs cmd, which starts only after begin has returned nil; its error is RunAfter's. A runner with
-// a method RunAfter of its own makes the sandbox meanwhile: it may call begin twice, and does not if the
-// command cannot be run.
+// RunAfter runs cmd, which starts only after begin has returned nil; an error of begin is returned. If the
+// runner has a method RunAfter, that builds the sandbox before it calls begin. It may call begin twice, and
+// does not call it if the command cannot be run.
 func RunAfter(ctx context.Context, r Runner, cmd *Cmd, begin func() error) (*Result, error) {
 	if prepares, ok := r.(interface {
 		RunAfter(ctx context.Context, cmd *Cmd, begin func() error) (*Result, error)
@@ -47,8 +47,8 @@ func RunAfter(ctx context.Context, r Runner, cmd *Cmd, begin func() error) (*Res
 	return r.Run(ctx, cmd)
 }
 
-// Enforced returns limits as r enforces them: those that it does not count, such as files that memory alone
-// bounds, are 0. All limits are the same if r does not say, or is nil.
+// Enforced returns limits as r enforces them: a limit that r does not enforce is 0, such as the number of
+// files if only memory bounds it. If r is nil or has no such method, it returns l unchanged.
 func Enforced(r Runner, l Limits) Limits {
 	if says, ok := r.(interface{ Enforced(Limits) Limits }); ok {
 		return says.Enforced(l)
@@ -56,30 +56,30 @@ func Enforced(r Runner, l Limits) Limits {
 	return l
 }
 
-// Cmd is one command to run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
+// Cmd is a command to be run. The caller keeps ownership of Tree, Cache.Dir, Workspace.Dir and the
 // directories of Packages and Root, which must stay open until Run returns.
 type Cmd struct {
-	Argv        []string     // Argv[0] is the interpreter's absolute real path
-	Interpreter *Interpreter // what Argv[0] needs mounted; nil if everything is below /usr
-	Tree        *os.File     // open directory handle of the verified tree, mounted read-only at /skill
-	Name        string       // of the skill whose tree it is, see [Cmd.TreeDir]; may be empty
+	Argv        []string     // Argv[0] is the interpreter's absolute path without links
+	Interpreter *Interpreter // the mounts that Argv[0] needs; nil if everything is below /usr
+	Tree        *os.File     // open directory of the verified tree, mounted read-only at /skill
+	Name        string       // of the tree's skill, see [Cmd.TreeDir]; may be empty
 	Packages    []Mount      // directories of an environment, mounted read-only
-	Root        *Root        // in the place of the host's /usr and all else of the host; nil is the host's
+	Root        *Root        // replaces /usr and all other files of the host; nil means the host's
 	Cache       Cache
 	Workspace   Workspace
-	Env         []string // the whole environment, "K=V"
-	Stdin       []byte   // nil is /dev/null
+	Env         []string // the whole environment, as "K=V"
+	Stdin       []byte   // nil means /dev/null
 	Limits      Limits
 	Network     Network
-	// gets a copy of both streams as they come; must be safe for concurrent use; may be nil
+	// Live gets a copy of both streams as they arrive. It must be safe for concurrent use; nil means none.
 	Live io.Writer
 
-	// Cwd is inside the sandbox. It is relative to /workspace if that is mounted, else to /tmp; "" is that
-	// directory.
+	// Cwd is the working directory in the sandbox. It is relative to /workspace if that is mounted, otherwise
+	// to /tmp; "" is that directory itself.
 	Cwd string
 }
 
-// Check refuses a command that a runner could not start, or not as it is meant.
+// Check returns an error if no runner could start the command as described.
 //
 // Errors: *[UnavailableError]; *[CwdError].
 func (c *Cmd) Check() error {
@@ -103,11 +103,12 @@ func (c *Cmd) Check() error {
 	return nil
 }
 
-// ownDirs are the names at the top that no root file system has in a sandbox.
+// ownDirs are top-level names that a root file system must not use in a sandbox.
 var ownDirs = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "skill", "sys", "tmp", "workspace",
 	".layers"}
 
-// check refuses a root file system that would cover a part of the sandbox, or lie elsewhere.
+// check returns an error if the root file system would cover a part of the sandbox or has a mount that is not
+// at the top level.
 func (r *Root) check() error {
 	names := slices.Collect(maps.Keys(r.Links))
 	for _, m := range r.Dirs {
@@ -126,30 +127,30 @@ func (r *Root) check() error {
 	return nil
 }
 
-// Cache is what an interpreter made of the tree in an earlier run. The zero value mounts none.
+// Cache is an interpreter's cache of the tree from an earlier run. The zero value mounts none.
 type Cache struct {
-	Dir *os.File // open directory handle, mounted read-only
-	At  string   // where the interpreter looks for it, inside the sandbox: absolute, clean, below /tmp
+	Dir *os.File // open directory, mounted read-only
+	At  string   // path in the sandbox where the interpreter expects it: absolute, clean, below /tmp
 }
 
-// Mount is a directory that a command sees. It does not change while it is mounted.
+// Mount is a directory to be mounted. It must not change while it is mounted.
 type Mount struct {
-	Dir *os.File // open directory handle
+	Dir *os.File // open directory
 	At  string   // [EnvDir] or [NodeModulesDir], or a directory of a [Root]
 }
 
-// Root is a root file system. It has every file that commands expect of one, such as /etc/passwd.
+// Root is a root file system. It must have all files that commands expect, such as /etc/passwd.
 type Root struct {
-	Dirs  []Mount           // of its top, mounted read-only: At is / and a name
-	Links map[string]string // of its top: targets, by names
+	Dirs  []Mount           // top-level directories, mounted read-only: At is / and a name
+	Links map[string]string // targets of top-level links, by name
 }
 
-// safeName is what a skill's name must be to be part of a path in the sandbox.
+// safeName matches skill names that can be part of a path in the sandbox.
 var safeName = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
 
-// TreeDir is where the tree lies as deep as public skills expect: [TreesDir]/NAME. The tree is mounted there
-// besides [SkillDir], since programs such as find, cp and Node.js treat a link between the two differently
-// from a directory. It returns SkillDir if the name is empty or could mean another path.
+// TreeDir returns the second path at which the tree is mounted, [TreesDir]/NAME, which is as deep as public
+// skills expect. It is a mount and not a link to [SkillDir], because programs such as find, cp and Node.js
+// treat links differently. It returns SkillDir if the name is empty or could mean another path.
 func (c *Cmd) TreeDir() string {
 	if !safeName().MatchString(c.Name) {
 		return SkillDir
@@ -160,71 +161,70 @@ func (c *Cmd) TreeDir() string {
 // Paths inside the sandbox.
 const (
 	SkillDir     = "/skill"
-	TreesDir     = "/mnt/skills/user" // has the skill's tree once more, under its name
+	TreesDir     = "/mnt/skills/user" // the skill's tree is also here, under its name
 	WorkspaceDir = "/workspace"
 	TmpDir       = "/tmp"
 	OutDir       = "/out"
 
 	EnvDir         = "/env"          // an environment of packages
-	NodeModulesDir = "/node_modules" // where scripts of every directory find its packages of npm
+	NodeModulesDir = "/node_modules" // where scripts in every directory find its npm packages
 )
 
-// WorkspaceMode is how a workspace is mounted.
+// WorkspaceMode is the way a workspace is mounted.
 type WorkspaceMode string
 
 // The workspace modes.
 const (
 	WorkspaceNone   WorkspaceMode = "none"
 	WorkspaceRO     WorkspaceMode = "ro"     // read-only
-	WorkspaceStaged WorkspaceMode = "staged" // writes are applied after the run, under rules
-	WorkspaceRW     WorkspaceMode = "rw"     // writes go straight to the host
+	WorkspaceStaged WorkspaceMode = "staged" // changes are applied after the run, under rules
+	WorkspaceRW     WorkspaceMode = "rw"     // writes go directly to the host
 )
 
-// Owner is a user of the host and a group. A group 0 is nobody's: the rights of root are not given to
-// commands.
+// Owner is a user and a group on the host. Group 0 means no group: commands never get root's rights.
 type Owner struct{ UID, GID uint32 }
 
-// Workspace is the directory an operator granted to scripts. The zero value mounts none.
+// Workspace is the directory that an operator granted to scripts. The zero value mounts none.
 type Workspace struct {
-	Mode WorkspaceMode // "" is none
-	Dir  *os.File      // open directory handle on the host
+	Mode WorkspaceMode // "" means none
+	Dir  *os.File      // open directory on the host
 
-	// Owner is whose rights a command of a root server has in Dir, and who owns there what it makes. The zero
-	// value is nobody. It has no effect on the commands of other servers.
+	// Owner is the user whose rights commands of a root server have in Dir, and the owner of the files that
+	// they create there. The zero value means the user nobody. It has no effect under other servers.
 	Owner Owner
 
-	// Protected are slash-separated paths below Dir to which staged changes are never applied, besides
+	// Protected are slash-separated paths below Dir to which staged changes are never applied, in addition to
 	// the names that are always protected. They have no effect in mode rw.
 	Protected []string
 
-	// Withhold reports whether bytes hold what must not be written to Dir, such as a secret that the command
-	// was given. Staged changes whose content or path it finds are refused; nil finds nothing.
+	// Withhold reports whether bytes contain data that must not be written to Dir, such as a secret of the
+	// command. Staged changes are refused if it reports true for their content or path; nil refuses none.
 	Withhold func([]byte) bool
 
-	// ReadOnly are slash-separated paths of directories below Dir that stay as they are although Mode lets
-	// a command write: it changes nothing in them, and puts nothing in the place of a directory on the way
-	// to them. A command is refused if one is not there or is reached through a link.
+	// ReadOnly are slash-separated paths of directories below Dir that stay read-only in writable modes. A
+	// command can neither change them nor replace one of their parents. A command is refused if one of them
+	// does not exist or is reached through a link.
 	ReadOnly []string
 }
 
-// Limits bound one run. A field that is zero or negative means its value in [DefaultLimits].
+// Limits bound one run. A field that is zero or negative means the value in [DefaultLimits].
 type Limits struct {
 	Timeout time.Duration // wall clock
 	CPU     time.Duration // processor time of one process; by default 2 s more than Timeout
-	Memory  int64         // bytes, of all processes together: private, shared, and in temporary files
-	PIDs    int           // processes and threads; a backend may let a command have a few more
+	Memory  int64         // bytes used by all processes together: private, shared, and in temporary files
+	PIDs    int           // processes and threads; a backend may allow a few more
 	Files   int           // open descriptors of one process
-	File    int64         // bytes, of one file written
+	File    int64         // bytes of one file that is written
 	Scratch int64         // bytes of /tmp, and of the changes to a staged workspace
 	Inodes  int           // files and directories in /tmp, and in the changes to a staged workspace
-	Output  int64         // bytes kept of each stream; a run ends at 64 times as many
+	Output  int64         // bytes kept of each stream; a run is ended at 64 times as many
 }
 
-// cpuGrace is what a process may use beyond the wall clock's limit, so that the latter ends it first.
+// cpuGrace is the default difference between CPU and Timeout, so that the wall clock ends a run first.
 const cpuGrace = 2 * time.Second
 
-// DefaultLimits are 60 s, 512 MiB, 64 processes and threads with 256 descriptors each, files of
-// 64 MiB, 64 MiB and 16384 files of scratch space, and 1 MiB of output.
+// DefaultLimits returns 60 s, 512 MiB, 64 processes and threads with 256 descriptors each, files of 64 MiB,
+// 64 MiB and 16384 files of scratch space, and 1 MiB of output.
 func DefaultLimits() Limits {
 	return Limits{
 		Timeout: time.Minute, CPU: time.Minute + cpuGrace, Memory: 512 << 20, PIDs: 64, Files: 256,
@@ -232,7 +232,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Lower returns the lower of each limit of l and m, with defaults.
+// Lower returns the lower of each limit of l and m, with defaults applied.
 func (l Limits) Lower(m Limits) Limits {
 	l, m = l.WithDefaults(), m.WithDefaults()
 	return Limits{Timeout: min(l.Timeout, m.Timeout), CPU: min(l.CPU, m.CPU), Memory: min(l.Memory, m.Memory),
@@ -240,8 +240,8 @@ func (l Limits) Lower(m Limits) Limits {
 		Scratch: min(l.Scratch, m.Scratch), Inodes: min(l.Inodes, m.Inodes), Output: min(l.Output, m.Output)}
 }
 
-// WithDefaults returns l with every field that is not positive taken from [DefaultLimits], except CPU,
-// which is then 2 s more than Timeout.
+// WithDefaults returns l with every field that is not positive set to its value in [DefaultLimits], except
+// CPU, which is then 2 s more than Timeout.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
 	l.Timeout = positive(l.Timeout, d.Timeout)
@@ -265,7 +265,7 @@ func positive[T limit](v, otherwise T) T {
 	return otherwise
 }
 
-// Outcome is how a run ended.
+// Outcome is the way a run ended.
 type Outcome string
 
 // The outcomes.
@@ -279,26 +279,27 @@ const (
 	Canceled    Outcome = "canceled"
 )
 
-// Result is what a run did.
+// Result is the result of a run.
 type Result struct {
 	Outcome  Outcome
-	ExitCode int    // if Outcome is Exited; if it is Signaled, 128 and the number of the signal
+	ExitCode int    // if Outcome is Exited; if it is Signaled, 128 plus the number of the signal
 	Signal   string // e.g. "SIGSEGV", if Outcome is Signaled
 	Stdout   Stream
 	Stderr   Stream
 	Out      []OutFile // regular files the script left in /out, sorted by name
-	// entries of /out left behind: unreadable, not regular, not printable, or over a bound
+	// OutSkips is the number of skipped entries in /out: unreadable, not regular, not printable, or beyond a
+	// limit.
 	OutSkips  int
-	Skipped   []string // names of the first of those, below /out; hostile, of any bytes
-	Writes    []Write  // staged workspace only, in the order they were applied
+	Skipped   []string // names of the first skipped entries, below /out; hostile, arbitrary bytes
+	Writes    []Write  // changes to a staged workspace, in the order of application
 	Duration  time.Duration
 	Backend   string
-	Limits    Limits // as enforced: 0 for what the backend does not count, see Enforced
+	Limits    Limits // as enforced: 0 for a limit that the backend does not enforce, see Enforced
 	Mediation []byte // CfcSandboxResult of a runtime that labels its output, or nil
 }
 
-// Stream is one captured output stream, kept as a head and a tail. The bytes are the script's own: they
-// may not be UTF-8, but a cut never lies inside a character.
+// Stream is a captured output stream, kept as a head and a tail. The bytes are the script's own and may not
+// be UTF-8, but no character is cut.
 type Stream struct {
 	Head, Tail []byte // Tail is empty unless Truncated
 	Total      int64  // bytes written by the script
@@ -317,25 +318,24 @@ type Write struct {
 	Path    string // slash-separated, below /workspace
 	Op      string // "write", "mkdir", "delete" or, of a directory that keeps its mode, "chmod"
 	Size    int64
-	Digest  string // of what was written; empty if it was refused, or if the script could not read it
+	Digest  string // digest of the file; empty if it was refused, or if the script could not read it
 	Refused string // why it was not applied; empty if it was
 }
 
-// An Interpreter is an interpreter of the host.
+// An Interpreter is an interpreter on the host.
 type Interpreter struct {
-	Name    string   // as scripts ask for it, like "python3"
-	Path    string   // absolute, links resolved but in a virtual environment
+	Name    string   // the name that scripts use, such as "python3"
+	Path    string   // absolute; links are resolved except in a virtual environment
 	Mounts  []string // host directories outside /usr to mount read-only at the same path
 	Version string
 	Digest  string // "sha256:<hex>" of the file at Path
 
-	// Links are host directories to mount read-only at the paths of the links that lead to them, by these
-	// paths.
+	// Links are host directories to mount read-only at the paths of links to them; the keys are these paths.
 	Links map[string]string
-	Venv  *Venv // nil if it is not of a virtual environment
+	Venv  *Venv // nil without a virtual environment
 }
 
-// With returns in with what other needs mounted, so that commands of in can start it.
+// With returns a copy of in that also has the mounts of other, so that commands can start other too.
 func (in *Interpreter) With(other *Interpreter) *Interpreter {
 	both := *in
 	both.Mounts, both.Links = slices.Clone(in.Mounts), map[string]string{}
@@ -349,32 +349,32 @@ func (in *Interpreter) With(other *Interpreter) *Interpreter {
 	return &both
 }
 
-// A Venv is a virtual environment of Python (PEP 405), whose packages scripts find.
+// A Venv is a Python virtual environment (PEP 405), whose packages scripts can import.
 type Venv struct {
 	Dir       string // absolute, links resolved
-	Base      string // path of the Python that it was made from
+	Base      string // path of the Python from which it was created
 	Packages  int
-	Elsewhere []string // directories outside of it that it names, and scripts do not see
+	Elsewhere []string // directories outside it that its .pth files name and scripts do not see
 }
 
-// UnavailableError is why a command could not be isolated.
+// UnavailableError means that a command could not be isolated.
 type UnavailableError struct {
 	Backend string
-	Reason  string // public: without paths of the host
-	Remedy  string // what would mend it; may be empty
+	Reason  string // public: contains no host paths
+	Remedy  string // advice; may be empty
 	Err     error  // private cause
 }
 
 func (e *UnavailableError) Error() string { return e.Backend + ": " + e.Reason }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// CwdError is a working directory that cannot be entered, or lies outside /workspace, /skill, /out and /tmp.
+// CwdError means that a working directory cannot be entered, or is not in /workspace, /skill, /out or /tmp.
 type CwdError struct {
 	Cwd, Reason string
-	Operator    string // what the operator can do, if the caller cannot mend it; else empty
+	Operator    string // advice for the operator if the caller cannot fix it; else empty
 }
 
-// Remedy says what would mend it.
+// Remedy returns the advice.
 func (e *CwdError) Remedy() string {
 	return cmp.Or(e.Operator, "use an existing directory below /workspace, /skill, /out or /tmp, or "+
 		"leave cwd out")
@@ -382,8 +382,8 @@ func (e *CwdError) Remedy() string {
 
 func (e *CwdError) Error() string { return "cwd " + e.Cwd + ": " + e.Reason }
 
-// Printable reports whether a file name can be shown and written as JSON: it is UTF-8 and has no
-// control or invisible characters.
+// Printable reports whether a file name can be displayed and written as JSON: it is UTF-8 without control or
+// invisible characters.
 func Printable(name string) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
 	return utf8.ValidString(name) && !strings.ContainsFunc(name, hidden)

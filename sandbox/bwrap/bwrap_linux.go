@@ -33,8 +33,8 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 	return native.CheckRoot(cmd)
 }
 
-// Build describes the sandbox by bubblewrap's options. A path that the operator or the machine chose
-// cannot be taken for an option: each is the operand of one.
+// Build returns bubblewrap's command line for the sandbox. Paths chosen by the operator or the machine cannot
+// be mistaken for options, because each is the operand of one.
 func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	self, err := p.PassProgram(native.Self)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 		name, value, _ := strings.Cut(variable, "=")
 		args = append(args, "--setenv", name, value)
 	}
-	// After "--" bubblewrap takes no word for an option.
+	// After "--", bubblewrap treats no argument as an option.
 	args = append(args, "--", native.ProgramPath(self))
 	program, err := p.PassProgram(b.path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	return p.Enter(entry, native.Mapped)
 }
 
-// arguments returns the options that depend on nothing but the limits of the run.
+// arguments returns the options that depend only on the limits of the run.
 func arguments(p *native.Plan) ([]string, error) {
 	args := []string{
 		Name, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
@@ -86,7 +86,7 @@ func arguments(p *native.Plan) ([]string, error) {
 			args = append(args, "--ro-bind", "/dev/null", f)
 		}
 	}
-	// Bubblewrap's --dev would make a terminal and more devices than a command needs.
+	// Bubblewrap's --dev would create a terminal and more devices than a command needs.
 	args = append(args, "--remount-ro", "/proc", "--perms", "0755", "--size", "1048576", "--tmpfs", "/dev")
 	for _, d := range pidone.Devices {
 		args = append(args, "--dev-bind", "/dev/"+d, "/dev/"+d)
@@ -103,8 +103,8 @@ func arguments(p *native.Plan) ([]string, error) {
 	return args, nil
 }
 
-// rootArguments returns the options for what is shown of the host, or for the links of a root file system,
-// whose directories are mounts of the plan.
+// rootArguments returns the options for the host's files, or for the links of a root file system, whose
+// directories are mounts of the plan.
 func rootArguments(p *native.Plan) (args []string, err error) {
 	if own := p.Cmd.Root; own != nil {
 		for name, target := range own.Links {
@@ -138,8 +138,8 @@ func rootArguments(p *native.Plan) (args []string, err error) {
 	return args, nil
 }
 
-// directories returns the options for the tree, the interpreter and the workspace, and the mounts that
-// must first be attached where bubblewrap can find them.
+// directories returns the options for the tree, the interpreter and the workspace, and the mounts that must
+// first be attached where bubblewrap can find them.
 func directories(p *native.Plan) (args []string, moved []pidone.Mount, err error) {
 	for i := range p.Spec.Mounts {
 		m := &p.Spec.Mounts[i]

@@ -4,5 +4,5 @@ package bwrap
 
 import "github.com/skillsd/skillsd/sandbox/native"
 
-// newBuilder returns none: bubblewrap exists on Linux only.
+// newBuilder returns nil: bubblewrap exists on Linux only.
 func newBuilder(string) native.Builder { return nil }

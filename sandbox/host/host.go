@@ -9,19 +9,18 @@
 //
 // A command
 //
-//   - gets only the variables of its Cmd, no terminal and, on Linux 5.11 or later, no open files but its
+//   - gets only the variables of its Cmd, no terminal and, on Linux 5.11 or later, no open files except its
 //     standard streams;
 //   - starts in the directory that it was granted;
 //   - leaves no process of its session behind when Run returns;
-//   - is bounded in time and output.
+//   - is limited in time and output.
 //
 // # Limits
 //
-// Nothing else is guaranteed. A command reads and writes what the server's user may, the server's own
-// records and store included, uses any network, and takes as much memory, processor time and disk as
-// there is. A process that opens a session of its own outlives Run. Network, Tree, Interpreter, the mode
-// of the workspace and all limits but Timeout and Output have no effect; the result holds the limits that
-// were enforced.
+// Nothing else is guaranteed. A command can read and write all files of the server's user, including the
+// server's own records and store, use any network, and exhaust memory, processors and disk. A process that
+// creates a session of its own outlives Run. Network, Tree, Interpreter, the mode of the workspace and all
+// limits except Timeout and Output have no effect; the result states the limits that were enforced.
 package host
 
 import (
@@ -56,13 +55,12 @@ func New() *Runner { return &Runner{} }
 // Name returns "host".
 func (*Runner) Name() string { return Name }
 
-// Run runs cmd, whose paths are paths of the host, and returns when every process of its session is gone.
-// With a workspace, Cwd is below it, relative to it or absolute, and must not lead out of it through
-// links; without one, Cwd is an absolute directory. When ctx ends, so does the run, with outcome
-// [sandbox.Canceled].
+// Run runs cmd, whose paths are host paths, and returns when all processes of its session have ended. With a
+// workspace, Cwd is relative to it or an absolute path below it, and must not lead out of it through links;
+// without one, Cwd is an absolute directory. If ctx ends, the run is ended with outcome [sandbox.Canceled].
 //
-// Errors: *[sandbox.UnavailableError] if the command could not be started or this system has no means to
-// end it whole; *[sandbox.CwdError].
+// Errors: *[sandbox.UnavailableError] if the command could not be started or this system cannot end it
+// reliably; *[sandbox.CwdError].
 func (*Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	begin, all := time.Now(), cmd.Limits.WithDefaults()
 	limits := sandbox.Limits{Timeout: all.Timeout, Output: all.Output}
@@ -103,7 +101,7 @@ func unavailable(reason, remedy string, err error) error {
 	return &sandbox.UnavailableError{Backend: Name, Reason: reason, Remedy: remedy, Err: err}
 }
 
-// workingDir returns the directory that a command starts in.
+// workingDir returns the working directory of a command.
 func workingDir(cmd *sandbox.Cmd) (string, error) {
 	refuse := func(reason string) (string, error) {
 		return "", &sandbox.CwdError{Cwd: cmd.Cwd, Reason: reason}
@@ -139,7 +137,7 @@ func workingDir(cmd *sandbox.Cmd) (string, error) {
 	if err != nil {
 		return refuse("the workspace cannot be opened")
 	}
-	// The path may lead elsewhere by now; the handle is what was granted.
+	// The path may lead elsewhere by now; the handle is the directory that was granted.
 	if there, err := root.Stat("."); err != nil || !os.SameFile(there, granted) {
 		return refuse("the workspace is no longer the directory that was granted")
 	}
@@ -152,8 +150,8 @@ func workingDir(cmd *sandbox.Cmd) (string, error) {
 	case !info.IsDir():
 		return refuse("is not a directory")
 	}
-	// A command is started in a path, not in the directory that was checked: without links in the path,
-	// nobody but who may rename its directories can make it lead elsewhere.
+	// A command is started in a path, not in the directory that was checked. If the path has no links, only a
+	// user who can rename its directories can redirect it.
 	dir, err := filepath.EvalSymlinks(filepath.Join(base, rel))
 	if err != nil {
 		return refuse("cannot be opened")
@@ -175,7 +173,7 @@ type execution struct {
 	done  chan struct{}                   // closed when its first process has ended
 
 	mu   sync.Mutex
-	over bool // the process was waited for, and its id may be another's
+	over bool // the process was reaped, so its ID may be reused
 }
 
 // end ends the run; the first cause stays.
@@ -214,12 +212,12 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	}
 	others.Go(func() { sandbox.Watch(ctx, e.limits.Timeout, e.done, e.end) })
 	err = e.wait(c)
-	close(e.done) // no more signals: the process's id is free
+	close(e.done) // no more signals: the process ID may be reused
 	if pipes.stdin != nil {
 		_ = pipes.stdin.SetDeadline(time.Now())
 	}
 	others.Wait()
-	// A process that left the session may hold the pipes open.
+	// A process that left the session may keep the pipes open.
 	deadline := time.Now().Add(drainFor)
 	_ = pipes.stdout.SetReadDeadline(deadline)
 	_ = pipes.stderr.SetReadDeadline(deadline)
@@ -230,9 +228,9 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	return e.result(c.ProcessState), nil
 }
 
-// wait returns when the command has ended and the other processes of its session are killed. Until the
-// command is waited for, its id and its session's cannot become another's. So the session is killed
-// before, if the system can wait for the end of a child without forgetting the child.
+// wait returns when the command has ended and the other processes of its session are killed. If the system
+// can wait for the end of a child without reaping it, the session is killed before the command is reaped,
+// because until then neither its process ID nor its session's can be reused.
 func (e *execution) wait(c *exec.Cmd) (err error) {
 	seen := awaitEnd(c.Process.Pid)
 	if !seen {
@@ -271,17 +269,17 @@ func (e *execution) drain(f *os.File, into *sandbox.Capture) {
 
 // feed writes a command's input.
 func feed(f *os.File, data []byte) {
-	_, _ = f.Write(data) // a command need not read what it is given
+	_, _ = f.Write(data) // a command need not read its input
 	_ = f.Close()
 }
 
 // A plumbing holds both ends of a command's standard streams.
 type plumbing struct {
-	stdin, stdout, stderr *os.File // this process's ends; stdin is nil if the command reads nothing
+	stdin, stdout, stderr *os.File // this process's ends; stdin is nil without input
 	theirs                []*os.File
 }
 
-// connect makes the pipes of a command.
+// connect creates the pipes of a command.
 func connect(c *exec.Cmd, input bool) (*plumbing, error) {
 	p := &plumbing{}
 	var failed error
@@ -320,6 +318,6 @@ func (p *plumbing) closeTheirs() {
 func (p *plumbing) close() {
 	p.closeTheirs()
 	for _, f := range []io.Closer{p.stdin, p.stdout, p.stderr} {
-		_ = f.Close() // which a nil file and a closed one allow
+		_ = f.Close() // nil and closed files are allowed
 	}
 }

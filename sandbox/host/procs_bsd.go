@@ -8,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disinherit does nothing: this system cannot mark all descriptors at once.
+// Disinherit does nothing, because this system cannot mark all descriptors at once.
 func Disinherit() {}
 
-// attributes make a command the leader of a session, without a terminal. It outlives a server that is
-// killed.
+// attributes make a command the leader of a session without a terminal. It outlives a killed server.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// awaitEnd reports false: this system cannot wait for the end of a child without forgetting the child.
+// awaitEnd reports false, because this system cannot wait for the end of a child without reaping it.
 func awaitEnd(int) bool { return false }
 
 // killSession kills the process group of a session's leader.
 func killSession(sid int) {
-	_ = unix.Kill(-sid, unix.SIGKILL) // there may be none left
+	_ = unix.Kill(-sid, unix.SIGKILL) // the group may be empty
 }

@@ -10,20 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disinherit keeps every descriptor that this process has now from the programs that it starts, except for
-// the three standard ones. Go keeps the descriptors that this process opened anyway, but not the inherited
-// ones. Disinherit does nothing before Linux 5.11, which cannot mark them all at once.
+// Disinherit prevents programs started later from inheriting this process's current descriptors, except the
+// three standard ones. Go marks the descriptors that this process opened itself, but not those it inherited.
+// Disinherit does nothing before Linux 5.11, which cannot mark all descriptors at once.
 func Disinherit() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// attributes make a command the leader of a session, without a terminal, that ends with the server. It
-// inherits nothing, whatever the server's main did.
+// attributes make a command the leader of a session without a terminal, which ends with the server. The
+// command inherits no descriptors, even if the server's main did not call Disinherit.
 func attributes() *syscall.SysProcAttr {
 	Disinherit()
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitEnd returns when a child has ended, without waiting for it as its parent, and reports whether it
-// could.
+// awaitEnd returns when a child has ended, without reaping it, and reports whether it could.
 func awaitEnd(pid int) bool {
 	err := unix.EINTR
 	for err == unix.EINTR {
@@ -32,12 +31,12 @@ func awaitEnd(pid int) bool {
 	return err == 0
 }
 
-// maxSweeps bounds the rounds against a session that starts processes while it is killed.
+// maxSweeps limits the attempts to kill a session that starts processes meanwhile.
 const maxSweeps = 100
 
 // killSession kills the processes of a session, including those in process groups of their own.
 func killSession(sid int) {
-	_ = unix.Kill(-sid, unix.SIGKILL) // there may be none left
+	_ = unix.Kill(-sid, unix.SIGKILL) // the group may be empty
 	for range maxSweeps {
 		found := false
 		for _, pid := range members(sid) {
@@ -57,7 +56,7 @@ func members(sid int) (pids []int) {
 		return nil
 	}
 	defer func() { _ = d.Close() }()
-	names, _ := d.Readdirnames(-1) // a process that ends meanwhile has no name
+	names, _ := d.Readdirnames(-1) // empty if the process has ended meanwhile
 	want := []byte(strconv.Itoa(sid))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -68,7 +67,7 @@ func members(sid int) (pids []int) {
 		if err != nil {
 			continue
 		}
-		// The name in parentheses may hold anything; after it come state, parent, group and session.
+		// The name in parentheses may contain any characters; state, parent, group and session follow it.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) > 3 && fields[0][0] != 'Z' && fields[0][0] != 'X' && bytes.Equal(fields[3], want) {
 			pids = append(pids, pid)

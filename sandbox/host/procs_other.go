@@ -9,7 +9,7 @@ import (
 
 const supported = false
 
-// Disinherit does nothing: this system's programs inherit only what they are given.
+// Disinherit does nothing: programs on this system inherit no other descriptors.
 func Disinherit() {}
 
 func attributes() *syscall.SysProcAttr { return nil }

@@ -11,7 +11,7 @@ import (
 
 const supported = true
 
-// signalOf returns the name and the number of the signal that ended a process, zero if none did.
+// signalOf returns the name and the number of the signal that ended a process, or zero values.
 func signalOf(state *os.ProcessState) (string, int) {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return unix.SignalName(ws.Signal()), int(ws.Signal())

@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox/native/pidone"
 )
 
-// The part of an OCI configuration that is used here. What it leaves out is empty: capabilities, hooks,
-// further devices.
+// The parts of an OCI configuration that are used here. All others stay empty: capabilities, hooks, further
+// devices.
 type (
 	config struct {
 		Version  string  `json:"ociVersion"`
@@ -73,7 +73,7 @@ func bundle(p *native.Plan, as native.Identity) (string, error) {
 	return string(data), err
 }
 
-// mounts returns the guest's mounts, of which later ones may lie in earlier ones.
+// mounts returns the guest's mounts. Later mounts may be inside earlier ones.
 func mounts(p *native.Plan) []mount {
 	readOnly := []string{"rbind", "ro", "nosuid", "nodev"}
 	scratch := func(at, mode string, size int64) mount {
@@ -101,7 +101,7 @@ func mounts(p *native.Plan) []mount {
 		}
 	}
 	if c := p.Cmd.Cache; c.Dir != nil {
-		// Directories on the way to it that gVisor makes would belong to root.
+		// Parent directories created by gVisor would belong to root.
 		for i := range c.At {
 			if c.At[i] == '/' && i > len(sandbox.TmpDir) {
 				l = append(l, scratch(c.At[:i], "1777", 16<<20))
@@ -115,7 +115,7 @@ func mounts(p *native.Plan) []mount {
 		}
 		l = append(l, mount{m.Target, "bind", pidone.EntryPath(i), options})
 	}
-	if p.Cmd.Root != nil { // whose own have another number for the user
+	if p.Cmd.Root != nil { // a root file system's own files have another number for the user
 		for _, f := range []string{"/etc/passwd", "/etc/group"} {
 			l = append(l, mount{f, "bind", pidone.EntryDir + "/" + rootName + f, readOnly})
 		}

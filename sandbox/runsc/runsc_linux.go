@@ -43,15 +43,15 @@ func (b *builder) Check(cmd *sandbox.Cmd) error {
 	return native.CheckRoot(cmd)
 }
 
-// Places in the mount namespace of a run, below [pidone.EntryDir].
+// Paths in the mount namespace of a run, below [pidone.EntryDir].
 const (
 	rootName   = "root"
 	stateName  = "state"
 	configName = "config.json"
 )
 
-// Build describes the guest as an OCI bundle. In the guest the helper has the descriptors of its
-// protocol; gVisor itself gets another one for its errors.
+// Build describes the guest as an OCI bundle. In the guest, the helper has the descriptors of its protocol;
+// gVisor itself gets another one for its errors.
 func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	if slices.ContainsFunc(p.Spec.Mounts, func(m pidone.Mount) bool { return m.Kind == pidone.Lower }) {
 		return nil, unavailable("the workspace cannot be staged",
@@ -91,8 +91,8 @@ func (b *builder) Build(p *native.Plan) (*native.Command, error) {
 	return command, nil
 }
 
-// failureLog makes a file without a name. gVisor and this process share its offset, so gVisor appends to
-// it, and this process reads at an offset of its own.
+// failureLog creates an unnamed file. gVisor appends to it, and this process reads it at explicit offsets,
+// because both share one file offset.
 func failureLog() (*os.File, error) {
 	fd, err := unix.MemfdCreate("failures", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -101,7 +101,7 @@ func failureLog() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "failures"), nil
 }
 
-// moveStreams gives gVisor streams of its own: /dev/null to read and the log to write.
+// moveStreams gives gVisor its own streams: /dev/null for input and the log for output.
 func moveStreams(p *native.Plan, failures *os.File) (int, error) {
 	in, err := os.Open(os.DevNull)
 	if err != nil {
@@ -124,7 +124,7 @@ func head(f *os.File) string {
 	return strings.ToValidUTF8(string(b[:n]), "?")
 }
 
-// arguments returns runsc's command line. self and streams are descriptors, of this program's file and
+// arguments returns runsc's command line. self and streams are the descriptors of this program's file and of
 // the first of the command's streams.
 func arguments(as native.Identity, self, streams int) []string {
 	args := []string{
@@ -137,7 +137,7 @@ func arguments(as native.Identity, self, streams int) []string {
 	if as == native.Mapped {
 		args = append(args, "--rootless")
 	} else {
-		// The file server then opens files for gVisor's kernel, which is nobody and has no capability.
+		// The file server then opens files for gVisor's kernel, which runs as nobody and has no capability.
 		args = append(args, "--directfs=false")
 	}
 	args = append(args, "run", "--bundle="+pidone.EntryDir, "--exec-fd="+strconv.Itoa(self))
@@ -153,8 +153,8 @@ func arguments(as native.Identity, self, streams int) []string {
 	return append(args, "run")
 }
 
-// nodes returns the files of the bundle and of the guest's root. They include every mount point: gVisor
-// could not make one in a root that nobody may write.
+// nodes returns the files of the bundle and of the guest's root. They include all mount points, because
+// gVisor could not create one in a read-only root.
 func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	l := []pidone.Node{
 		{Kind: pidone.NodeFile, Path: configName, Text: config},
@@ -176,7 +176,7 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	for _, m := range p.Spec.Mounts {
 		dir(m.Target + "/")
 	}
-	shown := rootNodes(p, dir) // which adds directories to l
+	shown := rootNodes(p, dir) // this call adds directories to l
 	l = append(l, shown...)
 	uid, gid := inside(p, as)
 	for _, f := range pidone.Synthetic {
@@ -187,8 +187,8 @@ func nodes(p *native.Plan, as native.Identity, config string) []pidone.Node {
 	return l
 }
 
-// rootNodes returns the links and mount points of what is shown of the host, or the links of a root file
-// system. dir makes directories.
+// rootNodes returns the links and mount points for the host's files, or the links of a root file system. dir
+// creates directories.
 func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
 	if own := p.Cmd.Root; own != nil {
 		for name, target := range own.Links {
@@ -196,7 +196,7 @@ func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
 		}
 		return l
 	}
-	// The loader's path in a program is /lib64/ld-linux…, whether /lib64 is a link or a directory.
+	// Programs name their loader as /lib64/ld-linux…, whether /lib64 is a link or a directory.
 	for _, d := range rootDirs {
 		if info, err := os.Lstat(d); err == nil && info.IsDir() {
 			dir(d + "/")
@@ -218,14 +218,14 @@ func rootNodes(p *native.Plan, dir func(path string)) (l []pidone.Node) {
 	return l
 }
 
-// rootDirs are directories of their own where /usr is not merged, and links into it elsewhere.
+// rootDirs are directories if /usr is not merged, and links into it otherwise.
 var rootDirs = []string{"/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
 
-// sysctls is where the kernel shows its settings.
+// sysctls is the directory of the kernel's settings.
 const sysctls = "/proc/sys"
 
-// identity returns the least privileged user that gVisor can work as. Only root can write files of other
-// users, and make a user namespace on a machine where others may not.
+// identity returns the least privileged user as which gVisor works. Only root can write files of other users,
+// and create a user namespace on a machine that does not allow that to other users.
 func identity(p *native.Plan, sysctls string) native.Identity {
 	writes := p.Cmd.Workspace.Mode == sandbox.WorkspaceRW || p.Cmd.Workspace.Mode == sandbox.WorkspaceStaged
 	if p.Root && (writes || forRootAlone(sysctls)) {
@@ -234,8 +234,8 @@ func identity(p *native.Plan, sysctls string) native.Identity {
 	return native.Mapped
 }
 
-// forRootAlone reports whether the kernel's settings give no user namespaces, or useless ones, to users
-// other than root.
+// forRootAlone reports whether the kernel's settings give users other than root no user namespaces, or
+// useless ones.
 func forRootAlone(sysctls string) bool {
 	refusing := map[string]string{"unprivileged_userns_clone": "0",
 		"apparmor_restrict_unprivileged_userns": "1"}

@@ -4,5 +4,5 @@ package runsc
 
 import "github.com/skillsd/skillsd/sandbox/native"
 
-// newBuilder returns none: gVisor exists on Linux only.
+// newBuilder returns nil: gVisor exists on Linux only.
 func newBuilder(string) native.Builder { return nil }
