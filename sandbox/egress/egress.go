@@ -10,29 +10,30 @@
 //
 // # Guarantees
 //
-//   - Only listed names are looked up, and only listed names and ports are connected to. A request that
-//     two readers could understand differently is refused, not repaired.
-//   - A name is resolved once, and the address that was checked is the address that is dialled: a name
-//     server that answers differently later gains nothing.
-//   - A name never leads to this machine, its own networks or the services of the cloud it is in:
-//     loopback, link-local, private, shared, multicast and reserved addresses, the registered notations
-//     of IPv6 that carry an address of version 4, the networks of the machine's interfaces, public ones
-//     too, and the known metadata services are refused. An address that is itself listed is reached,
-//     whatever it is: an operator who lists 10.0.0.5:443 means it.
+//   - Only listed names are looked up, and connections are made only to listed names and ports. A request
+//     that two parsers could understand differently is refused, not repaired.
+//   - A name is resolved once, and the checked address is the one dialled, so a name server gains nothing by
+//     answering differently later.
+//   - A name never leads to this machine, its networks or its cloud's services. Refused are loopback,
+//     link-local, private, shared, multicast and reserved addresses, the registered IPv6 notations that
+//     contain an IPv4 address, the networks of the machine's interfaces, including public ones, and the known
+//     metadata services. A listed address is reached even if it is one of these: an operator who lists
+//     10.0.0.5:443 means it.
 //   - Proxies in the server's environment are not used.
-//   - Connections, in total and at the same time, their bytes, and the time until a request has arrived
-//     are bounded, and nothing outlives Serve.
-//   - Every connection is remembered with what was asked for, dialled and carried, or why it was refused.
+//   - Connections, in total and concurrently, their bytes, and the time until a request has arrived are
+//     limited, and everything ends with Serve.
+//   - Every connection is recorded, with the requested host, the dialled address and the number of bytes, or
+//     the reason why it was refused.
 //
 // # Limits
 //
-// Public addresses that lead inside by other ways are not recognised: through a router to a network that
-// the machine is not in, or by a prefix of its own in which a network translates addresses of version 4.
+// Public addresses that lead into internal networks by other ways are not recognized: through a router to a
+// network that the machine is not in, or by a network's own prefix for translating IPv4 addresses.
 //
-// The proxy does not look into what it carries. A command can send what it knows to a listed host, in
-// clear text or not, and can ask the same address for another site, by the server name of TLS or the Host
-// header of a CONNECT to port 80. A listed host that forwards requests is a way to where it forwards.
-// The name server sees the listed names that are asked for, and nothing else.
+// The proxy does not inspect data. A command can send anything it has to a listed host, in clear text or not,
+// and can request another site at the same address, by the TLS server name or the Host header of a CONNECT to
+// port 80. A listed host that forwards requests is a way to all hosts to which it forwards. The name server
+// sees the listed names that are requested, and nothing else.
 package egress
 
 import (
@@ -45,48 +46,48 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Config is what a proxy lets through. Fields other than Allow are for tests and tuning.
+// Config configures a proxy. Fields other than Allow are for tests and tuning.
 type Config struct {
-	Allow []Target // nothing else is reached
+	Allow []Target // the only hosts and ports that are reached
 
-	AtOnce   int           // connections served at a time; 0 means 64
-	Total    int           // connections of a run; 0 means 500
-	Bytes    int64         // carried in both directions together; 0 means 1 GiB
-	Patience time.Duration // to receive a request's head, and to connect; 0 means 10 s
+	AtOnce   int           // concurrent connections; 0 means 64
+	Total    int           // connections in a run; 0 means 500
+	Bytes    int64         // in both directions together; 0 means 1 GiB
+	Patience time.Duration // limit for receiving a request's head, and for connecting; 0 means 10 s
 
-	// Resolve returns the addresses of a name, and Dial connects to one. Nil means the system's.
-	// Resolve must not look at anything but the name; what it returns is checked.
+	// Resolve returns the addresses of a name, and Dial connects to one. Nil means the system's. Resolve must
+	// use only the name; its result is checked.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, addr netip.AddrPort) (net.Conn, error)
 }
 
-// Connection is one connection that came to a proxy.
+// Connection is one connection to a proxy.
 type Connection struct {
-	Host     string // as asked for, in lower case; empty if the request names none
+	Host     string // as requested, in lower case; empty if the request has no host
 	Port     uint16
-	Address  netip.AddrPort // what was dialled; the zero value if nothing was
-	Sent     int64          // bytes to the host, a plain request's rewritten head included
+	Address  netip.AddrPort // address that was dialled; the zero value if none was
+	Sent     int64          // bytes to the host, including a plain request's rewritten head
 	Received int64          // bytes from the host
 	Refused  Refusal        // why it was not made; empty if it was
 	Ended    Ending         // why it was cut; empty if one of its ends closed it
 }
 
-// Refusal is why a connection was not made.
+// Refusal is the reason why a connection was not made.
 type Refusal string
 
 // The refusals.
 const (
-	Malformed   Refusal = "malformed"    // the request is not one, or could be read in two ways
-	NotListed   Refusal = "not-listed"   // no target is this host and port
-	NotPublic   Refusal = "not-public"   // the name leads to addresses that only a listed address reaches
+	Malformed   Refusal = "malformed"    // the request is invalid, or could be parsed in two ways
+	NotListed   Refusal = "not-listed"   // no target has this host and port
+	NotPublic   Refusal = "not-public"   // the name has only addresses that must be listed to be reached
 	NotResolved Refusal = "not-resolved" // the name has no address
 	NotReached  Refusal = "not-reached"  // nothing answered at the address
 	TooSlow     Refusal = "too-slow"     // the request did not arrive in time
-	TooMany     Refusal = "too-many"     // at a time
-	Spent       Refusal = "spent"        // the run's bytes are used up
+	TooMany     Refusal = "too-many"     // too many concurrent connections
+	Spent       Refusal = "spent"        // the run has used all its bytes
 )
 
-// Ending is why a connection was cut.
+// Ending is the reason why a connection was cut.
 type Ending string
 
 // The endings.
@@ -109,7 +110,7 @@ type Proxy struct {
 
 var _ sandbox.NetworkProxy = (*Proxy)(nil)
 
-// New returns a proxy. Nothing is resolved or connected to before a command asks for it.
+// New returns a proxy. It resolves names and connects only for requests of a command.
 func New(cfg Config) *Proxy {
 	if cfg.AtOnce <= 0 {
 		cfg.AtOnce = 64
@@ -132,8 +133,8 @@ func New(cfg Config) *Proxy {
 	return &Proxy{cfg: cfg, slots: make(chan struct{}, cfg.AtOnce), left: cfg.Bytes}
 }
 
-// Connections returns what came to the proxy so far, in the order of arrival. Connections beyond
-// Config.Total are closed at once and are not among them.
+// Connections returns the connections so far, in the order of arrival. Connections beyond Config.Total are
+// closed at once and are not included.
 func (p *Proxy) Connections() []Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +145,7 @@ func (p *Proxy) Connections() []Connection {
 	return list
 }
 
-// Unlisted returns the number of connections that were closed because there had been too many.
+// Unlisted returns the number of connections that were closed because they exceeded Config.Total.
 func (p *Proxy) Unlisted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +186,7 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// pause waits a little and reports whether ctx has not ended.
+// pause waits briefly and reports whether ctx is still active.
 func pause(ctx context.Context) bool {
 	t := time.NewTimer(50 * time.Millisecond)
 	defer t.Stop()
@@ -218,12 +219,12 @@ func (p *Proxy) note(change func()) {
 	change()
 }
 
-// take accounts for n bytes and reports whether they may be carried.
+// take adds n bytes to counter and reports whether they may be carried.
 func (p *Proxy) take(counter *int64, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if int64(n) > p.left {
-		p.left = 0 // else smaller pieces would still be carried, and a stream have holes
+		p.left = 0 // otherwise smaller pieces could follow, and the stream would have holes
 		return false
 	}
 	p.left -= int64(n)

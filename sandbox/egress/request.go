@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxHead is the most bytes of a request's head.
+// maxHead is the maximum size of a request's head, in bytes.
 const maxHead = 16 << 10
 
 var (
@@ -17,19 +17,19 @@ var (
 	errHeadSize  = errors.New("the head of the request is too long")
 )
 
-// request is what a connection asks for.
+// request is a parsed request.
 type request struct {
 	target Target
-	tunnel bool   // CONNECT; else a plain http request
-	head   []byte // of a plain request, in the form that the server gets
-	body   int64  // of a plain request, the bytes that follow
+	tunnel bool   // CONNECT; otherwise a plain http request
+	head   []byte // head of a plain request, rewritten for the server
+	body   int64  // number of bytes that follow the head of a plain request
 }
 
-// readHead reads up to and including the empty line that ends a head. rest is what came with it.
+// readHead reads up to the empty line that ends a head, inclusive. rest is the data read beyond it.
 func readHead(r io.Reader) (head, rest []byte, err error) {
 	buf := make([]byte, 0, 1024)
 	for {
-		from := max(len(buf)-3, 0) // the end of the head may have come in two reads
+		from := max(len(buf)-3, 0) // the end of the head may be split between two reads
 		if cap(buf)-len(buf) == 0 {
 			buf = append(buf, 0)[:len(buf)]
 		}
@@ -51,7 +51,7 @@ func readHead(r io.Reader) (head, rest []byte, err error) {
 	}
 }
 
-// parseRequest reads a head that ends in an empty line. It is strict: a byte that some reader ignores or
+// parseRequest parses a head that ends in an empty line. It is strict: a byte that some parser ignores or
 // treats as the end of a line makes the whole request malformed.
 func parseRequest(head []byte) (request, error) {
 	lines := strings.Split(strings.TrimSuffix(string(head), "\r\n\r\n"), "\r\n")
@@ -69,7 +69,7 @@ func parseRequest(head []byte) (request, error) {
 	if err != nil {
 		return request{}, err
 	}
-	// CONNECT names a port always: there is no scheme that it could follow from.
+	// CONNECT requires a port, because there is no scheme to derive it from.
 	if method == "CONNECT" {
 		t, err := parseAuthority(target, 0)
 		return request{target: t, tunnel: true}, err
@@ -77,8 +77,8 @@ func parseRequest(head []byte) (request, error) {
 	return plainRequest(method, target, version, fields)
 }
 
-// clean reports whether a line holds only visible ASCII and spaces, and in a field also tabs and
-// bytes beyond ASCII.
+// clean reports whether a line contains only visible ASCII and spaces; in a field, tabs and bytes beyond
+// ASCII are allowed too.
 func clean(line string, field bool) bool {
 	for i := range len(line) {
 		switch c := line[i]; {
@@ -91,7 +91,7 @@ func clean(line string, field bool) bool {
 	return true
 }
 
-// token reports whether s is a token of HTTP, like a method or the name of a field.
+// token reports whether s is an HTTP token, like a method or a field name.
 func token(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -106,14 +106,14 @@ func token(s string) bool {
 // field is one header field; name is in lower case.
 type field struct{ name, line, value string }
 
-// parseFields refuses fields that appear twice where readers differ on which one counts.
+// parseFields parses header fields. It refuses a repeated field if parsers differ on which value is valid.
 func parseFields(lines []string) ([]field, error) {
 	var fields []field
 	once := map[string]bool{"host": false, "content-length": false, "transfer-encoding": false}
 	for _, line := range lines {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || !token(name) {
-			return nil, errMalformed // also a line that continues the one before
+			return nil, errMalformed // this includes a line that continues the previous one
 		}
 		name = strings.ToLower(name)
 		if seen, single := once[name]; single {
@@ -127,8 +127,8 @@ func parseFields(lines []string) ([]field, error) {
 	return fields, nil
 }
 
-// plainRequest reads a request in absolute form and rewrites it for the server it is meant for. The
-// connection carries no second one.
+// plainRequest parses a request in absolute form and rewrites it for its server. The connection carries no
+// further request.
 func plainRequest(method, target, version string, fields []field) (request, error) {
 	const scheme = "http://"
 	if len(target) < len(scheme) || !strings.EqualFold(target[:len(scheme)], scheme) {
@@ -155,18 +155,18 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	for _, f := range fields {
 		switch f.name {
 		case "host":
-			// A server that goes by this field must not serve another host than the one that was checked.
+			// A server that uses this field must not serve another host than the checked one.
 			if other, err := parseAuthority(f.value, 80); err != nil || other != t {
 				return request{}, errMalformed
 			}
 			continue
 		case "connection", "keep-alive", "upgrade", "te", "trailer",
 			"proxy-connection", "proxy-authorization", "proxy-authenticate":
-			continue // they are between the client and its proxy
+			continue // these are between the client and its proxy
 		case "transfer-encoding":
-			return request{}, errMalformed // readers differ on where such a body ends
+			return request{}, errMalformed // parsers differ on where such a body ends
 		case "content-length":
-			// Signs, leading zeros and lists are read differently by servers.
+			// Servers parse signs, leading zeros and lists differently.
 			n, err := strconv.ParseUint(f.value, 10, 62)
 			if err != nil || strconv.FormatUint(n, 10) != f.value {
 				return request{}, errMalformed
@@ -180,8 +180,8 @@ func plainRequest(method, target, version string, fields []field) (request, erro
 	return r, nil
 }
 
-// parseAuthority reads HOST:PORT, or HOST if there is a default port. It takes the names that
-// [ParseTarget] takes, in capitals too, and addresses in their one canonical form.
+// parseAuthority parses HOST:PORT, or HOST if there is a default port. It accepts the names that
+// [ParseTarget] accepts, also in upper case, and addresses in canonical form.
 func parseAuthority(s string, defaultPort uint16) (Target, error) {
 	s = strings.ToLower(s)
 	if defaultPort != 0 {
@@ -189,7 +189,7 @@ func parseAuthority(s string, defaultPort uint16) (Target, error) {
 			s += ":" + strconv.Itoa(int(defaultPort))
 		}
 	}
-	// Without this, a bare address of version 6 would be read as one, with a port of its own.
+	// Otherwise a bare IPv6 address would be parsed as an address with a port.
 	if _, err := netip.ParseAddr(s); err == nil || strings.LastIndexByte(s, ':') < 0 {
 		return Target{}, errMalformed
 	}

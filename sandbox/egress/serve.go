@@ -19,8 +19,8 @@ import (
 // maxTries is how many addresses of a name are tried.
 const maxTries = 4
 
-// answers are the status and the sentence that a refused client gets. Many clients show only the status
-// of a refused tunnel.
+// answers are the status and the text for a refused client. Many clients show only the status of a refused
+// tunnel.
 var answers = map[Refusal][2]string{
 	Malformed: {"400 Bad Request",
 		"the proxy serves CONNECT HOST:PORT, and http requests with a full URL and a plain length"},
@@ -35,13 +35,13 @@ var answers = map[Refusal][2]string{
 	Spent:       {"403 Byte Limit Reached", "the run has carried all the bytes it may"},
 }
 
-// serve handles one connection from its first byte to its end.
+// serve handles one connection from start to end.
 func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) {
 	defer client.Close()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
-	// A connection that waited for a place would hold one of the command's sockets and say nothing; the
-	// command can try a refused one again.
+	// A connection that waits would occupy one of the command's sockets without an answer; the command can
+	// retry a refused one.
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -59,7 +59,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 		p.refuse(client, record, why)
 		return
 	}
-	// A tunnel may be silent for long, as one that waits for events is.
+	// A tunnel may be silent for long, for example while it waits for events.
 	_ = client.SetReadDeadline(time.Time{})
 	req, err := parseRequest(head)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 		return
 	}
 	defer server.Close()
-	// Closing both ends is what ends the copying when the run ends: neither read has a deadline.
+	// When the run ends, closing both ends stops the copying, because neither read has a deadline.
 	stopServer := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopServer()
 	p.relay(client, server, req, rest, record)
@@ -82,7 +82,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, record *Connection) 
 	}
 }
 
-// refuse answers a client that is not connected, and notes why.
+// refuse answers a client that is not connected, and records the reason.
 func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
 	p.note(func() { record.Refused = why })
 	_ = client.SetWriteDeadline(time.Now().Add(time.Second))
@@ -92,7 +92,7 @@ func (p *Proxy) refuse(client net.Conn, record *Connection, why Refusal) {
 	_, _ = fmt.Fprintf(client, form, a[0], len(a[1])+1, a[1])
 }
 
-// connect checks a target, resolves it once and dials what was checked.
+// connect checks a target, resolves it once and dials a checked address.
 func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.Conn, Refusal) {
 	if !slices.Contains(p.cfg.Allow, t) {
 		return nil, NotListed
@@ -119,8 +119,8 @@ func (p *Proxy) connect(ctx context.Context, t Target, record *Connection) (net.
 	return nil, NotReached
 }
 
-// addresses returns the addresses of a target that may be dialled: the target itself if it is an address,
-// else the public addresses of its name.
+// addresses returns the addresses to dial for a target: the target itself if it is an address, otherwise the
+// public addresses of its name.
 func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal) {
 	if t.addr.IsValid() {
 		return []netip.Addr{t.addr}, ""
@@ -129,14 +129,14 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	if err != nil || len(found) == 0 {
 		return nil, NotResolved
 	}
-	// Interfaces come and go, so they are asked for each time. Without an answer nothing counts as public.
+	// Interfaces come and go, so they are queried each time. If that fails, no address is considered public.
 	own, err := address.OwnNetworks()
 	if err != nil {
 		return nil, NotPublic
 	}
 	var may []netip.Addr
 	for _, addr := range found {
-		// Resolvers return addresses of version 4 in either notation.
+		// Resolvers return IPv4 addresses in either notation.
 		addr = addr.Unmap()
 		if address.Public(addr, own) {
 			may = append(may, addr)
@@ -148,8 +148,8 @@ func (p *Proxy) addresses(ctx context.Context, t Target) ([]netip.Addr, Refusal)
 	return may, ""
 }
 
-// relay carries bytes until both ends are done, or one fails. rest is what the client sent after the
-// head of its request.
+// relay copies bytes until both ends are done or one fails. rest is the client's data after the head of its
+// request.
 func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record *Connection) {
 	from := io.Reader(client)
 	if req.tunnel {
@@ -157,7 +157,7 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 			return
 		}
 	} else {
-		// Bytes beyond the body would be a second request, which nobody has checked.
+		// Bytes beyond the body would be a second, unchecked request.
 		rest = rest[:min(int64(len(rest)), req.body)]
 		from = io.LimitReader(client, req.body-int64(len(rest)))
 		rest = append(req.head, rest...)
@@ -175,8 +175,8 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 		}
 	})
 	copying.Go(func() {
-		// A plain request has one answer. Its end is the end of the connection, which could carry another
-		// request otherwise.
+		// A plain request has one answer. The connection ends with it, because it could otherwise carry
+		// another request.
 		if !p.carry(client, nil, server, &record.Received, record) || !req.tunnel {
 			abort()
 		} else {
@@ -186,7 +186,7 @@ func (p *Proxy) relay(client, server net.Conn, req request, rest []byte, record 
 	copying.Wait()
 }
 
-// carry writes first and then all of from to another end, and reports whether it reached the end of from.
+// carry writes first and then all of from to to, and reports whether it reached the end of from.
 func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64, record *Connection) bool {
 	buf := make([]byte, 32<<10)
 	part := first
@@ -208,7 +208,7 @@ func (p *Proxy) carry(to io.Writer, first []byte, from io.Reader, counter *int64
 	}
 }
 
-// closeWrite ends what c sends, but not what it receives, if it can.
+// closeWrite closes c for writing but not for reading, if it can.
 func closeWrite(c net.Conn) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -217,7 +217,7 @@ func closeWrite(c net.Conn) {
 	_ = c.Close()
 }
 
-// resolve looks up exactly this name: the final dot keeps search domains out.
+// resolve looks up exactly this name: the final dot prevents the use of search domains.
 func resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
 }

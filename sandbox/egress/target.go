@@ -10,9 +10,9 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// A Target is one host and port. The zero value does not name one.
+// A Target is one host and port. The zero value is invalid.
 type Target struct {
-	host string     // a name in lower case, or an address in its one canonical form
+	host string     // a name in lower case, or an address in canonical form
 	addr netip.Addr // valid when host is an address
 	port uint16
 }
@@ -20,9 +20,9 @@ type Target struct {
 // httpsPort is the port of a target without one.
 const httpsPort = 443
 
-// ParseTargets reads each of several targets, see [ParseTarget].
+// ParseTargets parses several targets, see [ParseTarget].
 //
-// Errors: the first of ParseTarget, after the spec.
+// Errors: the first error of ParseTarget, with the spec.
 func ParseTargets(specs []string) ([]Target, error) {
 	var list []Target
 	for _, spec := range specs {
@@ -35,11 +35,11 @@ func ParseTargets(specs []string) ([]Target, error) {
 	return list, nil
 }
 
-// ParseTarget reads HOST or HOST:PORT. HOST is an exact DNS name in lower-case ASCII, or an IP
-// address, in brackets if it is of version 6 and a port follows; the default port is 443. There are no
-// patterns, and a name in another script is written in the form of DNS (xn--).
+// ParseTarget parses HOST or HOST:PORT. HOST is an exact DNS name in lower-case ASCII, or an IP address, in
+// brackets if it is IPv6 and a port follows. The default port is 443. There are no patterns, and a name in
+// another script must be in its DNS form (xn--).
 //
-// Errors: what is wrong, without repeating spec.
+// Errors: the reason, without repeating spec.
 func ParseTarget(spec string) (Target, error) {
 	if addr, err := netip.ParseAddr(spec); err == nil {
 		return addressTarget(addr, httpsPort)
@@ -82,7 +82,7 @@ func addressTarget(addr netip.Addr, port uint16) (Target, error) {
 	return Target{host: addr.String(), addr: addr, port: port}, nil
 }
 
-// String returns the target in the form that ParseTarget reads, with its port.
+// String returns the target in the form that ParseTarget parses, with its port.
 func (t Target) String() string {
 	if t.addr.IsValid() {
 		return netip.AddrPortFrom(t.addr, t.port).String()
@@ -98,9 +98,9 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// checkName accepts names that every resolver reads alike: labels of lower-case letters, digits, hyphens
-// and underscores without a final dot. The last label must not begin with a digit, or some would read
-// the name as an address.
+// checkName accepts names that every resolver treats alike: labels of lower-case letters, digits, hyphens and
+// underscores without a final dot. The last label must not begin with a digit, because some resolvers would
+// parse the name as an address.
 func checkName(name string) error {
 	if name == "" || len(name) > 253 {
 		return errors.New("the host has no name, or one of more than 253 characters")
@@ -124,9 +124,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// Environ returns the variables by which a command finds the proxy: those that HTTP clients read, in both
-// spellings. Servers that the command itself starts on its loopback are reached directly, unless an
-// address of the loopback is a target.
+// Environ returns the variables by which commands find the proxy: the variables that HTTP clients read, in
+// both spellings. Servers that the command starts on its loopback interface are reached directly, unless a
+// loopback address is a target.
 func Environ(targets ...Target) []string {
 	const url = "http://" + sandbox.ProxyAddr
 	env := []string{

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testAttacks plants what a script could find, and runs the scripts that look for it.
+// testAttacks plants data that a script could find, and runs scripts that search for it.
 func testAttacks(t *testing.T, f *fixture) {
 	attack := func(name string, args ...string) {
 		t.Run(name, func(t *testing.T) { f.attack(t, f.command(t, name, args...)) })
@@ -69,7 +69,7 @@ func testAttacks(t *testing.T, f *fixture) {
 	})
 }
 
-// plantGroups gives this process groups if it may, and then returns "root".
+// plantGroups gives this process supplementary groups if it may, and then returns "root".
 func plantGroups(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -154,7 +154,7 @@ func testLeavesNothing(t *testing.T, f *fixture) {
 	}
 	shared, own := os.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", own)
-	run() // a backend may keep what it makes once
+	run() // a backend may create some state once and keep it
 	before := traces(t, shared, filepath.Dir(own))
 	run()
 	run()
@@ -166,8 +166,8 @@ func testLeavesNothing(t *testing.T, f *fixture) {
 	}
 }
 
-// traces counts what runs could leave on the host. Other tests mount file systems at the same time: in
-// directories of theirs, which like this one's, own, are below shared.
+// traces returns the numbers of traces that runs could leave on the host. Mounts of concurrent tests are
+// excluded: they are in other directories than own, but below shared.
 func traces(t *testing.T, shared, own string) map[string]int {
 	t.Helper()
 	count := func(glob string) int {
@@ -183,7 +183,7 @@ func traces(t *testing.T, shared, own string) map[string]int {
 	}
 	mounts := 0
 	for line := range strings.Lines(string(table)) {
-		at := strings.Fields(line)[4] // without spaces, as the tests' directories are
+		at := strings.Fields(line)[4] // the tests' directories contain no spaces
 		if strings.HasPrefix(at, resolved(t, own)+"/") || !strings.HasPrefix(at, resolved(t, shared)+"/") {
 			mounts++
 		}
@@ -203,7 +203,7 @@ func traces(t *testing.T, shared, own string) map[string]int {
 	for line := range strings.Lines(string(groups)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		controller := parts[1]
-		// Other servers make groups in the same place at the same time. The name shows the server.
+		// Other servers create groups in the same place at the same time; the name identifies the server.
 		cgroups += count(filepath.Join("/sys/fs/cgroup", controller, parts[2],
 			"*-"+strconv.Itoa(os.Getpid())+"-*/cgroup.procs"))
 	}
@@ -214,7 +214,7 @@ func traces(t *testing.T, shared, own string) map[string]int {
 	}
 }
 
-// resolved returns the path of a directory without links, as the kernel has it.
+// resolved returns the path of a directory with links resolved, as the kernel shows it.
 func resolved(t *testing.T, dir string) string {
 	t.Helper()
 	path, err := filepath.EvalSymlinks(dir)

@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// testCache mounts a directory that everyone may write on the host: its files are visible and do not
-// change, and the directories around it belong to the command.
+// testCache mounts a directory that is writable for all users on the host. Its files must be visible and
+// unchangeable, and its parent directories must belong to the command.
 func testCache(t *testing.T, f *fixture) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "made")
@@ -50,8 +50,8 @@ touch /tmp/.cache/own /tmp/.cache/it/own && rm -r /tmp/.cache/it/own ||
 	}
 }
 
-// testTreeDir looks at the tree by its skill's name: two directories, of which no program has to follow a
-// link, both read-only and without a path of the host.
+// testTreeDir reads the tree by its skill's name. Both paths must be directories, not links, read-only, and
+// without a path of the host.
 func testTreeDir(t *testing.T, f *fixture) {
 	cmd := f.script(t, "deep.py", `import os, pathlib, subprocess, sys
 here = pathlib.Path(__file__)

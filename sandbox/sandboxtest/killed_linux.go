@@ -16,9 +16,9 @@ import (
 
 const childVar = "SANDBOXTEST_CHILD"
 
-// Killed checks that everything a server started ends when the server is killed during a run. As that
-// server it starts the test binary once more, with the calling test alone, and waits until it has as many
-// descendants as a run in the backend takes.
+// Killed checks that all processes of a server end when the server is killed during a run. As that server it
+// starts the test binary again, with only the calling test, and waits until it has processes descendants, the
+// number for a run in the backend.
 func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes int) {
 	Need(t, "bash")
 	if os.Getenv(childVar) != "" {
@@ -44,7 +44,7 @@ func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes
 	if err := server.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = server.Wait() // ends by the signal
+	_ = server.Wait() // the error is the signal
 	var left []string
 	if !until(func() bool {
 		left = nil
@@ -57,7 +57,7 @@ func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes
 	}) {
 		t.Errorf("left behind: %q", left)
 	}
-	// The tree is the test's own, as the store is the server's.
+	// The test owns the tree, as the store owns it for a server.
 	files, err := filepath.Glob(filepath.Join(temp, "*"))
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func Killed(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, processes
 	}
 }
 
-// until asks again and again, as long as a busy machine may take.
+// until calls done repeatedly, for as long as a busy machine may need.
 func until(done func() bool) bool {
 	deadline := time.After(slack)
 	for !done() {
@@ -82,7 +82,7 @@ func until(done func() bool) bool {
 	return true
 }
 
-// below returns the descendants of a process, each with its number and the time it was started at.
+// below returns the descendants of a process, each as its ID and start time.
 func below(pid int) []string {
 	var found []string
 	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
@@ -100,7 +100,7 @@ func below(pid int) []string {
 	return found
 }
 
-// stat returns the state of a process that below found, or "" if it is gone.
+// stat returns the state of a process returned by below, or "" if it has ended.
 func stat(process string) string {
 	pid, start, _ := strings.Cut(process, " ")
 	n, err := strconv.Atoi(pid)
@@ -116,7 +116,7 @@ func fields(pid, i int) string {
 	if err != nil {
 		return ""
 	}
-	// The name before these fields may hold any character.
+	// The name before these fields may contain any characters.
 	_, rest, _ := strings.Cut(string(data), ") ")
 	if f := strings.Fields(rest); len(f) > i-2 {
 		return f[i-2]
@@ -124,8 +124,8 @@ func fields(pid, i int) string {
 	return ""
 }
 
-// EndedWhileStarting checks that a run can be ended at any moment of its start: its outcome is the reason,
-// and nothing is left behind.
+// EndedWhileStarting checks that a run can be ended at any moment of its start: its outcome must be the
+// reason, and nothing may be left behind.
 func EndedWhileStarting(t *testing.T, r sandbox.Runner, runs int, step time.Duration) {
 	f := newFixture(t, r)
 	mark := marker(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// Killed needs Linux.
+// Killed skips the test: it needs Linux.
 func Killed(t *testing.T, _ func(t *testing.T) sandbox.Runner, _ int) { Need(t, "linux") }
 
-// EndedWhileStarting needs Linux.
+// EndedWhileStarting skips the test: it needs Linux.
 func EndedWhileStarting(t *testing.T, _ sandbox.Runner, _ int, _ time.Duration) { Need(t, "linux") }

@@ -13,7 +13,8 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// slack is what a busy machine may add to the time of a run. What a run must not wait for lasts ten minutes.
+// slack is how much longer a run may take on a busy machine. Anything that a run must not wait for lasts ten
+// minutes.
 var slack = Scaled(30 * time.Second)
 
 func testTime(t *testing.T, f *fixture) {
@@ -35,7 +36,7 @@ print('started', flush=True); time.sleep(600)`},
 			cmd.Limits.Timeout = Scaled(2 * time.Second)
 			begin := time.Now()
 			res := f.run(t, cmd)
-			if len(res.Stdout.Head) == 0 { // not enough to start on a busy machine
+			if len(res.Stdout.Head) == 0 { // the limit was too short to start on a busy machine
 				cmd.Limits.Timeout *= 10
 				begin = time.Now()
 				res = f.run(t, cmd)
@@ -75,7 +76,7 @@ print('started', flush=True); time.sleep(600)`},
 	})
 }
 
-// marker is an argument by which a test finds the processes it started.
+// marker returns an argument by which a test finds the processes it started.
 func marker(t *testing.T) string {
 	return "sandboxtest-" + rand.Text() + "-" + strings.ReplaceAll(t.Name(), "/", "-")
 }
@@ -107,19 +108,19 @@ func testMemory(t *testing.T, f *fixture) {
 			cmd := f.command(t, "memory.py", how, strconv.Itoa(int(Scaled(40*time.Second).Seconds())))
 			cmd.Limits.Memory = 256 << 20
 			switch how {
-			case "connections", "pipes", "watches": // the kernel bounds them, but not as low
+			case "connections", "pipes", "watches": // the kernel bounds them, but less tightly
 				cmd.Limits.Memory = 64 << 20
 			}
 			cmd.Limits.File = 1 << 30
 			if how == "tables" && f.has(OwnKernel) {
-				cmd.Limits.Timeout = Scaled(20 * time.Second) // it will be needed
+				cmd.Limits.Timeout = Scaled(20 * time.Second) // this attack takes long
 			}
 			res := f.run(t, cmd)
 			if !strings.HasPrefix(string(res.Stdout.Head), "start\n") {
 				t.Errorf("did not start: %s, %q", res.Outcome, res.Stderr.Head)
 			}
 			refused := strings.Contains(string(res.Stdout.Head), "refused")
-			// A kernel of the guest's own makes tables too slowly to have many in that time.
+			// A guest's kernel creates tables too slowly to have many in that time.
 			slow := f.has(OwnKernel) && how == "tables" && res.Outcome == sandbox.TimedOut
 			if res.Outcome != sandbox.MemoryLimit && !refused && !slow {
 				t.Errorf("= %s, exit %d, signal %q; want memory_limit or a refusal", res.Outcome,
@@ -148,7 +149,7 @@ func testProcesses(t *testing.T, f *fixture) {
 	f.testProcessLimitIsTold(t)
 	f.testProcessLimitIsClose(t)
 
-	// Two runs at once must not count against each other.
+	// Two concurrent runs must not use up each other's limit.
 	cmd = f.script(t, "half.sh", "for i in $(seq 18); do sleep 0.5 & done; wait; echo done")
 	cmd.Limits.PIDs = 32
 	results := make(chan *sandbox.Result, 4)
@@ -177,8 +178,8 @@ func testProcesses(t *testing.T, f *fixture) {
 	}
 }
 
-// testProcessLimitIsTold checks that a command that fails because of the limit, however soon, has outcome
-// pids_limit, and that one that copes with it has not.
+// testProcessLimitIsTold checks that a command that fails because of the limit has outcome pids_limit,
+// however soon it fails, and that a command that succeeds in spite of it does not.
 func (f *fixture) testProcessLimitIsTold(t *testing.T) {
 	if f.has(NoProcessLimit) || f.has(UncountedProcesses) {
 		return
@@ -213,12 +214,12 @@ except RuntimeError: os._exit(3)
 	}
 }
 
-// testProcessLimitIsClose checks that a command gets as many processes as its limit says, and hardly more.
+// testProcessLimitIsClose checks that a command gets as many processes as its limit, and hardly more.
 func (f *fixture) testProcessLimitIsClose(t *testing.T) {
 	if f.has(NoProcessLimit) {
 		return
 	}
-	const limit, more = 24, 10 // the command may use the room that a backend leaves for its own processes
+	const limit, more = 24, 10 // the command may use the room for the backend's own processes
 	cmd := f.script(t, "count.py", `
 import os, time
 n = 1
@@ -267,7 +268,7 @@ print("done")
 	usual.Argv = append(usual.Argv[:len(usual.Argv)-1:len(usual.Argv)-1], "256")
 	f.attack(t, &usual)
 
-	// The signal of that limit proves nothing without the time: a command may send it to itself.
+	// The signal for that limit proves nothing without the time, because a command may send it to itself.
 	sent := f.run(t, f.script(t, "sent.sh", "kill -XCPU $$"))
 	if sent.Outcome != sandbox.Signaled || sent.Signal != "SIGXCPU" {
 		t.Errorf("SIGXCPU of its own = %s, signal %q", sent.Outcome, sent.Signal)

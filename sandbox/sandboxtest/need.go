@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// RequireVar is the environment variable that, set to "1", makes [Need] fail instead of skip if the sandbox
-// itself could not be tested. A missing interpreter still skips.
+// RequireVar is the environment variable that, if set to "1", makes [Need] fail instead of skip if the
+// sandbox itself cannot be tested. A missing interpreter still skips.
 const RequireVar = "SKILLSD_REQUIRE_SANDBOX"
 
 var slow = sync.OnceValue(func() int {
@@ -23,8 +23,8 @@ var slow = sync.OnceValue(func() int {
 	return n
 })
 
-// Scaled returns d times what SKILLSD_TEST_SLOW in the environment says: how many times slower than usual
-// this machine is, such as one that is emulated.
+// Scaled returns d times SKILLSD_TEST_SLOW in the environment, which is how many times slower than usual this
+// machine is, such as an emulated one.
 func Scaled(d time.Duration) time.Duration { return d * time.Duration(slow()) }
 
 // Need skips the test, naming what is missing, unless this machine has every capability:
@@ -52,8 +52,8 @@ func Need(t testing.TB, capabilities ...string) {
 	}
 }
 
-// NeedDeleting skips the test if a script cannot delete the directories of a staged workspace here: for that
-// an ordinary user's overlay needs attributes.
+// NeedDeleting skips the test if a script cannot delete the directories of a staged workspace here. Under an
+// ordinary user's server, that requires extended attributes in the overlay.
 func NeedDeleting(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -31,7 +31,7 @@ func testResults(t *testing.T, f *fixture) {
 	if res.Backend != f.runner.Name() || res.Duration <= 0 {
 		t.Errorf("Backend, Duration = %q, %v", res.Backend, res.Duration)
 	}
-	// A limit that is not counted is not stated either.
+	// A limit that is not enforced is not stated either.
 	want := sandbox.Limits{Timeout: Scaled(time.Minute)}.WithDefaults()
 	if f.has(NoInodeLimit) {
 		want.Inodes = 0
@@ -54,7 +54,7 @@ func testResults(t *testing.T, f *fixture) {
 		t.Errorf("kill -SEGV = %s, %q, %d", res.Outcome, res.Signal, res.ExitCode)
 	}
 
-	// A usual idiom: the script signals its own process group and everything else it can.
+	// A common idiom: the script signals its own process group and everything else it can.
 	res = f.run(t, f.script(t, "group.sh", "trap 'exit 7' TERM; kill 0; sleep 5"))
 	if res.Outcome != sandbox.Exited || res.ExitCode != 7 {
 		t.Errorf("kill 0 = %s, %d", res.Outcome, res.ExitCode)
@@ -102,7 +102,7 @@ func testCwd(t *testing.T, f *fixture) {
 	tests := []struct {
 		cwd  string
 		ws   bool
-		want string // "" is a CwdError
+		want string // "" means a CwdError
 	}{
 		{"", false, "/tmp"}, {"", true, "/workspace"}, {".", true, "/workspace"},
 		{"sub", true, "/workspace/sub"},
@@ -243,7 +243,7 @@ func testUnavailable(t *testing.T, f *fixture) {
 		_, err := f.runner.Run(t.Context(), cmd)
 		var u *sandbox.UnavailableError
 		if argv0 == "/skill/SKILL.md" && err == nil {
-			continue // a file of the tree that is executable may be run by sh
+			continue // sh may run an executable file of the tree
 		}
 		if !errors.As(err, &u) || u.Reason == "" || strings.Contains(u.Error(), f.dir) {
 			t.Errorf("Run(%q) = %v, want an UnavailableError", argv0, err)

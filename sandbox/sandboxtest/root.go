@@ -13,13 +13,13 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// libraries finds the files that ldd names.
+// libraries matches the files in the output of ldd.
 var libraries = regexp.MustCompile(`(?m)(?:=> |^\s+)(/\S+) \(`)
 
-// RootOf makes a root file system in dir of files of this machine, programs or shared libraries, with the
-// libraries that they need, in the places that they have here. What dir has already stays.
+// RootOf creates a root file system in dir from files of this machine, programs or shared libraries, and the
+// libraries that they need, at the same paths. Existing files in dir stay.
 func RootOf(dir string, files ...string) error {
-	out, err := exec.Command("ldd", files...).Output() // fails for a program that needs none
+	out, err := exec.Command("ldd", files...).Output() // fails for a program without libraries
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
 		return err
 	}
@@ -29,7 +29,7 @@ func RootOf(dir string, files ...string) error {
 	return CopyTo(dir, files...)
 }
 
-// CopyTo copies files of this machine, by absolute paths, to the same places below dir.
+// CopyTo copies files of this machine, by absolute paths, to the same paths below dir.
 func CopyTo(dir string, files ...string) error {
 	for _, at := range files {
 		to := filepath.Join(dir, at)
@@ -58,7 +58,7 @@ func copyFile(from, to string) error {
 	return err
 }
 
-// OpenRoot returns the root file system in dir, whose directories are open until the test ends.
+// OpenRoot returns the root file system in dir. Its directories stay open until the test ends.
 func OpenRoot(t *testing.T, dir string) *sandbox.Root {
 	t.Helper()
 	tops, err := os.ReadDir(dir)
@@ -73,7 +73,8 @@ func OpenRoot(t *testing.T, dir string) *sandbox.Root {
 	return root
 }
 
-// testRoot runs a command on a root file system: it sees that and nothing of the host's, and changes nothing.
+// testRoot runs a command on a root file system. It must see that file system and nothing of the host's, and
+// change nothing.
 func testRoot(t *testing.T, f *fixture) {
 	dir := t.TempDir()
 	if err := RootOf(dir, "/usr/bin/bash", "/usr/bin/ls", "/usr/bin/touch", "/usr/bin/cat",

@@ -8,27 +8,27 @@
 //		sandboxtest.Run(t, func(t *testing.T) sandbox.Runner { return native.New(nil) })
 //	}
 //
-// [Run] checks what [sandbox.Runner] promises: results for everything that a command does, no access to
-// the host's files, processes, sockets, descriptors and variables, no lasting write, no privilege, bounded
-// time, memory, processes and output, and nothing left behind. Its attack scripts print BREACH for
-// whatever they achieve: attacks that the suite does not know are not tried.
+// [Run] checks the promises of [sandbox.Runner]: results for everything that a command does; no access to the
+// host's files, processes, sockets, descriptors and variables; no lasting write; no privilege; limited time,
+// memory, processes and output; and nothing left behind. Its attack scripts print BREACH for each success.
+// Attacks that are not in the suite are not tried.
 //
 // # Results
 //
-// A second table of attacks, and of ordinary scripts that must work, goes through the whole server: the
-// scripts and tool calls in e2e/testdata/sandbox-cases, which `make sandbox-cases` runs. On Debian 12 with
-// a kernel of version 6.18, these of its 67 scripts passed:
+// A second table of attacks, and of ordinary scripts that must work, runs through the whole server: the
+// scripts and tool calls in e2e/testdata/sandbox-cases, run by `make sandbox-cases`. On Debian 12 with Linux
+// 6.18, these of its 67 scripts passed:
 //
-//	           server of root   server of an ordinary user
+//	           root server      server of an ordinary user
 //	native     67 of 67         65 of 65
 //	bwrap      67 of 67         64 of 64
 //	runsc      67 of 67         64 of 64
 //
-// Its 26 calls passed on native and bwrap, and 24 on runsc: two look for the run's processes, which the
-// host does not see there. An ordinary user's server could not try S085 and S160, which check that a script
-// has another user than the server, and with bwrap and runsc not S023, which takes a staged workspace.
-// Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, who
-// cannot do S008, S081, S082 and S084 anyway.
+// Its 26 calls passed on native and bwrap, and 24 on runsc: two look for the run's processes, which the host
+// does not see there. The server of an ordinary user could not try S085 and S160, which check that a script
+// runs as another user than the server, and with bwrap and runsc not S023, which needs a staged workspace.
+// Without a sandbox all 30 attacks that have a control succeed as root, and 26 as an ordinary user, who has
+// no right to do S008, S081, S082 and S084.
 package sandboxtest
 
 import (
@@ -53,8 +53,7 @@ const treeText = "the tree's own bytes\n"
 // Run runs the suite on runners that newRunner returns. While it runs, it plants variables, descriptors,
 // sockets and processes in the calling process. It needs Linux.
 //
-// The points in which a backend's package comment makes an exception are given as differs; everything else
-// applies to every backend.
+// differs lists the exceptions in the backend's package comment; everything else applies to every backend.
 func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...Difference) {
 	groups := []struct {
 		name string
@@ -93,7 +92,7 @@ func Run(t *testing.T, newRunner func(t *testing.T) sandbox.Runner, differs ...D
 	}
 }
 
-// fixture is a tree with the attack scripts, and the runner to use on it.
+// fixture is a tree with the attack scripts, and the runner for it.
 type fixture struct {
 	runner sandbox.Runner
 	dir    string // the tree on the host
@@ -102,7 +101,7 @@ type fixture struct {
 	differs []Difference
 }
 
-// A Difference is a point in which a backend documents that it keeps less than the others.
+// A Difference is a documented exception in which a backend guarantees less than the others.
 type Difference string
 
 // The differences.
@@ -110,11 +109,11 @@ const (
 	WritableDevices Difference = "devices"   // the five devices are mounted writable
 	NoStaging       Difference = "staging"   // a staged workspace is refused
 	NoWriting       Difference = "writing"   // a workspace that is not read-only is refused
-	NoInodeLimit    Difference = "inodes"    // files are bounded only by the bytes they take
+	NoInodeLimit    Difference = "inodes"    // files are limited only by their bytes
 	OwnKernel       Difference = "kernel"    // the command's kernel is not the host's: /proc shows its own
-	NoProcessLimit  Difference = "processes" // processes and threads are bounded by memory alone
+	NoProcessLimit  Difference = "processes" // processes and threads are limited by memory alone
 
-	// UncountedProcesses is a limit on processes without a count of refusals.
+	// UncountedProcesses is a limit on processes without a number of refusals.
 	UncountedProcesses Difference = "uncounted"
 )
 
@@ -130,7 +129,7 @@ func (f *fixture) tolerated() string {
 	return strings.Join(l, ",")
 }
 
-// modes returns the modes of workspaces that a backend does not refuse.
+// modes returns the workspace modes that a backend supports.
 func (f *fixture) modes() []sandbox.WorkspaceMode {
 	switch {
 	case f.has(NoWriting):
@@ -141,7 +140,7 @@ func (f *fixture) modes() []sandbox.WorkspaceMode {
 	return []sandbox.WorkspaceMode{sandbox.WorkspaceRO, sandbox.WorkspaceStaged, sandbox.WorkspaceRW}
 }
 
-// needStaging checks that a backend without staging refuses instead of running with less, and then skips.
+// needStaging checks that a backend without staging refuses the command, and then skips the test.
 func (f *fixture) needStaging(t *testing.T) {
 	t.Helper()
 	if !f.has(NoStaging) && !f.has(NoWriting) {
@@ -165,7 +164,7 @@ func newFixture(t *testing.T, r sandbox.Runner) *fixture {
 	if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(treeText), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	// A tree that everyone may write shows that the mount, and not the mode, protects it.
+	// The tree is writable for all users, so only the mount protects it.
 	err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -228,7 +227,7 @@ func (f *fixture) command(t *testing.T, name string, args ...string) *sandbox.Cm
 	}
 }
 
-// run runs cmd, which must be isolated.
+// run runs cmd and fails the test if it was not isolated.
 func (f *fixture) run(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 	t.Helper()
 	res, err := f.runner.Run(t.Context(), cmd)
@@ -241,7 +240,7 @@ func (f *fixture) run(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 	return res
 }
 
-// runOK runs cmd, which must exit with 0.
+// runOK runs cmd and fails the test unless it exits with 0.
 func (f *fixture) runOK(t *testing.T, cmd *sandbox.Cmd) *sandbox.Result {
 	t.Helper()
 	res := f.run(t, cmd)
@@ -261,7 +260,7 @@ func (f *fixture) attack(t *testing.T, cmd *sandbox.Cmd) {
 	}
 }
 
-// breaches returns the lines in which an attack reports what it achieved.
+// breaches returns the lines in which an attack reports success.
 func breaches(res *sandbox.Result) []string {
 	var l []string
 	for _, s := range [][]byte{res.Stdout.Head, res.Stdout.Tail, res.Stderr.Head} {

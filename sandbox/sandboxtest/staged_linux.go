@@ -17,7 +17,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// testStagedGuards tries what applying changes could do that the command itself may not.
+// testStagedGuards tries changes that the server could apply although the command itself may not make them.
 func testStagedGuards(t *testing.T, f *fixture) {
 	f.needStaging(t)
 	t.Run("owners", func(t *testing.T) { stagedOwners(t, f) })
@@ -30,7 +30,7 @@ func testStagedGuards(t *testing.T, f *fixture) {
 	t.Run("sticky", func(t *testing.T) { stagedSticky(t, f) })
 }
 
-// staged runs a script over a workspace and checks that the files that are reported as written are there.
+// staged runs a script over a workspace and checks that the files reported as written exist.
 func (f *fixture) staged(t *testing.T, ws, script string) *sandbox.Result {
 	t.Helper()
 	cmd := f.script(t, "staged.sh", script+"\necho done\n")
@@ -100,7 +100,7 @@ true`
 	}
 }
 
-// stagedMarks sets the marks by hand that an overlay gives replaced directories.
+// stagedMarks sets the marks that an overlay gives replaced directories by hand.
 func stagedMarks(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{"d/keep/x": "x", "d/file": "x", "top": "x"})
@@ -125,7 +125,7 @@ print("done")
 // stagedMounts deletes and writes where other file systems are mounted, which the command did not see.
 func stagedMounts(t *testing.T, f *fixture) {
 	if os.Geteuid() != 0 {
-		// The kernel makes no overlay above it, and its own error would not say why.
+		// The kernel refuses an overlay above it, and its own error would not explain that.
 		cmd := f.script(t, "unmade.sh", "echo BREACH")
 		cmd.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceStaged, Dir: openDir(t, "/")}
 		_, err := f.runner.Run(t.Context(), cmd)
@@ -174,8 +174,8 @@ func stagedMounts(t *testing.T, f *fixture) {
 	}
 }
 
-// stagedRepositories tries to leave settings of git that the host would obey, by replacing a repository
-// and by two runs each of which leaves a harmless half.
+// stagedRepositories tries to leave git settings that the host would obey, by replacing a repository and by
+// two runs that each leave a harmless half.
 func stagedRepositories(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	repository := map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "",
@@ -222,7 +222,7 @@ func stagedUpdates(t *testing.T, f *fixture) {
 	mkTree(t, ws, map[string]string{"notes": "", "gone/notes": "", "gone/other": "", "replaced/notes": "",
 		"same": "x"})
 	stop, written := make(chan struct{}), make(chan string)
-	go func() { // as somebody at an editor
+	go func() { // like a user with an editor
 		text := ""
 		for again := true; again; {
 			text += "a line\n"
@@ -239,11 +239,12 @@ func stagedUpdates(t *testing.T, f *fixture) {
 		}
 		written <- text
 	}()
-	// A file is seen to change twice while it is written once; after the third time the others were, too.
+	// A reader may see a file change twice during one write; after the third change, the other files were
+	// written too.
 	change := `had=$(wc -c <notes); until [ "$(wc -c <notes)" != "$had" ]; do :; done; `
 	await := strings.Repeat(change, 3)
 	if f.has(OwnKernel) {
-		await = "" // it may not see changes outside, and is never that fast
+		await = "" // it may not see outside changes, and is never that fast
 	}
 	res := f.staged(t, ws, "cd /workspace; "+await+
 		"echo evil >>notes; rm -rf gone replaced; mkdir replaced; echo new >replaced/new; echo x >same")
@@ -265,7 +266,7 @@ func stagedUpdates(t *testing.T, f *fixture) {
 	}
 }
 
-// stagedMany makes more changes than are applied. Each that is applied is reported.
+// stagedMany makes more changes than are applied. Each applied change must be reported.
 func stagedMany(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	const n = 4500
@@ -302,8 +303,8 @@ print("done")
 	}
 }
 
-// stagedLinks deletes and changes files by one of their names. Taking another name away changes a file too,
-// but it is not a change by somebody else.
+// stagedLinks deletes and changes files by one of their names. Unlinking another name changes a file too, but
+// that is not a foreign change.
 func stagedLinks(t *testing.T, f *fixture) {
 	ws := t.TempDir()
 	mkTree(t, ws, map[string]string{"target/foo": "x", "target/deps/bar": "", "a": "one\n"})

@@ -22,11 +22,11 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// nobody is a user whom several services of a machine may have, and who owns what commands of a root server
-// make in a workspace.
+// nobody is a user that several services on a machine may have, and that owns the files that commands of a
+// root server create in a workspace.
 const nobody = 65534
 
-// testUsers looks at runs from the host.
+// testUsers examines runs from the host.
 func testUsers(t *testing.T, f *fixture) {
 	t.Run("two at once", func(t *testing.T) { usersAtOnce(t, f, sandbox.Workspace{}) })
 	t.Run("two at once in a workspace of all", func(t *testing.T) {
@@ -46,10 +46,10 @@ func testUsers(t *testing.T, f *fixture) {
 	t.Run("closed", func(t *testing.T) { closedWorkspace(t, f) })
 }
 
-// theirs is a user whom an operator names as the owner of a workspace.
+// theirs is a user that an operator names as the owner of a workspace.
 var theirs = sandbox.Owner{UID: 54001, GID: 54002}
 
-// plainOwners returns a directory of a file system that cannot be mounted with changed owners.
+// plainOwners returns a directory on a file system that does not support mapped owners.
 func plainOwners(t *testing.T) string {
 	dir := t.TempDir()
 	if err := unix.Mount("ramfs", dir, "ramfs", 0, ""); err != nil {
@@ -59,8 +59,8 @@ func plainOwners(t *testing.T) string {
 	return dir
 }
 
-// closedWorkspace checks that a workspace that the command may not enter is the operator's to mend, and that
-// nobody has root's rights in one.
+// closedWorkspace checks that only the operator can fix a workspace that the command may not enter, and that
+// no command has root's rights in a workspace.
 func closedWorkspace(t *testing.T, f *fixture) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability: root, whose commands are other users")
@@ -92,8 +92,8 @@ func closedWorkspace(t *testing.T, f *fixture) {
 }
 
 // usersAtOnce checks that each of two runs of a root server has a user of its own, and that neither the other
-// one's user nor nobody can look into its processes or signal them, even without a sandbox around. Only in a
-// workspace whose owners cannot be changed both are nobody, who can signal them, and no more.
+// run's user nor nobody can inspect or signal its processes, even outside a sandbox. Only in a workspace
+// whose owners cannot be mapped do both run as nobody; then they can signal each other, and no more.
 func usersAtOnce(t *testing.T, f *fixture, ws sandbox.Workspace) {
 	Need(t, "bash")
 	ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func usersAtOnce(t *testing.T, f *fixture, ws sandbox.Workspace) {
 		}
 		return
 	}
-	delete(users, 0) // what waits outside
+	delete(users, 0) // processes that wait outside
 	shared := ws.Dir != nil
 	if all := len(users) == 1 && users[nobody] != nil; all != shared ||
 		!shared && (len(users) != 2 || users[nobody] != nil) {
@@ -165,7 +165,7 @@ done; echo done`, "look")
 	}
 }
 
-// awaited is a writer that says when something was written.
+// awaited is a writer that reports when something was written.
 type awaited chan bool
 
 func (a awaited) Write(p []byte) (int, error) {
@@ -176,8 +176,8 @@ func (a awaited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// usersOfFiles checks whose files runs of a root server can read and change in a workspace, and whose they
-// leave: which user a run had does not matter to the next one.
+// usersOfFiles checks the owners of files that runs of a root server can read, change and create in a
+// workspace. They must not depend on the user that an earlier run had.
 func usersOfFiles(t *testing.T, f *fixture, mode sandbox.WorkspaceMode, owner sandbox.Owner, ws string) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing capability root: files of several users")
@@ -188,7 +188,7 @@ func usersOfFiles(t *testing.T, f *fixture, mode sandbox.WorkspaceMode, owner sa
 		command = user{nobody, nobody}
 	}
 	mkTree(t, ws, map[string]string{"own/private": "own", "shared/a": "a", "others/b": "TOPSECRET"})
-	if owner.UID != 0 { // who is not nobody
+	if owner.UID != 0 { // otherwise the owner is nobody
 		other = user{nobody, nobody}
 	}
 	for name, as := range map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox"
 )
 
-// mkTree makes files that everyone may write below dir; a text "-> x" is a link to x.
+// mkTree creates files below dir that all users may write; a text "-> x" is a link to x.
 func mkTree(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -44,7 +44,7 @@ func mkTree(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// readTree is the opposite of mkTree.
+// readTree is the inverse of mkTree.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -117,7 +117,7 @@ func testWorkspace(t *testing.T, f *fixture) {
 	f.attack(t, cmd)
 }
 
-// testReadOnly attacks directories of a writable workspace that must stay as they are.
+// testReadOnly attacks directories of a writable workspace that must not change.
 func testReadOnly(t *testing.T, f *fixture) {
 	readOnly := []string{"skills", "a/b/skills", "a/b/skills/inner"}
 	for _, mode := range f.modes() {
@@ -219,7 +219,7 @@ func testStaged(t *testing.T, f *fixture) {
 	failed.Workspace = cmd.Workspace
 	failed.Limits.Timeout = Scaled(2 * time.Second)
 	res = f.run(t, failed)
-	if len(res.Writes) == 0 { // not enough to start on a busy machine
+	if len(res.Writes) == 0 { // the limit was too short to start on a busy machine
 		failed.Limits.Timeout *= 10
 		res = f.run(t, failed)
 	}
@@ -229,8 +229,8 @@ func testStaged(t *testing.T, f *fixture) {
 	}
 }
 
-// testStagedBounded leaves changes whose record, copy or digest would cost the server far more than the
-// script.
+// testStagedBounded leaves changes that would cost the server far more to record, copy or hash than they cost
+// the script.
 func testStagedBounded(t *testing.T, f *fixture) {
 	f.needStaging(t)
 	cmd := f.script(t, "costly.py", `
@@ -251,7 +251,7 @@ print("done")`)
 	cmd.Limits.Timeout = Scaled(5 * time.Minute)
 	begin := time.Now()
 	res := f.runOK(t, cmd)
-	// Unbounded it takes many minutes.
+	// Without limits, it takes many minutes.
 	if d := time.Since(begin); d > 2*cmd.Limits.Timeout {
 		t.Errorf("took %v", d)
 	}

@@ -1,5 +1,5 @@
-// Package address knows which addresses are on the public internet: what a name of a stranger may lead
-// to, and what is a neighbour of this machine.
+// Package address decides which addresses are on the public internet, and may therefore be the addresses of a
+// foreign name, and which are in networks of this machine.
 package address
 
 import (
@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// internal are the addresses of version 4 that no name may lead to: those outside the public internet, and
-// services of clouds that trust whoever can reach them.
+// internal are the IPv4 addresses that no name may lead to: addresses outside the public internet, and cloud
+// services that trust every client that can reach them.
 var internal = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -22,7 +22,7 @@ var internal = []netip.Prefix{
 	netip.MustParsePrefix("192.0.2.0/24"),
 	netip.MustParsePrefix("192.31.196.0/24"),
 	netip.MustParsePrefix("192.52.193.0/24"),
-	netip.MustParsePrefix("192.88.99.0/24"), // relays of 6to4
+	netip.MustParsePrefix("192.88.99.0/24"), // 6to4 relays
 	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("192.175.48.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"),
@@ -31,19 +31,19 @@ var internal = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved, broadcast
 }
 
-// Of version 6 only global unicast is public, without the parts with a purpose of their own.
+// In IPv6, only global unicast is public, except for its special-purpose ranges.
 var (
 	unicast6  = netip.MustParsePrefix("2000::/3")
 	internal6 = []netip.Prefix{
-		netip.MustParsePrefix("2001::/23"), // protocol assignments, Teredo among them
+		netip.MustParsePrefix("2001::/23"), // protocol assignments, including Teredo
 		netip.MustParsePrefix("2001:db8::/32"),
-		netip.MustParsePrefix("2002::/16"), // 6to4: carries an address of version 4
+		netip.MustParsePrefix("2002::/16"), // 6to4: contains an IPv4 address
 		netip.MustParsePrefix("2620:4f:8000::/48"),
 		netip.MustParsePrefix("3fff::/20"),
 	}
 )
 
-// Public reports whether a name may lead to addr. own are the networks that the machine is in.
+// Public reports whether a name may lead to addr. own are the networks of the machine.
 func Public(addr netip.Addr, own []netip.Prefix) bool {
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	if !addr.IsValid() || addr.Zone() != "" || slices.ContainsFunc(own, within) {
@@ -52,12 +52,12 @@ func Public(addr netip.Addr, own []netip.Prefix) bool {
 	if addr.Is4() {
 		return !slices.ContainsFunc(internal, within)
 	}
-	// Mapped, compatible and translated (64:ff9b::) addresses of version 4 lie outside unicast6.
+	// Mapped, compatible and translated (64:ff9b::) IPv4 addresses are outside unicast6.
 	return unicast6.Contains(addr) && !slices.ContainsFunc(internal6, within)
 }
 
-// OwnNetworks returns the networks of the machine's interfaces. Machines in them are neighbours, which may
-// trust this one, also if their addresses are public, as is usual with version 6.
+// OwnNetworks returns the networks of the machine's interfaces. Other machines in them may trust this one,
+// even if their addresses are public, which is usual with IPv6.
 func OwnNetworks() ([]netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
@@ -83,7 +83,7 @@ func networkOf(a net.Addr) (netip.Prefix, bool) {
 		return netip.Prefix{}, false
 	}
 	addr = addr.Unmap()
-	// A mask of no bits would make every address the machine's own.
+	// An empty mask would make every address the machine's own.
 	ones, size := ipnet.Mask.Size()
 	if ones == 0 || size != addr.BitLen() {
 		ones = addr.BitLen()
