@@ -1,6 +1,5 @@
 // Package browser drives a headless Chromium over the pipe of its DevTools protocol, for tests and pictures
-// of the operator's page. Nothing listens on a port, and only the few methods that are needed have names
-// here.
+// of the operator's page. It opens no port, and implements only the methods needed here.
 package browser
 
 import (
@@ -16,7 +15,7 @@ import (
 	"sync"
 )
 
-// Find returns the path of a Chromium, empty without one.
+// Find returns the path of a Chromium, or "" if none is installed.
 func Find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -31,9 +30,9 @@ type Browser struct {
 	cmd  *exec.Cmd
 	to   *os.File
 	stop context.CancelFunc
-	done chan struct{} // closed when it says nothing any more
+	done chan struct{} // closed at the end of its messages
 
-	mu      sync.Mutex // guards the fields below, and writing
+	mu      sync.Mutex // guards the fields below, and writes
 	last    int
 	waiting map[int]chan message
 	tabs    map[string]*Tab // by session
@@ -48,16 +47,18 @@ type message struct {
 	Error   *struct{ Message string } `json:"error,omitempty"`
 }
 
-// Start starts the Chromium at path with a profile in dir, which must be empty. It ends with ctx.
+// Start starts the Chromium at path with a profile in dir, which must be empty. The browser ends with ctx.
 //
-// Errors: the errors of starting a process; it fails on a system on which no process inherits pipes.
+// Errors: the errors of starting a process; Start always fails on a system where processes cannot inherit
+// pipes.
 func Start(ctx context.Context, path, dir string) (*Browser, error) {
 	ctx, stop := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--remote-debugging-pipe", "--user-data-dir="+dir,
 		"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
 		"--force-color-profile=srgb",
-		// It shows pages of ours only, and neither root nor many containers have what its sandbox needs.
+		// The browser shows only our own pages, and its sandbox needs rights that root and many containers
+		// lack.
 		"--no-sandbox", "about:blank")
 	in, to, err := os.Pipe()
 	if err != nil {
@@ -69,7 +70,7 @@ func Start(ctx context.Context, path, dir string) (*Browser, error) {
 		stop()
 		return nil, errors.Join(err, in.Close(), to.Close())
 	}
-	cmd.ExtraFiles = []*os.File{in, out} // 3 and 4 to it
+	cmd.ExtraFiles = []*os.File{in, out} // descriptors 3 and 4 of the browser
 	err = cmd.Start()
 	in.Close()
 	out.Close()
@@ -86,12 +87,12 @@ func Start(ctx context.Context, path, dir string) (*Browser, error) {
 // Close ends the browser and waits for it.
 func (b *Browser) Close() {
 	b.stop()
-	_ = b.cmd.Wait() // it was killed
+	_ = b.cmd.Wait() // fails, because the browser was killed
 	b.to.Close()
 	<-b.done
 }
 
-// listen hands answers to who waits for them, and events to their tabs.
+// listen delivers answers to their callers, and events to their tabs.
 func (b *Browser) listen(from *os.File) {
 	defer close(b.done)
 	defer from.Close()
@@ -151,7 +152,7 @@ func (b *Browser) call(ctx context.Context, session, method string, params, resu
 	}
 }
 
-// Tab is a page of its own, with cookies of its own. It is safe for one caller at a time.
+// Tab is a page with its own cookies. It is not safe for concurrent use.
 type Tab struct {
 	browser *Browser
 	ctx     context.Context
@@ -162,7 +163,7 @@ type Tab struct {
 	loaded   chan struct{}
 }
 
-// Tab opens a page that shows nothing. Its calls end with ctx.
+// Tab opens an empty page. Its calls end with ctx.
 func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 	var made struct{ BrowserContextID, TargetID, SessionID string }
 	err := b.call(ctx, "", "Target.createBrowserContext", struct{}{}, &made)
@@ -191,12 +192,12 @@ func (b *Browser) Tab(ctx context.Context) (*Tab, error) {
 	return t, nil
 }
 
-// Call calls a method of the DevTools protocol for this page. A nil result is not read.
+// Call calls a method of the DevTools protocol for this page. If result is nil, the answer is not decoded.
 func (t *Tab) Call(method string, params, result any) error {
 	return t.browser.call(t.ctx, t.session, method, params, result)
 }
 
-// note keeps what a reader of the browser's console would see, and reports of broken policies.
+// note collects the messages in the browser's console, and reports of policy violations.
 func (t *Tab) note(m message) {
 	wrong := ""
 	switch m.Method {
@@ -216,7 +217,8 @@ func (t *Tab) note(m message) {
 		wrong = m.Method + " " + string(m.Params)
 	case "Audits.issueAdded":
 		var e struct{ Issue struct{ Code string } }
-		if json.Unmarshal(m.Params, &e) == nil && e.Issue.Code != "GenericIssue" { // of forms and history
+		// Generic issues concern forms and history.
+		if json.Unmarshal(m.Params, &e) == nil && e.Issue.Code != "GenericIssue" {
 			wrong = string(m.Params)
 		}
 	}
@@ -227,7 +229,7 @@ func (t *Tab) note(m message) {
 	}
 }
 
-// Problems returns and forgets what the console of the page said since the last call.
+// Problems returns the messages collected since the last call.
 func (t *Tab) Problems() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -236,7 +238,7 @@ func (t *Tab) Problems() []string {
 	return list
 }
 
-// Open opens an address, and returns when the page and what it needs are loaded.
+// Open opens a URL and returns when the page and its resources are loaded.
 func (t *Tab) Open(url string) error {
 	select {
 	case <-t.loaded:
@@ -252,7 +254,7 @@ func (t *Tab) Open(url string) error {
 	return t.Loaded()
 }
 
-// Loaded waits until a page that was opened, by a click or a key too, is loaded.
+// Loaded waits until a page is loaded that was opened, including by a click or key.
 func (t *Tab) Loaded() error {
 	select {
 	case <-t.loaded:
@@ -264,8 +266,8 @@ func (t *Tab) Loaded() error {
 	}
 }
 
-// Eval returns in result what an expression, or the promise it returns, has for a value. It runs in
-// the page whatever the policy of the page is.
+// Eval stores the value of an expression, or of the promise it returns, in result. It runs in the page
+// regardless of the page's policy.
 func (t *Tab) Eval(expression string, result any) error {
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
@@ -288,7 +290,7 @@ func (t *Tab) Eval(expression string, result any) error {
 	return json.Unmarshal(answer.Result.Value, result)
 }
 
-// Press presses and releases keys, by the names that events of a browser give them: "Tab", "Enter", "/".
+// Press presses and releases keys, by their names in browser events: "Tab", "Enter", "/".
 func (t *Tab) Press(keys ...string) error {
 	codes := map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
 	for _, key := range keys {
@@ -316,7 +318,7 @@ func (t *Tab) Press(keys ...string) error {
 	return nil
 }
 
-// Screen sets how wide and high the page is, in CSS pixels, and whether its user wants dark colours.
+// Screen sets the width and height of the page, in CSS pixels, and whether the user prefers dark colours.
 func (t *Tab) Screen(width, height int, dark bool) error {
 	scheme := map[bool]string{false: "light", true: "dark"}[dark]
 	return errors.Join(
@@ -326,7 +328,7 @@ func (t *Tab) Screen(width, height int, dark bool) error {
 			{"name": "prefers-color-scheme", "value": scheme}}}, nil))
 }
 
-// Picture returns what the page shows as PNG; whole is all of it, not only what fits on the screen.
+// Picture returns a picture of the page as PNG; if whole is set, it includes the parts outside the screen.
 func (t *Tab) Picture(whole bool) ([]byte, error) {
 	var answer struct{ Data string }
 	if err := t.Call("Page.captureScreenshot", map[string]any{"format": "png",

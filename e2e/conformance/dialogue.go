@@ -16,18 +16,18 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// dialogue is what a tool or prompt asks the client for before it answers: one round after the
-// other. On the older revisions bridge turns the questions into requests of the server.
+// dialogue is the sequence of questions that a tool or prompt asks the client before it answers, one round
+// after the other. For older revisions, bridge turns the questions into requests of the server.
 type dialogue struct {
 	name   string
 	rounds []mcp.InputRequests
-	// stateful dialogues give the client a signed note of the round, which it has to bring back.
+	// stateful dialogues give the client a signed state of the round, which it must return.
 	stateful bool
-	// modest dialogues leave out what the client cannot answer; others are refused.
+	// modest dialogues omit questions that the client cannot answer; other dialogues are refused.
 	modest bool
 }
 
-// turn is the state of a dialogue: questions to ask, or the answers once every question has one.
+// turn is the state of a dialogue: questions to ask, or the answers once all questions are answered.
 type turn struct {
 	mcp.MultiRoundTripResult
 	answers string
@@ -81,7 +81,7 @@ func (f *fixture) addDialogues() {
 	}
 }
 
-// bridge calls a tool for a client of the older revisions: it asks the client what the results ask.
+// bridge calls a tool for a client of an older revision: it sends the questions in the results to the client.
 func (f *fixture) bridge(ctx context.Context, request mcp.CallToolRequest, called tool) (any, error) {
 	for {
 		made, err := called.call(ctx, request)
@@ -116,7 +116,7 @@ func one(id string, request mcp.InputRequest) []mcp.InputRequests {
 	return []mcp.InputRequests{{id: request}}
 }
 
-// ask elicits an object of these properties from the user.
+// ask elicits an object with these properties from the user.
 func ask(message, properties string, required ...string) mcp.InputRequest {
 	schema := map[string]any{"type": "object", "properties": json.RawMessage(properties)}
 	if required != nil {
@@ -133,7 +133,7 @@ func sample(text string) mcp.InputRequest {
 	})
 }
 
-// take takes a dialogue one step further, from the state and the answers that a request brought.
+// take advances a dialogue by one step, from the state and the answers in a request.
 func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
 	given mcp.MultiRoundTripParams) (turn, *wire.Error) {
 	round := 0
@@ -159,7 +159,7 @@ func (f *fixture) take(d *dialogue, has mcp.ClientCapabilities,
 	return turn{answers: string(answers)}, nil
 }
 
-// questions asks what a round asks of a client that can answer it.
+// questions returns the questions of a round for a client that can answer them.
 func (f *fixture) questions(d *dialogue, round int, has mcp.ClientCapabilities) (turn, *wire.Error) {
 	able := map[mcp.MCPMethod]struct {
 		declared bool
@@ -204,7 +204,7 @@ func answered(requests mcp.InputRequests, responses mcp.InputResponses) bool {
 
 func newKey() []byte { return []byte(rand.Text()) }
 
-// stateOf is a note of the round that the client can neither make nor change.
+// stateOf returns a signed state of the round, which the client can neither forge nor change.
 func (f *fixture) stateOf(d *dialogue, round int) string {
 	mac := hmac.New(sha256.New, f.key)
 	fmt.Fprintf(mac, "%s %d", d.name, round)
@@ -219,7 +219,7 @@ func (f *fixture) roundOf(d *dialogue, state string) (round int, ok bool) {
 	return round, ok
 }
 
-// schemaOfDefaults has a default of every primitive type.
+// schemaOfDefaults has a default value of each primitive type.
 const schemaOfDefaults = `{
 "name":{"type":"string","default":"John Doe"},
 "age":{"type":"integer","default":30},
@@ -227,7 +227,7 @@ const schemaOfDefaults = `{
 "status":{"type":"string","enum":["active","inactive","pending"],"default":"active"},
 "verified":{"type":"boolean","default":true}}`
 
-// schemaOfEnums has every form of an enumeration.
+// schemaOfEnums has each form of an enumeration.
 const schemaOfEnums = `{
 "untitledSingle":{"type":"string","enum":["option1","option2","option3"]},
 "titledSingle":{"type":"string","oneOf":[{"const":"value1","title":"First Option"},

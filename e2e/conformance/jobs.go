@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// A call that lasts for patience becomes a task, and a job lasts longer.
+// A call becomes a task after patience; a job takes longer.
 const (
 	patience = 20 * time.Millisecond
 	lasts    = 500 * time.Millisecond
@@ -56,7 +56,7 @@ func (f *fixture) addTasks() {
 			return result, work(ctx, lasts)
 		})
 	}
-	// It asks before it becomes a task.
+	// This tool asks a question before its call becomes a task.
 	named := mcp.InputRequests{"user_name": ask("What is your name?", `{"name":{"type":"string"}}`, "name")}
 	f.addJob("test_tool_with_task", true,
 		func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -76,7 +76,7 @@ func (f *fixture) addTasks() {
 		})
 }
 
-// addJob registers a tool whose calls may become tasks; required ones cannot be called otherwise.
+// addJob registers a tool whose calls may become tasks. If required is set, it can be called only as a task.
 func (f *fixture) addJob(name string, required bool, handle tasks.Handler) {
 	f.add(name, "", func(ctx context.Context, r mcp.CallToolRequest) (any, error) {
 		if required && !tasks.Declares(ctx) {
@@ -86,7 +86,7 @@ func (f *fixture) addJob(name string, required bool, handle tasks.Handler) {
 	})
 }
 
-// work lasts for some time, or until ctx ends.
+// work waits for d, or until ctx ends.
 func work(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -1,10 +1,10 @@
-// Command conformance serves over HTTP what the protocol's conformance suite expects a server to
-// offer: tools, resources and prompts with agreed names. It is made for tests and takes no
-// arguments; it listens on a free port of 127.0.0.1, which it logs, until it is interrupted.
+// Command conformance serves the tools, resources and prompts that the protocol's conformance suite expects
+// of a server, over HTTP. It is made for tests and takes no arguments. It listens on a free port of
+// 127.0.0.1, which it logs, until it is interrupted.
 //
-// Messages take the same way as in skillsd, through [wire.HTTP]. What the suite finds out about transport,
-// sessions, versions and the protocol's own methods it finds out about skillsd. The fixtures themselves prove
-// nothing.
+// Messages take the same path as in skillsd, through [wire.HTTP]. The suite's results about transport,
+// sessions, versions and the protocol's own methods are therefore valid for skillsd. The fixtures themselves
+// prove nothing.
 package main
 
 import (
@@ -54,11 +54,11 @@ func run(ctx context.Context, logger *slog.Logger) error {
 	return handler.Serve(ctx, listener)
 }
 
-// fixture is the server under the suite's eyes.
+// fixture is the server under test.
 type fixture struct {
 	wire  *wire.Dispatcher
 	tools map[string]tool
-	key   []byte // of the signatures under request states
+	key   []byte // key for signing request states
 	tasks *tasks.Store
 }
 

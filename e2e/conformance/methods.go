@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
-// codeResourceNotFound is what the revisions before 2026-07-28 answer to an unknown URI.
+// codeResourceNotFound is the error code for an unknown URI in revisions before 2026-07-28.
 const codeResourceNotFound = -32002
 
 func (f *fixture) methods() wire.Methods {
@@ -34,7 +34,7 @@ func (f *fixture) methods() wire.Methods {
 	return methods
 }
 
-// legacy is a method that 2026-07-28 does not have.
+// legacy returns method for revisions before 2026-07-28, which lacks it.
 func legacy(method wire.Method) wire.Method {
 	return func(ctx context.Context, r *wire.Request) (any, error) {
 		if r.Modern {
@@ -100,12 +100,12 @@ func contentsOf(uri string) (contents mcp.ResourceContents, ok bool) {
 	return mcp.TextResourceContents{URI: uri, MIMEType: typeJSON, Text: string(text)}, err == nil
 }
 
-// prompt is what prompts/get answers with.
+// prompt is an answer to prompts/get.
 type prompt struct {
 	mcp.Prompt
-	first mcp.Content // before the text, if any
-	text  string      // {ARGUMENT} stands for an argument
-	asks  *dialogue   // what comes first, if anything
+	first mcp.Content // precedes the text, if any
+	text  string      // with {ARGUMENT} for an argument
+	asks  *dialogue   // precedes the answer, if any
 }
 
 func prompts() []prompt {

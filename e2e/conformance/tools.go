@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// pixel is a PNG of one red pixel, silence a WAV without samples.
+	// pixel is a PNG of one red pixel; silence is a WAV without samples.
 	pixel   = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
 	silence = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 
@@ -20,11 +20,11 @@ const (
 	typeJSON = "application/json"
 )
 
-// schemaOfHeader declares that an argument travels in a header, too.
+// schemaOfHeader declares that an argument is also sent in a header.
 const schemaOfHeader = `{"type":"object",
 "properties":{"region":{"type":"string","x-mcp-header":"Region"}},"required":["region"]}`
 
-// schemaOf2020 uses what JSON Schema 2020-12 has beyond the keywords known to most servers.
+// schemaOf2020 uses keywords of JSON Schema 2020-12 that most servers do not support.
 const schemaOf2020 = `{
 "$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
 "$defs":{"address":{"$anchor":"addressDef","type":"object",
@@ -62,13 +62,13 @@ func (f *fixture) addTools() {
 	f.addTool("test_trigger_prompt_change", "", f.announce(mcp.MethodNotificationPromptsListChanged))
 }
 
-// tool is a tool and what answers its calls.
+// tool is a tool and its handler.
 type tool struct {
 	mcp.Tool
 	call func(context.Context, mcp.CallToolRequest) (any, error)
 }
 
-// addTool registers a tool; schema "" takes no arguments.
+// addTool registers a tool; with schema "", it takes no arguments.
 func (f *fixture) addTool(name, schema string, handle tasks.Handler) {
 	f.add(name, schema, func(ctx context.Context, r mcp.CallToolRequest) (any, error) {
 		return handle(ctx, r)
@@ -118,7 +118,7 @@ func embedded(uri, mimeType, text string) mcp.EmbeddedResource {
 // log writes three lines to the client's log.
 func (f *fixture) log(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	for _, text := range []string{"started", "processing", "completed"} {
-		// A client of 2026-07-28 says in each request that it wants a log.
+		// A client of 2026-07-28 requests a log in each request.
 		if wire.ClientOf(ctx).Modern && wire.Meta(ctx, mcp.MetaKeyLogLevel) == nil {
 			break
 		}
@@ -130,7 +130,7 @@ func (f *fixture) log(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallTool
 	return mcp.NewToolResultText("logged"), nil
 }
 
-// progress reports three steps to a client that asked for them.
+// progress reports three steps to a client that requested progress.
 func (f *fixture) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	if r.Params.Meta == nil || r.Params.Meta.ProgressToken == nil {
 		return mcp.NewToolResultText("no token, no progress"), nil
@@ -144,7 +144,7 @@ func (f *fixture) progress(ctx context.Context, r mcp.CallToolRequest) (*mcp.Cal
 	return mcp.NewToolResultText("three steps"), nil
 }
 
-// announce notifies every client that a list has changed, as skillsd does after a change on disk.
+// announce notifies every client that a list changed, as skillsd does after a change on disk.
 func (f *fixture) announce(method string) tasks.Handler {
 	return func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		f.wire.Announce(method)

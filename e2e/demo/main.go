@@ -1,9 +1,9 @@
-// Command demo shows the main job for real: it starts `skillsd serve` as an MCP client would, as a
-// subprocess over stdio, loads a skill, reads one of its files, runs an allowlisted script in the
-// sandbox, is refused on another one, and prints the record the session left.
+// Command demo demonstrates the main use of skillsd: it starts `skillsd serve` as an MCP client would, as a
+// subprocess over stdio, loads a skill, reads one of its files, runs an allowlisted script in the sandbox, is
+// refused another script, and prints the session's record.
 //
-// It exits 1 when something did not go as it should, such as when no sandbox can isolate a script on this
-// machine; the rest is shown all the same.
+// It exits with 1 if a step failed, for example if no sandbox can isolate a script on this machine; it still
+// shows the remaining steps.
 package main
 
 import (
@@ -44,13 +44,13 @@ func main() {
 	}
 }
 
-// demo is one run of the show.
+// demo is one run of the demonstration.
 type demo struct {
 	out     io.Writer
 	binary  string
 	state   string
 	client  *client.Client
-	problem error // what kept a step from being shown
+	problem error // why a step could not be shown
 }
 
 func run(ctx context.Context, out io.Writer, binary, root string) (err error) {
@@ -124,7 +124,7 @@ func (d *demo) talk(ctx context.Context) error {
 	return d.expect(ctx, "run_skill_script", other, true, "script_not_allowlisted")
 }
 
-// expect calls a tool, shows the answer and holds it to what the demo promises.
+// expect calls a tool, shows the answer and compares it with the promise of the demo.
 func (d *demo) expect(ctx context.Context, tool string, args map[string]any, refused bool,
 	text string) error {
 	var request mcp.CallToolRequest
@@ -156,7 +156,7 @@ func (d *demo) expect(ctx context.Context, tool string, args map[string]any, ref
 	return nil
 }
 
-// records shows what the session left behind.
+// records shows the files that the session left.
 func (d *demo) records(ctx context.Context) error {
 	for _, args := range [][]string{{"session", "show", "latest"}, {"session", "verify", "latest"}} {
 		d.step("$ skillsd " + strings.Join(args, " "))

@@ -1,6 +1,6 @@
-// Command floor is the least honest skills server that mcp-go can be: it reads the frontmatter of a tree at
-// its start and files when they are asked for, guards nothing and records nothing. Benchmarks give what
-// skillsd takes as a multiple of what this takes.
+// Command floor is a minimal skills server built on mcp-go: it reads the frontmatter of a tree when it starts
+// and files on request, without guards and records. Benchmarks report the cost of skillsd as a multiple of
+// its cost.
 package main
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// pageSize is how many skills a page of skills/list has, as in skillsd; budget is how many bytes of the
-// catalogue a client is shown.
+// pageSize is the number of skills on a page of skills/list, as in skillsd; budget limits the catalogue shown
+// to a client, in bytes.
 const pageSize, budget = 100, 16_000
 
 // skill is an entry of skills/list.
@@ -106,7 +106,7 @@ func scan(tree string, digests bool) (*floor, error) {
 	return f, nil
 }
 
-// read returns the skill of a directory, or nil.
+// read returns the skill in a directory, or nil.
 func read(dir string, digests bool) *skill {
 	text, err := os.ReadFile(filepath.Join(dir, "SKILL.md"))
 	if err != nil {
@@ -173,7 +173,7 @@ func (f *floor) serve(listen, extension bool) error {
 	return server.NewStdioServer(s).Listen(context.Background(), in, os.Stdout)
 }
 
-// answering answers the methods that mcp-go has not, and returns the other lines.
+// answering answers the methods that mcp-go lacks, and returns all other lines.
 func (f *floor) answering(in io.Reader) io.Reader {
 	rest, w := io.Pipe()
 	go func() {

@@ -1,8 +1,8 @@
-// Command screens makes the pictures of the README. It runs skillsd on a terminal of 100 columns, as a user
+// Command screens makes the pictures for the README. It runs skillsd on a terminal of 100 columns, as a user
 // me with an empty home directory, and draws the screen of the terminal as SVG. It does not retouch the
-// screen, but for breaking lines between words: identifiers, times and versions come from the run. It
-// works only on Linux, where a user may make namespaces. With a Chromium it also takes pictures of the
-// operator's page.
+// screen, except for line breaks between words: identifiers, times and versions come from the run. It works
+// only on Linux, where users may create namespaces. With a Chromium, it also takes pictures of the operator's
+// page.
 package main
 
 import (
@@ -21,10 +21,10 @@ func main() {
 type scene struct {
 	name, title string
 	commands    []string
-	answers     string // to the questions of all commands, typed when they are asked
+	answers     string // to the questions of all commands, typed when the questions appear
 }
 
-// scenes are one story, in this order and in one home directory.
+// scenes are run in this order and in one home directory.
 var scenes = []scene{
 	{"install", "Installing a skill and looking at what would be served", []string{
 		"skillsd install testdata/skills --subdir text-stats --tier user",

@@ -20,11 +20,11 @@ import (
 	"github.com/skillsd/skillsd/e2e/browser"
 )
 
-// home is the home directory of the pictures: it exists only where they are made.
+// home is the home directory in the pictures; it exists only while they are made.
 const home = "/home/me"
 
-// run makes the pictures in three steps, each this program once more: outside, then as root of a user
-// namespace that puts up the home directory, then as an ordinary user in it.
+// run makes the pictures in three steps, each a new process of this program: outside; then as root of a user
+// namespace, to set up the home directory; then as an ordinary user in it.
 func run(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: screens SKILLSD SKILLS-ROOT DIR")
@@ -91,7 +91,7 @@ func makeHome(binary, skills string) error {
 	return os.CopyFS(home+"/testdata/skills", tree)
 }
 
-// show types each scene's commands and draws what a terminal showed.
+// show types each scene's commands and draws the terminal's output.
 func show(dir string) error {
 	if err := os.Chdir(home); err != nil {
 		return err
@@ -145,7 +145,7 @@ func page(dir string) error {
 	}
 	defer func() {
 		cancel()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // fails, because the server was killed
 	}()
 	link, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -176,7 +176,7 @@ func page(dir string) error {
 	if err != nil {
 		return fmt.Errorf("open the operator's page: %w", err)
 	}
-	// The heads of the page and of the session are less than what happened.
+	// The headings of the page and of the session matter less than the events.
 	if err := tab.Eval(`scrollTo(0, document.querySelector("h1").offsetTop - 4)`, nil); err != nil {
 		return err
 	}
@@ -187,13 +187,13 @@ func page(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "page.png"), picture, 0o644)
 }
 
-// environment is what the commands see.
+// environment returns the environment of the commands.
 func environment() []string {
 	return []string{"HOME=" + home, "PATH=" + home + "/go/bin:/usr/local/bin:/usr/bin:/bin", "TERM=xterm",
 		"LANG=C.UTF-8"}
 }
 
-// answering types the next line of the answers when what was shown ends in a prompt.
+// answering types the next line of the answers when the output ends in a prompt.
 type answering struct {
 	w, keyboard io.Writer
 	answers     string
@@ -210,7 +210,7 @@ func (a *answering) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// onTerminal runs a command on a terminal of its own, answers its questions, and copies what it shows.
+// onTerminal runs a command on a new terminal, answers its questions, and copies its output.
 func onTerminal(w io.Writer, command, answers string) error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -240,7 +240,7 @@ func onTerminal(w io.Writer, command, answers string) error {
 	if err != nil {
 		return err
 	}
-	// Reading a terminal that nobody has open any more ends in EIO.
+	// Reading a terminal that no process has open fails with EIO.
 	shown := &answering{w, master, answers}
 	if _, err := io.Copy(shown, master); err != nil && !errors.Is(err, unix.EIO) {
 		return err
@@ -248,7 +248,7 @@ func onTerminal(w io.Writer, command, answers string) error {
 	return cmd.Wait()
 }
 
-// use is a client that loads the skill, runs the allowed script and tries one that is not.
+// use is a client that loads the skill, runs the allowed script and tries one that is not allowed.
 func use() error {
 	cmd := exec.Command(home+"/go/bin/skillsd", "serve", "--allow-tool", "run_skill_script",
 		"--prompt-slot-role", "direct-command", "--log-level", "error")
@@ -289,7 +289,7 @@ func use() error {
 		if _, err := in.Write(append(line, '\n')); err != nil {
 			return err
 		}
-		// Notifications come before the answer.
+		// Notifications precede the answer.
 		var message struct {
 			ID    *int
 			Error json.RawMessage

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// columns is the width of the terminal. A longer line continues on the next, between words, so that a reader
-// finds digests and words whole.
+// columns is the width of the terminal. Longer lines are broken between words, so that digests and words stay
+// whole.
 const columns = 100
 
 const (
@@ -19,27 +19,26 @@ const (
 	margin     = 16
 )
 
-// cell is one character of the terminal and how it looks.
+// cell is one character of the terminal and its look.
 type cell struct {
 	r    rune
 	look look
 }
 
-// look is how characters look; the zero look is plain.
+// look is the look of characters; the zero look is plain.
 type look struct {
 	bold  bool
-	shade string // a colour; empty: that of the picture
+	shade string // a colour; empty means the picture's default
 }
 
-// looks are the looks that escape sequences choose.
+// looks maps escape sequences to looks.
 var looks = map[string]look{
 	"\x1b[0m": {}, "\x1b[1m": {bold: true},
 	"\x1b[31m": {shade: "#ff7b72"}, "\x1b[32m": {shade: "#7ee787"}, "\x1b[33m": {shade: "#e3b341"},
 }
 
-// terminal returns the lines that a terminal shows after it was sent these bytes: text, line
-// ends, carriage returns, erasing to the end of the line, and text of the known looks. Anything else is an
-// error.
+// terminal returns the lines that a terminal shows after receiving these bytes: text, line ends, carriage
+// returns, erasing to the end of the line, and text in known looks. Anything else is an error.
 func terminal(sent []byte) ([][]cell, error) {
 	lines, at, now := [][]cell{nil}, 0, look{}
 	last := func() *[]cell { return &lines[len(lines)-1] }
@@ -93,10 +92,10 @@ func terminal(sent []byte) ([][]cell, error) {
 	return lines, nil
 }
 
-// picture draws lines as SVG. Each run of characters has its place and its length, so that columns
-// stay columns in whatever font the reader has. A run has no two spaces in a row, and none at its ends:
-// browsers draw such spaces as one or as none, and stretch the rest to the length. They disagree on which
-// elements may ask for another way.
+// picture draws lines as SVG. Each run of characters has an explicit position and length, so that columns
+// stay aligned in any font. A run contains no two consecutive spaces, and none at its ends: browsers draw
+// such spaces as one or none, and stretch the rest. The attributes for other behaviour are not supported
+// consistently.
 func picture(title string, lines [][]cell) []byte {
 	var b bytes.Buffer
 	width, height := 2*margin+columns*cellWidth, 2*margin+len(lines)*lineHeight
@@ -124,7 +123,7 @@ func picture(title string, lines [][]cell) []byte {
 	return b.Bytes()
 }
 
-// continues reports whether the cell at i belongs to the run of the one before it.
+// continues reports whether the cell at i belongs to the same run as the previous cell.
 func continues(line []cell, i int) bool {
 	if line[i].look != line[i-1].look {
 		return false
@@ -132,7 +131,7 @@ func continues(line []cell, i int) bool {
 	return line[i].r != ' ' || i+1 < len(line) && line[i+1].r != ' ' && line[i+1].look == line[i].look
 }
 
-// text is the element of a run, which starts in a column.
+// text returns the element for a run that starts in a column.
 func text(run []cell, column, y int) string {
 	var shown strings.Builder
 	for _, c := range run {
@@ -152,6 +151,6 @@ func text(run []cell, column, y int) string {
 
 func escaped(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // writing to a Builder cannot fail
 	return b.String()
 }
