@@ -121,7 +121,7 @@ func (r *Root) check() error {
 	for _, name := range names {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") ||
 			slices.Contains(ownDirs, name) {
-			return &UnavailableError{Reason: fmt.Sprintf("a root file system has no place at /%.100s", name)}
+			return &UnavailableError{Reason: fmt.Sprintf("a root file system cannot have /%.100s", name)}
 		}
 	}
 	return nil

@@ -207,7 +207,7 @@ func (r *reader) isSession(id string) bool {
 		if err == nil && e.Session == id {
 			return true
 		}
-		break
+		break // every event names its session, so the first is enough
 	}
 	regular := func(name string) bool {
 		info, err := dir.Lstat(name)

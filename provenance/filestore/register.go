@@ -232,6 +232,7 @@ func (v *verifier) checkRegister(reg *provenance.Register, signed *provenance.Ev
 				provenance.RegisterFile))
 	case signed == nil || is != nil && is.Events >= signed.Seq:
 		return nil
+	// A session that was signed before the store had a register is not missing from it.
 	case v.enrolled || reg.Lines > 0 && signed.Time.After(reg.Began.Time):
 		return difference(provenance.RegisterFile, reg.Lines+1,
 			fmt.Sprintf("missing: session %s was signed at event %d, "+

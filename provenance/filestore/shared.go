@@ -190,6 +190,7 @@ func (s *session) linkEqual(
 		if _, err := file.ReadAt(ours[:n], at); err != nil {
 			return nil, err
 		}
+		// The session gets their file, so the digest covers their time; the comparison ignores it.
 		whole.Write(theirs[:n])
 		for i := range w.time {
 			if in := w.timeAt + int64(i) - at; in >= 0 && in < n {

@@ -126,7 +126,7 @@ func writeLists(dir *os.Root, writers []*viewWriter, list int, from scanPoint, e
 		}
 		for _, w := range having {
 			if at < w.from {
-				continue
+				continue // this row was copied from the old version
 			}
 			if err := w.Add(list, e); err != nil {
 				return err

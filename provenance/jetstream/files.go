@@ -144,6 +144,7 @@ func (r *reader) file(ctx context.Context, session, name string) ([]byte, error)
 	}
 	sum := found[len(found)-1]
 	if len(found) > 1 {
+		// A Put whose event was not recorded leaves another digest, so the events decide.
 		for e, err := range r.scan(ctx, session) {
 			if err != nil && !errors.Is(err, provenance.ErrNotFound) {
 				return nil, err

@@ -249,6 +249,7 @@ func (t *turn) load(ctx context.Context) error {
 	if t.loaded && last > 0 && last < t.last {
 		return fmt.Errorf("%w: the leader of the stream lags", provenance.ErrUnavailable)
 	}
+	// The record ends where this turn left it, so the turn continues. An ended session needs a new turn.
 	if t.loaded && !t.lost.Load() && last == t.last && t.state.Session.State != provenance.StateEnded {
 		return nil
 	}
@@ -258,6 +259,7 @@ func (t *turn) load(ctx context.Context) error {
 	t.store.mu.Unlock()
 	t.state, t.last, t.batch, t.open = now, last, 0, nil
 	if last == 0 {
+		// Only a turn with all events can make checkpoints; otherwise Recall must set the fold first.
 		t.fold = &cfharness.Fold{}
 	}
 	t.loaded = true

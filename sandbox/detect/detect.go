@@ -144,6 +144,7 @@ func Select(ctx context.Context, want string, opts *Options) (sandbox.Runner, []
 	case len(candidates) == 0:
 		return nil, nil, fmt.Errorf("unknown sandbox %q: want one of %s", want,
 			strings.Join(append(Names(), None), ", "))
+	// Automatic backends are in every version, so this one was named.
 	case candidates[0].new == nil:
 		return refuse(want, "this version has no such backend", "use --sandbox native")
 	}

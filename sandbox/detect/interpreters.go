@@ -321,7 +321,7 @@ func (f *Finder) mount(in *sandbox.Interpreter, dirs ...string) error {
 			return err
 		}
 		if why := f.private.refuses(real); why != "" {
-			return fmt.Errorf("would need all of %s mounted, %s", real, why)
+			return fmt.Errorf("needs all of %s mounted, %s", real, why)
 		}
 		in.Mounts = append(in.Mounts, real)
 	}

@@ -146,7 +146,7 @@ var (
 // "".
 func (p *private) refuses(dir string) string {
 	if strings.Count(dir, "/") < 2 {
-		return "which holds more than an interpreter"
+		return "which contains more than an interpreter"
 	}
 	// Some homes are not in /etc/passwd: a directory service may have others.
 	parents := []string{"/home", "/Users", "/var/home", "/export/home"}
@@ -154,25 +154,25 @@ func (p *private) refuses(dir string) string {
 		return "which is a home"
 	}
 	if p.homes != nil && slices.ContainsFunc(p.homes(), func(d string) bool { return below(d, dir) }) {
-		return "which is or holds a home"
+		return "which is or contains a home"
 	}
 	if slices.ContainsFunc(p.others, func(d string) bool { return below(d, dir) || below(dir, d) }) {
-		return "which is, holds or lies in a directory of the server's own"
+		return "which is, contains or is in one of the server's own directories"
 	}
 	for _, name := range marks {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return "which holds " + name
+			return "which contains " + name
 		}
 	}
 	slashed := filepath.ToSlash(dir)
 	for _, name := range personal {
 		if strings.HasSuffix(slashed, "/"+name) {
-			return "which holds more than programs"
+			return "which contains more than programs"
 		}
 	}
 	for _, name := range guarded {
 		if strings.Contains(slashed+"/", "/"+name+"/") {
-			return "which lies in " + name
+			return "which is in " + name
 		}
 	}
 	return ""

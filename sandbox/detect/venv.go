@@ -160,9 +160,8 @@ func venvBase(program, root, home string) (string, error) {
 			return base, nil
 		}
 	}
-	return "", fmt.Errorf("the home in its %s, %s, does not have its Python; make it again with "+
-		"python3 -m venv",
-		venvConfig, home)
+	return "", fmt.Errorf("the home in its %s, %s, does not have its Python; create it again with "+
+		"python3 -m venv", venvConfig, home)
 }
 
 // links returns the links to directories, by path, on the way from the Python of a virtual environment to the
@@ -188,7 +187,7 @@ func (f *Finder) links(in *sandbox.Interpreter, home string) (map[string]string,
 				return nil
 			}
 		}
-		return fmt.Errorf("is reached by way of %s, which scripts do not see; make it again with "+
+		return fmt.Errorf("has a path through %s, which scripts do not see; create it again with "+
 			"python3 -m venv --copies", dir)
 	}
 	if err := follow(home); err != nil {

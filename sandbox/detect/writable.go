@@ -10,7 +10,7 @@ import (
 
 // errWritten is the error for a program that a script may have written, or whose path a script may have
 // redirected.
-var errWritten = errors.New("is reached by way of the workspace, where scripts may write")
+var errWritten = errors.New("has a path through the workspace, where scripts may write")
 
 // Writable is a directory in which scripts may write, except in its ReadOnly directories. All paths are
 // absolute, and the paths in ReadOnly contain no links.

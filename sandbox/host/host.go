@@ -223,7 +223,7 @@ func (e *execution) run(ctx context.Context, dir string) (*sandbox.Result, error
 	_ = pipes.stderr.SetReadDeadline(deadline)
 	drains.Wait()
 	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
-		return nil, unavailable("the command could not be waited for", "", err)
+		return nil, unavailable("waiting for the command failed", "", err)
 	}
 	return e.result(c.ProcessState), nil
 }

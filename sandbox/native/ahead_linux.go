@@ -296,6 +296,7 @@ func (c *child) born(n int) (born [2]*os.Process, err error) {
 			return born, err
 		case msg[0] == pidone.MsgReady:
 			ready = true
+		// The starter's message and the helper's may arrive in either order.
 		case msg[0] == pidone.MsgBorn && m == 1+4*n:
 			for i := range n {
 				pid := int(binary.LittleEndian.Uint32(msg[1+4*i:]))

@@ -44,6 +44,7 @@ func collect(dir *os.File, res *sandbox.Result) {
 	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
+			// One unreadable entry must not hide the others.
 			skip(res, path)
 			return nil
 		case d.IsDir() && (len(path) > maxPath || strings.Count(path, "/") >= maxDepth):

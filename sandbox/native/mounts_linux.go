@@ -34,6 +34,7 @@ func (l *launch) mounts() error {
 		for _, path := range in.Mounts {
 			dirs[path] = path
 		}
+		// Sorted, so that a directory is mounted before those inside it.
 		for _, at := range slices.Sorted(maps.Keys(dirs)) {
 			if !mountable(at) {
 				return unavailable(in.Name+" is installed where the sandbox has a directory of its own",
@@ -63,15 +64,16 @@ func (l *launch) mounts() error {
 	}
 	for _, m := range l.cmd.Packages {
 		if m.At != sandbox.EnvDir && m.At != sandbox.NodeModulesDir {
-			return unavailable("packages have no place at "+m.At, "", nil)
+			return unavailable("packages cannot be mounted at "+m.At, "", nil)
 		}
 		if err := l.add(m.Dir, m.At, true); err != nil {
 			return err
 		}
 	}
 	if c := l.cmd.Cache; c.Dir != nil {
+		// At any other path, a cache could cover a part of the sandbox.
 		if !strings.HasPrefix(c.At, sandbox.TmpDir+"/") || filepath.Clean(c.At) != c.At {
-			return unavailable("the place of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
+			return unavailable("the path of the interpreter's cache is not below "+sandbox.TmpDir, "", nil)
 		}
 		if err := l.add(c.Dir, c.At, true); err != nil {
 			return err
@@ -170,7 +172,7 @@ func (l *launch) addReadOnly(ws sandbox.Workspace) error {
 			})
 			if err != nil {
 				return unavailable("a directory of the workspace that must stay read-only cannot be opened",
-					"put it back where it was when the server started, or restart the server", err)
+					"restore it, or restart the server", err)
 			}
 			d := os.NewFile(uintptr(fd), way)
 			l.opened = append(l.opened, d)

@@ -91,6 +91,7 @@ func (r *report) take(msg, oob []byte) {
 			}
 		}
 	case pidone.MsgOut:
+		// The guest is untrusted and may send more than its helper would.
 		r.out = append(r.out, body[:min(len(body), maxOut-len(r.out))]...)
 	case pidone.MsgCwd:
 		r.cwd = string(body)
@@ -128,7 +129,7 @@ func (e *execution) setupError() error {
 	reason := "cannot " + e.report.step
 	switch {
 	case e.report.step == pidone.EnterStep:
-		return unavailable("limits could not be put in place", cgroupRemedy, cause)
+		return unavailable("limits could not be applied", cgroupRemedy, cause)
 	case e.report.step == "start the interpreter":
 		return unavailable(reason,
 			"check that the interpreter and its libraries lie below /usr or in its own directory", cause)
@@ -178,7 +179,7 @@ func startError(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return unavailable("the system does not allow user namespaces", namespaceRemedy, err)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return unavailable("no further namespace is allowed",
+		return unavailable("the limit on namespaces is reached",
 			"raise user.max_user_namespaces and the other sysctls of that family", err)
 	case errors.Is(err, unix.EACCES):
 		return unavailable("the server's binary cannot be executed by the sandbox user",

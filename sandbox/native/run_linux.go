@@ -250,7 +250,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	readers.Wait()
 	switch {
 	case err != nil:
-		return nil, unavailable("the helper could not be waited for", "", err)
+		return nil, unavailable("waiting for the helper failed", "", err)
 	case e.refusal != nil:
 		return nil, e.refusal
 	case goErr == nil || e.report.step != "":
@@ -258,7 +258,7 @@ func (e *execution) supervise(ctx context.Context) (*os.ProcessState, error) {
 	case e.command != nil && !e.report.began:
 		return nil, e.neverBegan(state)
 	}
-	return nil, unavailable("limits could not be put in place", cgroupRemedy, goErr)
+	return nil, unavailable("limits could not be applied", cgroupRemedy, goErr)
 }
 
 func (e *execution) drain(f *os.File, into *sandbox.Capture) {

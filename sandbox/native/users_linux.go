@@ -152,7 +152,7 @@ func (u UIDs) Lease() (uid int, release func(), err error) {
 			delete(leases.taken, id)
 		}), nil
 	}
-	return 0, nil, unavailable("every user of the range for scripts is in use",
+	return 0, nil, unavailable("all users in the range for scripts are in use",
 		"name a wider range: --sandbox-uids FIRST-LAST", nil)
 }
 

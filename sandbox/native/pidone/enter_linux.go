@@ -129,6 +129,7 @@ func tryEnter(fd int) error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return step("make mounts private", err)
 	}
+	// All sources are opened before EntryDir is covered, because some may be below it.
 	for i := range n.Mounts {
 		if err := n.Mounts[i].open(); err != nil {
 			return err

@@ -85,6 +85,7 @@ func (h *helper) buildBase() error {
 	if err != nil {
 		return err
 	}
+	// Every host has /usr, and its mounts are already open, so it can serve as the mount point.
 	if err := unix.Mount("tmpfs", "/usr", "tmpfs", tmpfsFlags, "size=1m,nr_inodes=4k,mode=0755"); err != nil {
 		return step("mount the root", err)
 	}
