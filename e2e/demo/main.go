@@ -191,7 +191,7 @@ func removeTree(dir string) error {
 		if entry.IsDir() {
 			return os.Chmod(path, 0o700)
 		}
-		return err
+		return nil
 	})
 	return errors.Join(err, os.RemoveAll(dir))
 }

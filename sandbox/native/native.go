@@ -92,10 +92,10 @@
 // plus 1 KiB for each; file locks; epoll watches; and sockets and pipes, as if their buffers had the usual
 // size and were full, plus TCP data queued beyond that. A file that is also mapped is included twice. Memory
 // shared without a file is limited to 4 MiB a piece and charged in full. A sample does not include memory
-// shared through /dev/zero on a kernel without Landlock; pipes that are only in transit between processes, of
-// which there are at most as many as one process may have descriptors; and other kernel memory of a process,
-// such as descriptors and timers, which only the limits on processes and descriptors bound. All other known
-// ways to allocate memory that belongs to no process are refused.
+// shared through /dev/zero on a kernel without Landlock; pipes that are only in transit between processes, at
+// most as many as one process may have descriptors; and other kernel memory of a process, such as descriptors
+// and timers, which only the limits on processes and descriptors bound. All other known ways to allocate
+// memory that belongs to no process are refused.
 //
 // File locks are charged to no cgroup; a run with more than 16384 exceeds its memory limit. Cgroup v1 does
 // not charge socket buffers, so they are added as in a sample. After a run that leaves files in the host's

@@ -42,7 +42,7 @@ type applier struct {
 	unlinked  map[inode]bool // files that lost a name here; their changed ctime is no foreign change
 	changed   bool           // the workspace was changed
 	cut       bool           // there were too many changes
-	lost      lost
+	unapplied unapplied
 }
 
 // Apply applies the changes of a layer to its workspace and returns the outcome of each: it is applied and on
@@ -90,8 +90,8 @@ func Apply(ctx context.Context, l *Layer) []sandbox.Write {
 func newApplier(ctx context.Context, l *Layer, from *dir) *applier {
 	a := &applier{
 		Layer: l, ctx: ctx, root: os.Geteuid() == 0, layer: from, left: l.MaxBytes,
-		unlinked: map[inode]bool{},
-		lost:     lost{sizes: map[int64]bool{}, links: map[string]bool{}},
+		unlinked:  map[inode]bool{},
+		unapplied: unapplied{sizes: map[int64]bool{}, links: map[string]bool{}},
 	}
 	for _, p := range slices.Concat(l.Workspace.Protected, l.Workspace.ReadOnly) {
 		a.protected = append(a.protected, path.Clean(p))
@@ -157,7 +157,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		err = errUnreadDir
 	}
 	if err != nil {
-		a.lost.unseen = true
+		a.unapplied.unseen = true
 		a.report("write", path.Join(p, "."), err)
 		return
 	}
@@ -179,7 +179,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 		e, err := from.stat(name)
 		switch {
 		case err != nil:
-			a.lost.unseen = true
+			a.unapplied.unseen = true
 			a.report("write", at, errUnread)
 		case e.isDir():
 			a.directory(from, to, name, at, refused, replaced)
@@ -187,13 +187,13 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 			a.deleteLater(to, p, name, refused)
 		case e.isRegular() && refused != nil:
 			// No digest is computed: sparse files are cheap to create and expensive to read.
-			a.lost.sizes[int64(e.Size)] = true
+			a.unapplied.sizes[int64(e.Size)] = true
 			a.add(sandbox.Write{Path: at, Op: "write", Size: int64(e.Size), Refused: reason(refused)})
 		case e.isRegular():
 			a.file(from, to, name, at, int64(e.Size))
 		default:
 			if target, err := from.readlink(name); err == nil {
-				a.lost.links[target] = true
+				a.unapplied.links[target] = true
 			}
 			a.report("write", at, errNotRegular)
 		}
@@ -203,7 +203,7 @@ func (a *applier) walk(from, to *dir, p string, why error, replaced bool) {
 func (a *applier) directory(from, to *dir, name, p string, why error, replaced bool) {
 	sub, err := from.enter(name)
 	if err != nil {
-		a.lost.unseen = true
+		a.unapplied.unseen = true
 		a.report("mkdir", p, errUnreadDir)
 		return
 	}

@@ -38,7 +38,7 @@ func (a *applier) file(from, to *dir, name, p string, size int64) {
 	}
 	if err := a.fetch(in, from); err != nil {
 		in.w.Refused = reason(err)
-		a.lost.sizes[size] = true
+		a.unapplied.sizes[size] = true
 		a.add(in.w)
 		return
 	}
@@ -167,7 +167,7 @@ func (a *applier) flush() {
 		}
 		if in.err != nil {
 			in.w.Refused, in.w.Digest = reason(in.err), ""
-			a.lost.sizes[in.size] = true
+			a.unapplied.sizes[in.size] = true
 			in.discard()
 		}
 		_ = in.f.Close() // after Sync, nothing can fail

@@ -34,7 +34,7 @@ func (a *applier) deleteLater(to *dir, p, name string, why error) {
 
 // deleteAll performs the deferred deletions.
 func (a *applier) deleteAll(top *dir) {
-	a.lost.unseen = a.lost.unseen || a.cut
+	a.unapplied.unseen = a.unapplied.unseen || a.cut
 	waiting := a.deletions
 	a.deletions = nil // from here on, each is reported instead
 	for _, d := range waiting {
@@ -238,9 +238,9 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 	return nil
 }
 
-// lost describes entries that the command created but that are not in the workspace. If a move was refused,
+// unapplied describes entries that the command created but that are not in the workspace. If a move was refused,
 // its source must not be deleted, so no entry is deleted that may be one of them.
-type lost struct {
+type unapplied struct {
 	sizes  map[int64]bool  // of files
 	links  map[string]bool // by target
 	unseen bool            // there are entries that could not be examined
@@ -253,13 +253,13 @@ func (a *applier) moved(d *dir, name string, e *entry) bool {
 	switch {
 	case e.isDir():
 		return false
-	case a.lost.unseen:
+	case a.unapplied.unseen:
 		return true
 	case e.isLink():
 		target, err := d.readlink(name)
-		return err != nil || a.lost.links[target]
+		return err != nil || a.unapplied.links[target]
 	}
-	return e.isRegular() && e.Size > 0 && a.lost.sizes[int64(e.Size)]
+	return e.isRegular() && e.Size > 0 && a.unapplied.sizes[int64(e.Size)]
 }
 
 // foreign reports whether another process changed an entry since the run began. Unlinking another name of a
