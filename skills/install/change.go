@@ -50,7 +50,7 @@ func (i *Installer) Update(ctx context.Context, names []string, access Access) (
 // updateFrom fetches one source and stages its changed skills. Errors of single skills become refusals.
 func (p *Plan) updateFrom(ctx context.Context, part Origin, entries []*Entry, access Access) (err error) {
 	entries = slices.DeleteFunc(entries, func(e *Entry) bool {
-		same := e.Origin.Signer == part.Signer && p.unchanged(ctx, e, access)
+		same := e.Origin.Signer == part.Signer && kinds[e.Origin.Kind].unchanged(ctx, p, e, access)
 		if same {
 			p.Changes = append(p.Changes, Change{Name: e.Name, Before: e, After: e, lockOnly: true})
 		}

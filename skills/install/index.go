@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
@@ -19,7 +18,6 @@ import (
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/source"
 	"github.com/skillsd/skillsd/skills/source/discovery"
-	"github.com/skillsd/skillsd/skills/source/served"
 	"github.com/skillsd/skillsd/skills/source/web"
 )
 
@@ -31,11 +29,73 @@ const (
 	maxIndexFiles = 2_000    // skills of an index that one command fetches
 )
 
-// resolveIndex returns the origin of an index of skills.
-func resolveIndex(at string, ref string, insecure bool) (Origin, error) {
+// indexKind is the skills that a web server publishes.
+type indexKind struct{ plain }
+
+func (indexKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
+	at, ok := isIndexURL(given)
+	if !ok {
+		return Origin{}, false, nil
+	}
 	origin, err := resolveURL(at, ref, insecure)
 	origin.Kind = KindIndex
-	return origin, err
+	return origin, err == nil, err
+}
+
+func (indexKind) check(o Origin) error {
+	_, err := web.Parse(o.Source, true)
+	if at, ok := isIndexURL(o.Source); err != nil || !ok || at != o.Source {
+		return errors.New("source: is not the URL of an index")
+	}
+	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || !discovery.ValidName(o.Path) {
+		return errors.New("path: is not a skill of an index, or there is a ref or a commit")
+	}
+	if o.Digest.Validate() != nil {
+		return errors.New("digest: is missing")
+	}
+	return nil
+}
+
+func (indexKind) single() bool { return true }
+
+func (indexKind) unchanged(ctx context.Context, p *Plan, e *Entry, access Access) bool {
+	index, _, err := p.index(ctx, e.Origin.Source, access)
+	if err != nil {
+		return false // the fetch that follows returns the error
+	}
+	there := index.Find(e.Origin.Path)
+	return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
+}
+
+// isIndexURL returns the URL of the index that a source names, and whether it names one.
+func isIndexURL(given string) (string, bool) {
+	if !isWeb(given) {
+		return "", false
+	}
+	return discovery.IsIndex(given)
+}
+
+// fetch fetches skills of an index: the one at the path of the origin, or all. If the origin has a
+// digest, only that version of the skill is accepted. If one of several skills fails, its error is in
+// f.failed.
+func (indexKind) fetch(
+	ctx context.Context, p *Plan, f *fetched, access Access,
+) (root skills.Root, err error) {
+	index, client, err := p.index(ctx, f.origin.Source, access)
+	if err != nil {
+		return root, err
+	}
+	parts := make([]part, len(index.Skills))
+	for n, e := range index.Skills {
+		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, packed, into string) error {
+			return p.artifact(ctx, client, e, packed, into)
+		}}
+	}
+	parts, err = f.wanted("index", parts, access)
+	if err != nil {
+		return root, err
+	}
+	return p.fetchParts(ctx, f, parts, maxArtifacts)
 }
 
 // index fetches the index of a server, at most once per plan.
@@ -65,27 +125,6 @@ func (p *Plan) index(ctx context.Context, from string, access Access) (
 	}
 	p.indexes[from] = found
 	return found, client, nil
-}
-
-// fetchIndex fetches skills of an index: the one at the path of the origin, or all. If the origin has a
-// digest, only that version of the skill is accepted. If one of several skills fails, its error is in
-// f.failed.
-func (p *Plan) fetchIndex(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
-	index, client, err := p.index(ctx, f.origin.Source, access)
-	if err != nil {
-		return root, err
-	}
-	parts := make([]part, len(index.Skills))
-	for n, e := range index.Skills {
-		parts[n] = part{e.Name, e.Digest, func(ctx context.Context, packed, into string) error {
-			return p.artifact(ctx, client, e, packed, into)
-		}}
-	}
-	parts, err = f.wanted("index", parts, access)
-	if err != nil {
-		return root, err
-	}
-	return p.fetchParts(ctx, f, parts, maxArtifacts)
 }
 
 // expects returns an error if the origin has a digest in the lock file and got is another one.
@@ -156,7 +195,7 @@ func (p *Plan) fetchParts(
 	if len(wanted) == 1 && f.failed[wanted[0].name] != nil {
 		return root, f.failed[wanted[0].name]
 	}
-	return f.directoryRoot(p.path(name))
+	return f.ownRoot(p.path(name))
 }
 
 // wanted returns the parts of a source to fetch: the one at the path of the origin, which must match the
@@ -275,36 +314,4 @@ func (p *Plan) unzip(name, into string) error {
 		_, err = io.Copy(to, from)
 		return errors.Join(err, to.Close())
 	})
-}
-
-// unchanged reports whether the source still has the installed version of a skill. It fetches nothing, so it
-// is true only for sources that publish digests.
-func (p *Plan) unchanged(ctx context.Context, e *Entry, access Access) bool {
-	switch e.Origin.Kind {
-	case KindIndex:
-		index, _, err := p.index(ctx, e.Origin.Source, access)
-		if err != nil {
-			return false // the fetch that follows returns the error
-		}
-		there := index.Find(e.Origin.Path)
-		return there != nil && there.Problem == "" && there.Digest == e.Origin.Digest
-	case KindMCP:
-		l := p.served(ctx, e.Origin, access)
-		return l.err == nil && slices.ContainsFunc(l.skills, func(there *served.Skill) bool {
-			return there.Name == e.Origin.Path && there.Problem == "" && there.Digest == e.Origin.Digest
-		})
-	case KindOCI:
-		now, err := p.resolveTag(ctx, e.Origin, access)
-		return err == nil && now == e.Origin.Digest
-	}
-	return false
-}
-
-// isIndexURL returns the URL of the index that a source names, and whether it names one.
-func isIndexURL(given string) (string, bool) {
-	lower := strings.ToLower(given)
-	if !strings.HasPrefix(lower, "https://") && !strings.HasPrefix(lower, "http://") {
-		return "", false
-	}
-	return discovery.IsIndex(given)
 }

@@ -15,28 +15,9 @@ import (
 
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/pattern"
-	"github.com/skillsd/skillsd/skills/source/discovery"
-	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/source/signed"
-	"github.com/skillsd/skillsd/skills/source/web"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
-)
-
-// Kind is the kind of a source.
-type Kind string
-
-// The kinds of sources.
-const (
-	KindGit       Kind = "git"
-	KindZip       Kind = "zip"
-	KindDirectory Kind = "directory"
-	KindURL       Kind = "url"   // an archive of a web server
-	KindIndex     Kind = "index" // the skills that a web server publishes
-	KindOCI       Kind = "oci"   // an artifact, an image or a collection of a registry
-	KindMCP       Kind = "mcp"   // the skills that another MCP server serves
-	// KindTree is a tree whose files [Access] returns by digest. It never occurs in a lock file.
-	KindTree Kind = "tree"
 )
 
 // Origin is the source of an installed skill.
@@ -308,56 +289,11 @@ func (o Origin) check() error {
 	if err := o.checkSigner(); err != nil {
 		return err
 	}
-	switch o.Kind {
-	case KindGit:
-		if _, err := parseURL(o.Source, true); err != nil {
-			return fmt.Errorf("source: %w", err)
-		}
-		if err := checkRef(o.Ref); err != nil {
-			return err
-		}
-		if !commitID().MatchString(o.Commit) {
-			return errors.New("commit: is not a commit")
-		}
-		if o.Digest != "" {
-			return errors.New("digest: git has commits")
-		}
-	case KindURL:
-		if _, err := web.Parse(o.Source, true); err != nil || !isArchive(o.Source) {
-			return errors.New("source: is not the URL of an archive")
-		}
-		if o.Digest.Validate() != nil || o.Commit != "" || o.Ref != "" && o.Ref != o.Digest.String() {
-			return errors.New("digest: is missing, or not the one in ref, or there is a commit")
-		}
-	case KindIndex:
-		_, err := web.Parse(o.Source, true)
-		if at, ok := isIndexURL(o.Source); err != nil || !ok || at != o.Source {
-			return errors.New("source: is not the URL of an index")
-		}
-		if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || !discovery.ValidName(o.Path) {
-			return errors.New("path: is not a skill of an index, or there is a ref or a commit")
-		}
-		if o.Digest.Validate() != nil {
-			return errors.New("digest: is missing")
-		}
-	case KindOCI:
-		if !oci.Valid(o.Source, o.Ref) {
-			return errors.New("source: is not a repository of a registry, or ref is not a tag or a digest")
-		}
-		pinned := digest.Digest(o.Ref).Validate() == nil
-		if o.Digest.Validate() != nil || o.Commit != "" || pinned && o.Ref != o.Digest.String() {
-			return errors.New("digest: is missing, or not the one in ref, or there is a commit")
-		}
-	case KindMCP:
-		return o.checkServer()
-	case KindZip, KindDirectory:
-		if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" || o.Digest != "" {
-			return errors.New("source: is not an absolute path, or has a ref, a commit or a digest")
-		}
-	default:
+	kind := kinds[o.Kind]
+	if kind == nil || o.Kind == KindTree {
 		return errors.New("kind: is not git, zip, directory, url, index, oci or mcp")
 	}
-	return nil
+	return kind.check(o)
 }
 
 // check validates the files and compares them with the digest of the tree.

@@ -16,17 +16,105 @@ import (
 	"github.com/skillsd/skillsd/skills/source/signed"
 )
 
-// resolveOCI returns the origin of a reference to a registry.
-func resolveOCI(given, ref string) (Origin, error) {
+// ociKind is an artifact, an image or a collection in a registry.
+type ociKind struct{ plain }
+
+func (ociKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
+	if !strings.HasPrefix(strings.ToLower(given), oci.Scheme) {
+		return Origin{}, false, nil
+	}
 	if ref != "" {
-		return Origin{}, refuse("name the tag or the digest in it: oci://host/skill:1.0",
+		return Origin{}, false, refuse("name the tag or the digest in it: oci://host/skill:1.0",
 			"--ref goes with a git URL only")
 	}
 	repository, name, err := oci.Parse(oci.Scheme + given[len(oci.Scheme):])
 	if err != nil {
-		return Origin{}, refuse("give a reference such as oci://host/skill:1.0", "%q %v", clip(given), err)
+		return Origin{}, false, refuse("give a reference such as oci://host/skill:1.0",
+			"%q %v", clip(given), err)
 	}
-	return Origin{Kind: KindOCI, Source: repository, Ref: name}, nil
+	return Origin{Kind: KindOCI, Source: repository, Ref: name}, true, nil
+}
+
+func (ociKind) check(o Origin) error {
+	if !oci.Valid(o.Source, o.Ref) {
+		return errors.New("source: is not a repository of a registry, or ref is not a tag or a digest")
+	}
+	pinned := digest.Digest(o.Ref).Validate() == nil
+	if o.Digest.Validate() != nil || o.Commit != "" || pinned && o.Ref != o.Digest.String() {
+		return errors.New("digest: is missing, or not the one in ref, or there is a commit")
+	}
+	return nil
+}
+
+func (ociKind) unchanged(ctx context.Context, p *Plan, e *Entry, access Access) bool {
+	now, err := p.resolveTag(ctx, e.Origin, access)
+	return err == nil && now == e.Origin.Digest
+}
+
+func (ociKind) hint(e *FetchError) string {
+	if !oci.Denied(e) {
+		return ""
+	}
+	host, _, _ := strings.Cut(strings.TrimPrefix(e.Source, oci.Scheme), "/")
+	return "if it is private, log in first: docker login " + host
+}
+
+// fetch fetches a reference of a registry, at the digest of the origin if set.
+func (ociKind) fetch(
+	ctx context.Context, p *Plan, f *fetched, access Access,
+) (root skills.Root, err error) {
+	p.i.progress("fetching from the registry", 0, 0)
+	repository, done, err := p.repository(f.origin, access)
+	if err != nil {
+		return root, err
+	}
+	defer done()
+	failed := func(err error) error {
+		_, hostile := errors.AsType[*archive.Error](err)
+		_, refused := errors.AsType[*SourceError](err)
+		if hostile || refused || errors.Is(err, context.Canceled) {
+			return err
+		}
+		return &FetchError{f.origin.Source, err, KindOCI}
+	}
+	found, err := repository.Find(ctx, cmp.Or(f.origin.Digest.String(), f.origin.Ref))
+	if err != nil {
+		return root, failed(err)
+	}
+	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
+	err = f.vouch(ctx, access, func() ([][]byte, error) {
+		return repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
+	})
+	if err != nil {
+		return root, failed(err)
+	}
+	if one := found.Skills[0]; one.Name == "" {
+		name := "oci-" + rand.Text()
+		dir := p.dir + "/" + name
+		f.close = func() error { return p.i.root.RemoveAll(dir) }
+		notes, err := p.extract(ctx, repository, one, dir, maxDownload)
+		if err != nil {
+			return root, failed(err)
+		}
+		f.notes = append(f.notes, notes...)
+		return f.ownRoot(p.path(name))
+	}
+	parts := make([]part, len(found.Skills))
+	for n, one := range found.Skills {
+		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, _, into string) error {
+			_, err := p.extract(ctx, repository, one, into, maxArtifact)
+			return err
+		}}
+	}
+	parts, err = f.wanted("collection", parts, access)
+	if err != nil {
+		return root, err
+	}
+	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
+	if err != nil {
+		return root, failed(err)
+	}
+	return root, nil
 }
 
 // repository opens the repository of an origin. done closes its connections.
@@ -64,62 +152,6 @@ func (p *Plan) resolveTag(ctx context.Context, from Origin, access Access) (dige
 	return now, nil
 }
 
-// fetchOCI fetches a reference of a registry, at the digest of the origin if set.
-func (p *Plan) fetchOCI(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
-	p.i.progress("fetching from the registry", 0, 0)
-	repository, done, err := p.repository(f.origin, access)
-	if err != nil {
-		return root, err
-	}
-	defer done()
-	failed := func(err error) error {
-		_, hostile := errors.AsType[*archive.Error](err)
-		_, refused := errors.AsType[*SourceError](err)
-		if hostile || refused || errors.Is(err, context.Canceled) {
-			return err
-		}
-		return &FetchError{f.origin.Source, err, KindOCI}
-	}
-	found, err := repository.Find(ctx, cmp.Or(f.origin.Digest.String(), f.origin.Ref))
-	if err != nil {
-		return root, failed(err)
-	}
-	f.origin.Digest, f.base, f.notes = found.Digest, path.Base(f.origin.Source), found.Notes
-	err = f.vouch(ctx, access, func() ([][]byte, error) {
-		return repository.Bundles(ctx, found, signed.BundleType, signed.MaxBundle)
-	})
-	if err != nil {
-		return root, failed(err)
-	}
-	if one := found.Skills[0]; one.Name == "" {
-		name := "oci-" + rand.Text()
-		dir := p.dir + "/" + name
-		f.close = func() error { return p.i.root.RemoveAll(dir) }
-		notes, err := p.extract(ctx, repository, one, dir, maxDownload)
-		if err != nil {
-			return root, failed(err)
-		}
-		f.notes = append(f.notes, notes...)
-		return f.directoryRoot(p.path(name))
-	}
-	parts := make([]part, len(found.Skills))
-	for n, one := range found.Skills {
-		parts[n] = part{one.Name, found.Digest, func(ctx context.Context, _, into string) error {
-			_, err := p.extract(ctx, repository, one, into, maxArtifact)
-			return err
-		}}
-	}
-	parts, err = f.wanted("collection", parts, access)
-	if err != nil {
-		return root, err
-	}
-	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
-	if err != nil {
-		return root, failed(err)
-	}
-	return root, nil
-}
-
 // extract writes the files of a skill in a registry to a new directory.
 func (p *Plan) extract(
 	ctx context.Context, from *oci.Repository, one *oci.Skill, dir string, most int64,
@@ -133,10 +165,4 @@ func (p *Plan) extract(
 	}
 	defer func() { err = errors.Join(err, into.Close()) }()
 	return from.Extract(ctx, one, into, most)
-}
-
-// Registry returns the host of a source in a registry.
-func (e *FetchError) Registry() string {
-	host, _, _ := strings.Cut(strings.TrimPrefix(e.Source, oci.Scheme), "/")
-	return host
 }

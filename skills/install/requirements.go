@@ -14,7 +14,7 @@ func (r *Request) wholeOf(origin *Origin) (part string, err error) {
 	if !r.WithRequirements {
 		return "", nil
 	}
-	if origin.Kind == KindIndex || origin.Kind == KindMCP {
+	if kinds[origin.Kind].single() {
 		return "", refuse("--all installs every skill of it",
 			"--with-requirements is for sources that are fetched as a whole")
 	}

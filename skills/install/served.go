@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -50,13 +51,76 @@ func parseServer(given string, insecure bool) (at *url.URL, argv []string, err e
 	return at, nil, nil
 }
 
-// resolveServer returns the origin of an MCP server.
-func resolveServer(given, ref string, insecure bool) (Origin, error) {
+// mcpKind is the skills that another MCP server serves.
+type mcpKind struct{ plain }
+
+func (mcpKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
+	if !strings.HasPrefix(given, mcpPrefix) {
+		return Origin{}, false, nil
+	}
 	if ref != "" {
-		return Origin{}, refuse("leave it out", "--ref goes with a git URL only")
+		return Origin{}, false, refuse("leave it out", "--ref goes with a git URL only")
 	}
 	_, _, err := parseServer(given, insecure)
-	return Origin{Kind: KindMCP, Source: given}, err
+	return Origin{Kind: KindMCP, Source: given}, err == nil, err
+}
+
+func (mcpKind) check(o Origin) error {
+	if _, _, err := parseServer(o.Source, true); err != nil || !strings.HasPrefix(o.Source, mcpPrefix) {
+		return fmt.Errorf("source: %q is not an MCP server", clip(o.Source))
+	}
+	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || archive.CheckName(o.Path) != nil {
+		return errors.New("path: is not a skill of a server, or there is a ref or a commit")
+	}
+	if o.Digest.Validate() != nil {
+		return errors.New("digest: is missing")
+	}
+	return nil
+}
+
+func (mcpKind) single() bool { return true }
+
+func (mcpKind) unchanged(ctx context.Context, p *Plan, e *Entry, access Access) bool {
+	l := p.served(ctx, e.Origin, access)
+	return l.err == nil && slices.ContainsFunc(l.skills, func(there *served.Skill) bool {
+		return there.Name == e.Origin.Path && there.Problem == "" && there.Digest == e.Origin.Digest
+	})
+}
+
+func (mcpKind) hint(e *FetchError) string {
+	if errors.Is(e, ErrSilent) {
+		return "start its command by itself, and see what it waits for"
+	}
+	return "see whether it serves skills by the Skills extension (skills/list)"
+}
+
+// fetch fetches skills of an MCP server, at the digest of the origin if set.
+func (mcpKind) fetch(
+	ctx context.Context, p *Plan, f *fetched, access Access,
+) (root skills.Root, err error) {
+	l := p.served(ctx, f.origin, access)
+	if l.err != nil {
+		return root, l.err
+	}
+	parts := make([]part, len(l.skills))
+	for n, one := range l.skills {
+		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, _, into string) error {
+			if err := p.i.root.MkdirAll(into, 0o700); err != nil {
+				return err
+			}
+			root, err := p.i.root.OpenRoot(into)
+			if err != nil {
+				return err
+			}
+			return errors.Join(l.explain(l.server.Extract(ctx, one, root)), root.Close())
+		}}
+	}
+	parts, err = f.wanted("server", parts, access)
+	if err != nil {
+		return root, err
+	}
+	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
+	return root, unfetched(ctx, f.origin, err)
 }
 
 // startsProgram returns an error if the entry has an origin that starts a program and is not installed here.
@@ -169,45 +233,4 @@ func (p *Plan) connect(ctx context.Context, l *listing, from Origin, access Acce
 	killTree(cmd)
 	l.server, err = served.Connect(ctx, &mcp.CommandTransport{Command: cmd}, l.patient)
 	return err
-}
-
-// fetchServed fetches skills of an MCP server, at the digest of the origin if set.
-func (p *Plan) fetchServed(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
-	l := p.served(ctx, f.origin, access)
-	if l.err != nil {
-		return root, l.err
-	}
-	parts := make([]part, len(l.skills))
-	for n, one := range l.skills {
-		parts[n] = part{one.Name, one.Digest, func(ctx context.Context, _, into string) error {
-			if err := p.i.root.MkdirAll(into, 0o700); err != nil {
-				return err
-			}
-			root, err := p.i.root.OpenRoot(into)
-			if err != nil {
-				return err
-			}
-			return errors.Join(l.explain(l.server.Extract(ctx, one, root)), root.Close())
-		}}
-	}
-	parts, err = f.wanted("server", parts, access)
-	if err != nil {
-		return root, err
-	}
-	root, err = p.fetchParts(ctx, f, parts, maxArtifacts)
-	return root, unfetched(ctx, f.origin, err)
-}
-
-// checkServer returns an error if an origin of an MCP server is not valid.
-func (o Origin) checkServer() error {
-	if _, _, err := parseServer(o.Source, true); err != nil || !strings.HasPrefix(o.Source, mcpPrefix) {
-		return fmt.Errorf("source: %q is not an MCP server", clip(o.Source))
-	}
-	if o.Commit != "" || o.Ref != "" || o.Subdir != o.Path || archive.CheckName(o.Path) != nil {
-		return errors.New("path: is not a skill of a server, or there is a ref or a commit")
-	}
-	if o.Digest.Validate() != nil {
-		return errors.New("digest: is missing")
-	}
-	return nil
 }

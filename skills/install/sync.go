@@ -3,18 +3,14 @@ package install
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -245,39 +241,4 @@ func (a *sources) storeAgain(ctx context.Context, want digest.Digest, origin Ori
 			origin.Source, index.TreeDigest, want)
 	}
 	return a.plan.store(ctx, sk)
-}
-
-// fetchTree reads the files of a tree by their digests.
-func (p *Plan) fetchTree(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
-	p.i.progress("fetching", 0, 0)
-	name := "tree-" + rand.Text()
-	dir, left := p.dir+"/"+name, int64(maxArtifacts)
-	f.close = func() error { return p.i.root.RemoveAll(dir) }
-	if err := p.i.root.MkdirAll(dir, 0o700); err != nil {
-		return root, err
-	}
-	into, err := p.i.root.OpenRoot(dir)
-	if err != nil {
-		return root, err
-	}
-	defer into.Close()
-	at := slices.IndexFunc(access.lock.Skills,
-		func(e *Entry) bool { return e.Tree.String() == f.origin.Source })
-	for _, file := range access.lock.Skills[at].Files {
-		data, err := access.Files(ctx, file.Digest)
-		if err != nil {
-			return root, &FetchError{file.Path + " of the published skills", err, KindTree}
-		}
-		left -= int64(len(data))
-		if left < 0 {
-			return root, refuse("publish it in parts", "the skill has more than %d bytes", maxArtifacts)
-		}
-		if err := into.MkdirAll(path.Dir(file.Path), 0o700); err != nil {
-			return root, err
-		}
-		if err := into.WriteFile(filepath.FromSlash(file.Path), data, 0o600); err != nil {
-			return root, err
-		}
-	}
-	return f.directoryRoot(p.path(name))
 }

@@ -28,9 +28,7 @@ var archiveEnds = []string{".zip", ".tar.gz", ".tgz", ".tar"}
 // isArchive reports whether a URL is the URL of an archive. Git repositories are not named like this in
 // practice.
 func isArchive(source string) bool {
-	lower := strings.ToLower(source)
-	web := strings.HasPrefix(lower, "https://") || strings.HasPrefix(lower, "http://")
-	return web && archiveEnd(lower) != ""
+	return isWeb(source) && archiveEnd(source) != ""
 }
 
 // archiveEnd returns the extension of an archive, or "".
@@ -42,6 +40,27 @@ func archiveEnd(name string) string {
 		}
 	}
 	return ""
+}
+
+// urlKind is an archive on a web server.
+type urlKind struct{ plain }
+
+func (urlKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
+	if !isArchive(given) || !isURL(given) {
+		return Origin{}, false, nil
+	}
+	origin, err := resolveURL(given, ref, insecure)
+	return origin, err == nil, err
+}
+
+func (urlKind) check(o Origin) error {
+	if _, err := web.Parse(o.Source, true); err != nil || !isArchive(o.Source) {
+		return errors.New("source: is not the URL of an archive")
+	}
+	if o.Digest.Validate() != nil || o.Commit != "" || o.Ref != "" && o.Ref != o.Digest.String() {
+		return errors.New("digest: is missing, or not the one in ref, or there is a commit")
+	}
+	return nil
 }
 
 // resolveURL returns the origin of an archive on a web server.
@@ -61,28 +80,10 @@ func resolveURL(given, ref string, insecure bool) (Origin, error) {
 	return Origin{Kind: KindURL, Source: at.String()}, nil
 }
 
-// expect sets the digest that the source must have, also in later updates.
-func (o *Origin) expect(want digest.Digest) error {
-	switch {
-	case want == "":
-		return nil
-	case o.Kind != KindURL:
-		return refuse("leave it out", "--sha256 goes with the URL of an archive only")
-	case want.Validate() != nil || want.Algorithm() != digest.SHA256:
-		return &SourceError{Reason: "--sha256: is not a SHA-256 digest of 64 hexadecimal digits"}
-	}
-	o.Ref = want.String()
-	return nil
-}
-
-// client returns a client to download files of a source.
-func (p *Plan) client(home *url.URL, access Access) *web.Client {
-	return &web.Client{Home: home, Insecure: access.Insecure, Token: access.token(home), Proxy: p.i.cfg.Proxy,
-		Transport: p.i.cfg.transport}
-}
-
-// fetchURL downloads an archive from a web server. If the origin has a digest, it must match.
-func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root skills.Root, err error) {
+// fetch downloads an archive from a web server. If the origin has a digest, it must match.
+func (urlKind) fetch(
+	ctx context.Context, p *Plan, f *fetched, access Access,
+) (root skills.Root, err error) {
 	p.i.progress("fetching", 0, 0)
 	home, err := web.Parse(f.origin.Source, access.Insecure)
 	if err != nil {
@@ -122,7 +123,27 @@ func (p *Plan) fetchURL(ctx context.Context, f *fetched, access Access) (root sk
 	if err := p.untar(dir+"/archive", dir+"/files", got.Size); err != nil {
 		return root, err
 	}
-	return f.directoryRoot(p.path(name + "/files"))
+	return f.ownRoot(p.path(name + "/files"))
+}
+
+// expect sets the digest that the source must have, also in later updates.
+func (o *Origin) expect(want digest.Digest) error {
+	switch {
+	case want == "":
+		return nil
+	case o.Kind != KindURL:
+		return refuse("leave it out", "--sha256 goes with the URL of an archive only")
+	case want.Validate() != nil || want.Algorithm() != digest.SHA256:
+		return &SourceError{Reason: "--sha256: is not a SHA-256 digest of 64 hexadecimal digits"}
+	}
+	o.Ref = want.String()
+	return nil
+}
+
+// client returns a client to download files of a source.
+func (p *Plan) client(home *url.URL, access Access) *web.Client {
+	return &web.Client{Home: home, Insecure: access.Insecure, Token: access.token(home), Proxy: p.i.cfg.Proxy,
+		Transport: p.i.cfg.transport}
 }
 
 // accept sets the digest of the origin to that of the download. It returns an error if the lock file or the

@@ -3,6 +3,7 @@
 package installing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,6 @@ import (
 	"github.com/skillsd/skillsd/skills/archive"
 	"github.com/skillsd/skillsd/skills/install"
 	"github.com/skillsd/skillsd/skills/policy"
-	"github.com/skillsd/skillsd/skills/source/oci"
 	"github.com/skillsd/skillsd/skills/store"
 )
 
@@ -46,24 +46,8 @@ func Failure(err error) error {
 		fail.Hint = "only a skill that was updated can be rolled back: `skillsd update` updates it"
 	case isCorrupt || errors.Is(err, store.ErrNotFound):
 		fail.Hint = "`skillsd sync` brings back what the lock file says; then try again"
-	case errors.Is(err, install.ErrNoGit):
-		fail.Hint = "install git from your distribution, or give a zip archive or a directory"
-	case isFetch && fetch.Kind == install.KindOCI && !oci.Denied(err):
-		fail.Hint = exit.SystemHint(err)
-	case isFetch && fetch.Kind == install.KindOCI:
-		fail.Hint = "if it is private, log in first: " + report.ShellLine("docker", "login", fetch.Registry())
-	case isFetch && errors.Is(err, install.ErrSilent):
-		fail.Hint = "start its command by itself, and see what it waits for"
-	case isFetch && fetch.Kind == install.KindMCP:
-		fail.Hint = "see whether it serves skills by the Skills extension (skills/list)"
-	case isFetch && fetch.Kind == install.KindTree:
-		fail.Hint = "publish them again, where they are installed: `skillsd publish`"
-	case isFetch && fetch.Kind != install.KindGit:
-		// Do not suggest a command to copy: an index, or another user's lock file, may have chosen the
-		// address.
-		fail.Hint = "check that the address is right, and that its server gives the file to everybody"
 	case isFetch:
-		fail.Hint = "check that the address and the ref are right, and that git can fetch them without asking"
+		fail.Hint = cmp.Or(fetch.Hint(), exit.SystemHint(err))
 	case isArchive:
 		fail.Err = errors.New(report.Printable(bad.Error()))
 	default:

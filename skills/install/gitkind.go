@@ -1,0 +1,83 @@
+package install
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+)
+
+// gitKind is a git repository.
+type gitKind struct{ plain }
+
+func (gitKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
+	if !isURL(given) {
+		return Origin{}, false, nil
+	}
+	if _, err := parseURL(given, insecure); err != nil {
+		return Origin{}, false, err
+	}
+	if scheme, rest, ok := strings.Cut(given, "://"); ok {
+		given = strings.ToLower(scheme) + "://" + rest // git accepts only this spelling
+	}
+	return Origin{Kind: KindGit, Source: given, Ref: ref}, true, checkRef(ref)
+}
+
+func (gitKind) check(o Origin) error {
+	if _, err := parseURL(o.Source, true); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if err := checkRef(o.Ref); err != nil {
+		return err
+	}
+	if !commitID().MatchString(o.Commit) {
+		return errors.New("commit: is not a commit")
+	}
+	if o.Digest != "" {
+		return errors.New("digest: git has commits")
+	}
+	return nil
+}
+
+func (gitKind) hint(e *FetchError) string {
+	if errors.Is(e, ErrNoGit) {
+		return "install git from your distribution, or give a zip archive or a directory"
+	}
+	return "check that the address and the ref are right, and that git can fetch them without asking"
+}
+
+func (gitKind) fetch(
+	ctx context.Context, p *Plan, f *fetched, access Access,
+) (root skills.Root, err error) {
+	p.i.progress("fetching from git", 0, 0)
+	name := "git-" + rand.Text() // a plan may fetch from several repositories
+	dir := p.dir + "/" + name
+	f.close = func() error { return p.i.root.RemoveAll(dir) }
+	for _, made := range []string{"/repository", "/files"} {
+		if err := p.i.root.MkdirAll(dir+made, 0o700); err != nil {
+			return root, err
+		}
+	}
+	repo, commit, err := fetch(ctx, p.i.cfg.Git, p.path(name+"/repository"), f.origin.Source,
+		cmp.Or(f.origin.Commit, f.origin.Ref), access)
+	if err != nil {
+		return root, &FetchError{f.origin.Source, err, KindGit}
+	}
+	f.origin.Commit, f.base = commit, baseName(f.origin.Source)
+	into, err := p.i.root.OpenRoot(dir + "/files")
+	if err != nil {
+		return root, err
+	}
+	defer into.Close()
+	f.notes, err = repo.checkout(ctx, commit, f.origin.Path, into, func(done, total int) {
+		p.i.progress("files checked out", done, total)
+	})
+	if err != nil {
+		return root, fmt.Errorf("read %s: %w", f.origin.Source, err)
+	}
+	return f.ownRoot(p.path(name + "/files"))
+}

@@ -1,0 +1,144 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/skillsd/skillsd/skills"
+	"github.com/skillsd/skillsd/skills/source"
+	"github.com/skillsd/skillsd/skills/store/fsys"
+)
+
+// directoryKind is a directory of this machine, read in its current state.
+type directoryKind struct{ plain }
+
+// zipKind is a zip archive on this machine. directoryKind resolves it too: both are paths.
+type zipKind struct{ plain }
+
+func (directoryKind) resolve(given, ref string, _ bool) (Origin, bool, error) {
+	if ref != "" {
+		return Origin{}, false, refuse("leave it out", "--ref goes with a git URL only")
+	}
+	const sources = "give a directory, a zip archive, or a URL such as https://host/owner/repository, " +
+		"https://host/skills.tar.gz or oci://host/skill:1.0"
+	if given == "" {
+		return Origin{}, false, refuse(sources, "the source is empty")
+	}
+	place, err := filepath.Abs(given)
+	if err != nil {
+		return Origin{}, false, err
+	}
+	info, err := os.Stat(place)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Origin{}, false, refuse(sources, "there is no %q", given)
+	case err != nil:
+		return Origin{}, false, err
+	case info.IsDir():
+		return Origin{Kind: KindDirectory, Source: place}, true, nil
+	case info.Mode().IsRegular() && strings.EqualFold(filepath.Ext(place), ".zip"):
+		return Origin{Kind: KindZip, Source: place}, true, nil
+	}
+	return Origin{}, false, nil
+}
+
+func (directoryKind) check(o Origin) error {
+	if !filepath.IsAbs(o.Source) || o.Commit != "" || o.Ref != "" || o.Digest != "" {
+		return errors.New("source: is not an absolute path, or has a ref, a commit or a digest")
+	}
+	return nil
+}
+
+func (zipKind) check(o Origin) error { return directoryKind{}.check(o) }
+
+func (directoryKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
+	f.base = filepath.Base(f.origin.Source)
+	return f.openRoot(f.origin.Source, true)
+}
+
+func (zipKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.Root, error) {
+	f.base = strings.TrimSuffix(filepath.Base(f.origin.Source), filepath.Ext(f.origin.Source))
+	return f.zipRoot(f.origin.Source)
+}
+
+// ownRoot returns the root for the requested part of a directory to which no other process writes: that of git
+// or of an extracted archive.
+func (f *fetched) ownRoot(top string) (skills.Root, error) { return f.openRoot(top, false) }
+
+// openRoot returns the root for the requested part of a directory. If hold is set, the part is held open, so
+// that a link that replaces it cannot lead elsewhere: other users may have write access there.
+func (f *fetched) openRoot(top string, hold bool) (skills.Root, error) {
+	handle, err := os.OpenRoot(top)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	part, err := handle.OpenRoot(filepath.FromSlash(f.origin.Path))
+	if err := errors.Join(err, handle.Close()); err != nil {
+		return skills.Root{}, noDirectory(f.origin.Path)
+	}
+	root := skills.Root{Dir: filepath.Join(top, filepath.FromSlash(f.origin.Path))}
+	if f.origin.Path == "." || !hold {
+		return root, part.Close()
+	}
+	f.close = part.Close
+	root.FS, root.Name = heldDir{part}, path.Base(f.origin.Path)
+	return root, nil
+}
+
+func noDirectory(dir string) error {
+	return refuse("look at it, and name one with --subdir", "the source has no directory %q", clip(dir))
+}
+
+// zipRoot returns the root for the requested part of an archive.
+func (f *fetched) zipRoot(place string) (skills.Root, error) {
+	archive, release := source.NewZip(place), f.close
+	f.close = func() error { return errors.Join(archive.Close(), release()) }
+	pinned, err := archive.Pin()
+	if err != nil {
+		return skills.Root{}, err
+	}
+	part, err := fs.Sub(pinned, f.origin.Path)
+	if err != nil {
+		return skills.Root{}, err
+	}
+	if info, err := fs.Stat(part, "."); err != nil || !info.IsDir() {
+		return skills.Root{}, noDirectory(f.origin.Path)
+	}
+	return skills.Root{Dir: place, FS: part, Name: path.Base(path.Join(f.base, f.origin.Path))}, nil
+}
+
+// heldDir is a directory that is held open, so that renaming it or replacing it has no effect. No link leads
+// out of it, and opening a named pipe does not block.
+type heldDir struct{ root *os.Root }
+
+func (h heldDir) Open(name string) (fs.File, error) { return h.open(name, 0) }
+
+func (h heldDir) open(name string, flag int) (*os.File, error) {
+	return h.root.OpenFile(filepath.FromSlash(name), os.O_RDONLY|fsys.NonBlock|flag, 0)
+}
+
+func (h heldDir) Stat(name string) (fs.FileInfo, error) { return h.root.Stat(filepath.FromSlash(name)) }
+
+func (h heldDir) ReadDir(name string) ([]fs.DirEntry, error) {
+	dir, err := h.open(name, fsys.Directory)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	const most = 100_000
+	entries, err := dir.ReadDir(most + 1)
+	if len(entries) > most {
+		return nil, fmt.Errorf("%s has more than %d entries", name, most)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return entries, err
+}
