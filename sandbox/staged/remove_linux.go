@@ -238,8 +238,8 @@ func (a *applier) visit(to *dir, name string, depth int, each func(*dir, string)
 	return nil
 }
 
-// unapplied describes entries that the command created but that are not in the workspace. If a move was refused,
-// its source must not be deleted, so no entry is deleted that may be one of them.
+// unapplied describes entries that the command created but that are not in the workspace. If a move was
+// refused, its source must not be deleted, so no entry is deleted that may be one of them.
 type unapplied struct {
 	sizes  map[int64]bool  // of files
 	links  map[string]bool // by target
