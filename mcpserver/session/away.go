@@ -100,13 +100,13 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 	return done.Result, nil
 }
 
-// settle records what became of the scripts that were requested in a session that is continued, and have no
+// settleUnfinished records what became of the scripts that were requested in a session that is continued, and have no
 // outcome: what a worker says, or that nobody knows. Without workers that is recorded when it returns.
 //
 // Errors: *Error.
-func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error {
+func (s *Session) settleUnfinished(ctx context.Context, was *cfharness.Recollection) error {
 	for _, e := range was.Unfinished {
-		r := s.unfinished(e)
+		r := s.unfinishedRun(e)
 		lost := func(ctx context.Context) (event string, _ error) {
 			e := s.failed(ctx, r, fault.OutcomeUnknown.Because(nil, "{what}", "its server"))
 			e.Call = r.id
@@ -120,7 +120,7 @@ func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error
 			continue
 		}
 		s.background.Go(func() {
-			s.late(r, "", func() string {
+			s.awaitLate(r, "", func() string {
 				event, err := lost(context.Background())
 				if err != nil {
 					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
@@ -135,7 +135,7 @@ func (s *Session) settle(ctx context.Context, was *cfharness.Recollection) error
 // late waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that
 // recorded the outcome as unknown, empty without. If no worker reports that it runs it, or the session ends
 // before, late calls lost, which records that and returns the event; nil records nothing more.
-func (s *Session) late(r *run, unknown string, lost func() string) {
+func (s *Session) awaitLate(r *run, unknown string, lost func() string) {
 	ctx, cancel := context.WithTimeout(s.open, lateLife)
 	defer cancel()
 	giveUp := sync.OnceFunc(func() {
@@ -313,7 +313,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 }
 
 // unfinished returns the run of a recorded request, as far as that says what it is.
-func (s *Session) unfinished(e *provenance.Event) *run {
+func (s *Session) unfinishedRun(e *provenance.Event) *run {
 	var row cfharness.ScriptRequest
 	_ = json.Unmarshal(e.Row, &row) // which has been read before
 	r := &run{request: s.newRequest(Call{Method: methodOf(row.OutputID), Principal: s.principal},

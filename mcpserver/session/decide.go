@@ -55,9 +55,9 @@ type Answer struct {
 	Failed bool
 }
 
-// byItself reports whether a client gave the answer of an age without its user. A form that came back as it
+// automatic reports whether a client gave the answer of an age without its user. A form that came back as it
 // was sent is the user's word only if there was time to read it.
-func (a *Answer) byItself(age time.Duration) bool {
+func (a *Answer) automatic(age time.Duration) bool {
 	least := approval.Least
 	if a.Action == "accept" {
 		least = approval.Quickest
@@ -67,8 +67,8 @@ func (a *Answer) byItself(age time.Duration) bool {
 
 // asked returns what a question about a run is bound to: also to what the run could use, which a change of
 // the configuration may widen while the question waits.
-func (s *Session) asked(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.State {
-	call := []byte(s.waitsAs(r, f, needs))
+func (s *Session) questionState(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.State {
+	call := []byte(s.callDigest(r, f, needs))
 	return approval.State{Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
 		Call: s.approver.Digest(call), ID: r.id, Principal: r.call.Principal.Name, Session: s.id}
 }
@@ -81,7 +81,7 @@ func (f *scriptFile) approval() approval.Key {
 // ask records that the user is asked about a run and returns the question.
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
-	state := s.asked(r, f, needs)
+	state := s.questionState(r, f, needs)
 	form, err := s.question(r, f, needs)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 // approves the run.
 func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	answer := r.in.Answer
-	age, failure := s.approver.Open(ctx, answer.State, s.asked(r, f, needs), s.cfg.Now())
+	age, failure := s.approver.Open(ctx, answer.State, s.questionState(r, f, needs), s.cfg.Now())
 	if errors.Is(failure, approval.ErrUnknown) {
 		return fault.OfRecord(failure)
 	}
@@ -125,7 +125,7 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	if err != nil {
 		return err
 	}
-	silent := failure == nil && ctx.Err() == nil && (answer.Failed || answer.byItself(age))
+	silent := failure == nil && ctx.Err() == nil && (answer.Failed || answer.automatic(age))
 	switch {
 	case failure != nil || silent:
 	case answer.Unclear:
@@ -154,16 +154,16 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	case failure == approval.ErrForged && answer.State != "":
 		return r.denial(stateForged, f.skill.Path, f.path)
 	case failure == approval.ErrNoChoice:
-		return s.unasked(ctx, r, f, formUnfilled, needs)
+		return s.unapproved(ctx, r, f, formUnfilled, needs)
 	case failure != nil:
 		return r.denial(answerInvalid, f.skill.Path, f.path, "{cause}", failure.Error())
 	case answer.Failed:
-		return s.unasked(ctx, r, f, clientFailed, needs)
+		return s.unapproved(ctx, r, f, clientFailed, needs)
 	case silent:
-		return s.unasked(ctx, r, f, clientAnswered, needs)
+		return s.unapproved(ctx, r, f, clientAnswered, needs)
 	case !accepted && answer.Action != "decline":
 		// A window that was closed, and a call that was cancelled, are no refusal by the user.
-		return s.unasked(ctx, r, f, userSilent, needs)
+		return s.unapproved(ctx, r, f, userSilent, needs)
 	case !accepted:
 		err = s.approver.Refused(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now())
 		if err != nil {
@@ -183,11 +183,11 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 	return nil
 }
 
-// unasked returns the denial of a run that the user was not asked about, or did not answer; detail may have
+// unapproved returns the denial of a run that the user was not asked about, or did not answer; detail may have
 // the words of a row. The user can approve the call elsewhere, if it can wait.
 //
 // Errors: *policy.Denial; *Error for a project that cannot be mounted.
-func (s *Session) unasked(
+func (s *Session) unapproved(
 	ctx context.Context, r *run, f *scriptFile, row refusal, needs *policy.ApprovalRequired,
 ) error {
 	form, err := s.form(r, f, needs, false)
@@ -212,9 +212,9 @@ func (s *Session) unasked(
 	return &denial
 }
 
-// waitsAs returns what an approval of a call elsewhere holds for: all that a question is bound to but the
+// callDigest returns what an approval of a call elsewhere holds for: all that a question is bound to but the
 // session, and what the run could use. A client without a terminal has another session the next time.
-func (s *Session) waitsAs(r *run, f *scriptFile, needs *policy.ApprovalRequired) digest.Digest {
+func (s *Session) callDigest(r *run, f *scriptFile, needs *policy.ApprovalRequired) digest.Digest {
 	return digest.FromBytes(encode([]any{r.call.Principal.Name, r.call.Method, f.skill.Path, f.path,
 		f.file.Digest, f.index.TreeDigest, r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin),
 		r.in.Stdin != nil, r.in.Timeout, s.mounted(r.rules, r.call), needs.Entry, needs.Target,
@@ -255,7 +255,7 @@ func (s *Session) offer(
 	if s.cfg.Elsewhere == nil || ctx.Err() != nil {
 		return ""
 	}
-	code, err := s.cfg.Elsewhere.Offer(ctx, s.waitsAs(r, f, needs), approval.Waiting{
+	code, err := s.cfg.Elsewhere.Offer(ctx, s.callDigest(r, f, needs), approval.Waiting{
 		Principal: r.call.Principal.Name, Session: s.id, Client: s.client, Script: f.file.Digest,
 		Tree: f.index.TreeDigest, Text: form.Message}, s.cfg.Now())
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Session) givenElsewhere(
 	if s.cfg.Elsewhere == nil || r.in.Answer != nil {
 		return false, nil
 	}
-	by, err := s.cfg.Elsewhere.Take(ctx, s.waitsAs(r, f, needs), s.cfg.Now())
+	by, err := s.cfg.Elsewhere.Take(ctx, s.callDigest(r, f, needs), s.cfg.Now())
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "it is not known whether a call was approved", tint.Err(err))
 	}
@@ -459,7 +459,7 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 // record is made. Whether its files have changed on disk since, or an interpreter or the sandbox is
 // missing, only a run finds out. in.Skill is not used.
 func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
-	f := s.loaded(sk, in.Path)
+	f := s.loadedScript(sk, in.Path)
 	r := s.newRequest(in.Call, policy.SideEffect)
 	_, err := s.decide(r, f.skill, s.runFacts(r, &in, f))
 	if err == nil {

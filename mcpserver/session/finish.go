@@ -23,24 +23,26 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// ending is how a run ends whose result is known.
+// ending is the circumstances in which a run that has a result ends.
 type ending struct {
-	room func() // releases the room that was reserved for the outcome; nil without
+	room func() // releases the room that was reserved for the outcome; nil if none was
 	// late means that no caller waits: a worker reported the outcome later.
 	late bool
-	// supersedes is the ID of the event that recorded the outcome as unknown; empty without.
+	// supersedes is the ID of the event that recorded the outcome as unknown, or "".
 	supersedes string
 }
 
-// finish keeps the output, releases or withholds it as decided before the run, records what happened, and
-// answers. A run that was canceled is recorded too, although its caller does not wait for the answer.
+// finish stores the output of a run, withholds from the answer the output that the caller may not see,
+// records the outcome, and returns the answer. A canceled run is recorded too, although its caller no longer
+// waits for the answer.
 //
 // Errors: *Error.
 func (s *Session) finish(
 	ctx context.Context, r *run, result *sandbox.Result, end ending,
 ) (*RunResult, error) {
 	ctx = context.WithoutCancel(ctx)
-	select { // the description of the machine comes before the first run in the record
+	// The record describes the machine before its first run.
+	select {
 	case <-s.awaited[provenance.CapabilitiesFile]:
 	case <-time.After(capabilitiesPatience):
 	}
@@ -51,6 +53,7 @@ func (s *Session) finish(
 	// The record describes the whole streams, the answer only what is shown of them.
 	x := r.extension(result, answer, hidden.recounted, end)
 	released, refusals := s.withhold(r, result, answer, x)
+	// The hint about a missing program or module quotes standard error: it must not reveal withheld output.
 	if result.ExitCode != 0 && answer.Stderr.Withheld == nil && !answer.ExitWithheld {
 		x.Missing = s.missing(r, x, answer.Stderr.Head+answer.Stderr.Tail)
 	}
@@ -64,24 +67,25 @@ func (s *Session) finish(
 	events := append(slices.Clip(refusals), event)
 	err := keepErr
 	if keepErr != nil {
-		s.broken.Store(true)
+		s.broken.Store(true) // as after an event that could not be written
 	} else {
 		events, err = recordEach(events, func(e *provenance.Event) error {
 			return s.record(ctx, r.request, e)
 		})
 	}
 	if err != nil {
-		// The answer is withheld whole: nothing of it was shown.
+		// The caller gets an error, so the outcome, which is recorded later, lists nothing as shown.
 		x.Stdout.Shown, x.Stderr.Shown = nil, nil
 		for i := range x.Out {
 			x.Out[i].Shown = nil
 		}
-		s.owe(&debt{run: r, result: result, withheld: hidden.withheld, kept: keepErr == nil, record: x,
-			output: &output, events: events})
+		s.addPending(&pendingOutcome{run: r, result: result, withheld: hidden.withheld,
+			kept: keepErr == nil, record: x, output: &output, events: events})
 		return nil, fault.OutcomeUnrecorded.Because(err)
 	}
 	s.makeCache(r, result)
-	answer.refer(refusals)
+	answer.linkRefusals(refusals)
+	// The record keeps the paths of this machine; the answer does not show them.
 	output.Skillsd = cfharness.Pathless(x)
 	if !s.release(r, answer) {
 		output.Skillsd, output.ExitCode = cfharness.Sealed(output.Skillsd, output.ExitCode)
@@ -91,13 +95,14 @@ func (s *Session) finish(
 	return answer, nil
 }
 
-// redacted is what redaction did to the result of a run.
+// redacted is the effect of redaction on the result of a run.
 type redacted struct {
-	withheld  []int // files of /out that are not shown, by index
-	recounted bool  // the digests of the streams are without secrets
+	withheld  []int // indexes of the files of /out that are not shown
+	recounted bool  // the streams' sizes and digests are those after redaction
 }
 
-// redact removes the secrets from a result, those included that the worker of the run removed.
+// redact removes the secrets from a result. What it returns includes the redactions that the worker of the
+// run made.
 func (r *run) redact(result *sandbox.Result) redacted {
 	withheld, recounted := secrets.Result(r.secrets, result, r.cmd.given)
 	if done := r.cmd.done; done != nil {
@@ -106,39 +111,40 @@ func (r *run) redact(result *sandbox.Result) redacted {
 	return redacted{withheld, recounted}
 }
 
-// keepInRoom is keep in the room that was reserved; release releases it, nil if there is none.
+// keepInRoom calls keep while it releases the room that was reserved for the outcome; release is nil if none
+// was.
 func (s *Session) keepInRoom(
 	ctx context.Context, output string, result *sandbox.Result, withheld []int, release func(),
 ) (files []provenance.File, out []cfharness.OutFile, err error) {
-	s.rooms.RLock() // no other run gets the room before the outcome is kept
+	s.rooms.RLock() // gates reserve room under the write lock, so none gets this room before keep returns
 	defer s.rooms.RUnlock()
 	var releasing sync.WaitGroup
 	if release != nil {
-		releasing.Go(release) // it takes as long as keeping
+		releasing.Go(release) // concurrently, since it takes as long as keep
 	}
 	files, out, err = s.keep(ctx, output, result, withheld)
 	releasing.Wait()
-	if err != nil { // perhaps the room was not free yet
+	if err != nil { // keep may have needed the room before it was free
 		return s.keep(ctx, output, result, withheld)
 	}
 	return files, out, nil
 }
 
-// answerOf returns the answer about a result before anything is withheld. out lists the kept files of /out.
+// answerOf returns the answer about a result before output is withheld. out lists the kept files of /out.
 func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
 		Duration: result.Duration, Backend: result.Backend, Stdout: streams.Of(&result.Stdout),
 		Stderr: streams.Of(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
-	for _, name := range result.Skipped { // a name can have any bytes
+	for _, name := range result.Skipped { // file names can have any bytes
 		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))
 	}
 	return answer
 }
 
-// cut cuts the streams of an answer to what a model is shown, and returns the streams of the record: for a
-// program, as much as fits into a message.
+// cut truncates the streams of an answer to the size that a model is shown. It returns the streams for the
+// output object, which are longer if a program made the call: as much as fits into a message.
 func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
 	stdout, stderr = a.Stdout, a.Stderr
 	streams.CutBoth(&a.Stdout, &a.Stderr)
@@ -149,7 +155,7 @@ func (a *RunResult) cut(program bool) (stdout, stderr Stream) {
 	return stdout, stderr
 }
 
-// keepAnswer keeps what the caller is shown of a run, and adds it to the record.
+// keepAnswer stores the parts of the output that the caller is shown, and adds them to the record.
 func (s *Session) keepAnswer(
 	ctx context.Context, r *run, x *cfharness.RunExtension, result *sandbox.Result, answer *RunResult,
 	stdout, stderr *Stream,
@@ -163,7 +169,7 @@ func (s *Session) keepAnswer(
 	return s.showOut(ctx, r, result, answer)
 }
 
-// resultOutput returns the reference's output object of a run that has a result.
+// resultOutput returns the reference implementation's output object of a run with a result.
 func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbox.Result,
 	released *cfharness.SandboxResult, stdout, stderr *Stream) cfharness.RunOutput {
 	output := s.runOutput(r)
@@ -173,6 +179,8 @@ func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbo
 	}
 	stdout.Describe(&output.Stdout, &output.StdoutTruncated, &output.StdoutOriginalLength)
 	stderr.Describe(&output.Stderr, &output.StderrTruncated, &output.StderrOriginalLength)
+	// On the host, no runtime observes the output. A model needs the observation only if a runtime labeled
+	// it.
 	if r.grant.Target == policy.TargetHost || r.call.Records == nil && result.Mediation == nil {
 		return output
 	}
@@ -183,7 +191,7 @@ func (s *Session) resultOutput(r *run, x *cfharness.RunExtension, result *sandbo
 	return output
 }
 
-// recordEach records events in their order, and returns those that were not recorded.
+// recordEach records events in their order. If one fails, it returns the events from that one on.
 func recordEach(events []*provenance.Event, record func(e *provenance.Event) error,
 ) ([]*provenance.Event, error) {
 	for i, e := range events {
@@ -194,26 +202,27 @@ func recordEach(events []*provenance.Event, record func(e *provenance.Event) err
 	return nil, nil
 }
 
-// debt is the outcome of a run that could not be recorded. Nothing runs in the session before it is.
-type debt struct {
+// pendingOutcome is the outcome of a run that could not be recorded yet. The session runs no other script
+// before it is recorded.
+type pendingOutcome struct {
 	run      *run
 	result   *sandbox.Result
 	withheld []int
-	kept     bool // the output is kept
+	kept     bool // the output is stored
 	record   *cfharness.RunExtension
 	output   *cfharness.RunOutput
-	events   []*provenance.Event // not recorded yet; the last is the outcome
+	events   []*provenance.Event // not recorded yet; the last one is the outcome
 }
 
-// owe notes a debt; flushPending pays it.
-func (s *Session) owe(d *debt) {
+// addPending queues an outcome for flushPending.
+func (s *Session) addPending(d *pendingOutcome) {
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
 	s.pending = append(s.pending, d)
 }
 
-// pay records the outcome of a run that could not be recorded before. s.sequence is held.
-func (s *Session) pay(ctx context.Context, d *debt) error {
+// writePending records a pending outcome. s.sequence is held.
+func (s *Session) writePending(ctx context.Context, d *pendingOutcome) error {
 	outcome := d.events[len(d.events)-1]
 	if !d.kept {
 		files, out, err := s.keep(ctx, d.run.output, d.result, d.withheld)
@@ -225,15 +234,15 @@ func (s *Session) pay(ctx context.Context, d *debt) error {
 	outcome.Row = s.executionRow(ctx, d.run, d.output)
 	var err error
 	d.events, err = recordEach(d.events, func(e *provenance.Event) error {
-		// The store fills these in, and has done so for the attempt that failed.
+		// The failed attempt may have set these fields, which the store fills in.
 		e.Seq, e.Time, e.Prev, e.Hash = 0, time.Time{}, "", ""
 		return s.write(ctx, e)
 	})
 	return err
 }
 
-// refer names the events of refusals in the objects that replace withheld streams.
-func (a *RunResult) refer(refusals []*provenance.Event) {
+// linkRefusals sets the event IDs of the objects that replace withheld streams.
+func (a *RunResult) linkRefusals(refusals []*provenance.Event) {
 	for _, stream := range []*Stream{&a.Stdout, &a.Stderr} {
 		if stream.Withheld != nil {
 			stream.Withheld.EventID, refusals = refusals[0].ID(), refusals[1:]
@@ -241,7 +250,7 @@ func (a *RunResult) refer(refusals []*provenance.Event) {
 	}
 }
 
-// seal takes out of the answer about an opaque run what its output object does not have either.
+// seal clears the fields of an opaque run's answer that its output object does not have either.
 func (a *RunResult) seal() {
 	if !a.Opaque {
 		return
@@ -251,13 +260,13 @@ func (a *RunResult) seal() {
 	a.Writes = nil
 }
 
-// flushPending writes the records of runs that could not be written before, and that nothing runs without.
+// flushPending records the outcomes that could not be recorded before. If it fails, no script may run.
 func (s *Session) flushPending(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	s.sequence.Lock()
 	defer s.sequence.Unlock()
 	for len(s.pending) > 0 {
-		if err := s.pay(ctx, s.pending[0]); err != nil {
+		if err := s.writePending(ctx, s.pending[0]); err != nil {
 			return err
 		}
 		s.pending = s.pending[1:]
@@ -265,7 +274,8 @@ func (s *Session) flushPending(ctx context.Context) error {
 	return nil
 }
 
-// keep writes the streams and the files left in /out into the session's records.
+// keep writes the streams and the files of /out into the session's records. The files whose index is in
+// withheld are listed without their contents.
 func (s *Session) keep(
 	ctx context.Context, output string, result *sandbox.Result, withheld []int,
 ) (files []provenance.File, out []cfharness.OutFile, err error) {
@@ -295,7 +305,7 @@ func (s *Session) keep(
 	return files, out, nil
 }
 
-// extension returns the part of a run's record that the reference's shapes have no place for.
+// extension returns the part of a run's record for which the reference implementation has no fields.
 func (r *run) extension(
 	o *sandbox.Result, answer *RunResult, recounted bool, end ending,
 ) *cfharness.RunExtension {
@@ -323,6 +333,7 @@ func (r *run) extension(
 	if r.cmd.packages != nil {
 		x.Environment = &r.cmd.packages.Record
 	}
+	// An entry that pins the script alone runs the tree on disk, not the tree that the session loaded.
 	if r.tree != nil && r.tree.Digest != x.TreeDigest {
 		x.TreeDigest, x.LoadedTree = r.tree.Digest, x.TreeDigest
 	}
@@ -337,7 +348,7 @@ func (r *run) extension(
 	}
 	x.Network, x.Unlisted = strings.Join(r.grant.Entry.Network, " "), r.cmd.proxy.Unlisted()
 	for _, c := range r.cmd.proxy.Connections() {
-		// The script chose the name of the host, which may hold a secret.
+		// The script chose the host name, which may contain a secret.
 		row := cfharness.Connection{
 			Host: r.secrets.Text(c.Host), Port: int(c.Port), Sent: c.Sent, Received: c.Received,
 			Refused: string(c.Refused), Ended: string(c.Ended),
@@ -359,7 +370,8 @@ func (r *run) describe(name string, s *Stream, recounted bool) cfharness.StreamS
 	return sum
 }
 
-// runOutput returns the reference's output object of a run, as far as it came.
+// runOutput returns the reference implementation's output object of a run, with the fields that are known at
+// the stage that the run has reached.
 func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	o := cfharness.RunOutput{
 		Type: cfharness.TypeRunOutput, OutputID: r.output, Skill: policy.Clip(r.in.Skill),
@@ -367,6 +379,7 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 		Status: cfharness.StatusExecuted, Args: r.secrets.Texts(r.in.Args),
 	}
 	f := r.script
+	// Until the policy allowed the run, the object has only what the caller sent.
 	if r.grant.Decision == "" || f.file == nil {
 		return o
 	}
@@ -374,7 +387,7 @@ func (s *Session) runOutput(r *run) cfharness.RunOutput {
 	if f.file.Script != nil {
 		o.Runtime = f.file.Script.ReferenceRuntime()
 	}
-	if r.tree != nil {
+	if r.tree != nil { // openTree has compared the file with the disk
 		o.ObservedDigest, o.ObservedSizeBytes = f.file.Digest, &f.file.Size
 		o.DigestMatchesRegistry = new(true)
 	}
@@ -405,7 +418,7 @@ func (s *Session) executionRow(ctx context.Context, r *run, o *cfharness.RunOutp
 		row.ResourcePath = snapshot.HostPath(r.script.skill, r.script.path)
 	}
 	if r.cmd != nil && r.cmd.ran != nil {
-		row.Argv = r.cmd.ran // with the paths that it had; on the host, those of this machine
+		row.Argv = r.cmd.ran // the record has the real paths, on the host the paths of this machine
 	}
 	return encode(row)
 }
@@ -427,9 +440,9 @@ func (s *Session) runEvent(ctx context.Context, r *run, o *cfharness.RunOutput) 
 	return e
 }
 
-// invocation returns the context of a command that was given to the sandbox: sizes and digests of what the
-// record of the run holds, so it reveals no more than that. It is nil for attempts that did not get so far
-// and for runs on the host.
+// invocation returns the invocation context of a command that was passed to the sandbox. It has sizes and
+// digests of what the record of the run contains, so it reveals no more than the record. It is nil for runs
+// on the host and for attempts that failed before the sandbox.
 func (s *Session) invocation(r *run, o *cfharness.RunOutput) json.RawMessage {
 	if r.cmd == nil || r.cmd.Argv == nil || r.grant.Target == policy.TargetHost {
 		return nil

@@ -60,9 +60,9 @@ func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (str
 // Errors: *Error.
 func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	path, err := script.CleanPath(r.in.Path)
-	f := s.loaded(sk, path)
+	f := s.loadedScript(sk, path)
 	if err == nil && (f.index == nil || f.file != nil) {
-		s.found(sk)
+		s.resetMisses(sk)
 		return f, nil
 	}
 	if f.index == nil {
@@ -72,10 +72,10 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	for _, written := range []string{r.in.Path, script.Started(r.in.Path)} {
 		meant := f.skill.Meant(written, scripts)
 		if clean, err := script.CleanPath(meant); err == nil && clean == meant {
-			return s.loaded(sk, meant), nil
+			return s.loadedScript(sk, meant), nil
 		}
 	}
-	f.misses = s.missed(f.skill)
+	f.misses = s.countMiss(f.skill)
 	if err != nil {
 		failure := fault.ScriptPathInvalid.Because(err)
 		failure.Remedy = s.insteadRun(&r.in, f)
@@ -85,14 +85,14 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 }
 
 // found ends the count of guesses of a skill's paths.
-func (s *Session) found(sk *skills.Skill) {
+func (s *Session) resetMisses(sk *skills.Skill) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.misses, sk.Path)
 }
 
 // missed counts a path that a skill does not have, and returns how many there were.
-func (s *Session) missed(sk *skills.Skill) int {
+func (s *Session) countMiss(sk *skills.Skill) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.misses[sk.Path]++
@@ -142,7 +142,7 @@ func (s *Session) insteadRead(sk *skills.Skill, index *skills.Index, path string
 	if len(files) == 0 {
 		return "do without it: the skill has no files besides " + sk.File
 	}
-	return instead(path, files, s.missed(sk), "there are only ")
+	return instead(path, files, s.countMiss(sk), "there are only ")
 }
 
 const (

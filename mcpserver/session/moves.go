@@ -128,7 +128,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 		_, err = ses.resumeActivations(ctx, was, false)
 	}
 	if err == nil {
-		err = ses.settle(ctx, was)
+		err = ses.settleUnfinished(ctx, was)
 	}
 	if err != nil {
 		s.table.places.Free()

@@ -256,7 +256,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	if err != nil {
 		return d, s.notFetched(ctx, r, sk, path, err)
 	}
-	s.found(sk)
+	s.resetMisses(sk)
 	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",

@@ -49,7 +49,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 			Detail: "not resumed: skills differ"})
 		return errors.Join(&earlier.DriftedError{Drifts: drifts}, err)
 	}
-	if err := ses.settle(ctx, was); err != nil {
+	if err := ses.settleUnfinished(ctx, was); err != nil {
 		return err
 	}
 	for _, initial := range ses.startsWith() {

@@ -40,23 +40,23 @@ type RunRequest struct {
 	Args    []string
 	Cwd     string
 	Timeout time.Duration // 0: the entry's, else the configured one, else a minute
-	Stdin   []byte        // nil is none
+	Stdin   []byte        // nil: no standard input
 
-	// Invalid says what is wrong with the arguments, of which the others are those that could be read: the
-	// attempt is recorded, and nothing runs. Nil for a call that is well formed.
+	// Invalid, if not nil, is why the arguments were rejected; the other fields are those that parsed. The
+	// attempt is recorded, and nothing runs.
 	Invalid *Error
 
 	ShowOut bool // whether the caller shows files of /out
 
 	CanAsk bool    // whether the user can be asked to approve the run
 	Fields bool    // whether a question has fields for long texts; see [approval.Facts.Form]
-	Answer *Answer // to the question an earlier call ended with; nil when there was none
+	Answer *Answer // to the question that an earlier call returned; nil if it returned none
 }
 
 // Stream is one output stream as it was released.
 type Stream = streams.Stream
 
-// RunResult is a script that started and ended, or that was canceled before.
+// RunResult is the result of a script that started and ended, or that was canceled before it started.
 type RunResult struct {
 	Outcome        string
 	ExitCode       int
@@ -65,75 +65,76 @@ type RunResult struct {
 	Backend        string
 	Stdout, Stderr Stream
 	Out            []cfharness.OutFile
-	OutShown       []OutShown      // of Out, in its order; empty if nothing is shown
-	OutSkips       int             // entries of /out that were left behind
-	Skipped        []string        // names of the first of those, quoted
+	OutShown       []OutShown      // parallel to Out; empty if nothing is shown
+	OutSkips       int             // entries of /out that were not kept
+	Skipped        []string        // quoted names of the first entries that were not kept
 	Writes         []sandbox.Write // changes to a staged workspace, in order
-	Sealed         bool            // something was withheld, and with it Out, Skipped and names
-	ExitWithheld   bool            // ExitCode and Signal are not for the caller
-	Opaque         bool            // see [cfharness.RunExtension]: what is withheld is zero
+	Sealed         bool            // some output was withheld; Out, OutSkips and Skipped are then empty
+	ExitWithheld   bool            // ExitCode and Signal are withheld from the caller
+	Opaque         bool            // see [cfharness.RunExtension]: withheld fields are zero
 	Output         cfharness.RunOutput
 }
 
-// WorkspaceDir is where a script in a sandbox sees the workspace.
+// WorkspaceDir is the path of the workspace in a sandbox.
 const WorkspaceDir = sandbox.WorkspaceDir
 
-// SeesWorkspace reports whether the script was given a workspace, in whatever mode.
+// SeesWorkspace reports whether the script was given a workspace, in any mode.
 func (r *RunResult) SeesWorkspace() bool {
 	return r.Output.Skillsd != nil && r.Output.Skillsd.Workspace != string(sandbox.WorkspaceNone)
 }
 
-// run is one call of RunScript: what it asks for, the rules that decide about it, and what its stages
-// returned. Only the functions that go through the stages set it: RunScript, again, late and work. The stages
-// return *policy.Denial, *Question or *Error, which notRun records.
+// run is one call of RunScript: its request, the rules that apply to it, and the results of its stages. Only
+// the functions that call the stages set its fields: RunScript, again, awaitLate and work. A stage fails with
+// *policy.Denial, *Question or *Error, which notRun records.
 type run struct {
 	*request
 	in       RunRequest
 	at       time.Time
 	secrets  *redact.Redactor // of every declared secret; nil if there are none
-	recorded *recording       // of the request; nil for a run that another server requested
+	recorded *recording       // of the request event; nil for a run that another server requested
 
-	script *scriptFile   // nil until it was looked up
-	grant  authorization // zero until it was given
-	tree   *store.Tree   // nil until it was opened
-	cmd    *command      // nil until it was made
+	script *scriptFile   // set by scriptOf
+	grant  authorization // set by authorize
+	tree   *store.Tree   // set by openTree
+	cmd    *command      // set by command
 }
 
-// RunRoom returns how many bytes are kept free for the outcome of a run while it runs: its streams, the files
-// of /out, the events and what is shown. A principal who may not keep more runs nothing.
+// RunRoom returns the bytes that are reserved for the outcome of a run while it runs: its streams, the files
+// of /out, the events and what the caller is shown. A principal whose quota has less room left runs nothing.
 func RunRoom(limits sandbox.Limits) int64 { return 2*limits.WithDefaults().Output + 16<<20 + 1<<20 }
 
-// scriptFile is what a run is of: a file of a skill as the session loaded the skill.
+// scriptFile is the file that a run names, in the version of its skill that the session loaded.
 type scriptFile struct {
 	skill *skills.Skill
 	path  string
 	index *skills.Index    // nil if the session has not loaded the skill
 	file  *skills.Resource // nil if what it loaded has no such file
 
-	misses int // paths of no file that the session was called with, if this is one
+	misses int // how many paths that the skill does not have were requested, if path is another one
 }
 
-// authorization is the policy's grant, and what the user approved this call for; zero if they were not asked.
+// authorization is the policy's grant and the approval of the user; approved and asked are zero if the user
+// was not asked.
 type authorization struct {
 	policy.Grant
 	approved approval.Key
-	// asked is what the run could use when it was approved, see waitsAs.
-	asked digest.Digest
+	asked    digest.Digest // of the call and what it could use when it was approved; see callDigest
 }
 
-// RunScript runs one script if everything allows it, by the checks below in their order.
+// RunScript runs one script if all checks pass; they are made in the order below.
 //
-// Errors: *Denied, *Question, *Error. A script that started is a result whatever became of it.
+// Errors: *Denied, *Question, *Error. A script that fails, is killed or is canceled is a result.
 func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, error) {
-	// The end of the session is not recorded before the outcome of a run.
+	// The end of the session must come after the outcome of each run in the record.
 	s.runs.RLock()
 	defer s.runs.RUnlock()
-	// As long as the outcome of an earlier run is not recorded, nothing runs.
+	// No script runs while the outcome of an earlier run is unrecorded.
 	if err := s.flushPending(ctx); err != nil {
 		return nil, err
 	}
 	r := s.newRun(checked(in))
-	// Recording waits for the disk: meanwhile everything is prepared that neither runs nor records anything.
+	// Recording waits for the disk. The stages below overlap with it; a stage that starts or records
+	// something waits for r.recorded first.
 	r.recorded = s.recordAhead(ctx, s.requestEvent(r))
 	if r.in.Invalid != nil {
 		return nil, s.refuse(ctx, r, r.in.Invalid)
@@ -158,9 +159,9 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.refuse(ctx, r, err)
 	}
 	defer turn.Release()
-	r.tree = turn.tree
+	r.tree = turn.tree // nil on this machine: a run that waits must compare the files afterwards
 	if turn.Queued() {
-		// While it waited, the rules, the loaded files and the approval may have changed.
+		// While the run waited, the rules, the loaded files and the approval may have changed.
 		r, err = s.again(ctx, r)
 		if err != nil {
 			return nil, s.refuse(ctx, r, err)
@@ -177,32 +178,34 @@ func (s *Session) RunScript(ctx context.Context, in RunRequest) (*RunResult, err
 		return nil, s.refuse(ctx, r, err)
 	}
 	defer r.cmd.close()
-	r.secrets = r.cmd.secrets // with those that the script is given
+	r.secrets = r.cmd.secrets // the secrets that the script is given included
 	gate := s.newGate(ctx, r)
 	defer gate.leave()
 	result, err := s.execute(ctx, r, turn, gate)
-	if failed := gate.pass(); failed != nil { // nothing has run
+	// A closed gate has recorded why nothing ran. Execution may also have failed before it came to the gate:
+	// then this call waits for the record of the request.
+	if failed := gate.pass(); failed != nil {
 		return nil, failed
 	}
 	if err != nil {
 		return nil, s.failedRun(ctx, r, turn, err)
 	}
-	turn.Release() // other runs need not wait until the output of this one is recorded
+	turn.Release() // before the output is recorded, so that the next run can start meanwhile
 	return s.finish(ctx, r, result, ending{room: gate.leave})
 }
 
-// checked returns a request whose arguments are checked, and whose directory is named in one way.
+// checked returns a request with Invalid set if its arguments are too large, and with a normalized Cwd.
 func checked(in RunRequest) RunRequest {
 	if err := script.CheckArgs(in.Args); err != nil {
 		in.Invalid = cmp.Or(in.Invalid, fault.ArgumentsInvalid.Because(err))
 	}
-	if path.Clean(in.Cwd) == "." { // where a script starts without one
-		in.Cwd = ""
+	if path.Clean(in.Cwd) == "." {
+		in.Cwd = "" // an approval must not depend on how the default directory is written
 	}
 	return in
 }
 
-// newRun returns the run that a call asks for.
+// newRun returns the run that a call requests.
 func (s *Session) newRun(in RunRequest) *run {
 	r := &run{request: s.newRequest(in.Call, policy.SideEffect), in: in, at: s.cfg.Now(),
 		secrets: s.Secrets()}
@@ -211,7 +214,7 @@ func (s *Session) newRun(in RunRequest) *run {
 		r.summary.ArgsCount = new(len(in.Args))
 	}
 	if in.Invalid != nil {
-		r.in.Args = nil // they may be longer than a record can be
+		r.in.Args = nil // arguments that were rejected may be too long for a record
 	}
 	if in.Timeout > 0 {
 		r.summary.TimeoutMS = new(in.Timeout.Milliseconds())
@@ -221,7 +224,7 @@ func (s *Session) newRun(in RunRequest) *run {
 	}
 	r.output = s.outputID(in.Call)
 	r.id = strings.TrimPrefix(r.output, s.id+":")
-	if in.Answer != nil { // the events of a run have the ID of its question
+	if in.Answer != nil { // the question and the run that answers it share one ID
 		r.id = cmp.Or(s.approver.IDOf(in.Answer.State, s.id), r.id)
 	}
 	return r
@@ -232,14 +235,15 @@ func (s *Session) requestEvent(r *run) *provenance.Event {
 	e := &provenance.Event{Kind: provenance.KindScriptRequested, Call: r.id, Skill: policy.Clip(r.in.Skill),
 		Path: policy.Clip(r.in.Path), Detail: "requested", Row: r.row()}
 	if s.clientNames(r.rules, r.in.Call) {
-		// This is the only record of the directory that the client named.
+		// No other event names the client's directory.
 		e.Detail += ", workspace of the client: " + strconv.Quote(r.in.Call.Workspace.Path)
 	}
 	return e
 }
 
-// refuse returns the error of a run that does not start, after it was recorded behind the request.
+// refuse records why a run does not start, and returns the error for the caller.
 func (s *Session) refuse(ctx context.Context, r *run, err error) error {
+	// The record of the request comes before its refusal.
 	if failed := r.recorded.wait(); failed != nil {
 		return failed
 	}
@@ -247,23 +251,23 @@ func (s *Session) refuse(ctx context.Context, r *run, err error) error {
 	return err
 }
 
-// failedRun returns the error of a run that was to be executed, after it was recorded.
+// failedRun records why a run that passed the gate has no result, and returns the error for the caller.
 func (s *Session) failedRun(ctx context.Context, r *run, turn *turn, err error) error {
 	event, err := s.notRun(ctx, r, err)
 	failure, ok := errors.AsType[*Error](err)
 	if turn.worker != nil && ok && failure.Code == fault.CodeOutcomeUnknown {
 		// The worker may still report the outcome.
-		s.background.Go(func() { s.late(r, event, nil) })
+		s.background.Go(func() { s.awaitLate(r, event, nil) })
 	}
 	return err
 }
 
-// row returns the row of the events that belong to the request.
+// row returns the row of the events about the request.
 func (r *run) row() json.RawMessage {
 	return encode(cfharness.ScriptRequest{Type: cfharness.TypeScriptRequest, OutputID: r.output})
 }
 
-// scriptOf looks up the script that a run asks for.
+// scriptOf looks up the skill and the script of a run.
 func (s *Session) scriptOf(r *run) (*scriptFile, error) {
 	sk, err := s.lookup(r.request, r.in.Skill, false)
 	if err != nil {
@@ -272,9 +276,9 @@ func (s *Session) scriptOf(r *run) (*scriptFile, error) {
 	return s.scriptMeant(r, sk)
 }
 
-// loaded returns a file of a skill as the session loaded the skill: the policy decides about those bytes,
-// not about what is on disk now.
-func (s *Session) loaded(sk *skills.Skill, path string) *scriptFile {
+// loadedScript returns a file of a skill in the version that the session loaded: the policy decides about
+// those bytes, not about the files on disk now.
+func (s *Session) loadedScript(sk *skills.Skill, path string) *scriptFile {
 	a := s.activated(sk.Path)
 	if a == nil {
 		return &scriptFile{skill: sk, path: path}
@@ -305,41 +309,45 @@ func (s *Session) runFacts(r *request, in *RunRequest, f *scriptFile) policy.Req
 	return facts
 }
 
-// remembers reports whether the user approved the script for the rest of the session, in the directory of a
+// remembers reports whether the user approved the script for the rest of the session, in the workspace of a
 // call.
 func (s *Session) remembers(r *request, call Call, f *scriptFile) bool {
 	s.mu.Lock()
 	approved := maps.Clone(s.approved)
 	s.mu.Unlock()
-	return len(approved) > 0 && approved[s.approvalFor(r, call, f)] // which opens the directory
+	// approvalFor opens the workspace: it is not called with mu held, nor if nothing is approved.
+	return len(approved) > 0 && approved[s.approvalFor(r, call, f)]
 }
 
-// authorize asks the policy about a run of a script and, if only an approval is missing, the user. An
-// approval that the run already has counts for the files that it was given for.
+// authorize evaluates the policy for a run of a script and, if only an approval is missing, asks the user.
+// An approval that the run already has is valid for the same files and the same call only.
 func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authorization, error) {
 	facts := s.runFacts(r.request, &r.in, f)
 	grant, err := s.decide(r.request, f.skill, facts)
 	needs, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if !asks {
+	if !asks { // granted or denied, in both cases without the user
 		err = s.allowedSince(ctx, r, f, err)
 		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
 	}
-	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.waitsAs(r, f, needs) {
+	if f.index != nil && r.grant.approved == f.approval() && r.grant.asked == s.callDigest(r, f, needs) {
 		facts.Approved = policy.ApprovalOfCall
 		grant, err = s.decide(r.request, f.skill, facts)
 		return authorization{grant, r.grant.approved, r.grant.asked}, s.othersMayRun(&r.in, f, err)
 	}
-	// An approval would not let a file run that is not there, or that no interpreter takes.
+	// A missing file, or a script without an interpreter, cannot run: the user is not asked to approve it.
 	if err := s.check(&r.in, f); err != nil {
 		return authorization{}, err
 	}
 	if err := f.unsupported(); err != nil {
 		return authorization{}, err
 	}
-	if s.isGuessed() && needs.Remember { // the next call may be of another conversation
+	// The next call of a guessed session may come from another conversation, which must not use an approval
+	// of this one.
+	if s.isGuessed() && needs.Remember {
 		once := *needs
 		once.Remember, needs = false, &once
 	}
+	// What follows records events about the question, which come after the request.
 	if err := r.recorded.wait(); err != nil {
 		return authorization{}, err
 	}
@@ -347,25 +355,26 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	switch {
 	case given || err != nil:
 	case s.tired(ctx, r.call, f):
-		err = s.unasked(ctx, r, f, declinedOften, needs)
+		err = s.unapproved(ctx, r, f, declinedOften, needs)
 	case r.in.Answer != nil:
 		err = s.answered(ctx, r, f, needs)
 	case r.in.CanAsk:
 		err = s.ask(ctx, r, f, needs)
 	default:
-		err = s.unasked(ctx, r, f, clientCannotAsk, needs)
+		err = s.unapproved(ctx, r, f, clientCannotAsk, needs)
 	}
 	if err != nil {
 		return authorization{}, err
 	}
-	// The grant depends on the approval: the policy is asked again with it.
+	// The grant depends on the approval: the policy is evaluated again with it.
 	facts.Approved = policy.ApprovalOfCall
 	grant, err = s.decide(r.request, f.skill, facts)
-	return authorization{grant, f.approval(), s.waitsAs(r, f, needs)}, err
+	return authorization{grant, f.approval(), s.callDigest(r, f, needs)}, err
 }
 
-// allowedSince returns why a run is refused that may be refused only because the session loaded its skill
-// before a change that was allowed since: the user need not be asked again then.
+// allowedSince returns err, the denial of a run, or a better one: if the skill changed after the session
+// loaded it, and the policy would allow its new files, loading the skill again is enough. The denial then
+// has that remedy.
 func (s *Session) allowedSince(ctx context.Context, r *run, f *scriptFile, err error) error {
 	denial, ok := errors.AsType[*policy.Denial](err)
 	if !ok || denial.Code != policy.CodeScriptSnapshotMismatch {
@@ -387,14 +396,14 @@ func (s *Session) allowedSince(ctx context.Context, r *run, f *scriptFile, err e
 	return r.denial(loadedOld, f.skill.Path, f.path)
 }
 
-// facts returns the facts of an indexed script, as it was when the session loaded its skill.
+// facts returns the facts of an indexed script in the version that the session loaded.
 func (f *scriptFile) facts() cfharness.FileFacts {
 	return cfharness.FileFacts{SandboxResourcePath: snapshot.SandboxPath(f.skill, f.path),
 		RegistryDigest: f.file.Digest, RegistrySizeBytes: &f.file.Size}
 }
 
-// check makes sure that the path is an indexed script. It comes after the policy, which refuses a script that
-// no entry allows, even if it does not exist.
+// check reports as an error that the path is not an indexed script. It is called after the policy, which
+// refuses a script without an entry even if the file does not exist.
 func (s *Session) check(in *RunRequest, f *scriptFile) error {
 	below := func(other skills.Resource) bool { return strings.HasPrefix(other.Path, f.path+"/") }
 	switch {
@@ -409,7 +418,7 @@ func (s *Session) check(in *RunRequest, f *scriptFile) error {
 	return nil
 }
 
-// unsupported returns the error of a script that has no runtime, nil for another one.
+// unsupported returns an error if no runtime can run the script, else nil.
 func (f *scriptFile) unsupported() error {
 	info := f.file.Script
 	if info.Runtime != "" {
@@ -426,11 +435,11 @@ func (f *scriptFile) unsupported() error {
 type turn struct {
 	heldSlot
 	worker elsewhere.Slot // nil on this machine
-	tree   *store.Tree    // a worker gives a slot only for a tree that was opened; nil on this machine
+	tree   *store.Tree    // opened before a worker gives its slot; nil on this machine
 	once   sync.Once
 }
 
-// Release releases the slot. Only the first call does something.
+// Release releases the slot. Only the first call has an effect.
 func (t *turn) Release() { t.once.Do(t.heldSlot.Release) }
 
 // heldSlot is a slot for a run, of this machine or a worker's.
@@ -439,15 +448,16 @@ type heldSlot interface {
 	Release()
 }
 
-// waitTurn waits for the slot of a run.
+// waitTurn waits for the slot of a run, here or, if there are workers and the target is the sandbox, at one.
 //
 // Errors: *policy.Denial, *Error, errWaitEnded.
 func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
+	// A call that waits must not occupy the place of a call that could be served meanwhile.
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
 		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
 	}
 	waiting := func(before int) {
-		// A run that a user sees waiting is in the record; RunScript returns the error.
+		// A run whose progress a user sees is in the record. RunScript returns the error.
 		_ = r.recorded.wait()
 		r.call.progress(fmt.Sprintf("waiting for a run slot, %d before this one", before))
 	}
@@ -467,11 +477,11 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	return nil, errWaitEnded
 }
 
-// errWaitEnded means that the call was canceled, or its server ended, before its turn came.
+// errWaitEnded means that the call was canceled, or its server stopped, while the run waited for its slot.
 var errWaitEnded = errors.New("the run was canceled while it waited")
 
-// canceledWaiting records a run that was canceled before its turn came. The record names the command that
-// would have run, although nothing of it was checked or started.
+// canceledWaiting records a run that was canceled while it waited for its slot. The record has the command
+// line that would have run; nothing of it was checked or started.
 func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, error) {
 	if err := r.recorded.wait(); err != nil {
 		return nil, err
@@ -487,7 +497,7 @@ func (s *Session) canceledWaiting(ctx context.Context, r *run) (*RunResult, erro
 	return s.finish(ctx, r, canceled("none", outline.Limits), ending{})
 }
 
-// outline returns the command of a run as far as it is known without the machine on which it runs.
+// outline returns the parts of a run's command that do not depend on the machine on which it runs.
 //
 // Errors: *Error.
 func (s *Session) outline(r *run) (*command, error) {
@@ -504,23 +514,25 @@ func (s *Session) outline(r *run) (*command, error) {
 	return c, nil
 }
 
-// canceled is the result of a run that was canceled before its script started.
+// canceled returns the result of a run that was canceled before its script started.
 func canceled(backend string, limits sandbox.Limits) *sandbox.Result {
 	return &sandbox.Result{Outcome: sandbox.Canceled, Backend: backend, Limits: limits}
 }
 
-// again returns a run that waited as the rules in force now decide about it: this is the decision that is
-// recorded. The run is what an error is recorded of.
+// again authorizes a run that waited for its slot by the rules that are in force now, and returns the run
+// with that decision, which is the one that is recorded. The run is not nil if there is an error: it is what
+// the error is recorded about.
 //
 // Errors: *policy.Denial, *Question, *Error.
 func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 	r, request := *before, *before.request
 	r.request, r.tree = &request, nil
-	// Another run may have ended meanwhile without a record, and the client may have raised the mode.
+	// Another run may have ended meanwhile without a record.
 	if err := s.flushPending(ctx); err != nil {
 		return &r, err
 	}
 	r.rules = s.inForce()
+	// The client may have raised the mode, and the secrets may have changed.
 	r.mode, r.secrets = s.raise(r.rules, r.call.Mode), s.Secrets()
 	f, err := s.scriptOf(&r)
 	if err != nil {
@@ -535,45 +547,28 @@ func (s *Session) again(ctx context.Context, before *run) (*run, error) {
 		return &r, err
 	}
 	if f.approval() != before.script.approval() {
-		// The session has loaded other files of the skill than those that the call was about.
+		// The session has loaded another version of the skill since the call was made.
 		return &r, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", "")
 	}
 	return &r, nil
 }
 
-// openTree opens the stored tree that a run starts from. It is the tree of the activated digest, and a change
-// of the files on disk since then is refused: what was approved is then not what the author published. If the
-// entry pins the script alone, it is the tree on disk, stored now, and only a change of the script is
-// refused. Files that cannot be compared are refused like files that differ, unless the server has only run
-// out of file descriptors.
+// openTree opens the stored tree from which a run starts. It is the tree of the activated digest; the run is
+// refused if the files on disk differ from it, since what was approved is then not what the author published.
+// If the entry pins the script alone, the tree is the one on disk, stored now, and only a change of the
+// script is refused. If the files cannot be compared, the run is refused as if they differed, unless the
+// server has only run out of file descriptors.
 func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
-	// A call that is canceled must not be recorded as one whose files had changed.
+	// A canceled call must not be recorded as a call whose files had changed.
 	ctx = context.WithoutCancel(ctx)
-	f := r.script
-	sk, index, err := f.skill, f.index, error(nil)
-	if !r.grant.Entry.PinScript {
-		err = sk.Verify(ctx)
-	} else if sk, index, err = s.current(ctx, sk); err == nil {
-		now := index.Resource(f.path)
-		if now == nil || now.Digest != f.file.Digest || now.Kind != f.file.Kind {
-			err = &skills.DriftError{Want: f.file.Digest, Path: f.path}
-		}
-	}
+	tree, err := s.treeOnDisk(ctx, r)
 	if err == nil {
-		tree, stored := s.cfg.Trees.Tree(ctx, index.TreeDigest)
-		if stored == nil {
-			return tree, nil
-		}
-		// The tree is not in the store, or damaged there: Stage stores it from the skill, whose bytes it
-		// checks against their digests.
-		tree, err = sk.Stage(ctx, s.cfg.Trees)
-		if err == nil {
-			return tree, nil
-		}
+		return tree, nil
 	}
 	if fault.OutOfFiles(err) {
 		return nil, fault.FilesExhausted.Because(err)
 	}
+	f := r.script
 	r.runtime, r.facts = f.file.Script.ReferenceRuntime(), f.facts()
 	if now, unread := f.skill.Read(ctx, f.path, skills.MaxFile); unread == nil {
 		r.facts.ObservedDigest, r.facts.ObservedSizeBytes = now.Digest, &now.Size
@@ -592,11 +587,40 @@ func (s *Session) openTree(ctx context.Context, r *run) (*store.Tree, error) {
 	return nil, r.denial(treeDiffers, f.skill.Path, f.path, "{file}", file)
 }
 
-// execute runs the command of a run, which starts once it may pass the gate.
+// treeOnDisk compares the files of a run's skill with the disk and returns their stored tree.
+//
+// Errors: *skills.DriftError if the files differ; the errors of reading and storing them.
+func (s *Session) treeOnDisk(ctx context.Context, r *run) (*store.Tree, error) {
+	f := r.script
+	sk, index := f.skill, f.index
+	if r.grant.Entry.PinScript {
+		var err error
+		sk, index, err = s.current(ctx, sk)
+		if err != nil {
+			return nil, err
+		}
+		now := index.Resource(f.path)
+		if now == nil || now.Digest != f.file.Digest || now.Kind != f.file.Kind {
+			return nil, &skills.DriftError{Want: f.file.Digest, Path: f.path}
+		}
+	} else if err := sk.Verify(ctx); err != nil {
+		return nil, err
+	}
+	tree, err := s.cfg.Trees.Tree(ctx, index.TreeDigest)
+	if err == nil {
+		return tree, nil
+	}
+	// The tree is missing in the store or damaged there. Stage stores it from the skill's files, and checks
+	// their bytes against the digests.
+	return sk.Stage(ctx, s.cfg.Trees)
+}
+
+// execute runs the command of a run, which starts after gate.pass returned nil.
 //
 // Errors: *Error; *policy.Denial if a worker refuses it.
 func (s *Session) execute(ctx context.Context, r *run, turn *turn, gate *gate) (*sandbox.Result, error) {
 	if turn.worker != nil {
+		// A worker cannot wait for this server's disk: its job is sent when the script may start.
 		if err := gate.pass(); err != nil {
 			return nil, err
 		}
@@ -616,7 +640,7 @@ func (s *Session) executeHere(ctx context.Context, r *run, pass func() error) (*
 	}
 	defer r.reportRun()()
 	if onHost {
-		// Other processes may change the tree while the request is being recorded.
+		// Other processes may change the tree while the request is being recorded: it is compared afterwards.
 		if err := pass(); err != nil {
 			return nil, err
 		}
@@ -624,7 +648,7 @@ func (s *Session) executeHere(ctx context.Context, r *run, pass func() error) (*
 			return s.canceledOr(ctx, r, runner, err)
 		}
 	}
-	// A sandbox is made while the request is being recorded, and its command waits for that.
+	// The sandbox is made while the request is being recorded; its command starts after pass.
 	result, err := sandbox.RunAfter(ctx, runner, &r.cmd.Cmd, pass)
 	if err != nil {
 		return s.canceledOr(ctx, r, runner, err)
@@ -647,8 +671,8 @@ func (s *Session) runnerOf(ctx context.Context, onHost bool) (sandbox.Runner, er
 	return s.cfg.Host, nil
 }
 
-// canceledOr returns the result of a run that its caller canceled before it ended, else the error of the
-// sandbox. runner is nil if none was found.
+// canceledOr returns a canceled result if the caller canceled the run, else the error of the sandbox. runner
+// is nil if none was found.
 func (s *Session) canceledOr(
 	ctx context.Context, r *run, runner sandbox.Runner, err error,
 ) (*sandbox.Result, error) {
@@ -670,7 +694,7 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) (event string, 
 	}
 	failure, ok := errors.AsType[*Error](err)
 	if !ok || failure.Code == fault.CodeProvenanceUnavailable {
-		// A question has a record of its own, and a record that cannot be written would fail again.
+		// A question is recorded when it is asked, and a second write to a failed record would fail too.
 		return "", err
 	}
 	e := s.failed(ctx, r, failure)
@@ -680,13 +704,13 @@ func (s *Session) notRun(ctx context.Context, r *run, err error) (event string, 
 	return e.ID(), failure
 }
 
-// failed returns the record of a run that has no result, and completes its error.
+// failed returns the event of a run without a result, and sets the error's output object.
 func (s *Session) failed(ctx context.Context, r *run, failure *Error) *provenance.Event {
 	failure.Message = r.secrets.Text(failure.Message)
 	output := s.runOutput(r)
 	output.Status = cfharness.StatusError
 	output.Error = &cfharness.RecordError{Code: string(failure.Code), Message: failure.Message}
-	// The reference has the target only in the records of this error.
+	// The reference implementation names the target in the records of this error only.
 	if failure.Code != fault.CodeCwdDenied {
 		output.ExecutionTarget = ""
 	}

@@ -288,7 +288,7 @@ type Session struct {
 	initial    []initialSkill  // what it starts with and is not yet active
 	parent     string          // id of the session it continues or belongs to; empty for none
 	restored   map[string]bool // ids of earlier sessions
-	pending    []*debt         // outcomes of runs that could not be recorded, the oldest first
+	pending    []*pendingOutcome         // outcomes of runs that could not be recorded, the oldest first
 	background sync.WaitGroup
 	open       context.Context // until the session ends
 	close      context.CancelFunc
@@ -351,7 +351,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if err != nil {
 		return nil, fault.Internal(err)
 	}
-	switch err := ses.awaken(ctx); {
+	switch err := ses.reopen(ctx); {
 	case errors.Is(err, provenance.ErrNotFound):
 		s.table.forget(ses)
 		return s.Open(ctx, call)

@@ -189,10 +189,10 @@ func (s *Sessions) enter(
 // isGuessed reports whether nothing but a guess connects the calls of a session.
 func (s *Session) isGuessed() bool { return s.keyed != nil && s.keyed.guessed }
 
-// awaken continues the record of a session that rested. A session that has ended for good stays so.
+// reopen continues the record of a session that rested. A session that has ended for good stays so.
 //
 // Errors: the record cannot be written; provenance.ErrNotFound if it was deleted.
-func (s *Session) awaken(ctx context.Context) error {
+func (s *Session) reopen(ctx context.Context) error {
 	if !s.ended.Load() || s.keyed == nil {
 		return nil
 	}
@@ -226,14 +226,14 @@ func (s *Session) awaken(ctx context.Context) error {
 // EndProtocolSession ends the session of a protocol session that is over. It does not wait until that is
 // recorded.
 func (s *Sessions) EndProtocolSession(id string) {
-	s.table.endThose(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
+	s.table.endWhere(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
 }
 
 // EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
 // gave any out, have expired. It tries again to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	now := s.cfg.Now()
-	s.table.endThose(func(ses *Session) bool {
+	s.table.endWhere(func(ses *Session) bool {
 		if ses.keyed.busy > 0 || !ses.keyed.used.Before(now.Add(-remoteIdle)) {
 			return false
 		}

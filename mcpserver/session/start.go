@@ -243,7 +243,7 @@ func (s *Sessions) End(ctx context.Context) error {
 	s.over()
 	s.queue.Close()
 	s.caches.Close()
-	s.table.endThose(func(*Session) bool { return true })
+	s.table.endWhere(func(*Session) bool { return true })
 	s.table.recording.Wait()
 	if ses := s.Current(); ses != nil {
 		return ses.end(ctx)

@@ -42,7 +42,7 @@ var (
 //
 //	state   | is in   | place | its record          | next
 //	open    | keyed   | yes   | is open             | resting, if its place is wanted; ending
-//	resting | resting | no    | ended               | open, by a call of its key (Session.awaken)
+//	resting | resting | no    | ended               | open, by a call of its key (Session.reopen)
 //	ending  | -       | yes   | its end is written  | ended, or unended
 //	unended | unended | yes   | has no end          | ending, with the next look for idle sessions
 //	ended   | -       | no    | ended               | its handle restores it in another session
@@ -163,7 +163,7 @@ func (t *table) enter(ctx context.Context, find func() *Session) *Session {
 	defer t.mu.Unlock()
 	ses := find()
 	if ses != nil {
-		t.hold(ctx, ses)
+		t.keepOpen(ctx, ses)
 	}
 	return ses
 }
@@ -181,7 +181,7 @@ func (t *table) acquirePlace(ctx context.Context, principal string) error {
 	acquired := t.places.Take(ctx, principal, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.relieve()
+		t.makeRoom()
 	})
 	switch {
 	case acquired:
@@ -203,10 +203,10 @@ func (t *table) seat(
 	defer t.mu.Unlock()
 	if ses := t.keyed[key]; ses != nil {
 		t.places.Free() // another call opened it meanwhile
-		t.hold(ctx, ses)
+		t.keepOpen(ctx, ses)
 		return ses, nil
 	}
-	if !t.keepShare(principal) {
+	if !t.withinShare(principal) {
 		t.places.Free()
 		return nil, fault.SessionsInUse.Because(errTooMany)
 	}
@@ -222,12 +222,12 @@ func (t *table) seat(
 	ses.keyed.places++
 	t.keyed[key] = ses
 	delete(t.resting, key)
-	t.hold(ctx, ses)
+	t.keepOpen(ctx, ses)
 	return ses, nil
 }
 
 // hold keeps a session open until ctx ends. t.mu is held.
-func (t *table) hold(ctx context.Context, ses *Session) {
+func (t *table) keepOpen(ctx context.Context, ses *Session) {
 	if ses.keyed == nil {
 		return // the session of the process, which stays open
 	}
@@ -250,7 +250,7 @@ func (t *table) leave(ses *Session) {
 	k.used = t.now()
 	k.busy--
 	if !k.shared || ses.decisions.Load() < maxShared {
-		t.relieve()
+		t.makeRoom()
 		return
 	}
 	if t.keyed[k.key] == ses {
@@ -335,10 +335,10 @@ func (t *table) rest(ses *Session) {
 	t.resting[ses.keyed.key] = ses
 }
 
-// relieve lets an unused session rest if more calls wait for a place than sessions are ending. Its principal
+// makeRoom lets an unused session rest if more calls wait for a place than sessions are ending. Its principal
 // has the most sessions, and no fewer than one that waits: a principal that opens many ends none of the
 // others. t.mu is held.
-func (t *table) relieve() {
+func (t *table) makeRoom() {
 	each, least := t.places.Wanted(t.held, t.ending)
 	if least == 0 {
 		return
@@ -357,9 +357,9 @@ func (t *table) held() map[string]int {
 	return each
 }
 
-// keepShare keeps a principal that opens one more session within its share, and reports whether it is: all
+// withinShare keeps a principal that opens one more session within its share, and reports whether it is: all
 // its sessions may be busy. t.mu is held.
-func (t *table) keepShare(principal string) bool {
+func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
 		return true
@@ -417,9 +417,9 @@ func (t *table) finish(ses *Session) {
 	})
 }
 
-// endThose ends the sessions with a key that over selects; those that rest are not continued. It tries again
+// endWhere ends the sessions with a key that over selects; those that rest are not continued. It tries again
 // to record the ends that could not be recorded.
-func (t *table) endThose(over func(*Session) bool) {
+func (t *table) endWhere(over func(*Session) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	unended := t.unended
