@@ -31,30 +31,30 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// command is what runs a script, and how records show it.
+// command is the command that runs a script, with the form in which records and answers show it.
 type command struct {
 	sandbox.Cmd
 
-	// Answers show these fields, without secrets. Paths are sandbox paths, on the host too: only the
-	// operator may know the paths of this machine.
-	argv  []string // with the runtime's name in the place of its program
+	// Answers show argv and cwd, without secrets. Paths are sandbox paths, on the host too: only the operator
+	// may see the paths of this machine.
+	argv  []string // starts with the runtime's name instead of the path of its program
 	cwd   string
-	added []string // the part of Env that not every script has
-	ran   []string // argv with the paths of where it runs, for the record; nil if nothing was to start
+	added []string // the variables in Env that not every script has
+	ran   []string // argv with the real paths, for the record; nil if no command was to start
 
 	secrets  *redact.Redactor // of every declared secret, those that the script is given included
-	given    bool             // the script is given something that must not be shown
+	given    bool             // the script is given a value that must not be shown
 	proxy    *egress.Proxy    // nil without a network
-	cache    caches.Key       // of what its interpreter compiled; zero if that cannot be kept
-	cached   digest.Digest    // of the tree with the cache that the run got; empty without
-	home     string           // of a script on the host; empty in the sandbox
-	hostCwd  string           // where a script on the host starts, for the record; empty in the sandbox
-	named    bool             // the workspace is one the client named, open for this run
+	cache    caches.Key       // of the interpreter's compiled modules; zero if they cannot be cached
+	cached   digest.Digest    // of the tree with the cache that the run got, or ""
+	home     string           // home directory of a script on the host; "" in the sandbox
+	hostCwd  string           // directory in which a script on the host starts, for the record
+	named    bool             // the client named the workspace, which is open for this run
 	packages *packages.Given  // nil without an environment
-	done     *elsewhere.Done  // what a worker says of it; nil on this machine
+	done     *elsewhere.Done  // the report of the worker; nil on this machine
 }
 
-// close releases what the command holds open. The command may be incomplete.
+// close closes the files of the command and removes its home. The command may be incomplete.
 func (c *command) close() {
 	if c.Tree != nil {
 		c.Tree.Close()
@@ -71,11 +71,13 @@ func (c *command) close() {
 	}
 }
 
-// command turns the script of a run into a command: runtime, interpreter, variables and secrets, then what
+// command makes the command of a run: interpreter, environment variables and secrets, workspace, then what
 // the target of the run needs.
+//
+// Errors: *Error.
 func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, err error) {
 	if turn.worker != nil {
-		return s.outline(r) // the worker makes it
+		return s.outline(r) // the worker makes the command on its own machine
 	}
 	if err := r.script.unsupported(); err != nil {
 		return nil, err
@@ -90,6 +92,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	if name := r.grant.Entry.Environment; name != "" {
 		find = r.rules.Environments.Finder(name, find)
 	}
+	// A canceled call must not be recorded as a call without an interpreter.
 	interpreter, err := find(context.WithoutCancel(ctx), string(info.Runtime))
 	if _, refused := errors.AsType[*packages.Refusal](err); refused {
 		return nil, fault.OfEnvironment(err)
@@ -100,7 +103,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	c := &command{secrets: r.secrets}
 	c.Interpreter, c.Limits = interpreter, s.limits(r.rules.Limits, r.in.Timeout, r.grant.Entry)
 	defer func() {
-		if err != nil {
+		if err != nil { // the caller closes only a command that it gets
 			c.close()
 		}
 	}()
@@ -117,7 +120,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 		c.secrets, err = s.redactorWith(secrets)
 	}
 	if err != nil {
-		what, _, _ := strings.Cut(err.Error(), ": ") // the cause may hold a path
+		what, _, _ := strings.Cut(err.Error(), ": ") // the cause after the colon may contain a path
 		return nil, fault.EnvDenied.Because(err, "{what}", what)
 	}
 	if r.grant.Entry.Workspace != string(sandbox.WorkspaceNone) {
@@ -131,6 +134,7 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 		}
 		c.Workspace.Mode = narrower(c.Workspace.Mode, r.grant.Entry)
 		if c.secrets != nil {
+			// A staged file that contains a secret must not reach the client's directory.
 			c.Workspace.Withhold = c.secrets.Contains
 		}
 	}
@@ -170,17 +174,17 @@ func (s *Session) command(ctx context.Context, r *run, turn *turn) (_ *command, 
 	return c, nil
 }
 
-// systemPath is where every script looks for programs.
+// systemPath is the part of PATH that every script has.
 const systemPath = "/usr/local/bin:/usr/bin:/bin"
 
-// HostPath returns the PATH of a script of an entry on the host: nothing of it comes from the environment of
-// the server or from a client.
+// HostPath returns the PATH of an entry's script on the host. No part of it comes from the server's
+// environment or from a client.
 func HostPath(entry policy.Entry) string {
 	return strings.Join(append(slices.Clone(entry.SearchPath), systemPath), string(filepath.ListSeparator))
 }
 
-// commandLine sets the command of a script: of the file, or if its entry says so of the same bytes on the
-// standard input of its interpreter.
+// commandLine sets the command line of a script. The interpreter reads the script from its file or, if the
+// entry requires that, from standard input.
 func (c *command) commandLine(r *run, info script.Info, file string) error {
 	c.Argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
@@ -193,7 +197,7 @@ func (c *command) commandLine(r *run, info script.Info, file string) error {
 	if err != nil {
 		return fault.Internal(err)
 	}
-	// info has the permissions that the entry adds; the question is about the script itself.
+	// The check is about the script as its author wrote it: info also has flags that the entry adds.
 	if problem := script.StdinProblem(*r.script.file.Script, text); problem != "" {
 		return fault.RuntimeNotOnStdin.Because(nil, "{problem}", problem)
 	}
@@ -201,8 +205,8 @@ func (c *command) commandLine(r *run, info script.Info, file string) error {
 	return nil
 }
 
-// environ sets the variables that every command has, and those that say which script it is: dir is the
-// directory of its skill, file is its own path.
+// environ sets the variables of every command: Env has the general ones, added the ones that describe the
+// script. dir is the directory of its skill, file is its path.
 func (s *Session) environ(c *command, skill *skills.Skill, dir, file, home string, target policy.Target) {
 	c.Env = []string{"PATH=" + systemPath, "HOME=" + home, "LANG=C.UTF-8"}
 	c.added = []string{
@@ -219,7 +223,7 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	}
 	file := sandbox.SkillDir + "/" + r.script.path
 	s.environ(c, r.script.skill, sandbox.SkillDir, file, sandbox.TmpDir, r.grant.Target)
-	if v := c.Interpreter.Venv; v != nil { // as if it were activated
+	if v := c.Interpreter.Venv; v != nil { // as in an activated virtual environment
 		c.Env[0] = "PATH=" + v.Dir + "/bin:" + systemPath
 	}
 	if c.packages != nil {
@@ -240,7 +244,8 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 		}
 		info.Flags = append(slices.Clone(info.Flags), script.NetFlags(info, granted)...)
 	}
-	// Public scripts look for files above their own. Compiled modules may be found by their shorter path.
+	// Published scripts look for files above their own, as below the real directory, which has the skill's
+	// name. An interpreter with a cache keeps the shorter path, by which it finds its compiled modules.
 	at := file
 	c.Name = path.Base(r.script.skill.Path)
 	if info.Runtime.Interpreter().CacheDir == "" {
@@ -261,22 +266,23 @@ func (s *Session) inSandbox(ctx context.Context, r *run, c *command, info script
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, file, r.grant.Args)
 	}
-	// A script that writes into its directory means the file for its caller.
+	// Without a workspace, a script that writes into its current directory makes output for its caller.
 	if c.Cwd == "" && rank(c.Workspace.Mode) == 0 {
 		c.Cwd = sandbox.OutDir
 	}
 	return nil
 }
 
-// holdsTree reports whether an entry approves all files of the skill: an interpreter imports some by itself
-// (sitecustomize.py), and one next to an approved script could take the place of a module.
+// holdsTree reports whether an entry approves all files of the skill, so that they may be imported. An entry
+// for a script alone does not: an interpreter imports some files by itself (sitecustomize.py), and a file
+// next to an approved script could shadow a module.
 func holdsTree(entry policy.Entry) bool {
 	whole := entry.Tree != "" || entry.Pin == "" && !entry.PinScript
 	return whole && entry.Execution != policy.ExecutionStdin
 }
 
-// startable has a script find the interpreters that scripts are run with, if they are not those of every
-// sandbox: programs that it starts by name are then the same.
+// startable adds to PATH and to the mounts the interpreters with which scripts run, unless every sandbox has
+// them: a program that the script starts by name is then the same one.
 func (s *Session) startable(ctx context.Context, c *command) {
 	if s.cfg.ApartInterpreter == nil || c.Root != nil {
 		return
@@ -285,7 +291,7 @@ func (s *Session) startable(ctx context.Context, c *command) {
 	for _, name := range []script.Runtime{script.Python3, script.Node} {
 		in, err := s.cfg.ApartInterpreter(context.WithoutCancel(ctx), string(name))
 		if err != nil || in == nil || slices.ContainsFunc(in.Mounts, func(dir string) bool {
-			_, err := os.Stat(dir) // it may be gone since it was found
+			_, err := os.Stat(dir) // the directory may have been removed since detection
 			return err != nil
 		}) {
 			continue
@@ -296,8 +302,8 @@ func (s *Session) startable(ctx context.Context, c *command) {
 	c.Env[0] = strings.Replace(c.Env[0], systemPath, dirs+systemPath, 1)
 }
 
-// onHost completes the command of a script that runs on the host, from the stored tree and with the paths
-// of this machine.
+// onHost completes the command of a script that runs on the host: it starts from the stored tree and gets the
+// paths of this machine.
 func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[string]string) error {
 	dir, err := filepath.Abs(c.Tree.Name())
 	if err != nil {
@@ -323,9 +329,10 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if r.grant.Entry.Execution != policy.ExecutionStdin {
 		c.argv = script.Argv(info, c.Interpreter.Path, sandbox.SkillDir+"/"+r.script.path, r.grant.Args)
 	}
-	// A cache that the interpreter writes next to the modules it loads would damage the stored tree.
 	s.environ(c, r.script.skill, dir, file, c.home, r.grant.Target)
-	c.Env[0], c.added = "PATH="+HostPath(r.grant.Entry), append(c.added, "PYTHONDONTWRITEBYTECODE=1")
+	c.Env[0] = "PATH=" + HostPath(r.grant.Entry)
+	// Compiled modules next to the sources would damage the stored tree.
+	c.added = append(c.added, "PYTHONDONTWRITEBYTECODE=1")
 	if r.grant.CDP == "" {
 		return nil
 	}
@@ -334,12 +341,12 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	if err != nil {
 		return fault.Internal(err)
 	}
-	// Whoever has the endpoint of the browser can drive it. The address is redacted too, since it is the
-	// same in the endpoint's other schemes.
+	// The endpoint is a secret: it is enough to control the browser. The address is redacted too, since the
+	// same endpoint has it under other URL schemes.
 	hidden := map[string]string{}
 	maps.Copy(hidden, secrets)
-	hidden["<lease endpoint>"], hidden["<lease endpoint> address"] = strings.TrimSuffix(r.grant.CDP, "/"),
-		endpoint.Host
+	hidden["<lease endpoint>"] = strings.TrimSuffix(r.grant.CDP, "/")
+	hidden["<lease endpoint> address"] = endpoint.Host
 	c.secrets, err = s.redactorWith(hidden)
 	if err != nil {
 		return fault.Internal(err)
@@ -348,8 +355,8 @@ func (s *Session) onHost(r *run, c *command, info script.Info, secrets map[strin
 	return nil
 }
 
-// hostCwd returns where the runner starts a command on the host: in the workspace, or without a workspace
-// in the command's own home. cwd may be a sandbox path.
+// hostCwd returns the directory in which a command starts on the host: in the workspace or, without one, in
+// the command's home. cwd may be a sandbox path.
 func hostCwd(cwd string, c *command) (string, error) {
 	switch {
 	case rank(c.Workspace.Mode) > 0:
@@ -358,6 +365,8 @@ func hostCwd(cwd string, c *command) (string, error) {
 	default:
 		return c.home, nil
 	}
+	// A sandbox path below the workspace means the same directory here, unless the real workspace lies below
+	// a directory of that name.
 	rest, below := strings.CutPrefix(cwd, sandbox.WorkspaceDir)
 	if below && (rest == "" || rest[0] == '/') &&
 		!strings.HasPrefix(c.Workspace.Dir.Name(), sandbox.WorkspaceDir) {
@@ -366,11 +375,11 @@ func hostCwd(cwd string, c *command) (string, error) {
 	return cwd, nil
 }
 
-// defaultTimeout applies if neither the call nor its entry nor the configuration names a timeout.
+// defaultTimeout applies if the call, its entry and the configuration set no timeout.
 const defaultTimeout = time.Minute
 
-// limits returns the configured limits, lowered by what the entry and the call say. Without a timeout, a call
-// has the entry's, or the configured one, or a minute.
+// limits returns the configured limits, lowered by the entry and the call. A call without a timeout has the
+// entry's, else the configured one, else defaultTimeout.
 func (s *Session) limits(
 	configured sandbox.Limits, timeout time.Duration, entry policy.Entry,
 ) sandbox.Limits {
@@ -387,17 +396,17 @@ func (s *Session) limits(
 	return limits
 }
 
-// Timeouts returns how long a script may take whose entry and call name no timeout, and the most that a call
-// may name.
+// Timeouts returns the timeout of a script if neither its entry nor the call sets one, and the longest
+// timeout that a call may set.
 func (s *Sessions) Timeouts() (usual, most time.Duration) {
 	configured := s.inForce().Limits
 	return cmp.Or(configured.Timeout, defaultTimeout), mostOf(configured)
 }
 
-// mostOf returns how long a script may take at most by the configured limits.
+// mostOf returns the longest timeout that the configured limits allow.
 func mostOf(l sandbox.Limits) time.Duration { return cmp.Or(l.Timeout, policy.MaxTimeout) }
 
-// clientNames reports whether the workspace of a call is the directory its client names.
+// clientNames reports whether the workspace of a call is the directory that its client names.
 func (s *Session) clientNames(rules *inForce, call Call) bool {
 	return rules.ClientWorkspace != nil && !call.Remote && call.Workspace.Path != ""
 }
@@ -407,14 +416,14 @@ func (s *Session) hasWorkspace(rules *inForce, call Call) bool {
 	return s.clientNames(rules, call) || rank(s.cfg.Workspace.Mode) > 0
 }
 
-// rank orders what a workspace lets a script do; 0 is nothing.
+// rank returns the position of a workspace mode in the order of access; 0 is no access.
 func rank(mode sandbox.WorkspaceMode) int {
 	modes := []sandbox.WorkspaceMode{sandbox.WorkspaceNone, sandbox.WorkspaceRO, sandbox.WorkspaceStaged,
 		sandbox.WorkspaceRW}
 	return max(slices.Index(modes, mode), 0)
 }
 
-// narrower returns the narrower of two modes: granted to all scripts, and named by an entry.
+// narrower returns the mode with less access: the one granted to all scripts, or the entry's.
 func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.WorkspaceMode {
 	mode := sandbox.WorkspaceMode(entry.Workspace)
 	if mode == "" || rank(mode) >= rank(granted) {
@@ -423,8 +432,8 @@ func narrower(granted sandbox.WorkspaceMode, entry policy.Entry) sandbox.Workspa
 	return mode
 }
 
-// sameTree makes sure that a run on the host starts from the tree that was checked: other processes of this
-// machine can write to the store at any time.
+// sameTree returns an error unless a run on the host starts from the tree that was checked: other processes
+// of this machine can write to the store at any time.
 func (s *Session) sameTree(ctx context.Context, r *run) error {
 	if _, err := s.cfg.Trees.Tree(ctx, r.tree.Digest); err != nil {
 		return fmt.Errorf("check the stored tree: %w", err)
@@ -437,14 +446,15 @@ func (s *Session) sameTree(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	// The script gets the tree's path, the run its open directory: both must be the same tree.
 	if !os.SameFile(opened, found) {
-		err = errors.New("the stored tree was replaced")
+		return errors.New("the stored tree was replaced")
 	}
-	return err
+	return nil
 }
 
-// removeHome removes the home of a run on the host, including what the script made unreadable. A failure
-// costs only space.
+// removeHome removes the home of a run on the host, including directories that the script made unreadable.
+// Errors are ignored: they cost only disk space.
 func removeHome(home string) {
 	root, err := os.OpenRoot(home)
 	if err != nil {
@@ -460,14 +470,14 @@ func removeHome(home string) {
 	_ = os.RemoveAll(home)
 }
 
-// denoCache is where deno looks for what it translated.
+// denoCache is the directory in which deno looks for compiled modules.
 const denoCache = sandbox.TmpDir + "/.cache/deno/gen"
 
-// mountCache puts the cache of the interpreter, if there is one, into the command of a run that starts from
-// a file of its tree.
+// mountCache adds the interpreter's cache of compiled modules, if there is one, to a command that starts from
+// a file of its tree. After a cache miss, makeCache makes one once the run has ended.
 func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	info := r.script.file.Script
-	// The compiler of a root file system's interpreter would have to run on that.
+	// There is no cache for an interpreter in a root file system: the compiler does not run in that.
 	if r.grant.Entry.Execution == policy.ExecutionStdin || c.Interpreter.Digest == "" || c.Root != nil {
 		return
 	}
@@ -489,7 +499,7 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 	}
 	tree, err := s.cfg.Trees.Tree(context.WithoutCancel(ctx), found)
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "the stored cache of an interpreter is not used, and made anew",
+		s.cfg.Logger.WarnContext(ctx, "stored cache of an interpreter cannot be read; it will be made again",
 			slog.String("skill", r.script.skill.Path), tint.Err(err))
 		s.caches.Drop(key)
 		return
@@ -503,12 +513,12 @@ func (s *Session) mountCache(ctx context.Context, r *run, c *command) {
 		c.Cache = sandbox.Cache{Dir: handle, At: denoCache}
 		return
 	}
-	// The stored tree with a cache has all files of the first.
+	// The tree with the cache has all files of the run's tree, and replaces it.
 	c.Tree.Close()
 	c.Tree = handle
 }
 
-// makeCache makes the cache for a run that has ended, in the background, for later runs.
+// makeCache makes a cache of the interpreter's compiled modules for later runs, in the background.
 func (s *Session) makeCache(r *run, result *sandbox.Result) {
 	key := r.cmd.cache
 	if key.Tree == "" || r.cmd.cached != "" || result.Outcome != sandbox.Exited {
@@ -518,6 +528,7 @@ func (s *Session) makeCache(r *run, result *sandbox.Result) {
 	if !ok {
 		return
 	}
+	// A run that waits for the spare slot cancels the compiler.
 	ctx, stop := context.WithCancel(ctx)
 	slot, ok := s.queue.Spare(r.call.Principal.Name, stop)
 	if !ok {

@@ -23,7 +23,7 @@ func (s *Session) remember() {
 		s.earlier.AddName(key, s.id)
 	}
 	s.mu.Lock()
-	for sum, until := range s.secrets {
+	for sum, until := range s.handles {
 		p.Keys[earlier.HandleKey(s.principal.Name, sum)] = true
 		if until.After(p.Until) {
 			p.Until = until
@@ -146,7 +146,7 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// The handle stays good without its skill too, so that the answer is that the skill is not loaded.
-	s.secrets[sum] = x.ExpiresAt.Time
+	s.handles[sum] = x.ExpiresAt.Time
 	if same {
 		s.active[x.Path] = &activation{skill: sk, index: index}
 	}

@@ -99,7 +99,7 @@ func (s *Session) resumeActivations(
 		path := row.Skillsd.Path
 		// A skill that was loaded again has more than one handle, and the client may use any of them.
 		if sum, ok := earlier.SumOf(row, s.cfg.Now()); ok {
-			s.secrets[sum] = row.Skillsd.ExpiresAt.Time
+			s.handles[sum] = row.Skillsd.ExpiresAt.Time
 		}
 		again := func(a cfharness.Activation) bool { return a.Skillsd != nil && a.Skillsd.Path == path }
 		if slices.ContainsFunc(was.Activations[i+1:], again) {

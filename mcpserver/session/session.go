@@ -1,25 +1,25 @@
-// Package session is where facts, decisions, processes and records meet. A [Session] has three
-// verbs, [Session.Activate], [Session.ReadResource] and [Session.RunScript]; each is one linear
-// function that holds every check in order and returns early.
+// Package session serves the calls of clients: it looks up facts, applies the policy, runs scripts and
+// records what happened. A [Session] has three verbs, [Session.Activate], [Session.ReadResource] and
+// [Session.RunScript]; each is one linear function that makes every check in order and returns early.
 //
 // Guarantees:
-//   - no byte of a skill leaves, and no script starts, before the policy allowed it;
-//   - no answer is returned whose event the provenance store did not accept: a call that cannot be
-//     recorded is answered provenance_unavailable, and a script does not start. The progress of a run whose
-//     start is recorded may show one line of released output before its outcome is;
+//   - no byte of a skill is returned, and no script starts, before the policy allowed it;
+//   - no answer is returned before the provenance store accepted its event: a call that cannot be
+//     recorded is answered provenance_unavailable, and its script does not start. The progress of a run
+//     whose start is recorded may show one line of released output before the outcome is recorded;
 //   - a script runs from the content-addressed store, from the tree whose digest was activated, and
 //     only while the files on disk still equal it. If its entry pins the script alone, the script must
-//     still be the one that was activated, and the tree around it is the one on disk, which is stored and
-//     recorded like any other. The tree may also hold what the script's interpreter compiled of it
-//     before: see caches;
-//   - a secret goes to the environment of the scripts whose entries name it and nowhere else; what a
-//     run brings back is kept and shown without the declared secrets that it holds in the clear or in
-//     a usual encoding. A script that means to reveal one can: see package redact;
-//   - the declared secrets are taken out of everything a call brings with it before any of it is recorded
-//     or logged: see Session.write and Sessions.Secrets;
-//   - errors are *Denied or *Error and hold no host path.
+//     still be the one that was activated; the tree around it is the one on disk, which is stored and
+//     recorded like any other. The tree may also contain modules that the script's interpreter compiled
+//     before: see package caches;
+//   - a secret is passed to the environment of the scripts whose entries name it and nowhere else. The
+//     output of a run is stored and shown without the declared secrets that it contains in the clear or
+//     in a usual encoding. A script that is written to reveal a secret can do so: see package redact;
+//   - the declared secrets are removed from all arguments of a call before they are recorded or logged:
+//     see Session.write and Sessions.Secrets;
+//   - errors are *Denied or *Error and contain no host path.
 //
-// The package knows nothing of MCP, HTTP or any sandbox backend. All exported methods are safe for
+// The package does not depend on MCP, HTTP or a sandbox backend. All exported methods are safe for
 // concurrent use.
 package session
 
@@ -56,68 +56,69 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// HandleLife is how long an activation handle is good for.
+// HandleLife is how long an activation handle is valid.
 const HandleLife = earlier.Life
 
-// Config is what all sessions of a server share. All fields but those marked optional are required.
+// Config is the configuration of all sessions of a server. Fields are required unless marked optional.
 type Config struct {
 	Registry *skills.Registry
 	Policy   *policy.Policy
 	Trees    *store.Store
 	Records  provenance.Store
 
-	// Runner and Interpreter answer from the detection that runs while the server starts; they may wait
-	// for it. Interpreter returns nil if the host has none of that name.
+	// Runner and Interpreter return results of the detection that runs while the server starts; they may
+	// wait for it. Interpreter returns nil if the host has no interpreter of that name.
 	Runner      func(ctx context.Context) (sandbox.Runner, error)
 	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
-	// ApartInterpreter is Interpreter for programs that scripts start by name: it returns nil for those that
-	// every sandbox has. Optional.
+	// ApartInterpreter is Interpreter for programs that scripts start by name. It returns nil for programs
+	// that every sandbox has. Optional.
 	ApartInterpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error)
 
-	// Host runs the scripts whose target is the host, without isolation. Optional: nil refuses them.
+	// Host runs the scripts with the host as target, without isolation. Optional: nil refuses them.
 	// HostInterpreter is Interpreter for them: it looks in the directories of the entry first. Optional.
 	Host            sandbox.Runner
 	HostInterpreter func(ctx context.Context, name string, dirs []string) (*sandbox.Interpreter, error)
 
-	Environments *packages.Environments // optional: nil has none
+	Environments *packages.Environments // optional
 
-	// Peers finds the sessions of all servers that record into Records, each of which continues the sessions
-	// of the others; Approver has its questions in common with theirs. Optional: nil has no other servers.
+	// Peers finds the sessions of all servers that record into Records; each server can continue the
+	// sessions of the others. Approver shares its questions with theirs. Optional: nil means that there are
+	// no other servers.
 	Peers    *elsewhere.Peers
 	Approver *approval.Approver
 
-	// Elsewhere keeps refused calls that a user can approve at another place than their client. Optional:
-	// without it there is none.
+	// Elsewhere holds refused calls that a user can approve outside of their client. Optional: nil means
+	// that approvals are given in the client only.
 	Elsewhere *approval.Elsewhere
 
-	Pool elsewhere.Pool // optional: runs scripts in the place of Runner
-	// Principals of the configuration narrow the jobs of other servers. Optional.
+	Pool elsewhere.Pool // optional: workers that run scripts instead of Runner
+	// Principals are the configured principals, by name; they narrow the jobs of other servers. Optional.
 	Principals map[string]policy.Principal
 
-	Workspace sandbox.Workspace // optional: the zero value grants none
+	Workspace sandbox.Workspace // optional: the zero value grants no workspace
 
-	// ClientWorkspace opens the directory a client names, which then takes the place of Workspace; the
-	// caller closes it. Its errors are shown to the client and hold no host path. Optional: nil
-	// ignores what clients name. Remote clients are never asked.
+	// ClientWorkspace opens the directory that a client names, which then replaces Workspace; the caller
+	// closes it. Its errors are shown to the client and contain no host path. It is not called for remote
+	// clients. Optional: nil ignores the directories of clients.
 	ClientWorkspace func(dir ClientDir) (sandbox.Workspace, error)
 
 	// Env looks up a variable of the server's environment that an entry passes through; Secret returns
-	// the value of a secret that an entry names, as it is at the moment. Both are asked for each run.
-	// The errors of Secret are for the log and hold no value. Optional: nil has none, and entries that
-	// name one refuse to run.
+	// the present value of a secret that an entry names. Both are called for each run. The errors of Secret
+	// are for the log and contain no value. Optional: without them, entries that name a variable or a secret
+	// refuse to run.
 	Env    func(name string) (string, bool)
 	Secret func(name string) (string, error)
 
-	Facts  snapshot.Facts // optional: what the records say besides the policy
+	Facts  snapshot.Facts // optional: facts for the records besides the policy
 	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 
 	Concurrent int // most runs at once, up to MaxConcurrent; 0 means [slots.Default]
-	// ConcurrentOf returns the most runs at once of one principal; nil: all.
+	// ConcurrentOf returns the most runs at once of one principal. Optional: nil means Concurrent.
 	ConcurrentOf  func(principal string) int
 	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
-	RefuseDrift   bool   // a file that changed since it was loaded is refused, not marked
-	NamesInErrors bool   // whether an unknown skill is answered with the names there are
+	RefuseDrift   bool   // refuse a file that changed since it was loaded, instead of marking it
+	NamesInErrors bool   // whether the error about an unknown skill lists the names of skills
 	Version       string // of the server, for session.json
 	Logger        *slog.Logger
 	Now           func() time.Time // optional: time.Now
@@ -132,19 +133,19 @@ type Sessions struct {
 	queue   *slots.Queue // of concurrent runs
 	reading *slots.Queue // of artifacts held in memory, one at a time
 
-	// Set by Start, before the first call.
-	trees   map[string]digest.Digest // of the start, see inForce
-	pins    map[string]pin           // likewise
+	// Set by Start, before the first call. trees and pins are fields of the first inForce.
+	trees   map[string]digest.Digest
+	pins    map[string]pin
 	preload []*skills.Skill
 
 	snapshots snapshotCache // of the rules that the server started with
 
 	replacing sync.Mutex              // held while rules are replaced
-	replaced  atomic.Pointer[inForce] // nil: those that the server started with
+	replaced  atomic.Pointer[inForce] // nil: the rules that the server started with
 	unheeded  atomic.Bool             // see Unheeded
 
-	serving  context.Context // until the server ends
-	patient  context.Context // registryPatience longer
+	serving  context.Context // ends with the server
+	patient  context.Context // ends registryPatience later
 	over     context.CancelFunc
 	registry snapshot.Registries
 	known    secrets.Known
@@ -152,11 +153,11 @@ type Sessions struct {
 	approver *approval.Approver
 	caches   *caches.Caches
 	earlier  *earlier.Index
-	rooms    sync.RWMutex // held while room is reserved, and shared from its release until it is used
+	rooms    sync.RWMutex // write-locked to reserve room; read-locked from its release until it is used
 	table    *table
 }
 
-// New returns the sessions of a server. Nothing is written before the first call.
+// New returns the sessions of a server. It writes no record; the first call does.
 func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -177,175 +178,181 @@ func New(cfg Config) *Sessions {
 	return s
 }
 
-// Live returns the questions that users may answer now, the oldest first, and the state of the queue of runs.
+// Live returns the open questions to users, the oldest first, and the state of the queue of runs.
 func (s *Sessions) Live() ([]approval.Pending, slots.State) {
 	return s.approver.Pending(s.cfg.Now()), s.queue.State()
 }
 
-// Call is what is known of a request besides its arguments. Only Evidence that the transport
-// authenticated belongs here; nothing in it comes from the model but Handle.
+// Call describes a request apart from its arguments. Only evidence that the transport authenticated may be
+// set; of all fields, the model chooses only Handle.
 type Call struct {
 	Method     string // tool name, or the JSON-RPC method for reads that are not tool calls
 	ToolCallID string
-	Handle     string // the activation argument; empty when not given
+	Handle     string // the activation argument, or ""
 	Principal  policy.Principal
 	Client     string             // "name version", as the client introduced itself
-	Protocol   string             // revision of MCP the client speaks
+	Protocol   string             // revision of MCP that the client uses
 	Slot       *policy.PromptSlot // the call's own binding
-	Mode       policy.Mode        // what the client raises its mode to; the zero value raises nothing
+	Mode       policy.Mode        // the client raises its mode to this; the zero value raises nothing
 
-	// Remote says that the call did not come over the one connection of a stdio process. The session
+	// Remote is set if the call did not come over the one connection of a stdio process. The session
 	// is then found by Named, Handle, ClientSession or ProtocolSession, in this order and only among the
 	// sessions of the principal.
 	Remote bool
-	// Forwarded says that another server passed the call on, which found the session here.
+	// Forwarded is set if another server forwarded the call, because this one has the session.
 	Forwarded bool
-	// Named is the name that the client gives the call's session in words of this server. The call then
-	// belongs to that session, on stdio too: a handle, which a model may send, leads to no other.
+	// Named is the name of the session in a parameter that this server defines. The call then belongs to
+	// that session, on stdio too: a handle, which a model may send, cannot select another one.
 	Named         string
 	ClientSession string // the client's own id of its session; not verified
-	// Conversation is the name that the call itself has for the conversation that it belongs to; may be
-	// empty. On stdio several may share the session of the process.
+	// Conversation is the call's own name of its conversation, or "". On stdio several conversations may
+	// share the session of the process.
 	Conversation    string
-	ProtocolSession string // id of the protocol session, as the transport verified it
-	Opens           bool   // whether the call opens a session when it belongs to none
-	// Alone is what a call that belongs to no session has in common with all others of the one conversation
-	// that its principal seems to have; empty if it has several, or if that is not to be guessed.
+	ProtocolSession string // id of the protocol session, verified by the transport
+	Opens           bool   // whether the call opens a session if it belongs to none
+	// Alone identifies the only conversation that the principal seems to have, for calls that belong to no
+	// session. It is empty if there are several, or if the server must not guess.
 	Alone string
 
-	// Profile narrows the call further than the operator does; a call with a profile belongs to another
-	// session than one without, also on stdio. Parent is the id of the session that a child session belongs
-	// to, or the name that the client gave that session; it is recorded, and nothing is inherited.
+	// Profile narrows the call further than the operator does; calls with and without a profile belong to
+	// different sessions, also on stdio. Parent is the id of the parent session, or the name that the client
+	// gave it; it is recorded, and the child inherits nothing.
 	Profile, Parent string
 
-	// Lease is for the browser that the client lets a script drive; nil if the call has none.
+	// Lease is for the browser that the client lets a script control, or nil.
 	Lease *policy.Lease
 
-	RunID       string                 // the id that the caller wants for its session; may be empty
-	OutputID    string                 // the id that the caller wants for its output; may be empty
-	Source      cfharness.Source       // of an activation, as the caller says; empty: it does not
-	InputLabels *cfharness.InputLabels // of the inputs of a run; nil for none
-	Manifest    *cfharness.RunManifest // of a session that the call begins; nil for the server's
-	Records     *recorder.Recorder     // collects what the call records; may be nil
+	RunID       string                 // the id that the caller requests for its session, or ""
+	OutputID    string                 // the id that the caller requests for its output, or ""
+	Source      cfharness.Source       // of an activation, if the caller states it, or ""
+	InputLabels *cfharness.InputLabels // of the inputs of a run, or nil
+	Manifest    *cfharness.RunManifest // of a session that the call begins; nil: the server's manifest
+	Records     *recorder.Recorder     // collects what the call records, or nil
 
-	// Turn is the client's own id of the model's turn the call belongs to.
+	// Turn is the client's own id of the model's turn to which the call belongs.
 	Turn string
-	// Workspace is the directory the client works in, as the client names it.
+	// Workspace is the directory in which the client works; the client names it.
 	Workspace ClientDir
 
-	// Progress, if not nil, gets a few words on what a long call is doing. It does not block.
+	// Progress, if not nil, receives short messages about a long call. It does not block.
 	Progress func(message string)
-	// YieldSlot, if not nil, is called before a run waits for its slot: the caller must release its own of
-	// the call. It reports whether the call may wait; one that may not ends with fault.CodeServerBusy.
+	// YieldSlot, if not nil, is called before a run waits for its slot: it releases the transport's own slot
+	// of the call. It reports whether the call may wait; if not, the call ends with fault.CodeServerBusy.
 	YieldSlot func() bool
-	// Room, if not nil, waits until there is memory for a file of so many bytes; its error is an *Error.
+	// Room, if not nil, waits until there is memory for a file of size bytes; its error is an *Error.
 	Room func(ctx context.Context, size int64) error
-	// HostPaths says that a client on this machine asks for the paths of files here, which a model is not
-	// shown otherwise.
+	// HostPaths is set if a client on this machine asks for paths of files, which a model is not shown
+	// otherwise.
 	HostPaths bool
-	// Borrow, if not nil, is what pictures are decoded in.
+	// Borrow, if not nil, provides the memory to decode pictures.
 	Borrow picture.Borrow
 }
 
-// ClientDir is a directory that a client, not the model, names. The zero value names none.
+// ClientDir is a directory that a client, not the model, names. The zero value names no directory.
 type ClientDir struct {
 	Path     string // absolute, on the server's machine; not checked
 	ReadOnly bool   // the client itself may not write there
 }
 
-// Session is one client's state: its activations, its numbering, its record.
+// Session is the state of one client: its activations, its numbering, its record.
 //
-// Its locks are taken in this order, none twice: runs, closing, sequence, mu. table.mu comes before mu
-// and is never held with the others. Nothing is called with mu held.
+// Its locks are acquired in this order, none twice: runs, closing, sequence, mu. table.mu is acquired before
+// mu and never held together with the others. No function that locks or blocks is called with mu held.
 type Session struct {
 	*Sessions
 	id        string
 	principal policy.Principal
 	client    string
-	clientID  string      // the client's own id of its session, not verified, or that of its protocol session
-	profile   string      // what the session was narrowed to when it was opened
+	clientID  string      // the client's own id of the session, not verified, or the protocol session's id
+	profile   string      // the profile that narrowed the session when it was opened
 	protocol  string      // revision of MCP
 	keyed     *keyedState // nil for the session of a stdio process
 
-	manifest *cfharness.RunManifest // nil for none
+	manifest *cfharness.RunManifest // nil if there is no manifest
 
-	child      bool   // parent is the session it belongs to
-	parentName string // the parent as the client named it
-	wanted     string // the id that the client wanted for the session, if it has another
+	child      bool   // parent is the session to which it belongs
+	parentName string // the parent in the client's own words
+	wanted     string // the id that the client requested for the session, if it got another one
 
-	first       sync.Once    // of what is done before the first call is served
-	runs        sync.RWMutex // held by runs, and by the end of the session
+	first       sync.Once    // restores the client's earlier session before the first call is served
+	runs        sync.RWMutex // read-locked by runs, write-locked by the end of the session
 	endRecorded bool         // guarded by runs
 
-	closing sync.RWMutex // held by what is recorded, and while ended is set
-	ended   atomic.Bool  // nothing is recorded any more
+	closing sync.RWMutex // read-locked while events are recorded, write-locked while ended is set
+	ended   atomic.Bool  // no event is recorded any more
 
 	// sequence is held while events are written that belong together: the first events, the events that
 	// restore an earlier session, the events that could not be written before.
 	sequence   sync.Mutex
-	began      bool            // session.started is written
-	under      int             // number of the rules that are recorded
-	initial    []initialSkill  // what it starts with and is not yet active
-	parent     string          // id of the session it continues or belongs to; empty for none
-	restored   map[string]bool // ids of earlier sessions
-	pending    []*pendingOutcome         // outcomes of runs that could not be recorded, the oldest first
+	began      bool              // session.started is written
+	under      int               // number of the rules that are recorded
+	initial    []initialSkill    // skills with which it starts and which are not active yet
+	parent     string            // id of the session that it continues or belongs to, or ""
+	restored   map[string]bool   // ids of earlier sessions
+	pending    []*pendingOutcome // outcomes of runs that could not be recorded, the oldest first
 	background sync.WaitGroup
-	open       context.Context // until the session ends
+	open       context.Context // ends with the session
 	close      context.CancelFunc
-	awaited    map[string]chan struct{} // files that are written in the background; closed when that is over
+	awaited    map[string]chan struct{} // files that are written in the background; closed when done
 
 	broken    atomic.Bool  // the last append failed
 	published atomic.Value // the last handle by which all servers find the session
 	raised    *earlier.Mode
 
-	decisions, invocations atomic.Uint64 // last number of each
+	decisions, invocations atomic.Uint64 // the last number of each
 
 	mu       sync.Mutex
 	outputs  uint64                          // highest number of an output
 	taken    map[string]bool                 // ids of outputs, up to maxTaken
-	secrets  map[earlier.HandleSum]time.Time // when each handle given out expires
-	handle   string                          // the one that is given out; the record holds its hash only
+	handles  map[earlier.HandleSum]time.Time // expiry of each handle that the client got
+	handle   string                          // the current handle; the record contains its hash only
 	expires  time.Time                       // of handle
 	active   map[string]*activation          // by skill path
-	approved map[approval.Key]bool           // what the user approved for the rest of the session
-	released map[string][]string             // files that may be seen, by output id as in file names
-	misses   map[string]int                  // paths that a skill does not have, by its path
+	approved map[approval.Key]bool           // scripts approved for the rest of the session
+	released map[string][]string             // files that may be shown, by output id in its file name form
+	misses   map[string]int                  // requests for paths that a skill does not have, by skill path
 }
 
-// activation pins a skill to the tree the model was shown.
+// activation pins a skill to the tree that the model was shown.
 type activation struct {
 	skill *skills.Skill
 	index *skills.Index
-	shown bool // whether the instructions were sent, not merely preloaded
-	// shownAt is when this server sent them last, and shownTo the conversation; the zero values if another
-	// server did, or none.
+	shown bool // whether the instructions were sent; false after a preload
+	// shownAt is when this server last sent them, and shownTo the conversation. Both are zero if this server
+	// has not sent them.
 	shownAt time.Time
 	shownTo string
 
-	rows map[activationRow]bool // that this server recorded; made at the first
+	rows map[activationRow]bool // rows that this server recorded; nil before the first
 }
 
-// activationRow is by which rows of one activation differ.
+// activationRow identifies a row among the rows of one activation.
 type activationRow struct {
 	handle string
 	source cfharness.Source
 }
 
-// Open returns the session a call belongs to. On stdio that is the session of the process, unless the call
-// names its session, narrows itself, names a parent or has the handle of such a session. A call that names
-// its session belongs to that. Other calls belong to the session of their handle; without a handle, to the
-// session of the id the client gives itself; without that id, to the session of their protocol session. A
-// remote client with none of these has one session as long as its principal seems to have one conversation
-// (Call.Alone), whose record says so. Else it opens a session with each load_skill and is then known by the
-// handle; its other calls share a session in which nothing is active. A handle counts only for the
-// principal it was given to, and not for a call that names another session, profile or parent: nothing of a
-// session reaches a child of it. A keyed session stays open at least until ctx ends.
+// Open returns the session to which a call belongs: the first of these that the call has.
+//
+//	the call has          | its session
+//	Named                 | the session of that name; on stdio also the session of the process, by its id
+//	Handle                | the session that gave out the handle
+//	neither, on stdio     | the session of the process, unless the call has a Profile or a Parent
+//	ClientSession         | the session of that name
+//	ProtocolSession       | the session of that protocol session
+//	Alone                 | the session of the principal's only conversation, marked as guessed in its record
+//	none, but Opens       | a new session, which later calls find by its handle
+//	none of these         | a session that such calls of the principal share; no skill is active in it
+//
+// A handle is valid only for the principal that got it, and not for a call that names another session,
+// profile or parent: a child session gains nothing from its parent. A session other than that of the process
+// stays open at least until ctx ends.
 //
 // Errors: *Denied with code activation_unknown for an unknown or expired handle, *Error with code
 // invalid_arguments for a parent that is not a session of the principal, *Error.
 func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if s.namesProcess(&call) {
-		call.Named = ""
+		call.Named = "" // the session of the process has no key
 	}
 	ses, err := s.find(ctx, call)
 	if err != nil {
@@ -353,6 +360,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	}
 	switch err := ses.reopen(ctx); {
 	case errors.Is(err, provenance.ErrNotFound):
+		// Its record was deleted while it rested: the call opens a new session.
 		s.table.forget(ses)
 		return s.Open(ctx, call)
 	case err != nil:
@@ -368,6 +376,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	if call.Handle == "" || ses.ownsSum(earlier.Sum(call.Handle)) {
 		return ses, nil
 	}
+	// The session that gave out the handle may have ended.
 	if restored, err := s.restoreHandle(ctx, ses, call); restored != nil || err != nil {
 		restored.noteID(call)
 		return restored, err
@@ -376,7 +385,7 @@ func (s *Sessions) Open(ctx context.Context, call Call) (*Session, error) {
 	return nil, ses.deny(ctx, r, r.denial(handleUnknown, "", ""))
 }
 
-// noteID notes for the recorder of a call that its session has another id than the call asked for.
+// noteID reports to the recorder of a call that its session has another id than the call requested.
 func (s *Session) noteID(call Call) {
 	if s != nil && call.RunID != "" && call.RunID != s.id {
 		call.Records.Opened(s.recorded(), s.shortened(call.RunID))
@@ -386,11 +395,11 @@ func (s *Session) noteID(call Call) {
 // keyed reports whether a call belongs to a session that is found by a key.
 func (c *Call) keyed() bool { return c.Remote || c.Named != "" || c.Profile != "" || c.Parent != "" }
 
-// name returns what the client calls the session of a call, or "".
+// name returns the client's name for the session of a call, or "".
 func (c *Call) name() string { return cmp.Or(c.Named, c.ClientSession) }
 
 // lasting returns the name by which the session of a call is found again after the process has ended, or "".
-// A protocol session has one too; the name does not give away its id.
+// The name of a protocol session is a hash, which does not reveal the id.
 func (c *Call) lasting() string {
 	if name := c.name(); name != "" || c.ProtocolSession == "" {
 		return name
@@ -398,17 +407,17 @@ func (c *Call) lasting() string {
 	return "mcp-session " + digest.FromString(c.ProtocolSession).Encoded()[:32]
 }
 
-// Unnamed reports whether nothing but a handle connects a call with others of its conversation.
+// Unnamed reports whether only a handle connects a call with other calls of its conversation.
 func (c *Call) Unnamed() bool { return c.Remote && c.name() == "" && c.ProtocolSession == "" }
 
-// admits reports whether the handle of a session with this profile and parent counts for a call.
+// admits reports whether the handle of a session with this profile and parent is valid for a call.
 func (c *Call) admits(profile, parentName string) bool {
 	return (c.Profile == "" || c.Profile == profile) &&
 		(c.Parent == "" || policy.Clip(c.Parent) == parentName)
 }
 
-// newSession returns a session of which nothing is recorded yet, a child of the session with the id parent,
-// which is empty for none.
+// newSession returns a session without a record. If parent is not empty, the session is a child of the
+// session with that id. table.mu is held if the call has a RunID.
 func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 	id, err := s.runID(call)
 	if err != nil {
@@ -425,7 +434,7 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 		parent:   parent, child: parent != "", parentName: policy.Clip(call.Parent),
 		manifest: cmp.Or(call.Manifest, s.inForce().Facts.Manifest),
 		protocol: call.Protocol, profile: call.Profile, raised: new(earlier.Mode),
-		restored: map[string]bool{}, secrets: map[earlier.HandleSum]time.Time{},
+		restored: map[string]bool{}, handles: map[earlier.HandleSum]time.Time{},
 		active:   map[string]*activation{},
 		approved: map[approval.Key]bool{}, released: map[string][]string{},
 		taken: map[string]bool{}, misses: map[string]int{},
@@ -438,27 +447,28 @@ func (s *Sessions) newSession(call Call, parent string) (*Session, error) {
 // Current returns the session of the process, or nil before its first call.
 func (s *Sessions) Current() *Session { return s.table.current() }
 
-// ID returns the session's id, which is also the name of its directory of records.
+// ID returns the session's id, which is also the name of the directory with its records.
 func (s *Session) ID() string { return s.id }
 
-// ownsSum reports whether a handle, by its hash, is this session's and still good.
+// ownsSum reports whether the session gave out the handle with a hash, and the handle has not expired.
 func (s *Session) ownsSum(sum earlier.HandleSum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	until, given := s.secrets[sum]
+	until, given := s.handles[sum]
 	return given && s.cfg.Now().Before(until)
 }
 
-// activate adds a skill to the session, and returns its pinned state as it was. It sets what goes out with
-// the activation. A skill that is active with the same tree keeps its state; another tree takes its place.
-func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, was activation) {
+// activate adds a skill to the session, and sets the handle in l. It returns the activation, and a copy of
+// it from before the call sent the instructions. A skill that is active with the same tree keeps its
+// activation; another tree replaces it.
+func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, before activation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	if s.handle == "" || !now.Before(s.expires) {
 		s.handle = rand.Text()
 		s.expires = now.Add(HandleLife)
-		s.secrets[earlier.Sum(s.handle)] = s.expires
+		s.handles[earlier.Sum(s.handle)] = s.expires
 	}
 	a = s.active[l.Skill.Path]
 	if a == nil || a.index.TreeDigest != l.Index.TreeDigest {
@@ -474,14 +484,15 @@ func (s *Session) activate(l *Loaded, source cfharness.Source) (a *activation, w
 	return a, *a
 }
 
-// activated returns the session's pinned state of a skill, or nil.
+// activated returns the activation of a skill, or nil.
 func (s *Session) activated(path string) *activation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active[path]
 }
 
-// activatedAs returns the session's pinned state of the only skill of that path or name, or nil.
+// activatedAs returns the activation of the skill with that path, or of the only skill with that name, or
+// nil.
 func (s *Session) activatedAs(name string) *activation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -492,7 +503,7 @@ func (s *Session) activatedAs(name string) *activation {
 	for _, a := range s.active {
 		if a.skill.Name() == name {
 			if only != nil {
-				return nil
+				return nil // the name is ambiguous
 			}
 			only = a
 		}
@@ -500,12 +511,12 @@ func (s *Session) activatedAs(name string) *activation {
 	return only
 }
 
-// maxTaken is how many ids of outputs are remembered. In a session with more, callers choose none any more.
+// maxTaken is the most ids of outputs that a session keeps. Afterwards, callers cannot choose ids.
 const maxTaken = 100_000
 
-// outputID returns the id of an output: the caller's own if it is RUN:TOOL:NUMBER of this session and tool
-// and is new, else one with the next number. Own numbers are unique in a session and count every tool. The
-// answer says which id the output got.
+// outputID returns the id of an output: the one that the caller requests if it is new and has the form
+// RUN:TOOL:NUMBER of this session and tool, else one with the next number. The numbers of the server are
+// unique in a session, over all tools. The answer contains the id.
 func (s *Session) outputID(call Call) string {
 	prefix := s.id + ":" + call.Method + ":"
 	number, own := strings.CutPrefix(call.OutputID, prefix)
@@ -537,13 +548,13 @@ func methodOf(output string) string {
 	return method
 }
 
-// shortened returns a text that a client chose, bounded and without the declared secrets.
+// shortened returns a client's text clipped, and without the declared secrets.
 func (s *Sessions) shortened(text string) string { return policy.Clip(s.Secrets().Text(text)) }
 
 // runID returns the id of a session that a call opens: the caller's run id if no session has it and it
-// holds no secret, which the name of a directory would show, else a new one. The answer and the record then
-// say which was asked for: a harness whose server died in the middle of a run goes on, and sees that its rows
-// have another id. table.mu is held.
+// contains no secret, which the name of a directory would show, else a new one. In the second case the answer
+// and the record contain the requested id too: a harness whose server died in the middle of a run can go on,
+// and sees that its rows have another id. table.mu is held.
 //
 // Errors: the errors of the system's random source.
 func (s *Sessions) runID(call Call) (string, error) {

@@ -242,7 +242,7 @@ func (s *Sessions) EndIdle() {
 		}
 		ses.mu.Lock()
 		defer ses.mu.Unlock()
-		return !slices.ContainsFunc(slices.Collect(maps.Values(ses.secrets)), now.Before)
+		return !slices.ContainsFunc(slices.Collect(maps.Values(ses.handles)), now.Before)
 	})
 }
 
