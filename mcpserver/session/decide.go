@@ -22,41 +22,41 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// AskLife is how long a user has to answer.
+// AskLife is how long a user has to answer a question.
 const AskLife = 5 * time.Minute
 
-// lookForWord is how often it is looked whether a call that waits was approved elsewhere.
-const lookForWord = time.Second
+// pollApproval is the interval at which AwaitApproval looks for the decision about a waiting call.
+const pollApproval = time.Second
 
-// Question is what a user must be asked before a script may run. It is an error of
+// Question is the question that a user must answer before a script may run. It is an error of
 // [Session.RunScript], which is called again with the answer.
 type Question struct {
 	approval.Form
-	State    string // comes back with the answer; opaque, bound to exactly this call
-	Remember bool   // whether the answer may be for the rest of the session
+	State    string // opaque, bound to exactly this call; the client returns it with the answer
+	Remember bool   // whether the answer may hold for the rest of the session
 	Until    time.Time
 }
 
 func (q *Question) Error() string { return "a user must approve the run" }
 
-// Answer is the answer to a Question. Only what State proves is trusted.
+// Answer is the answer to a Question. Only State, which the server sealed, is trusted.
 type Answer struct {
 	State    string
 	Action   string         // accept, decline or cancel
-	Remember bool           // allow the script, as it is now, for the rest of the session
-	Content  map[string]any // of the form; a field that differs from the question's makes it no answer to it
+	Remember bool           // allow the present version of the script for the rest of the session
+	Content  map[string]any // of the form; the answer is invalid if a field of the question was edited
 
-	// Chosen says that somebody decided: the answer has a decision of the form that the form did not begin
-	// with, or was typed at a terminal of this process.
+	// Chosen is set if the user decided: the answer has a decision other than the form's default, or was
+	// typed at a terminal of this process.
 	Chosen bool
-	// Unclear says that the form was accepted with no decision, or with one that it does not offer.
+	// Unclear is set if the form was accepted without a decision, or with one that it does not offer.
 	Unclear bool
-	// Failed says that the client could not ask, although it declares that it can.
+	// Failed is set if the client could not ask, although it declares that it can.
 	Failed bool
 }
 
-// automatic reports whether a client gave the answer of an age without its user. A form that came back as it
-// was sent is the user's word only if there was time to read it.
+// automatic reports whether a client gave the answer, of an age, without its user. A form that was returned
+// unchanged is a decision of the user only if there was time to read it.
 func (a *Answer) automatic(age time.Duration) bool {
 	least := approval.Least
 	if a.Action == "accept" {
@@ -65,20 +65,22 @@ func (a *Answer) automatic(age time.Duration) bool {
 	return !a.Chosen && age < least
 }
 
-// asked returns what a question about a run is bound to: also to what the run could use, which a change of
-// the configuration may widen while the question waits.
+// questionState returns the state of a question about a run. It is bound to the call and to everything that
+// the run could use, which a change of the configuration may widen while the question waits.
 func (s *Session) questionState(r *run, f *scriptFile, needs *policy.ApprovalRequired) approval.State {
 	call := []byte(s.callDigest(r, f, needs))
 	return approval.State{Tool: r.call.Method, Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest,
 		Call: s.approver.Digest(call), ID: r.id, Principal: r.call.Principal.Name, Session: s.id}
 }
 
-// approval returns what an approval of the script for the rest of the session would cover.
+// approval returns the key of an approval of the script for the rest of the session, without the workspace.
 func (f *scriptFile) approval() approval.Key {
 	return approval.Key{Skill: f.skill.Path, Path: f.path, Tree: f.index.TreeDigest}
 }
 
 // ask records that the user is asked about a run and returns the question.
+//
+// Errors: *Question; *policy.Denial if the same question is open already; *Error.
 func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired) error {
 	until := s.cfg.Now().Add(AskLife)
 	state := s.questionState(r, f, needs)
@@ -106,8 +108,9 @@ func (s *Session) ask(ctx context.Context, r *run, f *scriptFile, needs *policy.
 		s.approver.Withdraw(ctx, &state, s.cfg.Now())
 		return err
 	}
+	// The call is made again with the answer, under the same output id.
 	s.mu.Lock()
-	delete(s.taken, r.output) // the call comes again
+	delete(s.taken, r.output)
 	s.mu.Unlock()
 	return &Question{Form: form, State: s.approver.Seal(&state), Remember: needs.Remember && form.Whole,
 		Until: until}
@@ -126,6 +129,8 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		return err
 	}
 	silent := failure == nil && ctx.Err() == nil && (answer.Failed || answer.automatic(age))
+	// The first reason decides: a state that the server did not issue, then a client that answered without
+	// its user, then faults of the form.
 	switch {
 	case failure != nil || silent:
 	case answer.Unclear:
@@ -176,15 +181,17 @@ func (s *Session) answered(ctx context.Context, r *run, f *scriptFile, needs *po
 		remembered := s.approvalFor(r.request, r.call, f)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if r.rules.number == s.Replacements() { // else its entry may be gone
+		// Rules that were replaced meanwhile may not have the entry, and their approvals were deleted
+		// already.
+		if r.rules.number == s.Replacements() {
 			s.approved[remembered] = true
 		}
 	}
 	return nil
 }
 
-// unapproved returns the denial of a run that the user was not asked about, or did not answer; detail may have
-// the words of a row. The user can approve the call elsewhere, if it can wait.
+// unapproved returns the denial of a run without an approval: the user was not asked or did not answer. row
+// has the reason. If the call can wait, the denial has the code by which the user can approve it elsewhere.
 //
 // Errors: *policy.Denial; *Error for a project that cannot be mounted.
 func (s *Session) unapproved(
@@ -212,8 +219,9 @@ func (s *Session) unapproved(
 	return &denial
 }
 
-// callDigest returns what an approval of a call elsewhere holds for: all that a question is bound to but the
-// session, and what the run could use. A client without a terminal has another session the next time.
+// callDigest returns the digest of a call and of everything that its run could use: an approval is valid for
+// calls with the same digest. It does not cover the session, since the next call of a client without a
+// terminal may come from a new process.
 func (s *Session) callDigest(r *run, f *scriptFile, needs *policy.ApprovalRequired) digest.Digest {
 	return digest.FromBytes(encode([]any{r.call.Principal.Name, r.call.Method, f.skill.Path, f.path,
 		f.file.Digest, f.index.TreeDigest, r.in.Args, r.in.Cwd, digest.FromBytes(r.in.Stdin),
@@ -221,8 +229,8 @@ func (s *Session) callDigest(r *run, f *scriptFile, needs *policy.ApprovalRequir
 		needs.Tier, r.mode}))
 }
 
-// mounted returns the directory that the runs of a call can see, free of links, and whether they can change
-// it: an approval holds for no other directory, and for no wider access.
+// mounted returns the mode and the resolved path of the workspace of a call, or "". An approval is valid for
+// no other directory, and for no wider access.
 func (s *Session) mounted(rules *inForce, call Call) string {
 	workspace := s.cfg.Workspace
 	if s.clientNames(rules, call) {
@@ -239,16 +247,15 @@ func (s *Session) mounted(rules *inForce, call Call) string {
 	return string(workspace.Mode) + " " + workspace.Dir.Name()
 }
 
-// approvalFor returns what an approval of the script for the rest of the session holds for, in the directory
-// of a call.
+// approvalFor returns the key of an approval of the script for the rest of the session, in the workspace of a
+// call.
 func (s *Session) approvalFor(r *request, call Call, f *scriptFile) approval.Key {
 	key := f.approval()
 	key.Project = s.mounted(r.rules, call)
 	return key
 }
 
-// offer notes that a call waits for the user's word, and returns the code that finds it; empty if it cannot
-// wait.
+// offer registers a call that waits for the user's decision, and returns its code, or "" if it cannot wait.
 func (s *Session) offer(
 	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired, form approval.Form,
 ) string {
@@ -265,14 +272,15 @@ func (s *Session) offer(
 	return code
 }
 
-// AwaitApproval returns when the call with a code is approved elsewhere or can no longer be, or ctx ends.
+// AwaitApproval returns when the call with a code has been approved elsewhere, when it can no longer be
+// approved, or when ctx ends.
 func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
 	if s.cfg.Elsewhere == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, approval.WordLife)
 	defer cancel()
-	ticker := time.NewTicker(lookForWord)
+	ticker := time.NewTicker(pollApproval)
 	defer ticker.Stop()
 	for {
 		if _, err := s.cfg.Elsewhere.Find(ctx, code, s.cfg.Now()); errors.Is(err, approval.ErrNoCall) {
@@ -286,7 +294,8 @@ func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
 	}
 }
 
-// givenElsewhere reports whether a user approved the call at another place than their client, and records it.
+// givenElsewhere reports whether a user approved the call outside of their client, and records the approval.
+// An approval is used up by one call.
 //
 // Errors: *Error.
 func (s *Session) givenElsewhere(
@@ -297,11 +306,12 @@ func (s *Session) givenElsewhere(
 	}
 	by, err := s.cfg.Elsewhere.Take(ctx, s.callDigest(r, f, needs), s.cfg.Now())
 	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "it is not known whether a call was approved", tint.Err(err))
+		s.cfg.Logger.WarnContext(ctx, "cannot look up whether a call was approved", tint.Err(err))
 	}
 	if by == "" {
 		return false, nil
 	}
+	// The user is willing again: earlier refusals of the script no longer keep it from asking.
 	if err := s.approver.Willing(ctx, r.call.Principal.Name, f.approval(), s.cfg.Now()); err != nil {
 		return false, fault.OfRecord(err)
 	}
@@ -310,12 +320,12 @@ func (s *Session) givenElsewhere(
 		Detail: cfharness.ApprovalBy + policy.Clip(by), Row: r.row()})
 }
 
-// tired reports whether a call must not ask the user about a script any more.
+// tired reports whether the user declined a script so often that a call must not ask about it for a while.
 func (s *Session) tired(ctx context.Context, call Call, f *scriptFile) bool {
 	return s.approver.Tired(ctx, call.Principal.Name, f.approval(), s.cfg.Now())
 }
 
-// question returns what the user reads: facts of the server, and what the model chose in quotes.
+// question returns the form that the user reads: facts of the server, and the model's words in quotes.
 //
 // Errors: *Error for a project that cannot be mounted.
 func (s *Session) question(
@@ -341,7 +351,7 @@ func (s *Session) form(
 	return facts.Form(fields), nil
 }
 
-// whyAsked returns why a user is asked, in words for them that hold whoever made the call.
+// whyAsked returns why a user is asked, in words for any user: on a page, another one may read them.
 func whyAsked(needs *policy.ApprovalRequired) string {
 	switch {
 	case needs.Entry.Ask == policy.AskAlways:
@@ -352,8 +362,8 @@ func whyAsked(needs *policy.ApprovalRequired) string {
 	return "asked because you have not yet let this script run without asking"
 }
 
-// project returns which directory of files a run of an entry sees and what becomes of changes to them, in
-// words for a user; nothing for none. Where the directory is, a remote client does not learn.
+// project returns the workspace of an entry's run and what happens to changes in it, in words for a user, or
+// "". A remote client does not see the path of the server's workspace.
 //
 // Errors: *Error for a directory of the client that cannot be mounted.
 func (s *Session) project(r *run, entry policy.Entry) (string, error) {
@@ -382,7 +392,7 @@ func (s *Session) project(r *run, entry policy.Entry) (string, error) {
 	return name + " (changes are kept)", nil
 }
 
-// reach returns what a run can use besides the files of its skill, in words for a user.
+// reach returns what a run can use apart from the files of its skill, in words for a user.
 //
 // Errors: *Error for a project that cannot be mounted.
 func (s *Session) reach(r *run, needs *policy.ApprovalRequired) (string, error) {
@@ -411,7 +421,8 @@ func (s *Session) reach(r *run, needs *policy.ApprovalRequired) (string, error) 
 	return strings.Join(uses, "; "), nil
 }
 
-// decide asks the policy about a request for a skill, nil for none. facts holds what only the caller knows.
+// decide evaluates the policy for a request about a skill, which may be nil. facts has the fields that the
+// request and the skill do not determine.
 //
 // Errors: the errors of [policy.Policy.Decide].
 func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (policy.Grant, error) {
@@ -431,13 +442,12 @@ func (s *Session) decide(r *request, sk *skills.Skill, facts policy.Request) (po
 // a list.
 type PermitRequest struct {
 	Call  Call
-	Skill *skills.Skill // optional: the one skill it is about
-	Path  string        // optional: the file or directory of it
+	Skill *skills.Skill // optional: the skill that the request is about
+	Path  string        // optional: a file or directory of the skill
 	Class policy.Class  // the zero value is a read
 }
 
-// Permit decides about a call that activates nothing and shows no content: what is allowed is not recorded, a
-// denial is.
+// Permit decides about a call that activates no skill and shows no content. It records denials only.
 //
 // Errors: *Denied, *Error.
 func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
@@ -454,10 +464,9 @@ func (s *Session) Permit(ctx context.Context, in PermitRequest) error {
 	return nil
 }
 
-// Runnable returns what RunScript would refuse a script of a skill with if it were called like this
-// now, or nil: the rules are asked with the same facts, and neither a question to the user nor the
-// record is made. Whether its files have changed on disk since, or an interpreter or the sandbox is
-// missing, only a run finds out. in.Skill is not used.
+// Runnable returns the denial that RunScript would return for a script of a skill now, or nil. It evaluates
+// the policy with the same facts, but asks no user and records nothing. It does not find out whether files
+// have changed on disk, or an interpreter or the sandbox is missing. in.Skill is not used.
 func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest) *policy.Denial {
 	f := s.loadedScript(sk, in.Path)
 	r := s.newRequest(in.Call, policy.SideEffect)
@@ -465,6 +474,7 @@ func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest)
 	if err == nil {
 		return nil
 	}
+	// A script that the user can approve is runnable.
 	_, asks := errors.AsType[*policy.ApprovalRequired](err)
 	if asks && f.file != nil && (s.cfg.Elsewhere != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
 		return nil
@@ -472,19 +482,18 @@ func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest)
 	return policy.DenialOf(err)
 }
 
-// maxNarrowed bounds the narrowed snapshots that are kept; the names of profiles that are given with
-// calls come from clients.
+// maxNarrowed is the most narrowed snapshots in the cache: the profiles of calls are chosen by clients.
 const maxNarrowed = 64
 
-// narrowed caches the part of a snapshot that each narrowing leaves. It is safe for concurrent use.
+// narrowed caches the visible parts of a snapshot, by their paths. It is safe for concurrent use.
 type narrowed struct {
 	mu     sync.Mutex
-	of     *skills.Snapshot // what the parts are of
+	whole  *skills.Snapshot
 	byName map[string]*skills.Snapshot
 }
 
-// Visible returns the part of the current snapshot that a principal may see. The profiles, which a call or
-// its session names, narrow it further. As long as the snapshot is current, equal parts are the same pointer.
+// Visible returns the part of the current snapshot that a principal may see, narrowed further by the profiles
+// of a call and its session. While a snapshot is current, equal parts are the same pointer.
 func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skills.Snapshot {
 	snapshot := s.cfg.Registry.Snapshot()
 	paths, all := s.Policy().Visible(principal, profiles)
@@ -495,8 +504,8 @@ func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skil
 	n := &s.narrow
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.of != snapshot || len(n.byName) >= maxNarrowed {
-		n.of, n.byName = snapshot, map[string]*skills.Snapshot{}
+	if n.whole != snapshot || len(n.byName) >= maxNarrowed {
+		n.whole, n.byName = snapshot, map[string]*skills.Snapshot{}
 	}
 	if n.byName[key] == nil {
 		n.byName[key] = snapshot.Only(paths)
@@ -504,12 +513,12 @@ func (s *Sessions) Visible(principal policy.Principal, profiles ...string) *skil
 	return n.byName[key]
 }
 
-// visible returns what a call of the session may see.
+// visible returns the part of the current snapshot that a call of the session may see.
 func (s *Session) visible(call Call) *skills.Snapshot {
 	return s.Visible(call.Principal, s.profile, call.Profile)
 }
 
-// narrows reports whether a call sees less than there is.
+// narrows reports whether a call sees only a part of the catalogue.
 func (s *Session) narrows(call Call) bool {
 	_, all := s.Policy().Visible(call.Principal, []string{s.profile, call.Profile})
 	return !all
