@@ -26,11 +26,13 @@ import (
 type ActivateRequest struct {
 	Call  Call
 	Skill string // path or unique name
-	Force bool   // send the instructions although the conversation was sent them a moment ago
-	// Source is recorded; empty is cfharness.SourceModel. A user's own choice also opens a skill that
-	// hides itself from models.
-	Source  cfharness.Source
-	Invalid *Error // what is wrong with the arguments: the attempt is recorded, nothing is loaded; else nil
+	Force bool   // send the instructions even if the conversation got them a moment ago
+	// Source is recorded; empty means cfharness.SourceModel. A user can also load a skill that is hidden
+	// from models.
+	Source cfharness.Source
+	// Invalid, if not nil, is why the arguments were rejected. The attempt is recorded, and nothing is
+	// loaded.
+	Invalid *Error
 }
 
 // Loaded is an activated skill with its instructions.
@@ -39,24 +41,24 @@ type Loaded struct {
 	Index      *skills.Index
 	Handle     string
 	Until      time.Time
-	Sent       bool   // the session was sent this tree's instructions before
-	Omitted    bool   // the conversation was sent them a moment ago; Body is empty
+	Sent       bool   // the session got this tree's instructions before
+	Omitted    bool   // the conversation got them a moment ago; Body is empty
 	Body       []byte // SKILL.md after the frontmatter
 	BodyOffset int64  // where Body starts in SKILL.md
 	Size       int64  // of SKILL.md
-	Unnamed    bool   // only the handle connects later calls with this one, see Call.Unnamed
+	Unnamed    bool   // only the handle connects later calls with this one; see Call.Unnamed
 	Output     cfharness.LoadOutput
 
-	file     []byte // SKILL.md, which Body is the end of
-	recorded bool   // a row of this activation has the handle and the source
+	file     []byte // SKILL.md; Body is its end
+	recorded bool   // a recorded row of this activation has the handle and the source
 }
 
-// justSent is how long a conversation that the client names is taken to have the instructions that it was
-// sent. A conversation that the client does not name may be a new one, and one that was compacted later has
-// lost them.
+// justSent is the time for which instructions are not sent again to a conversation that the client names. A
+// conversation without a name may be a new one, and a conversation may lose the instructions when the client
+// compacts it later.
 const justSent = time.Minute
 
-// Activate loads a skill into the session: look up, decide, read and verify, pin, keep what is shown,
+// Activate loads a skill into the session: look up, decide, read and verify, pin, store the shown text,
 // record, answer.
 //
 // Errors: *Denied, *Error.
@@ -80,14 +82,14 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if err != nil {
 		return nil, s.notLoaded(ctx, r, sk.Path, grant, err)
 	}
-	a, was := s.activate(loaded, source)
+	a, before := s.activate(loaded, source)
 	if err := s.publish(ctx, loaded); err != nil {
 		return nil, err
 	}
 	loaded.Unnamed = in.Call.Unnamed()
-	// If the session is guessed, another conversation may have been sent them.
-	loaded.Sent = was.shown && !s.isGuessed()
-	loaded.Omitted = loaded.Sent && !in.Force && s.sentJustNow(&was, in.Call.Conversation)
+	// In a guessed session, the instructions may have been sent to another conversation.
+	loaded.Sent = before.shown && !s.isGuessed()
+	loaded.Omitted = loaded.Sent && !in.Force && s.sentJustNow(&before, in.Call.Conversation)
 	if loaded.Omitted {
 		loaded.Body = nil
 	} else if _, err := s.keepShown(ctx, loaded.file); err != nil {
@@ -97,7 +99,7 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	if err := s.record(ctx, r, event); err != nil {
 		return nil, err
 	}
-	if ctx.Err() == nil { // else the answer does not arrive
+	if ctx.Err() == nil { // the answer to a canceled call does not arrive
 		s.noteShown(a, loaded, in.Call.Conversation)
 	}
 	loaded.Output = s.loadOutput(loaded, s.outputID(in.Call))
@@ -107,13 +109,14 @@ func (s *Session) Activate(ctx context.Context, in ActivateRequest) (*Loaded, er
 	return loaded, nil
 }
 
-// readLoaded reads a skill that may be loaded, and finds it again if an edit replaced it: the edit may have
-// hidden it, or it may require something that is missing here.
+// readLoaded reads a skill that the policy allowed. If an edit replaced the skill, readLoaded looks it up
+// again: the edit may have hidden it, or it may require a program that is missing here.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) readLoaded(ctx context.Context, r *request, sk *skills.Skill, user bool) (*Loaded, error) {
 	loaded, err := s.read(ctx, sk)
 	if err != nil {
+		// The error of the catalogue has the reason why an edited skill is not served any more.
 		if _, missing := s.visible(r.call).Lookup(sk.Path); missing != nil && !sk.Gone() {
 			return nil, s.lookupError(r.call, missing)
 		}
@@ -127,12 +130,12 @@ func (s *Session) readLoaded(ctx context.Context, r *request, sk *skills.Skill, 
 	return loaded, nil
 }
 
-// sentJustNow reports whether a conversation that the client names was sent the instructions a moment ago.
-func (s *Session) sentJustNow(was *activation, conversation string) bool {
-	return conversation != "" && was.shownTo == conversation && s.cfg.Now().Sub(was.shownAt) < justSent
+// sentJustNow reports whether a conversation that the client names got the instructions within justSent.
+func (s *Session) sentJustNow(a *activation, conversation string) bool {
+	return conversation != "" && a.shownTo == conversation && s.cfg.Now().Sub(a.shownAt) < justSent
 }
 
-// noteShown notes that the instructions of an activation were sent to a conversation.
+// noteShown sets in an activation that its instructions were sent to a conversation.
 func (s *Session) noteShown(a *activation, l *Loaded, conversation string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +145,7 @@ func (s *Session) noteShown(a *activation, l *Loaded, conversation string) {
 	}
 }
 
-// loadOutput returns the reference's output object of a load.
+// loadOutput returns the reference implementation's output object of a load.
 func (s *Session) loadOutput(l *Loaded, output string) cfharness.LoadOutput {
 	return cfharness.LoadOutput{
 		Type: cfharness.TypeLoadOutput, OutputID: output,
@@ -155,8 +158,9 @@ func (s *Session) loadOutput(l *Loaded, output string) cfharness.LoadOutput {
 	}
 }
 
-// describe adds to the output of a load what a program needs to build the model's context itself. What is too
-// much for a message it finds in the skill's resources and in skill-registry.json.
+// describe adds to the output of a load the text and the files from which a program builds the model's
+// context itself. If they do not fit into a message, the program finds them in the skill's resources and in
+// skill-registry.json.
 func (l *Loaded) describe() {
 	if text := string(l.file); !l.Omitted && streams.Fits(text) {
 		l.Output.Content = &text
@@ -166,8 +170,8 @@ func (l *Loaded) describe() {
 	}
 }
 
-// notLoaded records why a skill was not loaded, and returns the error for the caller. Nothing was shown, so
-// there is no row; the policy's decision is recorded if there was one.
+// notLoaded records why a skill was not loaded, and returns the error for the caller. The event has no row,
+// since nothing was shown. It has the policy's decision if there was one.
 func (s *Session) notLoaded(
 	ctx context.Context, r *request, skill string, grant policy.Grant, err error,
 ) error {
@@ -175,8 +179,8 @@ func (s *Session) notLoaded(
 	if !ok {
 		return s.deny(ctx, r, policy.DenialOf(err))
 	}
-	// On a full disk this short event might fit although the records of other calls do not: the answer must
-	// not depend on that.
+	// On a full disk this short event may still fit, although the records of other calls do not. The answer
+	// must not depend on the size of the event.
 	if s.broken.Load() {
 		return fault.OfRecord(failure)
 	}
@@ -196,10 +200,10 @@ func loadFailure(skill string, failure *Error) *provenance.Event {
 		Detail: provenance.LoadError(string(failure.Code))}
 }
 
-// lookup finds a skill by path or unique name. A skill that hides itself from models is found for the user,
-// and if the session has loaded it. Sessions that loaded a skill keep it when it is gone from the catalogue.
-// A narrowed call sees only its own part of the catalogue, whatever is loaded; what it cannot see is refused
-// in the same words, whether or not there is such a skill.
+// lookup finds a skill by path or unique name. A skill that is hidden from models is found for the user, and
+// in a session that has loaded it. A session keeps a skill that it has loaded when the catalogue no longer
+// has it. A narrowed call finds only its own part of the catalogue, even if the session has loaded more; the
+// refusal of other names does not reveal whether such a skill exists.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, error) {
@@ -226,18 +230,18 @@ func (s *Session) lookup(r *request, name string, user bool) (*skills.Skill, err
 		"{nearest}", nearest)
 }
 
-// Hides reports whether the session shows nothing of a skill, or of a file or directory of it, because it is
-// hidden from models and neither the operator nor the user opened it in this session.
+// Hides reports whether the session shows nothing of a skill, or of a file or directory of it, because a
+// skill there is hidden from models and was not loaded in this session by the operator or the user.
 func (s *Session) Hides(sk *skills.Skill, path string) bool {
 	return slices.ContainsFunc(s.cfg.Registry.Snapshot().HiddenBy(sk, path),
 		func(by *skills.Skill) bool { return s.activated(by.Path) == nil })
 }
 
-// rereads is how often a skill that changes while it is read is read again.
+// rereads is how often a skill is read again if it changes while it is read.
 const rereads = 3
 
-// read returns a skill and its instructions as they are on disk now, all of one version: a skill that
-// changed since the scan is scanned again, so that its new text goes out under its new digest.
+// read returns the present version of a skill on disk and its instructions. A skill that changed since the
+// scan is scanned again, so that the new text is sent with its new digest.
 func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 	for attempt := 0; ; attempt++ {
 		fresh, index, err := s.current(ctx, sk)
@@ -250,7 +254,7 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 			body := frontmatter.BodyOffset(content.Data)
 			return &Loaded{Skill: fresh, Index: index, Size: fresh.Size, file: content.Data,
 				Body: content.Data[body:], BodyOffset: body}, nil
-		case err == nil:
+		case err == nil: // changed between the scan and the read
 			err = &skills.DriftError{Want: fresh.Digest, Got: content.Digest, Path: fresh.File}
 		}
 		if _, drift := errors.AsType[*skills.DriftError](err); !drift || attempt == rereads {
@@ -260,7 +264,7 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 	}
 }
 
-// current returns sk with its index as they are on disk now.
+// current returns the present version of sk on disk, with its index.
 func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
 	for attempt := 0; ; attempt++ {
 		index, err := sk.Index(ctx)
@@ -281,7 +285,7 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 	}
 }
 
-// reactivate makes a skill active that no call asked for, and records it; its instructions were not sent.
+// reactivate activates a skill without a call and records that. The instructions are not sent.
 func (s *Session) reactivate(
 	ctx context.Context, sk *skills.Skill, index *skills.Index, rule string, source cfharness.Source,
 ) error {
@@ -292,8 +296,8 @@ func (s *Session) reactivate(
 	return s.write(ctx, s.activationEvent(ctx, r, loaded, grant, source))
 }
 
-// activationEvent returns the record of an activation. It has no row if the instructions were sent before
-// and a row has the handle and the source.
+// activationEvent returns the event of an activation. It has no row if the instructions were sent before and
+// an earlier row has the same handle and source.
 func (s *Session) activationEvent(
 	ctx context.Context, r *request, l *Loaded, grant policy.Grant, source cfharness.Source,
 ) *provenance.Event {

@@ -24,7 +24,7 @@ const (
 	// MaxArtifactPart is the most bytes of an artifact that one read returns.
 	MaxArtifactPart = 4 << 20
 
-	// maxArtifact is the size in bytes beyond which an artifact is not read at all.
+	// maxArtifact is the most bytes of an artifact that can be read.
 	maxArtifact = 64 << 20
 )
 
@@ -33,8 +33,8 @@ var (
 	errLarge       = errors.New("artifact is too large")
 )
 
-// sharedArtifacts are the files of a session that can be shown without paths of this machine,
-// localArtifacts are for clients on this machine only. Outputs of runs are artifacts too.
+// sharedArtifacts are the files of a session that can be shown without paths of this machine;
+// localArtifacts are shown only to clients on this machine. Outputs of runs are artifacts too.
 var (
 	sharedArtifacts = []string{provenance.EventsFile, provenance.PolicyTraceFile, provenance.SessionFile,
 		provenance.ActivationsFile,
@@ -43,13 +43,12 @@ var (
 		provenance.RunManifestFile}
 )
 
-// ReadArtifact reads a file of the session a call belongs to, from the byte that "?offset=N" after the URI
-// says. A handle in "?activation=HANDLE" counts as the call's own: models can put it there, and nowhere
-// else. A call reaches only its own session: the one its handle, its client's id or its protocol session
-// names among the sessions of its principal, and on stdio the session of the process. Output that was
-// withheld does not exist; a remote client sees sandbox paths where the file has host paths. Reading a file
-// that every session has begins the session, so that a client can keep its registry and its policy before
-// the first call. Apart from that only a refusal is recorded: a record must not grow when it is read.
+// ReadArtifact reads a file of the session to which a call belongs (see Open), from the byte N of "?offset=N"
+// after the URI. A handle in "?activation=HANDLE" is the call's handle: models cannot pass it elsewhere. A
+// call reads only files of its own session. Withheld output is answered like a file that does not exist; a
+// remote client sees sandbox paths instead of host paths. Reading a file that every session has begins the
+// session, so that a client can save its registry and its policy before the first call. Otherwise only
+// refusals are recorded: a record must not grow when it is read.
 //
 // Errors: *Denied, *Error.
 func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*artifact.Part, error) {
@@ -100,7 +99,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ar
 	return name.Part(data, MaxArtifactPart), nil
 }
 
-// ArtifactNames returns what may follow [artifact.Base] for the session of a call, sorted: the files a
+// ArtifactNames returns the names after [artifact.Base] for the session of a call, sorted: the files that a
 // session can have, written or not, and the outputs of its runs that were released.
 func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 	names, shared := slices.Clone(sharedArtifacts), call.Remote
@@ -119,12 +118,12 @@ func (s *Sessions) ArtifactNames(ctx context.Context, call Call) []string {
 	return names
 }
 
-// sharedOnly reports whether a call gets the shared artifacts only: a narrowed call must not learn what the
-// operator allowed to others either.
+// sharedOnly reports whether a call gets the shared artifacts only. A narrowed local call does too: the
+// policy snapshot shows what the operator allowed to others.
 func (s *Session) sharedOnly(call Call) bool { return call.Remote || s.narrows(call) }
 
-// sessionOf returns the session a call belongs to, or nil if it is not open yet and is not to be opened.
-// Calls that only their principal connects have no session.
+// sessionOf returns the session to which a call belongs, which it opens if open is true; else nil. It returns
+// nil for a call that only its principal connects with others.
 func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Session, error) {
 	if s.namesProcess(&call) {
 		call.Named = ""
@@ -141,7 +140,7 @@ func (s *Sessions) sessionOf(ctx context.Context, call Call, open bool) (*Sessio
 	return s.table.enterKey(ctx, call.key(kind, id)), nil
 }
 
-// shows reports whether the session shows a file of that name if there is one.
+// shows reports whether the caller may see a file with that name; the file need not exist.
 func (s *Session) shows(name string, remote bool) bool {
 	if slices.Contains(sharedArtifacts, name) || !remote && slices.Contains(localArtifacts, name) {
 		return true
@@ -153,8 +152,8 @@ func (s *Session) shows(name string, remote bool) bool {
 	return slices.Contains(s.released[output], name)
 }
 
-// release notes the files of a run whose output the caller may see, and reports whether it may: if something
-// was withheld, none of them.
+// release makes the output files of a run readable as artifacts, and reports whether it did: none is readable
+// if some output was withheld.
 func (s *Session) release(r *run, answer *RunResult) bool {
 	if answer.Sealed {
 		return false
@@ -176,7 +175,7 @@ func (s *Session) release(r *run, answer *RunResult) bool {
 	return true
 }
 
-// artifact returns a file of the session as the caller is to see it.
+// artifact returns a file of the session in the caller's view.
 func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byte, error) {
 	s.sequence.Lock()
 	written := s.awaited[name]
@@ -205,7 +204,7 @@ func (s *Session) artifact(ctx context.Context, name string, remote bool) ([]byt
 	return shown.Bytes(), nil
 }
 
-// viewer returns what a caller may see of the session's files.
+// viewer returns the caller's view of the session's files.
 func (s *Session) viewer(remote bool) *cfharness.Viewer {
 	now, hides := s.cfg.Registry.Snapshot(), (func(string) bool)(nil)
 	if slices.ContainsFunc(now.Skills, (*skills.Skill).Hidden) {

@@ -24,24 +24,28 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// lateLife is how long the outcome of a run that a worker began is waited for.
+// lateLife is the longest wait for the outcome of a run that a worker has begun.
 const lateLife = 10 * time.Minute
 
-// turnAway waits for a slot at a worker and opens the tree. A worker, which waits for its job for a moment
-// only, gives no slot before the request is recorded and the tree compared.
+// turnAway waits for a slot at a worker and opens the tree. A worker waits only a moment for its job, so it
+// is asked for a slot after the request is recorded and the tree compared.
 //
 // Errors: *policy.Denial, *Error, errWaitEnded.
 func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)) (*turn, error) {
 	open := sync.OnceValues(func() (*store.Tree, error) { return s.openTree(ctx, r) })
-	go open()
-	meant := func() error { _, err := open(); return cmp.Or(r.recorded.wait(), err) }
-	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, meant, waiting)
-	if failed := meant(); failed != nil {
+	go open() // while the call waits in the queue
+	ready := func() error {
+		_, err := open()
+		return cmp.Or(r.recorded.wait(), err)
+	}
+	slot, err := s.cfg.Pool.Acquire(ctx, r.output, r.call.Principal.Name, ready, waiting)
+	// The reason why the run is not ready comes before the errors of the queue, whichever Acquire saw first.
+	if failed := ready(); failed != nil {
 		return nil, failed
 	}
 	switch {
 	case err == nil:
-		tree, _ := open() // meant has returned its error
+		tree, _ := open() // ready has returned its error
 		return &turn{heldSlot: slot, worker: slot, tree: tree}, nil
 	case ctx.Err() != nil:
 		return nil, errWaitEnded
@@ -51,7 +55,7 @@ func (s *Session) turnAway(ctx context.Context, r *run, waiting func(before int)
 	return nil, fault.OfSandbox(err)
 }
 
-// executeAway has a worker run what was allowed.
+// executeAway sends the job of a run to a worker and waits for its result.
 //
 // Errors: *policy.Denial if the worker refuses it, *Error.
 func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot) (*sandbox.Result, error) {
@@ -61,7 +65,7 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 		Skill: r.script.skill.Path, Path: r.script.path, Tree: r.tree.Digest, Args: r.in.Args, Cwd: r.in.Cwd,
 		Stdin: r.in.Stdin, Timeout: r.in.Timeout, Limits: r.cmd.Limits, Grant: r.grant.Grant}))
 	switch {
-	case errors.Is(err, elsewhere.ErrBusy):
+	case errors.Is(err, elsewhere.ErrBusy): // nothing has started
 		return nil, fault.WorkersBusy.Because(err)
 	case err != nil:
 		return nil, fault.OutcomeUnknown.Because(err, "{what}", "the worker that ran it")
@@ -69,7 +73,8 @@ func (s *Session) executeAway(ctx context.Context, r *run, worker elsewhere.Slot
 	return r.finished(done)
 }
 
-// finished returns the result of a run by what its worker says, and completes the command by it.
+// finished decodes the report of a run's worker: it returns the result, and completes the command from the
+// report.
 //
 // Errors: as executeAway.
 func (r *run) finished(data []byte) (*sandbox.Result, error) {
@@ -79,6 +84,7 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 	}
 	switch {
 	case done.Denial != nil:
+		// The operator must see whose allowlist refused the run.
 		rules := " (by the rules of worker " + done.Name + ")"
 		done.Denial.Detail += rules
 		done.Denial.Plain += rules
@@ -95,33 +101,34 @@ func (r *run) finished(data []byte) (*sandbox.Result, error) {
 		c.Interpreter = &sandbox.Interpreter{Path: in.Path, Version: in.Version, Digest: string(in.Digest)}
 	}
 	if done.Release == policy.ReleaseOpaque {
-		r.grant.Release = done.Release // the stricter one counts
+		r.grant.Release = done.Release // the stricter rule of both servers applies
 	}
 	return done.Result, nil
 }
 
-// settleUnfinished records what became of the scripts that were requested in a session that is continued, and have no
-// outcome: what a worker says, or that nobody knows. Without workers that is recorded when it returns.
+// settleUnfinished records the outcomes of the scripts that were requested in a session that is continued,
+// and have no outcome yet. With workers, it waits in the background for a report of one. Without, or if there
+// is no report, it records the outcome as unknown.
 //
 // Errors: *Error.
-func (s *Session) settleUnfinished(ctx context.Context, was *cfharness.Recollection) error {
-	for _, e := range was.Unfinished {
+func (s *Session) settleUnfinished(ctx context.Context, past *cfharness.Recollection) error {
+	for _, e := range past.Unfinished {
 		r := s.unfinishedRun(e)
-		lost := func(ctx context.Context) (event string, _ error) {
+		recordUnknown := func(ctx context.Context) (event string, _ error) {
 			e := s.failed(ctx, r, fault.OutcomeUnknown.Because(nil, "{what}", "its server"))
 			e.Call = r.id
 			err := s.write(ctx, e)
 			return e.ID(), err
 		}
 		if s.cfg.Pool == nil {
-			if _, err := lost(ctx); err != nil {
+			if _, err := recordUnknown(ctx); err != nil {
 				return err
 			}
 			continue
 		}
 		s.background.Go(func() {
 			s.awaitLate(r, "", func() string {
-				event, err := lost(context.Background())
+				event, err := recordUnknown(context.Background())
 				if err != nil {
 					s.cfg.Logger.Warn("outcome not recorded", slog.String("session", s.id), tint.Err(err))
 				}
@@ -132,15 +139,16 @@ func (s *Session) settleUnfinished(ctx context.Context, was *cfharness.Recollect
 	return nil
 }
 
-// late waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that
-// recorded the outcome as unknown, empty without. If no worker reports that it runs it, or the session ends
-// before, late calls lost, which records that and returns the event; nil records nothing more.
-func (s *Session) awaitLate(r *run, unknown string, lost func() string) {
+// awaitLate waits for the outcome of a run at a worker, and records it. unknown is the ID of the event that
+// recorded the outcome as unknown, or "". If no worker reports that it runs the job, or the session ends
+// before, awaitLate calls recordUnknown, which returns such an event; recordUnknown is nil if there is one
+// already.
+func (s *Session) awaitLate(r *run, unknown string, recordUnknown func() string) {
 	ctx, cancel := context.WithTimeout(s.open, lateLife)
 	defer cancel()
 	giveUp := sync.OnceFunc(func() {
-		if lost != nil {
-			unknown = lost()
+		if recordUnknown != nil {
+			unknown = recordUnknown()
 		}
 	})
 	data, done, err := s.cfg.Pool.Late(ctx, r.output, giveUp)
@@ -157,17 +165,19 @@ func (s *Session) awaitLate(r *run, unknown string, lost func() string) {
 		return
 	}
 	result, err := r.finished(done)
-	if err == nil {
+	switch {
+	case err == nil:
 		_, err = s.finish(ctx, r, result, ending{late: true, supersedes: unknown})
-	} else if unknown == "" {
+	case unknown == "": // otherwise that event is the record of the failure
 		_, err = s.notRun(ctx, r, err)
 	}
 	s.cfg.Logger.InfoContext(ctx, "late outcome of a worker", slog.String("session", s.id), tint.Err(err))
 }
 
-// adopt makes sure that a job is the one of a run, and completes by it a run that another server requested.
+// adopt returns an error unless data is the job of a run. It completes a run that another server requested
+// from the job.
 //
-// Errors: *Error, and an error that is not for clients.
+// Errors: *Error, and errors that are not shown to clients.
 func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
 	var job elsewhere.Job
 	if err := json.Unmarshal(data, &job); err != nil {
@@ -194,14 +204,14 @@ func (s *Session) adopt(ctx context.Context, r *run, data []byte) error {
 	return err
 }
 
-// jobScript returns the script of a job, if this machine has its skill with the same files.
+// jobScript returns the script of a job if this machine has the skill with the same tree digest.
 //
 // Errors: *Error.
 func (s *Session) jobScript(ctx context.Context, job *elsewhere.Job) (*scriptFile, error) {
 	sk := s.cfg.Registry.Snapshot().Skill(job.Skill)
 	if sk != nil {
 		index, err := sk.Index(ctx)
-		if err != nil || index.TreeDigest != job.Tree { // it may have changed since
+		if err != nil || index.TreeDigest != job.Tree { // the skill may have been updated since the scan
 			sk, index, err = s.current(ctx, sk)
 		}
 		if err == nil && index.TreeDigest == job.Tree {
@@ -225,15 +235,16 @@ func (s *Sessions) WorkSlot(
 	return slot.Release, nil
 }
 
-// Work runs a job of another server, if the rules of this one allow it, and returns its Done. It calls
-// started before anything starts, and starts nothing if that fails. Nothing is recorded here.
+// Work runs a job of another server if the rules of this one allow it, and returns the encoded
+// [elsewhere.Done]. It calls started before the command starts, and starts nothing if started fails. It
+// records nothing; the server that sent the job does.
 func (s *Sessions) Work(ctx context.Context, by elsewhere.Worker, data []byte, started func() error) []byte {
 	done := elsewhere.Done{Worker: by}
 	err := s.work(ctx, data, started, &done)
 	if err == nil {
 		return elsewhere.Encode(done)
 	}
-	done = elsewhere.Done{Worker: by}
+	done = elsewhere.Done{Worker: by} // without the parts of a run that failed
 	if denial, ok := errors.AsType[*policy.Denial](err); ok {
 		done.Denial = denial
 	} else {
@@ -245,17 +256,18 @@ func (s *Sessions) Work(ctx context.Context, by elsewhere.Worker, data []byte, s
 	return elsewhere.Encode(done)
 }
 
-// work is Work for what is let through.
+// work runs a job and completes done. The stages are those of RunScript, without records and questions.
 //
-// Errors: the errors of [policy.Policy.Decide], *Error, or the error of started.
+// Errors: the errors of [policy.Policy.Decide], *Error.
 func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *elsewhere.Done) error {
 	var job elsewhere.Job
 	if err := json.Unmarshal(data, &job); err != nil {
 		return err
 	}
 	principal := s.cfg.Principals[job.Principal]
-	principal.Name, principal.Evidence = job.Principal, true // which the server has judged
+	principal.Name, principal.Evidence = job.Principal, true // the sending server checked the evidence
 	call := Call{Method: job.Method, Principal: principal, Remote: true, Mode: job.Mode}
+	// The grant rested on a prompt slot, which the job does not contain.
 	if job.Grant.Evidence != "" && job.Grant.Evidence != policy.EvidenceApproval {
 		call.Slot = &policy.PromptSlot{Role: policy.DirectCommand}
 	}
@@ -278,7 +290,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 		return err
 	}
 	r.script = f
-	if r.grant.Target == policy.TargetHost {
+	if r.grant.Target == policy.TargetHost { // by this server's entry: a job is for the sandbox only
 		return fault.WorkedOnHost.Because(nil)
 	}
 	if err := ses.check(&r.in, f); err != nil {
@@ -297,7 +309,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	if err := started(); err != nil {
 		return fault.WorkersBusy.Because(err)
 	}
-	result, err := ses.executeHere(ctx, r, func() error { return nil }) // it has started
+	result, err := ses.executeHere(ctx, r, func() error { return nil }) // the sending server passed its gate
 	if err != nil {
 		return err
 	}
@@ -312,10 +324,10 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	return nil
 }
 
-// unfinished returns the run of a recorded request, as far as that says what it is.
+// unfinishedRun returns the run of a recorded request, with the fields that the record has.
 func (s *Session) unfinishedRun(e *provenance.Event) *run {
 	var row cfharness.ScriptRequest
-	_ = json.Unmarshal(e.Row, &row) // which has been read before
+	_ = json.Unmarshal(e.Row, &row) // cannot fail: Recall has decoded the row
 	r := &run{request: s.newRequest(Call{Method: methodOf(row.OutputID), Principal: s.principal},
 		policy.SideEffect), at: e.Time, secrets: s.Secrets(), in: RunRequest{Skill: e.Skill, Path: e.Path}}
 	r.output, r.id = row.OutputID, e.Call

@@ -13,18 +13,18 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Error is a plain error: neither a denial nor a failure of the server's own.
+// Error is an error for the client that is not a denial.
 type Error = fault.Error
 
 const remedyWithheld = "the user can read it in the record of this session, by the handle"
 
-// refusal is a row of the table of denials that facts call for which the policy does not know.
+// refusal is a row of the table of denials for facts that the policy does not evaluate.
 type refusal struct {
 	code           policy.Code
 	detail, remedy string // with words in braces
-	plain          string // the detail in words for a user, where it has the reference's own
-	operator       string // likewise, with flags and commands, which a client is not shown; empty: the remedy
-	rule           string // empty: the code
+	plain          string // the detail in words for a user, if detail is the reference's text
+	operator       string // remedy with flags and commands, which clients are not shown; "": remedy
+	rule           string // "": the code
 }
 
 // The table of these denials, by code.
@@ -100,11 +100,11 @@ var (
 		remedy: "{remedy}"}
 )
 
-// RuleStateForged is the rule of a denial of a call whose state no question of this server had: such a call
-// is against the protocol.
+// RuleStateForged is the rule of the denial of a call with a state that this server did not issue. Such a
+// call violates the protocol.
 const RuleStateForged = "request_state_forged"
 
-// denial returns the denial of a row for a request about a file of a skill, both of which may be empty.
+// denial returns the denial of a row for a request about a file of a skill; skill and path may be empty.
 func (r *request) denial(why refusal, skill, path string, words ...string) *policy.Denial {
 	fill := strings.NewReplacer(words...)
 	method := r.call.Method + ": " // the reason of a runtime may begin with it
@@ -118,8 +118,8 @@ func (r *request) denial(why refusal, skill, path string, words ...string) *poli
 	return d
 }
 
-// lookupError turns a failed lookup into the error a model can act on: the nearest names and,
-// because a changed catalogue reaches no model through a tool description, the current ones.
+// lookupError returns an error for a failed lookup that a model can act on: it has the nearest and the
+// current names, since a tool description does not show a model that the catalogue changed.
 func (s *Session) lookupError(call Call, err error) *Error {
 	if ambiguous, ok := errors.AsType[*skills.AmbiguousError](err); ok {
 		return fault.SkillAmbiguous.Because(err, "{name}", fault.Quote(ambiguous.Name), "{paths}",
@@ -162,7 +162,7 @@ func (s *Session) lookupError(call Call, err error) *Error {
 	return e
 }
 
-// oneOf returns what could be meant by a name that is not found, in words.
+// oneOf returns the skills that a name which is not found could mean, in words.
 func oneOf(missing *skills.NotFoundError) string {
 	remedy := "use one of: " + strings.Join(missing.Nearest, ", ")
 	if more := missing.Total - len(missing.Nearest); more > 0 {
@@ -174,8 +174,8 @@ func oneOf(missing *skills.NotFoundError) string {
 	return remedy
 }
 
-// unserved says why a file that is there is not served: what a scan found wrong with a path, or
-// with one below it when the path ends in a slash.
+// unserved returns the reason why an existing file is not served, or "": the scan's finding for the path or,
+// if the path ends in a slash, for a path below it.
 func unserved(diagnostics []skills.Diagnostic, path string) string {
 	for _, d := range diagnostics {
 		if d.Severity != skills.Info && (d.Path == path || strings.HasSuffix(path, "/") &&
@@ -186,8 +186,8 @@ func unserved(diagnostics []skills.Diagnostic, path string) string {
 	return ""
 }
 
-// readError maps what reading a file of a skill can run into. A file outside the root or without
-// permission is a denial and is mapped by the caller.
+// readError returns the error for the client for an error of reading a skill's file. The caller maps files
+// outside the root and files without permission, which are denials.
 func readError(err error, sk *skills.Skill, path string) *Error {
 	quoted := fault.Quote(path)
 	if invalid, ok := errors.AsType[*frontmatter.Error](err); ok {

@@ -32,24 +32,23 @@ func (r *recording) wait() error {
 	return r.err
 }
 
-// gate is where a script waits that is ready to start: until its request is recorded, there is room for its
-// outcome, and what enforcement would have refused is recorded too. Without room, a run would happen without
-// a record.
+// gate is passed by a script that may start: its request and the policy's warning are recorded, and room is
+// reserved for its outcome, since a run without room could not be recorded.
 type gate struct {
 	session *Session
 	ctx     context.Context
 	run     *run
 	once    sync.Once
 	err     error
-	room    func() // releases the room; nil until there is some
+	room    func() // releases the room; nil if none is reserved
 }
 
-// newGate returns the gate of a run whose command was made.
+// newGate returns the gate of a run that has its command.
 func (s *Session) newGate(ctx context.Context, r *run) *gate {
 	return &gate{session: s, ctx: ctx, run: r}
 }
 
-// pass waits until the script may start. All calls return the same.
+// pass waits until the script may start. All calls return the result of the first.
 //
 // Errors: *Error; nothing may start then.
 func (g *gate) pass() error {
@@ -59,6 +58,7 @@ func (g *gate) pass() error {
 
 func (g *gate) enter() error {
 	s, r := g.session, g.run
+	// The room is reserved while the request is being recorded; a failure is an event that comes after it.
 	s.rooms.Lock()
 	room, full := s.cfg.Records.Reserve(g.ctx, s.id, RunRoom(r.cmd.Limits))
 	s.rooms.Unlock()
@@ -76,7 +76,7 @@ func (g *gate) enter() error {
 	return nil
 }
 
-// leave releases the room, if there is some. Only the first call does something.
+// leave releases the room. Only the first call has an effect.
 func (g *gate) leave() {
 	if g.room != nil {
 		g.room()

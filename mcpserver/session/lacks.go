@@ -10,8 +10,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// missing returns what a script that failed lacked, by its standard error, as far as the facts of its run
-// agree; nil if they do not.
+// missing returns the program, module, file or permission that a failed script lacked according to its
+// standard error. It returns nil if there is no such message, or if the facts of the run contradict it.
 func (s *Session) missing(r *run, x *cfharness.RunExtension, stderr string) *cfharness.Missing {
 	lacks := &cfharness.Missing{}
 	isOffline, isHost := x.Network == "none", r.grant.Target == policy.TargetHost
@@ -47,7 +47,7 @@ func (s *Session) missing(r *run, x *cfharness.RunExtension, stderr string) *cfh
 	return lacks
 }
 
-// ownModule returns the file of the skill that a module of Python could be, or "".
+// ownModule returns the file of the skill that could be a Python module, or "".
 func (s *Session) ownModule(r *run, module string) string {
 	top, _, _ := strings.Cut(module, ".")
 	for i := range r.script.index.Resources {
@@ -61,8 +61,8 @@ func (s *Session) ownModule(r *run, module string) string {
 	return ""
 }
 
-// ownFile returns in which directory a script would have found a file or directory of its skill that it
-// looked for where it started: that of the skill, or its own. It returns "" if the skill has none.
+// ownFile returns the directory in which a script would have found a file of its skill that it looked for in
+// its current directory: the skill's directory or the script's. It returns "" if the skill has no such file.
 func (s *Session) ownFile(r *run, written string) string {
 	p := strings.TrimPrefix(path.Clean(written), r.cmd.cwd+"/")
 	if path.IsAbs(p) || p == "." || strings.HasPrefix(p, "..") {

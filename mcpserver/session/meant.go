@@ -13,7 +13,8 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// shown returns the files of a skill besides its own that are not hidden, of one kind unless kind is empty.
+// shown returns the files of a skill besides SKILL.md that are not hidden. If kind is not empty, it returns
+// only the files of that kind.
 func (s *Session) shown(sk *skills.Skill, index *skills.Index, kind skills.Kind) []skills.Resource {
 	return slices.DeleteFunc(slices.Clone(index.Resources), func(r skills.Resource) bool {
 		return kind != "" && r.Kind != kind || s.Hides(sk, r.Path)
@@ -28,8 +29,8 @@ func pathsOf(files []skills.Resource) []string {
 	return paths
 }
 
-// fileMeant returns the path of the file that a read asks for, as [skills.CleanPath] returns it: of the one
-// that is written, or else of the only one that can be meant.
+// fileMeant returns the canonical path (see [skills.CleanPath]) of the file that a read requests: the written
+// path if the skill has it, else the only path that it can mean.
 //
 // Errors: *Error.
 func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (string, error) {
@@ -39,6 +40,7 @@ func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (str
 	}
 	failure := fault.ResourcePathInvalid.Because(err)
 	sk, index, unread := s.cfg.Registry.Index(ctx, sk)
+	// Only a caller that may read the files learns their names.
 	if _, denied := s.decide(r.request, sk, policy.Request{File: true}); unread == nil && denied == nil {
 		files := append([]string{sk.File}, pathsOf(s.shown(sk, index, ""))...)
 		if meant := sk.Meant(r.in.Path, files); meant != "" {
@@ -54,8 +56,8 @@ func (s *Session) fileMeant(ctx context.Context, r *read, sk *skills.Skill) (str
 	return path, nil
 }
 
-// scriptMeant returns the script that a run asks for: the one of the path that is written, or else the only
-// one that can be meant, also behind the name of its interpreter. The policy decides about that path.
+// scriptMeant returns the script that a run requests: the written path if the skill has it, else the only
+// script that the path can mean, also after the name of an interpreter. The policy decides about that path.
 //
 // Errors: *Error.
 func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
@@ -84,14 +86,14 @@ func (s *Session) scriptMeant(r *run, sk *skills.Skill) (*scriptFile, error) {
 	return f, nil
 }
 
-// found ends the count of guesses of a skill's paths.
+// resetMisses resets the count of requests for paths that a skill does not have.
 func (s *Session) resetMisses(sk *skills.Skill) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.misses, sk.Path)
 }
 
-// missed counts a path that a skill does not have, and returns how many there were.
+// countMiss counts a request for a path that a skill does not have, and returns the number of such requests.
 func (s *Session) countMiss(sk *skills.Skill) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +101,7 @@ func (s *Session) countMiss(sk *skills.Skill) int {
 	return s.misses[sk.Path]
 }
 
-// insteadRun returns which scripts could be run in the place of one that its skill does not have, in words.
+// insteadRun returns the remedy for a run of a script that its skill does not have: the scripts that may run.
 func (s *Session) insteadRun(in *RunRequest, f *scriptFile) string {
 	scripts := s.shown(f.skill, f.index, skills.KindScript)
 	may := s.runnable(in, f, scripts)
@@ -112,7 +114,7 @@ func (s *Session) insteadRun(in *RunRequest, f *scriptFile) string {
 	return instead(in.Path, may, f.misses, "only these may run: ")
 }
 
-// runnable returns which of some scripts of a skill may run.
+// runnable returns the scripts among some of a skill that may run.
 func (s *Session) runnable(in *RunRequest, f *scriptFile, scripts []skills.Resource) []skills.Resource {
 	return slices.DeleteFunc(slices.Clone(scripts), func(file skills.Resource) bool {
 		try := *in
@@ -121,7 +123,7 @@ func (s *Session) runnable(in *RunRequest, f *scriptFile, scripts []skills.Resou
 	})
 }
 
-// othersMayRun adds to the refusal of a script that no entry allows which others of its skill may run.
+// othersMayRun adds to the refusal of a script without an entry the scripts of its skill that may run.
 func (s *Session) othersMayRun(in *RunRequest, f *scriptFile, err error) error {
 	denial, ok := errors.AsType[*policy.Denial](err)
 	if !ok || f.file == nil || denial.Code != policy.CodeScriptNotAllowlisted {
@@ -136,7 +138,7 @@ func (s *Session) othersMayRun(in *RunRequest, f *scriptFile, err error) error {
 	return &more
 }
 
-// insteadRead returns which files could be read in the place of one that a skill does not have, in words.
+// insteadRead returns the remedy for a read of a file that a skill does not have: the files that can be read.
 func (s *Session) insteadRead(sk *skills.Skill, index *skills.Index, path string) string {
 	files := s.shown(sk, index, "")
 	if len(files) == 0 {
@@ -146,12 +148,12 @@ func (s *Session) insteadRead(sk *skills.Skill, index *skills.Index, path string
 }
 
 const (
-	maxInstead = 5 // files that are named in the place of one that is not there
-	mistakes   = 3 // paths that a skill does not have which are not taken for guesses
+	maxInstead = 5 // most files that a remedy names instead of a missing one
+	mistakes   = 3 // requests for missing paths after which further ones are guesses
 )
 
-// instead returns which of some files could be meant by a path that a skill does not have, in words; misses
-// is how many such paths there were. Later answers are not longer than the first.
+// instead returns the remedy for a path that a skill does not have: the files that could be meant. misses is
+// the number of such requests; answers to guesses are not longer than the first.
 func instead(path string, files []skills.Resource, misses int, only string) string {
 	missing := skills.NoFile(path, files)
 	switch {
@@ -171,7 +173,7 @@ func instead(path string, files []skills.Resource, misses int, only string) stri
 	return first
 }
 
-// listed returns the nearest files of an error and how many more there are.
+// listed returns the names of the nearest files and the number of further ones, in words.
 func listed(missing *skills.NotFoundError) string {
 	nearest := slices.Clone(missing.Nearest[:min(len(missing.Nearest), maxInstead)])
 	for i, name := range nearest {

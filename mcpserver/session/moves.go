@@ -12,7 +12,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// locate returns the session of a call that names one or has a handle, wherever it was opened, else nil.
+// locate returns the session of a call with a name or a handle, on whichever server it was opened; else nil.
 //
 // Errors: *Error, with *elsewhere.MovedError as its cause if another server has the session.
 func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
@@ -58,8 +58,8 @@ func (s *Sessions) locate(ctx context.Context, call Call) (*Session, error) {
 	return nil, fault.OfRecord(err)
 }
 
-// claim gives a session, which its client or its protocol session names, its name among all servers, and
-// returns the session that has it: another server may have been first.
+// claim registers the name of a session among all servers, and returns the session with that name: another
+// server may have registered it first.
 //
 // Errors: as locate.
 func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session, error) {
@@ -73,7 +73,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 		return ses, nil
 	}
 	s.table.lose(ses)
-	call.Handle = "" // the name comes first
+	call.Handle = "" // the session with the name is meant, even if a handle leads to another
 	first, err := s.locate(ctx, call)
 	if first == nil && err == nil {
 		err = fault.SessionMoved.Because(provenance.ErrNotFound)
@@ -81,7 +81,7 @@ func (s *Sessions) claim(ctx context.Context, call Call, ses *Session) (*Session
 	return first, err
 }
 
-// publish lets all servers find the session by a handle before the client gets it.
+// publish registers a handle, so that all servers find the session by it, before the client gets the handle.
 //
 // Errors: *Error.
 func (s *Session) publish(ctx context.Context, l *Loaded) error {
@@ -96,8 +96,8 @@ func (s *Session) publish(ctx context.Context, l *Loaded) error {
 	return nil
 }
 
-// takeOver continues the record of a session that no server has. What it had loaded is active if the files
-// are the same; what the user approved for the rest of the session is asked again.
+// takeOver continues the record of a session that no server has. Its skills are active if their files are the
+// same. Approvals for the rest of the session are not restored: the user is asked again.
 func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *Session, err error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := s.cfg.Records.Take(ctx, id); err != nil {
@@ -106,29 +106,29 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	var ses *Session
 	defer func() {
 		if ses != nil && taken != ses {
-			ses.close() // what waits for late outcomes
+			ses.close() // stops the goroutines that wait for late outcomes
 		}
 		if taken == nil {
 			s.cfg.Records.Release(id)
 		}
 	}()
-	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
-	if err != nil || was.Principal != call.Principal.Name || !call.admits(was.Profile, was.ParentSession) {
+	past, err := cfharness.Recall(ctx, s.cfg.Records, id)
+	if err != nil || past.Principal != call.Principal.Name || !call.admits(past.Profile, past.ParentSession) {
 		return nil, err
 	}
 	if err := s.table.acquirePlace(ctx, call.Principal.Name); err != nil {
 		return nil, err
 	}
 	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
-		Remote: true}, id, was)
+		Remote: true}, id, past)
 	if err == nil {
 		err = ses.begin(ctx, provenance.KindSessionResumed)
 	}
 	if err == nil {
-		_, err = ses.resumeActivations(ctx, was, false)
+		_, err = ses.resumeActivations(ctx, past, false)
 	}
 	if err == nil {
-		err = ses.settleUnfinished(ctx, was)
+		err = ses.settleUnfinished(ctx, past)
 	}
 	if err != nil {
 		s.table.places.Free()
@@ -136,7 +136,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	ses.recordInBackground()
 	ses.keyed = &keyedState{key: earlier.KeyOf(call.Principal.Name, "", "", "moved", id)}
-	if call.name() == "" && ses.clientID == call.lasting() { // it was begun in the call's protocol session
+	if call.name() == "" && ses.clientID == call.lasting() { // the session of this protocol session
 		ses.keyed.protocol = call.ProtocolSession
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))

@@ -11,8 +11,8 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// reportRun is report of a run. The last line of its output is shown if that is released, and there
-// are no secrets that it could be a part of: one that spans lines is found in the whole output alone.
+// reportRun reports the progress of a run until stop is called. It shows the last line of output only if the
+// output is released and there are no secrets: a secret that spans lines is found only in the whole output.
 func (r *run) reportRun() (stop func()) {
 	if r.call.Progress == nil {
 		return func() {}
@@ -28,24 +28,24 @@ func (r *run) reportRun() (stop func()) {
 const (
 	reportEvery = time.Second
 
-	maxLine     = 80      // characters of a line
-	maxHeldLine = 4 << 10 // bytes of a line that are held until it ends
+	maxLine     = 80      // most characters of a line
+	maxHeldLine = 4 << 10 // most bytes that are buffered of a line without an end
 )
 
-// lastLine keeps the last line that is not blank of what is written to it. It is safe for concurrent use. A
-// nil Line has none.
+// lastLine is a writer that keeps the last line that is not blank. It is safe for concurrent use. A nil
+// lastLine has no line.
 type lastLine struct {
 	mu   sync.Mutex
 	line []byte
-	rest []byte // of the line that has not ended
+	rest []byte // the line that has not ended
 }
 
-// Write takes output; it never fails.
+// Write never fails.
 func (l *lastLine) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rest = append(l.rest, p...)
-	// A bar that is drawn anew ends its lines with a carriage return.
+	// A progress bar ends its lines with a carriage return.
 	if end := bytes.LastIndexAny(l.rest, "\r\n"); end >= 0 {
 		if whole := bytes.TrimSpace(l.rest[:end]); len(whole) > 0 {
 			l.line = bytes.Clone(whole[bytes.LastIndexAny(whole, "\r\n")+1:])
@@ -58,7 +58,8 @@ func (l *lastLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown returns the line as progress shows it, without control and invisible characters, or "".
+// shown returns the line in the form that progress messages have, without control and invisible characters,
+// or "".
 func (l *lastLine) shown() string {
 	if l == nil {
 		return ""
@@ -85,8 +86,8 @@ func (l *lastLine) shown() string {
 	return "; last line: " + line
 }
 
-// report says every second how long a run has lasted, and the last line of its output, which may be nil,
-// until the returned function is called, which waits for the report.
+// report calls say every second with the duration of a run and the last line of its output, which may be nil.
+// stop ends the reports and waits for the last one.
 func report(say func(message string), output *lastLine) (stop func()) {
 	say("running")
 	begun, done := time.Now(), make(chan struct{})

@@ -24,12 +24,13 @@ type ReadRequest struct {
 	Call     Call
 	Skill    string // path or unique name
 	Path     string // relative to the skill
-	URI      string // instead of both: the whole file, only while it equals the snapshot
+	URI      string // instead of Skill and Path: the whole file, only while it equals the snapshot
 	MaxBytes int64  // most bytes to show
 	Bounded  bool   // whether the caller chose MaxBytes
-	MaxChars int    // most characters to show; 0 is no bound
+	MaxChars int    // most characters to show; 0: unlimited
 	Offset   int64
-	Invalid  *Error // what is wrong with the arguments: the attempt is recorded, nothing is read; else nil
+	// Invalid, if not nil, is why the arguments were rejected. The attempt is recorded, and nothing is read.
+	Invalid *Error
 }
 
 // ReadResult is a file, or a part of it.
@@ -44,14 +45,14 @@ type ReadResult struct {
 	MIMEType  string
 	Want, Got digest.Digest    // of the file when the session loaded the skill, and now
 	Changed   bool             // Want and Got differ
-	Picture   *picture.Picture // what is shown of a binary file that is a picture, else nil
-	HostPath  string           // of a binary file that a local client asked for by path, else empty
+	Picture   *picture.Picture // shown instead of the data of a binary file; nil if it is no picture
+	HostPath  string           // of a binary file that a local client requested by path, or ""
 	Output    cfharness.ReadOutput
 
 	kind      skills.Kind
-	indexSize int64         // of the file when it was indexed
-	sliced    bool          // Data is what is shown of a text
-	shown     digest.Digest // of Data or of the picture, if that is not the file itself
+	indexSize int64         // size of the file when it was indexed
+	sliced    bool          // Data was cut to the shown part of a text
+	shown     digest.Digest // of Data or of the picture, unless the whole file is shown
 }
 
 // read is one call of ReadResource or ReadURI.
@@ -60,10 +61,10 @@ type read struct {
 	in ReadRequest
 }
 
-// decided is what the stages of a read returned.
+// decided has the results of the stages of a read; each is zero before its stage.
 type decided struct {
-	grant policy.Grant // zero until it was given
-	file  *ReadResult  // nil until it was read
+	grant policy.Grant
+	file  *ReadResult
 }
 
 func (s *Session) newRead(in ReadRequest) *read {
@@ -91,7 +92,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 		return nil, s.notRead(ctx, r, decided{}, err)
 	}
 	if a := s.activated(sk.Path); a != nil {
-		// Drift is measured against what the model was shown, not against a later scan.
+		// The file is compared with the version that the model was shown, not with a later scan.
 		sk = a.skill
 	}
 	path, err := s.fileMeant(ctx, r, sk)
@@ -116,9 +117,9 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	return s.show(ctx, r, d, whole)
 }
 
-// Files returns a skill and its files in the directory of it that in.Path means. dir is that directory with a
-// slash at the end, or empty. There are no files if in.Path is not a directory, or if the call is refused:
-// ReadResource answers then. Like other facts of the catalogue, a list is not recorded.
+// Files returns a skill and its files in the directory in.Path. dir is that directory with a slash at the
+// end, or empty. There are no files if in.Path is not a directory or the call is refused: ReadResource then
+// returns the error. Like other facts of the catalogue, a list is not recorded.
 func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	sk *skills.Skill, dir string, files []skills.Resource,
 ) {
@@ -137,6 +138,7 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 	if _, denied := s.decide(r, sk, policy.Request{File: true}); denied != nil {
 		return nil, "", nil
 	}
+	// The path can have several readings: the first one with visible files is meant.
 	for _, within := range sk.Within(in.Path) {
 		if index.Resource(within) != nil {
 			return sk, "", nil
@@ -158,7 +160,7 @@ func (s *Session) Files(ctx context.Context, in ReadRequest) (
 }
 
 // ReadURI reads a whole file by its skill:// URI. A file that no longer equals the snapshot is not
-// returned: the error says to list again, and the registry is brought up to date.
+// returned: ReadURI rescans the skill, and the error asks the client to list the resources again.
 //
 // Errors: *Denied, *Error.
 func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, error) {
@@ -180,12 +182,12 @@ func (s *Session) ReadURI(ctx context.Context, in ReadRequest) (*ReadResult, err
 	return s.show(ctx, r, d, d.file.Data)
 }
 
-// maxKeptWhole is the size in bytes up to which a file is kept whole if a part of it is shown: its other
-// parts then cost nothing more.
+// maxKeptWhole is the size in bytes up to which the whole file is stored if a part of it is shown: further
+// parts then need no more space.
 const maxKeptWhole = 1 << 20
 
-// show keeps what is shown, the whole file or a part of a large one, and records the read. The record of a
-// part has the part's own digest.
+// show stores the whole file, or the shown part of a large one, and records the read. The record of a part
+// has the part's own digest.
 func (s *Session) show(ctx context.Context, r *read, d decided, whole []byte) (*ReadResult, error) {
 	out := d.file
 	if len(out.Data) > 0 {
@@ -217,7 +219,7 @@ func (s *Session) show(ctx context.Context, r *read, d decided, whole []byte) (*
 	return out, nil
 }
 
-// keepShown keeps bytes that are about to be shown, so that the record's digest can be resolved.
+// keepShown stores bytes before they are shown, so that the digest in the record can be resolved.
 func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, err error) {
 	err = s.recording(ctx, func(ctx context.Context) (err error) {
 		d, err = s.cfg.Records.Keep(ctx, s.id, data)
@@ -230,8 +232,8 @@ func (s *Session) keepShown(ctx context.Context, data []byte) (d digest.Digest, 
 	return d, err
 }
 
-// fetch decides whether a file of a skill may be read, and reads it. If the skill changed on disk since it was
-// last read, fetch scans it first.
+// fetch decides whether a file of a skill may be read, and reads it. If the skill changed on disk since it
+// was last read, fetch scans it first.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path string) (d decided, err error) {
@@ -256,7 +258,7 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	if err != nil {
 		return d, s.notFetched(ctx, r, sk, path, err)
 	}
-	s.resetMisses(sk)
+	s.resetMisses(sk) // the client no longer guesses paths
 	d.file = &ReadResult{
 		Skill: sk, Path: path, URI: sk.URI(path), Data: content.Data, Size: content.Size,
 		Want: sk.Digest, Got: content.Digest, Changed: !content.Matches, MIMEType: "text/markdown",
@@ -270,8 +272,9 @@ func (s *Session) fetch(ctx context.Context, r *read, sk *skills.Skill, path str
 	return d, nil
 }
 
-// rescanned returns the skill as it is on disk now, if a file could not be read because the skill changed, or
-// was added since; else nil. An active skill has an index, so reading it reports no drift.
+// rescanned returns the present version of a skill on disk if err, the error of reading a file, means that
+// the skill changed or the file was added since; else nil. The files of an active skill are compared with its
+// index, so reading them reports no drift.
 func (s *Session) rescanned(
 	ctx context.Context, r *read, sk *skills.Skill, path string, err error,
 ) *skills.Skill {
@@ -285,6 +288,8 @@ func (s *Session) rescanned(
 		return nil
 	}
 	fresh, index, err := s.current(ctx, sk)
+	// A file that belongs to a nested skill which the catalogue does not have yet is not served as a file of
+	// this one: the nested skill may be hidden or excluded.
 	if err != nil || fresh == sk || index.Resource(path) == nil ||
 		!s.visible(r.call).KnowsNested(fresh, index, path) {
 		return nil
@@ -292,8 +297,8 @@ func (s *Session) rescanned(
 	return fresh
 }
 
-// notFetched returns the error of a file that could not be read. A file of a hidden skill is answered like one
-// that does not exist.
+// notFetched returns the error of a file that could not be read. A file of a hidden skill is answered like
+// one that does not exist.
 //
 // Errors: *policy.Denial, *Error.
 func (s *Session) notFetched(ctx context.Context, r *read, sk *skills.Skill, path string, err error) error {
@@ -318,11 +323,12 @@ func (s *Session) notFetched(ctx context.Context, r *read, sk *skills.Skill, pat
 	return failure
 }
 
-// slice cuts the data to what is shown from an offset, at a line or a character.
+// slice cuts the data to the part from offset with at most most bytes, and chars characters unless that is 0.
+// It does not split a character.
 func (r *ReadResult) slice(offset, most int64, chars int) {
 	r.Offset = offset
 	if !r.Text {
-		r.Data = nil
+		r.Data = nil // a model gets the picture of a binary file, or none of its bytes
 		return
 	}
 	start := min(offset, r.Size)
@@ -339,7 +345,7 @@ func (r *ReadResult) slice(offset, most int64, chars int) {
 	}
 }
 
-// readOutput returns the reference's output object of a read of a file; nil if none was read.
+// readOutput returns the reference implementation's output object of a read. f is nil if no file was read.
 func (r *read) readOutput(f *ReadResult) cfharness.ReadOutput {
 	o := cfharness.ReadOutput{
 		Type: cfharness.TypeReadOutput, OutputID: r.output, CFCPromptRole: cfharness.PromptRoleContext,
@@ -370,7 +376,7 @@ func (r *read) readOutput(f *ReadResult) cfharness.ReadOutput {
 	return o
 }
 
-// readEvent returns the record of a read; every attempt has one, errors included.
+// readEvent returns the event of a read, or of an attempt that failed.
 func (s *Session) readEvent(r *read, d decided, o *cfharness.ReadOutput) *provenance.Event {
 	row := cfharness.ResourceRead{
 		Type: cfharness.TypeResourceRead, OutputID: o.OutputID, RunID: s.id, SkillName: o.Skill, Path: o.Path,

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// remember makes a session known that is about to end.
+// remember adds a session that is about to end to the index of earlier sessions.
 func (s *Session) remember() {
 	p := &earlier.Session{ID: s.id, Keys: map[earlier.Key]bool{}, Raised: s.raised}
 	if s.clientID != "" {
@@ -33,13 +33,15 @@ func (s *Session) remember() {
 	s.earlier.Add(p)
 }
 
-// restoreHandle restores in a session what was active under the handle of a call, if the session that gave
-// out the handle has ended and its handle counts for the call. It returns the session, nil if nothing is
-// restored, or an *Error if there is no room. A session that other calls share, or that has another profile
-// or parent, is replaced by one that only the handle finds: who has no handle must gain nothing from it.
+// restoreHandle restores the skills that were active under the handle of a call, if the session that gave out
+// the handle has ended and the handle is valid for the call. It restores them in ses, unless other calls
+// share ses or ses has another profile or parent: then in a session that only the handle finds, since callers
+// without the handle must gain nothing from it. It returns the session, or nil if nothing is restored.
+//
+// Errors: *Error if there are too many sessions.
 func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (*Session, error) {
 	if s.cfg.Peers != nil {
-		return nil, nil // the session itself goes on
+		return nil, nil // another server continues the session itself
 	}
 	sum := earlier.Sum(call.Handle)
 	p := s.earlier.By(ctx, earlier.HandleKey(call.Principal.Name, sum))
@@ -65,8 +67,8 @@ func (s *Sessions) restoreHandle(ctx context.Context, ses *Session, call Call) (
 	return ses, nil
 }
 
-// resumeClient restores in a session, before its first call is served, what was active when the client's own
-// session of that id was last served. A child session inherits nothing, neither from its parent nor from
+// resumeClient restores, before the first call of a session is served, the skills that were active in the
+// client's earlier session of the same id. A child session inherits nothing, neither from its parent nor from
 // another child of it.
 func (s *Session) resumeClient(ctx context.Context, call Call) {
 	s.first.Do(func() {
@@ -80,10 +82,10 @@ func (s *Session) resumeClient(ctx context.Context, call Call) {
 	})
 }
 
-// restore makes active again what was active in an earlier session and has not expired, if the files are
-// the same. It is recorded in this session, whose parent is the other one.
+// restore activates the skills that were active in an earlier session, if they have not expired and their
+// files are the same. It records them in this session, and the earlier session as the parent.
 func (s *Session) restore(ctx context.Context, p *earlier.Session) {
-	// No later call restores the session again, so a canceled call must not leave a part of it out.
+	// A session is restored once, so a canceled call must not skip a part of it.
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -93,7 +95,7 @@ func (s *Session) restore(ctx context.Context, p *earlier.Session) {
 		return
 	}
 	s.restored[p.ID] = true
-	// The mode first: nothing that is restored may be used in a more permissive one.
+	// The mode first: no restored skill may be used in a more permissive mode.
 	s.raise(s.inForce(), p.Mode)
 	if !s.began && s.parent == "" {
 		s.parent = p.ID
@@ -139,13 +141,14 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 			Detail: string(row.Source) + ", restored from " + from, Row: encode(row),
 		}
 	}
-	// The record comes first: nothing is active that no event explains.
+	// The record comes first: every active skill has an event.
 	if err := s.write(ctx, e); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The handle stays good without its skill too, so that the answer is that the skill is not loaded.
+	// The handle stays valid even if its skill is not restored: the error is then that the skill is not
+	// loaded.
 	s.handles[sum] = x.ExpiresAt.Time
 	if same {
 		s.active[x.Path] = &activation{skill: sk, index: index}
@@ -153,7 +156,8 @@ func (s *Session) restoreActivation(ctx context.Context, from string, row cfharn
 	return nil
 }
 
-// served returns the skill of a recorded activation as it is now, nil if it is gone, and its index.
+// served returns the present version of the skill of a recorded activation, with its index; both are nil if
+// the skill was removed.
 //
 // Errors: the errors of reading the skill.
 func (s *Session) served(

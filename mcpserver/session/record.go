@@ -15,23 +15,24 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Denied is a refusal by policy that has been recorded. Object is shown to the client: its Detail is in words
-// for a user, and it names no event, unless the call asked for records.
+// Denied is a recorded refusal by policy. Object is shown to the client. Unless the call requested records,
+// its Detail is in words for a user, and it has no event ID.
 type Denied struct {
 	Object   cfharness.ObservationDenied
-	Operator string // how the operator can change it; not for a client
+	Operator string // the operator's remedy; not shown to clients
 }
 
 func (d *Denied) Error() string { return d.Object.Detail }
 
-// append records e in the session, without the secrets that a call brought with it, before every answer.
+// append records e in the session. Declared secrets are removed from it.
 func (s *Session) append(ctx context.Context, e *provenance.Event) error {
 	return s.recording(ctx, func(ctx context.Context) error { return s.write(ctx, e) })
 }
 
-// recording calls f, which records something, in a session that has started and does not end meanwhile.
+// recording calls f, which writes records, once the session has started. The session does not end before f
+// returns.
 func (s *Session) recording(ctx context.Context, f func(ctx context.Context) error) error {
-	// A client that disconnects must not keep the record of what it was shown from being written.
+	// A record is written even if its client disconnects.
 	ctx = context.WithoutCancel(ctx)
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -47,7 +48,7 @@ func (s *Session) recording(ctx context.Context, f func(ctx context.Context) err
 	return f(ctx)
 }
 
-// begun returns after the record of the session has begun.
+// begun makes sure that the record of the session has begun.
 func (s *Session) begun(ctx context.Context) error {
 	return s.recording(ctx, func(context.Context) error { return nil })
 }
@@ -70,8 +71,9 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	secrets.Event(s.Secrets(), e)
 	err := s.cfg.Records.Append(ctx, e)
 	_, full := errors.AsType[*provenance.FullError](err)
-	s.broken.Store(err != nil && !full) // a full quota has an answer of its own
+	s.broken.Store(err != nil && !full) // a full quota has its own error
 	if errors.Is(err, provenance.ErrLost) {
+		// In a goroutine, since table.mu is acquired before the locks of the session.
 		s.table.recording.Go(func() { s.table.lose(s) })
 	}
 	if err != nil {
@@ -80,7 +82,7 @@ func (s *Session) write(ctx context.Context, e *provenance.Event) error {
 	return nil
 }
 
-// deny records a denial and returns it as the client is to see it.
+// deny records a denial and returns the *Denied for the client.
 func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) error {
 	if s.unheeded.Load() {
 		later := *denial
@@ -113,7 +115,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 		slog.String("skill", denial.Skill), slog.String("session", s.id),
 		slog.String("code", string(denial.Code)), slog.String("path", denial.Path),
 		slog.String("remedy", denial.Operator))
-	// A program gets the words of the record; a model gets no more than it can use.
+	// A program gets the detail of the record; a model gets words for its user.
 	if r.call.Records != nil {
 		object.EventID = e.ID()
 	} else {
@@ -122,7 +124,7 @@ func (s *Session) deny(ctx context.Context, r *request, denial *policy.Denial) e
 	return &Denied{Object: *object, Operator: denial.Operator}
 }
 
-// object returns a denial as the client is to see it, without declared secrets.
+// object returns the object that shows a denial to the client, without declared secrets.
 func (s *Session) object(denial *policy.Denial) *cfharness.ObservationDenied {
 	secrets := s.Secrets()
 	return &cfharness.ObservationDenied{
@@ -159,7 +161,7 @@ func (s *Session) granted(r *request, grant policy.Grant) json.RawMessage {
 	return s.decision(r, provenance.Stamp(s.cfg.Now()), string(grant.Decision), grant.RuleID, "", x)
 }
 
-// warn records what enforcement would have refused, if there is something.
+// warn records a denial that the policy turned into a warning, if the grant has one.
 func (s *Session) warn(ctx context.Context, r *request, skill, path string, grant policy.Grant) error {
 	if grant.Warning == "" {
 		return nil
@@ -175,18 +177,18 @@ func (s *Session) warn(ctx context.Context, r *request, skill, path string, gran
 	})
 }
 
-// request is what the records of one call have in common.
+// request has the facts that all records of one call share.
 type request struct {
 	call    Call
 	class   policy.Class
-	rules   *inForce // by which the call is decided
+	rules   *inForce // that apply to the call
 	mode    policy.Mode
 	summary cfharness.ToolInputSummary
-	slot    json.RawMessage // the binding that counted: the call's own, else the one of the process
-	output  string          // output id; empty when the call has none
-	id      string          // of a run, in all its events; that of the question whose answer came with it
+	slot    json.RawMessage // the binding that applies: the call's own, else the one of the process
+	output  string          // output id, or "" if the call has no output
+	id      string          // of a run, in all its events; a run with an answer has the id of its question
 
-	// Of the script of a run, if the files of its skill have changed; zero else.
+	// Set for the script of a run if the files of its skill have changed.
 	runtime string
 	facts   cfharness.FileFacts
 }
@@ -202,8 +204,8 @@ func (s *Session) newRequest(call Call, class policy.Class) *request {
 	return r
 }
 
-// raise returns the mode of a call. A client that raises it raises it for the rest of the session, unless
-// calls of several clients share the session.
+// raise returns the mode of a call. A client that raises the mode raises it for the rest of the session,
+// unless several clients share the session.
 func (s *Session) raise(rules *inForce, mode policy.Mode) policy.Mode {
 	if s.keyed != nil && s.keyed.shared {
 		return rules.Policy.Mode(mode)
@@ -220,5 +222,5 @@ func encode(v any) json.RawMessage {
 	return raw
 }
 
-// recorded returns the session as a recorder names it.
+// recorded returns the session in the form that recorders use.
 func (s *Session) recorded() *recorder.Session { return &recorder.Session{ID: s.id, Viewer: s.viewer} }

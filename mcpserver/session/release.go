@@ -19,10 +19,11 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// withhold takes out of an answer what the caller does not get: what the entry keeps opaque and, in every
-// mode, what a runtime that labels its output does not let through; the stricter of the two counts. In the
-// place of a stream is an object that a program can tell from a stream of nothing. x, the record, says what
-// was withheld. The events record each object; they come before the outcome of the run.
+// withhold removes from an answer the output that the caller may not see: if the entry is opaque, all of it,
+// and, in every mode, the output that a labeling runtime does not release. The stricter rule applies. An
+// object replaces a withheld stream, so that a program can distinguish it from an empty stream. withhold
+// notes in x, the record, what was withheld, and returns an event for each object; they come before the
+// outcome of the run.
 func (s *Session) withhold(
 	r *run, result *sandbox.Result, answer *RunResult, x *cfharness.RunExtension,
 ) (*cfharness.SandboxResult, []*provenance.Event) {
@@ -46,7 +47,7 @@ func (s *Session) withhold(
 			of.is.Reason = ""
 			lets := r.secrets.Text(streams.Text(segments))
 			if result.Mediation != nil && lets != of.stream.Head+of.stream.Tail {
-				// The runtime lets other bytes through than the script wrote: those are what is shown.
+				// The runtime releases other bytes than the script wrote: only the released ones are shown.
 				of.stream.Head, of.stream.Tail, answer.Sealed = lets, "", true
 			}
 			continue
@@ -72,13 +73,13 @@ func (s *Session) withhold(
 		released.ExitCode.Policy = cfharness.PolicyOpaque
 	}
 	if answer.Sealed {
-		// Names of files are output too, and no policy speaks of them.
+		// File names are output too, and the runtime's labels do not cover them.
 		answer.Out, answer.OutSkips, answer.Skipped = nil, 0, nil
 	}
 	return released, events
 }
 
-// withheld returns the object in the place of a stream, and the event that records it.
+// withheld returns the object that replaces a stream, and the event that records it.
 func (s *Session) withheld(
 	r *run, is *cfharness.StreamObservation, record *cfharness.StreamSummary, why refusal,
 ) (*cfharness.ObservationDenied, *provenance.Event) {
@@ -97,7 +98,7 @@ func (s *Session) withheld(
 		Path: object.Path, Detail: object.Code + ": " + object.Detail, Row: encode(row)}
 }
 
-// keepStreams keeps what the caller gets of the streams of a run, and notes it in their record.
+// keepStreams stores the parts of a run's streams that the caller gets, and adds them to their record.
 func (s *Session) keepStreams(
 	ctx context.Context, x *cfharness.RunExtension, stdout, stderr *Stream,
 ) (err error) {
@@ -117,21 +118,21 @@ func (s *Session) keepStreams(
 	return err
 }
 
-// OutShown is what an answer shows of a file in /out besides its name: its text, its picture, or neither.
+// OutShown is the content of a file in /out that an answer shows: its text, its picture, or neither.
 type OutShown struct {
 	Text     string
 	Picture  *picture.Picture
-	HostPath string // where the file is kept, for a local client
+	HostPath string // path of the stored file, for a local client
 }
 
 const (
-	maxOutText     = 8_000 // characters of all files of /out that an answer shows as text
-	maxOutPictures = 4     // pictures in an answer: with their base64, a message has room for no more
+	maxOutText     = 8_000 // most characters that an answer shows, over all files of /out
+	maxOutPictures = 4     // most pictures in an answer; more do not fit into a message as base64
 )
 
-// showOut adds to an answer what it shows of the files in /out, and to the record that it did. If something
-// of the run is withheld there are no files; secrets were taken out of text files before, and a file that is
-// not text and holds one is withheld. Pictures are not shown in an answer about a run that failed, since
+// showOut adds the shown contents of the files in /out to an answer, and their digests to the record. If some
+// output of the run is withheld there are no files. Secrets were removed from text files before, and binary
+// files that contain one are withheld. Pictures are not shown in an answer about a run that failed, since
 // clients drop them there.
 func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, answer *RunResult) error {
 	texts, pictures := maxOutText, maxOutPictures

@@ -16,31 +16,31 @@ import (
 var errNotLocal = errors.New("the session belongs to another principal")
 
 // Resume continues a recorded session as the session of the process. It is called after Start and before
-// the first call. What the session loaded is active again, its numbering continues, and its mode holds
-// unless the configured one is stricter. Neither approvals nor the allowlist are taken from the record.
+// the first call. The skills that the session had loaded are active again, its numbering continues, and its
+// mode applies unless the configured mode is stricter. Approvals and the allowlist of the record are ignored.
 //
-// Skills that differ from what was loaded are recorded, and the session is not resumed; with reload
-// they are activated anew, and their instructions are sent again. Skills to preload that the session
-// had not loaded are activated.
+// If skills differ from the loaded versions, Resume records that and fails. With reload, it activates the
+// present versions instead, and their instructions are sent again. It also activates the skills to preload
+// that the session had not loaded.
 //
 // Errors: *DriftedError, provenance.ErrNotFound, provenance.ErrUnavailable if another process has
 // the session.
 func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Principal, reload bool) error {
-	was, err := cfharness.Recall(ctx, s.cfg.Records, id)
+	past, err := cfharness.Recall(ctx, s.cfg.Records, id)
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
-	if was.Principal != principal.Name {
+	if past.Principal != principal.Name {
 		return errNotLocal
 	}
-	ses, err := s.recalled(Call{Principal: principal}, id, was)
+	ses, err := s.recalled(Call{Principal: principal}, id, past)
 	if err != nil {
 		return err
 	}
 	if err := ses.begin(ctx, provenance.KindSessionResumed); err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
-	drifts, err := ses.resumeActivations(ctx, was, reload)
+	drifts, err := ses.resumeActivations(ctx, past, reload)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 			Detail: "not resumed: skills differ"})
 		return errors.Join(&earlier.DriftedError{Drifts: drifts}, err)
 	}
-	if err := ses.settleUnfinished(ctx, was); err != nil {
+	if err := ses.settleUnfinished(ctx, past); err != nil {
 		return err
 	}
 	for _, initial := range ses.startsWith() {
@@ -65,34 +65,34 @@ func (s *Sessions) Resume(ctx context.Context, id string, principal policy.Princ
 	return nil
 }
 
-// recalled returns a session to continue a record in, for a call of its principal. Nothing is recorded yet.
-func (s *Sessions) recalled(call Call, id string, was *cfharness.Recollection) (*Session, error) {
-	call.ClientSession, call.Profile, call.Parent = was.ClientSession, was.Profile, was.ParentSession
-	ses, err := s.newSession(call, was.Parent)
+// recalled returns a session that continues a record, for a call of its principal. It records nothing.
+func (s *Sessions) recalled(call Call, id string, past *cfharness.Recollection) (*Session, error) {
+	call.ClientSession, call.Profile, call.Parent = past.ClientSession, past.Profile, past.ParentSession
+	ses, err := s.newSession(call, past.Parent)
 	if err != nil {
 		return nil, err
 	}
-	ses.id, ses.child, ses.began = id, was.Child, true
+	ses.id, ses.child, ses.began = id, past.Child, true
 	// The numbers are parts of ids and file names, which must not occur twice in one record.
-	ses.outputs = was.Outputs
-	for _, output := range was.OutputIDs[:min(len(was.OutputIDs), maxTaken)] {
+	ses.outputs = past.Outputs
+	for _, output := range past.OutputIDs[:min(len(past.OutputIDs), maxTaken)] {
 		ses.taken[output] = true
 	}
-	ses.decisions.Store(was.Decisions)
-	ses.invocations.Store(was.Invocations)
-	ses.raised.Raise(earlier.Strictest(was.Modes))
-	// The client's earlier session is this one: the first call has no other to restore.
+	ses.decisions.Store(past.Decisions)
+	ses.invocations.Store(past.Invocations)
+	ses.raised.Raise(earlier.Strictest(past.Modes))
+	// This session is the client's earlier one: the first call must not restore another.
 	ses.first.Do(func() {})
 	return ses, nil
 }
 
-// resumeActivations makes active again what the session had loaded and has not changed, records what has,
-// and with reload activates that as it is now.
+// resumeActivations activates the skills that the session had loaded and that have not changed. It records
+// and returns the changed ones; with reload, it activates their present versions.
 func (s *Session) resumeActivations(
-	ctx context.Context, was *cfharness.Recollection, reload bool,
+	ctx context.Context, past *cfharness.Recollection, reload bool,
 ) ([]earlier.Drift, error) {
 	var drifts []earlier.Drift
-	for i, row := range was.Activations {
+	for i, row := range past.Activations {
 		if row.Skillsd == nil {
 			continue
 		}
@@ -101,16 +101,17 @@ func (s *Session) resumeActivations(
 		if sum, ok := earlier.SumOf(row, s.cfg.Now()); ok {
 			s.handles[sum] = row.Skillsd.ExpiresAt.Time
 		}
+		// The last activation of a skill has the version that the model was shown last.
 		again := func(a cfharness.Activation) bool { return a.Skillsd != nil && a.Skillsd.Path == path }
-		if slices.ContainsFunc(was.Activations[i+1:], again) {
+		if slices.ContainsFunc(past.Activations[i+1:], again) {
 			continue
 		}
 		sk, index, err := s.served(ctx, row)
 		if err != nil {
-			sk = nil // as good as gone
+			sk = nil // treated like a skill that was removed
 		}
 		if sk != nil && index.TreeDigest == row.Skillsd.TreeDigest {
-			s.active[path] = &activation{skill: sk, index: index, shown: was.Sent[path]}
+			s.active[path] = &activation{skill: sk, index: index, shown: past.Sent[path]}
 			continue
 		}
 		drift := earlier.DriftOf(ctx, s.cfg.Records, s.id, row, s.cfg.Registry.Snapshot(), sk, index)

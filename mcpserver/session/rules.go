@@ -32,24 +32,24 @@ func (c *Config) rules() Rules {
 	return Rules{c.Policy, c.Secret, c.ClientWorkspace, c.Environments, c.Limits, c.Facts}
 }
 
-// inForce is what one configuration decides by. A request has the same one from its beginning to its end, but
-// for a run that waited for a slot.
+// inForce has the rules of one configuration. They stay the same for the whole of a request, except for a run
+// that waited for a slot.
 type inForce struct {
 	Rules
-	number    int      // of the replacements before
-	changed   string   // what the last one replaced, in words
+	number    int      // number of earlier replacements
+	changed   string   // the difference to the rules before, in words
 	secrets   []string // names of the secrets of all entries so far
 	snapshots *snapshotCache
 
-	trees map[string]digest.Digest // of allowlisted skills when they were noted, by path
+	trees map[string]digest.Digest // of allowlisted skills when they were pinned, by path
 	pins  map[string]pin           // by SKILL:scripts/PATH
 }
 
-// pin is what an entry of the allowlist found when it was noted, at the start or later: an entry without a
-// digest approves nothing else. file is empty if the script was not there.
+// pin has the digests that an allowlist entry found when it was pinned, at the start or later. An entry
+// without a digest approves only these. file is empty if the script did not exist.
 type pin struct{ tree, file digest.Digest }
 
-// inForce returns what is decided by now.
+// inForce returns the rules that are in force now.
 func (s *Sessions) inForce() *inForce {
 	if replaced := s.replaced.Load(); replaced != nil {
 		return replaced
@@ -60,13 +60,13 @@ func (s *Sessions) inForce() *inForce {
 // Policy returns the policy that is in force now.
 func (s *Sessions) Policy() *policy.Policy { return s.inForce().Policy }
 
-// Replacements returns how often the rules were replaced.
+// Replacements returns the number of times that the rules were replaced.
 func (s *Sessions) Replacements() int { return s.inForce().number }
 
-// Replace puts other rules in force for the requests that begin from now on; changed says in words what
-// differs. What an allowlisted script was when the server started stays what its entry approves, unless the
-// entry is another one now. What the user approved for the rest of a session is forgotten with its entry. The
-// record of each session gets the new policy before whatever else it gets.
+// Replace puts new rules in force for the requests that begin from now on; changed is the difference in
+// words. An entry that did not change keeps the files to which it was pinned. Approvals for the rest of a
+// session are deleted if their entry changed. The record of each session gets the new policy before its next
+// event.
 //
 // Errors: the errors of [Sessions.CheckEntries]; nothing is replaced then.
 func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) error {
@@ -75,26 +75,26 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	if err := s.checkEntries(ctx, &rules); err != nil {
 		return err
 	}
-	was := s.inForce()
-	is := &inForce{Rules: rules, number: was.number + 1, changed: changed,
-		secrets: secretsOf(was), trees: map[string]digest.Digest{}, pins: map[string]pin{},
+	old := s.inForce()
+	is := &inForce{Rules: rules, number: old.number + 1, changed: changed,
+		secrets: secretsOf(old), trees: map[string]digest.Digest{}, pins: map[string]pin{},
 		snapshots: newSnapshotCache(rules.Facts)}
-	same := map[string]bool{} // entries that are what they were
-	alike := likewise(was.Policy, rules.Policy)
+	same := map[string]bool{} // entries that did not change
+	alike := likewise(old.Policy, rules.Policy)
 	for _, entry := range rules.Policy.Entries() {
 		name := entry.Skill + ":" + entry.Path
-		if !reflect.DeepEqual(find(was.Policy, entry), find(rules.Policy, entry)) {
+		if !reflect.DeepEqual(find(old.Policy, entry), find(rules.Policy, entry)) {
 			continue
 		}
 		same[name] = true
-		if noted, ok := was.pins[name]; ok {
+		if noted, ok := old.pins[name]; ok {
 			is.pins[name] = noted
 		}
-		if tree, ok := was.trees[entry.Skill]; ok && entry.Pin == "" {
+		if tree, ok := old.trees[entry.Skill]; ok && entry.Pin == "" {
 			is.trees[entry.Skill] = tree
 		}
 	}
-	// An entry without a digest approves what was there when it was read, not what came since.
+	// An entry without a digest approves the files from when it was read, not later ones.
 	s.pinAll(ctx, is, func(entry policy.Entry) bool {
 		return entry.Pin != "" || !same[entry.Skill+":"+entry.Path]
 	})
@@ -103,11 +103,11 @@ func (s *Sessions) Replace(ctx context.Context, rules Rules, changed string) err
 	return nil
 }
 
-// likewise reports whether two policies differ in nothing but their entries.
+// likewise reports whether two policies are equal apart from their entries.
 func likewise(a, b *policy.Policy) bool {
-	was, is := a.Config(), b.Config()
-	was.Allowlist, is.Allowlist = policy.Allowlist{}, policy.Allowlist{}
-	return reflect.DeepEqual(was, is)
+	x, y := a.Config(), b.Config()
+	x.Allowlist, y.Allowlist = policy.Allowlist{}, policy.Allowlist{}
+	return reflect.DeepEqual(x, y)
 }
 
 // find returns the entries for the script of an entry.
@@ -116,7 +116,8 @@ func find(p *policy.Policy, entry policy.Entry) []policy.Entry {
 	return allowlist.Find(entry.Skill, entry.Path)
 }
 
-// PinAdded pins what entries with a digest name and was not there before, after the catalogue has changed.
+// PinAdded pins the files of entries with a digest that did not exist before. It is called after the
+// catalogue has changed.
 func (s *Sessions) PinAdded(ctx context.Context) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
@@ -129,8 +130,7 @@ func (s *Sessions) PinAdded(ctx context.Context) {
 	}
 }
 
-// pinAll notes the trees that entries approve and that are not noted yet, and stores them. s.replacing is
-// held.
+// pinAll pins the entries for which of returns true and which have no pin yet. s.replacing is held.
 func (s *Sessions) pinAll(ctx context.Context, is *inForce, of func(policy.Entry) bool) {
 	all := s.cfg.Registry.Snapshot()
 	for _, entry := range is.Policy.Entries() {
@@ -146,7 +146,7 @@ func (s *Sessions) pinAll(ctx context.Context, is *inForce, of func(policy.Entry
 	}
 }
 
-// pin notes the tree an entry approves and stores it: these are the bytes that run later.
+// pin sets the tree that an entry approves and stores it: these are the bytes that run later.
 func (s *Sessions) pin(ctx context.Context, is *inForce, sk *skills.Skill, entry policy.Entry) error {
 	index, err := sk.Index(ctx)
 	if err != nil {
@@ -186,7 +186,7 @@ func secretsOf(f *inForce) []string {
 	return slices.Compact(names)
 }
 
-// forgetApproved forgets what the user approved for the rest of sessions.
+// forgetApproved deletes the approvals for the rest of a session for which over returns true.
 func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
 	for _, ses := range s.table.all() {
 		ses.mu.Lock()
@@ -195,6 +195,6 @@ func (s *Sessions) forgetApproved(over func(approval.Key) bool) {
 	}
 }
 
-// Unheeded says that the configuration was changed and that the one before stays in force, because the
-// change is faulty; it is said in each refusal until it is called with false.
+// Unheeded sets whether the configuration was changed but has a fault, so that the earlier one stays in
+// force. While it is set, each refusal mentions it.
 func (s *Sessions) Unheeded(faulty bool) { s.unheeded.Store(faulty) }

@@ -16,12 +16,12 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// CheckEntries refuses allowlist entries that no run could satisfy, and warns of entries whose variables and
-// secrets are missing now. It looks only at the configuration and is meant for the start of a server; a run
-// checks again.
+// CheckEntries rejects allowlist entries that no run could satisfy, and warns of entries with variables or
+// secrets that are missing now. It looks only at the configuration and is meant for the start of a server; a
+// run checks again.
 //
 // Errors: an error that names the entry, for an invalid host and for a secret that is too short or too long
-// to be found in output, or a word of the answers.
+// to be found in output, or is a word of the server's answers.
 func (s *Sessions) CheckEntries(ctx context.Context) error {
 	is := s.inForce()
 	return s.checkEntries(ctx, &is.Rules)
@@ -46,9 +46,9 @@ func (s *Sessions) checkEntries(ctx context.Context, rules *Rules) error {
 	return nil
 }
 
-// checkSecrets refuses secrets, values by name, that cannot be removed from answers and records: those of a
-// wrong size, and those whose removal would change a word of the published schemas, to which no answer would
-// conform then.
+// checkSecrets rejects secrets, values by name, that cannot be removed from answers and records: secrets of a
+// wrong size, and secrets that are words of the published schemas, since answers without those words would
+// not conform to the schemas.
 func checkSecrets(values map[string]string) error {
 	if len(values) == 0 {
 		return nil
@@ -70,27 +70,27 @@ func checkSecrets(values map[string]string) error {
 	return nil
 }
 
-// declared returns where the values are that entries name.
+// declared returns the source of the variables and secrets that entries name.
 func (s *Sessions) declared(rules *Rules) secrets.Source {
 	return secrets.Source{Env: s.cfg.Env, Secret: rules.Secret}
 }
 
 // Secrets returns a redactor of the declared secrets with their present values; nil without secrets. Callers
 // apply it to the names, paths, arguments and ids that a client or a model chose, before they repeat them in
-// an answer, a record or a log line. The contents of skills' files are shown as they are.
+// an answer, a record or a log line. The contents of skills' files are not redacted.
 //
-// It has the secrets of all entries: a script can find what was meant for another one, and a model can pass
-// on what it was shown elsewhere. No script gets a secret that it cannot find.
+// It redacts the secrets of all entries: a script can find a secret that was meant for another one, and a
+// model can repeat a text that it was shown elsewhere. A script gets no secret that the redactor cannot find.
 func (s *Sessions) Secrets() *redact.Redactor {
 	is := s.inForce()
 	entries := is.Policy.Entries()
-	if len(is.secrets) > 0 { // what a script was given before is not shown later
+	if len(is.secrets) > 0 { // secrets of replaced rules, which scripts may have got, stay redacted
 		entries = append(slices.Clone(entries), policy.Entry{Secrets: is.secrets})
 	}
 	return s.known.Redactor(s.declared(&is.Rules), entries)
 }
 
-// redactorWith returns a redactor of all declared secrets and of those in more, by name.
+// redactorWith returns a redactor of all declared secrets and of the values in more, by name.
 //
 // Errors: redact.ErrSize.
 func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error) {
@@ -98,7 +98,7 @@ func (s *Sessions) redactorWith(more map[string]string) (*redact.Redactor, error
 	return s.known.With(more)
 }
 
-// Logger returns a logger that passes on to l what is logged, without the declared secrets.
+// Logger returns a logger that writes to l without the declared secrets.
 func (s *Sessions) Logger(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return nil

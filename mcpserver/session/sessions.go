@@ -13,18 +13,17 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// remoteIdle is how long an unused session without a valid handle stays open.
+// remoteIdle is the time after which an unused session without a valid handle is ended.
 const remoteIdle = time.Hour
 
-// key returns what finds the session of a call without a handle: a call that narrows itself shares no session
-// with a call that does not.
+// key returns the key of the session of a call. It covers the profile and the parent: calls that are narrowed
+// differently share no session.
 func (c *Call) key(kind, id string) earlier.Key {
 	return earlier.KeyOf(c.Principal.Name, c.Profile, c.Parent, kind, id)
 }
 
-// find finds or opens the session of a call and counts the call in. If the handle of the call does not count
-// for it, or is no longer good, the session is the one in which that is recorded, or in which what the handle
-// opened is restored.
+// find finds or opens the session of a call, and keeps it open until ctx ends. If the handle is invalid for
+// the call or has expired, find returns the session that records the refusal or restores the skills.
 func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error) {
 	if call.Handle != "" && call.Named == "" {
 		ses := s.table.enter(ctx, func() *Session { return s.table.byHandle(call, s.table.keyed) })
@@ -48,6 +47,7 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	case call.Handle == "" && call.Alone != "":
 		kind, id = kindAlone, call.Alone
 	case call.Opens && call.Handle == "":
+		// Only the handle finds this session again: its key must be unique.
 		kind, id = "handle", rand.Text()
 	default:
 		kind = kindShared
@@ -65,26 +65,26 @@ func (s *Sessions) find(ctx context.Context, call Call) (ses *Session, err error
 	if named && s.cfg.Peers != nil {
 		return s.claim(ctx, call, ses)
 	}
-	return ses, err
+	return ses, nil
 }
 
-// namesProcess reports whether the name that a call gives its session is one of the process's session: its
-// id, or the id that its client had for it, which a session that is resumed has from its record.
+// namesProcess reports whether a call names the session of the process: by its id, or by the id that its
+// client uses, which a resumed session has from its record.
 func (s *Sessions) namesProcess(call *Call) bool {
 	return !call.Remote && call.Profile == "" && call.Parent == "" && s.table.current().named(call.Named)
 }
 
-// named reports whether a session is found by a name without a key. A nil session has no name.
+// named reports whether name is the session's id or its client's id of it. A nil session has no name.
 func (s *Session) named(name string) bool {
 	return s != nil && name != "" && (name == s.id || name == s.clientID)
 }
 
-// parentOf returns the id of the session that a new session of a call belongs to, whose record has begun,
-// or "". The call names it by its id or by the name that the client gave it; it is open or was recorded, and
-// is of the same principal. On stdio the parent of a narrowed call that names none is the session of the
+// parentOf returns the id of the parent of a new session of a call, or "". The record of the parent has
+// begun. The call names the parent by its id or by the client's name of it; the parent is open or recorded,
+// and belongs to the same principal. On stdio, a narrowed call without a parent gets the session of the
 // process.
 //
-// Errors: *Error for a parent that is not known.
+// Errors: *Error if the parent is unknown.
 func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 	name := call.Parent
 	switch {
@@ -130,18 +130,13 @@ func (s *Sessions) parentOf(ctx context.Context, call Call) (string, error) {
 }
 
 const (
-	// kindShared is the kind of key of the session of all calls that only their principal connects.
-	kindShared = "shared"
-	// kindAlone is the kind of key of the session of what is taken for the only conversation of a principal.
-	kindAlone = "alone"
-	// kindClient is the kind of key of a session that its client names.
-	kindClient = "client"
-	// kindProtocol is the kind of key of the session of a protocol session.
-	kindProtocol = "protocol"
+	kindShared   = "shared"   // the session of all calls that only their principal connects
+	kindAlone    = "alone"    // the session of the conversation that seems to be its principal's only one
+	kindClient   = "client"   // a session that its client names
+	kindProtocol = "protocol" // the session of a protocol session
 )
 
-// ownKey returns the kind of key that a call without a handle has, and the key; both are empty if there is
-// none.
+// ownKey returns the kind and the id of the key that a call itself has; both are empty if it has no key.
 func (c *Call) ownKey() (kind, id string) {
 	switch {
 	case c.name() != "":
@@ -152,9 +147,9 @@ func (c *Call) ownKey() (kind, id string) {
 	return "", ""
 }
 
-// enter returns the session of a key, which it opens if it is not open, and counts the call in. state is what
-// a new one has. A session that takes the place of an earlier one, p, belongs to the parent of p; p is nil
-// for others.
+// enter returns the session with the key of state, and keeps it open until ctx ends. If the session is not
+// open, enter opens one with that state. A session that replaces an earlier one, p, has the parent of p; p is
+// nil for other sessions.
 func (s *Sessions) enter(
 	ctx context.Context, call Call, state *keyedState, p *earlier.Session,
 ) (*Session, error) {
@@ -182,14 +177,14 @@ func (s *Sessions) enter(
 			return ses, err
 		}
 		ses.keyed = state
-		return ses, err
+		return ses, nil
 	})
 }
 
-// isGuessed reports whether nothing but a guess connects the calls of a session.
+// isGuessed reports whether the server only guesses that the calls of a session belong together.
 func (s *Session) isGuessed() bool { return s.keyed != nil && s.keyed.guessed }
 
-// reopen continues the record of a session that rested. A session that has ended for good stays so.
+// reopen continues the record of a session that rested. It does not reopen a session that has ended for good.
 //
 // Errors: the record cannot be written; provenance.ErrNotFound if it was deleted.
 func (s *Session) reopen(ctx context.Context) error {
@@ -203,10 +198,10 @@ func (s *Session) reopen(ctx context.Context) error {
 	case !open:
 		return nil
 	}
-	s.runs.Lock() // until the end is recorded
+	s.runs.Lock() // end holds it until the end is recorded
 	defer s.runs.Unlock()
 	if !s.ended.Load() {
-		return nil // another call was first
+		return nil // another call reopened it
 	}
 	if s.endRecorded {
 		s.sequence.Lock()
@@ -223,14 +218,13 @@ func (s *Session) reopen(ctx context.Context) error {
 	return nil
 }
 
-// EndProtocolSession ends the session of a protocol session that is over. It does not wait until that is
-// recorded.
+// EndProtocolSession ends the session of a protocol session that has ended. It does not wait for the record.
 func (s *Sessions) EndProtocolSession(id string) {
 	s.table.endWhere(func(ses *Session) bool { return ses.keyed.protocol == id && id != "" })
 }
 
-// EndIdle ends the sessions of remote clients that have not been used for an hour and whose handles, if they
-// gave any out, have expired. It tries again to record the ends that could not be recorded.
+// EndIdle ends the sessions of remote clients that have not been used for an hour and have no valid handle.
+// It retries to record the ends that could not be recorded.
 func (s *Sessions) EndIdle() {
 	now := s.cfg.Now()
 	s.table.endWhere(func(ses *Session) bool {
@@ -238,7 +232,7 @@ func (s *Sessions) EndIdle() {
 			return false
 		}
 		if ses.keyed.guessed {
-			return true // who comes after an hour may be another conversation; the handles stay good
+			return true // the next call may belong to another conversation; its handles stay valid
 		}
 		ses.mu.Lock()
 		defer ses.mu.Unlock()
@@ -246,20 +240,21 @@ func (s *Sessions) EndIdle() {
 	})
 }
 
-// GiveUp ends a session whose record is to be deleted, for good: a client that comes back has a session
-// anew, and its handle is unknown. It reports whether the record may go: not while a call is under way, a
-// question may be open, or the end cannot be recorded, and never of the session of the process.
+// GiveUp ends a session for good, so that its record can be deleted: a client that returns gets a new
+// session, and its handle is unknown. It reports whether the record may be deleted. It may not while a call
+// is being served, while a question may be open, if the end cannot be recorded, or if it is the session of
+// the process.
 func (s *Sessions) GiveUp(ctx context.Context, id string) bool {
 	ses, over := s.table.giveUp(id, AskLife)
 	return over && (ses == nil || ses.end(ctx) == nil)
 }
 
-// end records the end of the session, once and only if it began, and waits for what is still being recorded.
-// It can be called again if that failed; nothing else is recorded any more.
+// end records the end of the session, once and only if its record has begun, and waits for the events that
+// are still being recorded. No other event is recorded afterwards. end can be called again if it failed.
 func (s *Session) end(ctx context.Context) error {
 	s.runs.Lock()
 	defer s.runs.Unlock()
-	// A record after the end would open the session again, and nothing would end it.
+	// An event after the end would reopen the session in the record, and no second end would follow.
 	s.closing.Lock()
 	s.ended.Store(true)
 	s.closing.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// registryPatience is how long the end of the server waits for the hashing of a large catalogue: the registry
-// of a session that then ends has no file of a skill but its SKILL.md. The end of a single session waits.
+// registryPatience is how long the end of the server waits for the hashing of a large catalogue. The registry
+// of a session that ends before lists only the SKILL.md of each skill. The end of a single session waits
+// without a limit.
 const registryPatience = 2 * time.Second
 
-// Start prepares what every session needs of the first snapshot: the trees of allowlisted skills
-// are indexed, pinned and put into the store, and the skills to preload are looked up. It must
-// return before the first call. An allowlist entry that names nothing is a warning.
+// Start looks up the skills to preload, and indexes, pins and stores the trees of allowlisted skills. It must
+// return before the first call. It warns of an allowlist entry without a skill or a script.
 //
 // Errors: *skills.NotFoundError and *skills.AmbiguousError for a preload.
 func (s *Sessions) Start(ctx context.Context, preload []string) error {
@@ -68,9 +68,9 @@ func (s *Sessions) Start(ctx context.Context, preload []string) error {
 // not be called before Start has returned.
 func (s *Sessions) Preloaded() []*skills.Skill { return s.preload }
 
-// start writes the first events of the session, each once: that it started, under which policy, and what
-// was preloaded. If writing fails, the next call tries again. The snapshots of the registry and of the
-// machine follow as soon as they are known. s.sequence is held.
+// start writes the first events of the session, each once: the start with its policy, and the preloaded
+// skills. If writing fails, the next call continues. The snapshots of the registry and of the machine follow
+// in the background. After the rules were replaced, start writes the new policy. s.sequence is held.
 func (s *Session) start(ctx context.Context) error {
 	if s.awaited != nil {
 		if s.under == s.inForce().number {
@@ -100,8 +100,8 @@ type initialSkill struct {
 	source cfharness.Source
 }
 
-// startsWith returns the skills that are active when the session starts, as far as it may see them: what the
-// operator preloads, unless it is a child, and what its profile activates.
+// startsWith returns the skills that are active when the session starts and that it may see: the skills that
+// the operator preloads, unless the session is a child, and the skills that its profile activates.
 func (s *Session) startsWith() (all []initialSkill) {
 	visible := s.Visible(s.principal, s.profile)
 	for _, sk := range s.preload {
@@ -123,13 +123,13 @@ func (s *Session) startsWith() (all []initialSkill) {
 	return all
 }
 
-// startsActive reports whether some skill can be active when the session starts.
+// startsActive reports whether startsWith can return a skill.
 func (s *Session) startsActive() bool {
 	return !s.child && len(s.preload) > 0 || len(s.Policy().Activates(s.principal, s.profile, s.child)) > 0
 }
 
-// begin writes that the session started or was resumed, after the policy snapshot and the run manifest that
-// this event names.
+// begin writes the event that the session started or was resumed, after the policy snapshot and the run
+// manifest that the event names.
 func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 	is := s.inForce()
 	mode, c := is.Policy.Mode(s.raised.Raise(0)), s.describe(ctx, is)
@@ -177,7 +177,7 @@ func (s *Session) begin(ctx context.Context, kind provenance.Kind) error {
 		return err
 	}
 	s.began, s.under = true, is.number
-	return err
+	return nil
 }
 
 // recordInBackground records the snapshots of the registry and of the machine while the session serves
@@ -202,7 +202,7 @@ func (s *Session) recordInBackground() {
 		s.awaited[name] = done
 		s.background.Go(func() {
 			defer close(done)
-			// Not the context of a call, whose values would stay in memory as long as the session.
+			// The values of a call's context would stay in memory as long as the goroutine.
 			ctx := context.Background()
 			file, err := put(ctx, name)
 			if err == nil {
@@ -210,7 +210,7 @@ func (s *Session) recordInBackground() {
 					Got: file.Digest.String(), Detail: name, Files: []provenance.File{file}})
 			}
 			level := slog.LevelWarn
-			if s.patient.Err() != nil { // it ended before this was done, which is no fault
+			if s.patient.Err() != nil { // the server ended before, which is no fault
 				level = slog.LevelDebug
 			}
 			if err != nil {
@@ -221,8 +221,8 @@ func (s *Session) recordInBackground() {
 	}
 }
 
-// preloadSkill activates a skill that the session starts with; its instructions have not been sent yet. If it
-// cannot be read, since it may have changed after the server started, a failed load is recorded.
+// preloadSkill activates a skill with which the session starts; its instructions have not been sent yet. A
+// skill that cannot be read is recorded as a failed load: it may have changed after the server started.
 func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error {
 	sk := initial.skill
 	fresh, index, err := s.current(ctx, sk)
@@ -237,8 +237,8 @@ func (s *Session) preloadSkill(ctx context.Context, initial initialSkill) error 
 	return s.reactivate(ctx, fresh, index, initial.rule, initial.source)
 }
 
-// End records the end of every session that began, and waits for what is still being recorded. Runs that
-// wait for a slot end as canceled.
+// End records the end of every session with a record, and waits for events that are still being recorded.
+// Runs that wait for a slot are canceled.
 func (s *Sessions) End(ctx context.Context) error {
 	s.over()
 	s.queue.Close()
@@ -251,15 +251,15 @@ func (s *Sessions) End(ctx context.Context) error {
 	return nil
 }
 
-// snapshotCache holds what the snapshots of all sessions of a server have in common.
+// snapshotCache has the parts of snapshots that all sessions of a server share.
 type snapshotCache struct {
 	once    sync.Once
 	source  *snapshot.Source
 	policy  *cfharness.PolicySnapshot
-	binding json.RawMessage // the operator's binding as rows have it; nil for none
+	binding json.RawMessage // the operator's binding in the form of rows, or nil
 
-	probing      chan struct{} // holds a token while a session looks
-	capabilities []byte        // nil until they are known; guarded by probing
+	probing      chan struct{} // a semaphore with one token
+	capabilities []byte        // nil before the first probe; guarded by probing
 }
 
 func newSnapshotCache(facts snapshot.Facts) *snapshotCache {
@@ -272,7 +272,8 @@ func (c *snapshotCache) init(facts snapshot.Facts) {
 	c.binding, c.probing = snapshot.PublicSlot(facts), make(chan struct{}, 1)
 }
 
-// describe returns what the snapshots of the server have in common, made once for some rules, after Start.
+// describe returns the snapshot cache of some rules, which it fills at the first call. It is called after
+// Start.
 func (s *Sessions) describe(ctx context.Context, is *inForce) *snapshotCache {
 	c := is.snapshots
 	c.once.Do(func() {
@@ -288,8 +289,8 @@ func (s *Sessions) describe(ctx context.Context, is *inForce) *snapshotCache {
 	return c
 }
 
-// describeMachine returns capabilities.json, which is the same for all sessions of a server, with the time of
-// the first session.
+// describeMachine returns capabilities.json, which is the same for all sessions of a server; its time is the
+// start of the first session.
 //
 // Errors: the errors of ctx, which also ends the wait for another session that is probing.
 func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
@@ -311,11 +312,11 @@ func (s *Sessions) describeMachine(ctx context.Context) ([]byte, error) {
 	return c.capabilities, nil
 }
 
-// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of scripts
-// must not wait for a program of the host that does not answer.
+// capabilitiesPatience is how long the record of a run waits for capabilities.json: the output of a script
+// must not wait for a host program that hangs.
 const capabilitiesPatience = 2 * time.Second
 
-// pretty formats JSON as in the files of a session.
+// pretty formats JSON in the style of a session's files.
 func pretty(raw json.RawMessage) []byte {
 	data, err := provenance.EncodePretty(raw)
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// maxRemote is how many sessions of remote clients are open at a time, maxRemoteEach how many
-	// of one principal. If there are more, the one that was unused longest rests.
+	// maxRemote is the most sessions of remote clients that are open at once, maxRemoteEach the most of one
+	// principal. For one more, the session that was unused longest rests.
 	maxRemote     = 1024
 	maxRemoteEach = earlier.MaxEach
 
-	// maxResting is how many sessions are continued in their own records after they lost their place. If
-	// there are more, what was active in the one that was unused longest is restored in another session.
+	// maxResting is the most resting sessions, which are continued in their own records. Of one more, the
+	// session that was unused longest is dropped; its handle then restores its skills in another session.
 	maxResting = 4 * maxRemote
 
-	// maxShared is the number of decisions after which another session replaces the one that calls share: no
-	// record may grow without bound.
+	// maxShared is the number of decisions after which a shared session is replaced: no record may grow
+	// without bound.
 	maxShared = 20_000
 )
 
@@ -38,23 +38,23 @@ var (
 )
 
 // table owns the sessions of a server and the lock of their states. The session of a stdio process is open
-// from its first call to the end of the server. A session that is found by a key is in one of these states:
+// from its first call to the end of the server. A session with a key is in one of these states:
 //
 //	state   | is in   | place | its record          | next
 //	open    | keyed   | yes   | is open             | resting, if its place is wanted; ending
-//	resting | resting | no    | ended               | open, by a call of its key (Session.reopen)
-//	ending  | -       | yes   | its end is written  | ended, or unended
-//	unended | unended | yes   | has no end          | ending, with the next look for idle sessions
-//	ended   | -       | no    | ended               | its handle restores it in another session
+//	resting | resting | no    | has an end          | open, by a call with its key (Session.reopen)
+//	ending  | -       | yes   | its end is written  | ended, or unended if writing fails
+//	unended | unended | yes   | has no end          | ending, by the next endWhere
+//	ended   | -       | no    | has an end          | its handle restores its skills in another session
 //
-// A session is busy while calls of it are under way: it neither rests nor ends by itself then. All methods
-// are safe for concurrent use, unless they hold mu.
+// A session is busy while its calls are being served; a busy session neither rests nor ends by itself. All
+// methods are safe for concurrent use, apart from those that are called with mu held.
 type table struct {
-	most      int  // sessions with a key that are open at once
-	peers     bool // other servers continue sessions: none rests
+	most      int  // sessions with a key that may be open at once
+	peers     bool // other servers continue the sessions, so none rests here
 	logger    *slog.Logger
 	now       func() time.Time
-	recording sync.WaitGroup // of ends
+	recording sync.WaitGroup // goroutines that record the end of a session
 
 	mu      sync.Mutex
 	process *Session                 // of the stdio process; nil before its first call
@@ -62,10 +62,10 @@ type table struct {
 	resting map[earlier.Key]*Session // at most maxResting
 	unended []*Session
 	ending  int           // sessions whose end is being recorded
-	places  *slots.Places // of sessions with a key that hold files open
+	places  *slots.Places // one for each session with a key that has files open
 }
 
-// newTable returns an empty table for at most so many sessions with a key; 0 and more than maxRemote mean
+// newTable returns an empty table for at most most sessions with a key; 0 and more than maxRemote mean
 // maxRemote.
 func newTable(most int, peers bool, logger *slog.Logger, now func() time.Time) *table {
 	if most <= 0 || most > maxRemote {
@@ -75,16 +75,16 @@ func newTable(most int, peers bool, logger *slog.Logger, now func() time.Time) *
 		keyed: map[earlier.Key]*Session{}, resting: map[earlier.Key]*Session{}}
 }
 
-// keyedState is the state of a session that is found by a key; guarded by table.mu.
+// keyedState is the state of a session with a key; guarded by table.mu.
 type keyedState struct {
 	key      earlier.Key
-	shared   bool   // by calls that only their principal connects
-	guessed  bool   // shared by calls of what seems to be one conversation
-	protocol string // id of the protocol session that it ends with
+	shared   bool   // only the principal connects the calls of the session
+	guessed  bool   // shared by the calls of a conversation that seems to be the principal's only one
+	protocol string // id of the protocol session with which it ends
 	used     time.Time
-	busy     int  // calls under way
-	places   int  // that it holds until its end is recorded: one for each time it was opened
-	deleted  bool // its record
+	busy     int  // calls that are being served
+	places   int  // places that it holds until its end is recorded: one for each time it was opened
+	deleted  bool // its record was deleted
 }
 
 // current returns the session of the process, or nil before its first call.
@@ -101,7 +101,7 @@ func (t *table) setCurrent(ses *Session) {
 	t.process = ses
 }
 
-// begin returns the session of the process, which open opens at the first call.
+// begin returns the session of the process. The first call opens it with open.
 func (t *table) begin(open func() (*Session, error)) (*Session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,8 +130,8 @@ func (t *table) ids() map[string]bool {
 	return ids
 }
 
-// taken reports whether an open session has an id, in any case: file systems may ignore the case of names.
-// t.mu is held.
+// taken reports whether an open session has an id. Upper and lower case are equal, since file systems may
+// ignore the case of names. t.mu is held.
 func (t *table) taken(id string) bool {
 	if t.process != nil && strings.EqualFold(t.process.id, id) {
 		return true
@@ -156,8 +156,8 @@ func (t *table) all() []*Session {
 	return slices.AppendSeq(all, maps.Values(t.resting))
 }
 
-// enter returns the open session that find finds, or nil. The session stays open at least until ctx ends; a
-// context that never ends keeps no session open. t.mu is held while find is called.
+// enter returns the open session that find returns, or nil. The session stays open at least until ctx ends; a
+// context that cannot end keeps no session open. find is called with t.mu held.
 func (t *table) enter(ctx context.Context, find func() *Session) *Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,8 +173,8 @@ func (t *table) enterKey(ctx context.Context, key earlier.Key) *Session {
 	return t.enter(ctx, func() *Session { return t.keyed[key] })
 }
 
-// acquirePlace acquires a place for one more session. The session holds it until its end is recorded, since
-// it has files open until then.
+// acquirePlace acquires a place for one more session, which holds it until its end is recorded, since its
+// files are open until then. If there is no free place, acquirePlace waits for one.
 //
 // Errors: *Error if no place became free.
 func (t *table) acquirePlace(ctx context.Context, principal string) error {
@@ -186,14 +186,15 @@ func (t *table) acquirePlace(ctx context.Context, principal string) error {
 	switch {
 	case acquired:
 		return nil
-	case t.most < maxRemote: // with more open files, there would be more places
+	case t.most < maxRemote: // the limit of open files bounds the places
 		return fault.FilesExhausted.Because(errTooMany)
 	}
 	return fault.SessionsInUse.Because(errTooMany)
 }
 
-// seat opens a session in a place that was acquired, unless a session of its key is open, and enters it. A
-// resting session is the one that rested; another one is what open returns.
+// seat puts a session into a place that was acquired, and keeps it open until ctx ends: the resting session
+// of the key, else the session that open returns. If a session with the key is open already, seat frees the
+// place and returns that session.
 //
 // Errors: *Error if the principal has its share of sessions, all of them busy; the errors of open.
 func (t *table) seat(
@@ -226,13 +227,13 @@ func (t *table) seat(
 	return ses, nil
 }
 
-// hold keeps a session open until ctx ends. t.mu is held.
+// keepOpen keeps a session open until ctx ends. t.mu is held.
 func (t *table) keepOpen(ctx context.Context, ses *Session) {
 	if ses.keyed == nil {
 		return // the session of the process, which stays open
 	}
 	ses.keyed.busy++
-	if ctx.Done() == nil {
+	if ctx.Done() == nil { // AfterFunc would never call leave
 		t.leave(ses)
 		return
 	}
@@ -253,6 +254,7 @@ func (t *table) leave(ses *Session) {
 		t.makeRoom()
 		return
 	}
+	// The session is full: the next call of its key opens another, and the last call of this one ends it.
 	if t.keyed[k.key] == ses {
 		delete(t.keyed, k.key)
 	}
@@ -261,8 +263,9 @@ func (t *table) leave(ses *Session) {
 	}
 }
 
-// byHandle returns the session that gave out the call's handle, of those of the call's principal or the
-// session of the process, if the handle is valid for the call, or nil. t.mu is held.
+// byHandle returns the session that gave out the call's handle, if the handle is valid for the call, else
+// nil. It looks at the sessions of the call's principal in of, and at the session of the process. t.mu is
+// held.
 func (t *table) byHandle(call Call, of map[earlier.Key]*Session) *Session {
 	// Hashed once for all sessions: a client may send a long text as a handle.
 	sum := earlier.Sum(call.Handle)
@@ -295,7 +298,7 @@ func (t *table) state(ses *Session) (open, deleted bool) {
 	return t.keyed[ses.keyed.key] == ses, ses.keyed.deleted
 }
 
-// forget drops a session whose record was deleted, with everything that it had loaded.
+// forget ends a session whose record was deleted.
 func (t *table) forget(ses *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -303,7 +306,7 @@ func (t *table) forget(ses *Session) {
 	t.dropOpen(ses)
 }
 
-// lose drops a session that another server has, if it is still open here.
+// lose ends a session that another server continues, if it is still open here.
 func (t *table) lose(ses *Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -312,15 +315,15 @@ func (t *table) lose(ses *Session) {
 	}
 }
 
-// dropOpen drops a session if it is open. t.mu is held.
+// dropOpen drops a session if it is still the open one of its key. t.mu is held.
 func (t *table) dropOpen(ses *Session) {
 	if t.keyed[ses.keyed.key] == ses {
 		t.drop(ses)
 	}
 }
 
-// rest ends a session to make room. Its record is continued by the next call of its key, unless only a guess
-// leads there. t.mu is held.
+// rest ends a session to free its place. The next call with its key continues its record, unless the session
+// is shared. t.mu is held.
 func (t *table) rest(ses *Session) {
 	t.drop(ses)
 	if ses.keyed.shared || t.peers {
@@ -335,9 +338,9 @@ func (t *table) rest(ses *Session) {
 	t.resting[ses.keyed.key] = ses
 }
 
-// makeRoom lets an unused session rest if more calls wait for a place than sessions are ending. Its principal
-// has the most sessions, and no fewer than one that waits: a principal that opens many ends none of the
-// others. t.mu is held.
+// makeRoom makes an unused session rest if more calls wait for a place than sessions are ending. It chooses a
+// session of the principal with the most sessions, which has at least as many as a waiting principal: a
+// principal that opens many sessions ends no session of another. t.mu is held.
 func (t *table) makeRoom() {
 	each, least := t.places.Wanted(t.held, t.ending)
 	if least == 0 {
@@ -348,7 +351,7 @@ func (t *table) makeRoom() {
 	}
 }
 
-// held returns how many sessions each principal has open. t.mu is held.
+// held returns the number of open sessions by principal. t.mu is held.
 func (t *table) held() map[string]int {
 	each := map[string]int{}
 	for _, ses := range t.keyed {
@@ -357,8 +360,8 @@ func (t *table) held() map[string]int {
 	return each
 }
 
-// withinShare keeps a principal that opens one more session within its share, and reports whether it is: all
-// its sessions may be busy. t.mu is held.
+// withinShare makes a session of a principal rest if one more would exceed the principal's share. It returns
+// false if that is necessary and all sessions of the principal are busy. t.mu is held.
 func (t *table) withinShare(principal string) bool {
 	n := t.held()[principal]
 	if n < min(maxRemoteEach, max(1, t.most/2)) {
@@ -388,20 +391,20 @@ func (t *table) unused(each map[string]int, least int) (oldest *Session) {
 	return oldest
 }
 
-// drop removes a session from those that are open, and records its end in the background. t.mu is held.
+// drop removes an open session from the table, and records its end in the background. t.mu is held.
 func (t *table) drop(ses *Session) {
 	delete(t.keyed, ses.keyed.key)
 	t.finish(ses)
 }
 
-// finish records the end of a session in the background, and releases its place. If that fails, the session
-// keeps its place for another try. t.mu is held.
+// finish records the end of a session in the background, and frees its place. If the end cannot be recorded,
+// the session keeps its place until endWhere tries again. t.mu is held.
 func (t *table) finish(ses *Session) {
 	ses.remember()
 	t.ending++
 	t.recording.Go(func() {
 		err := ses.end(context.Background())
-		ses.remember() // calls that were under way may have loaded more
+		ses.remember() // again, since calls that were being served may have loaded more skills
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.ending--
@@ -417,15 +420,15 @@ func (t *table) finish(ses *Session) {
 	})
 }
 
-// endWhere ends the sessions with a key that over selects; those that rest are not continued. It tries again
-// to record the ends that could not be recorded.
+// endWhere ends the sessions with a key for which over returns true; resting ones among them are not
+// continued any more. It retries to record the ends that could not be recorded.
 func (t *table) endWhere(over func(*Session) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	unended := t.unended
 	t.unended = nil
 	for _, ses := range unended {
-		if t.keyed[ses.keyed.key] != ses { // it is in use again
+		if t.keyed[ses.keyed.key] != ses { // else a call has reopened it
 			t.finish(ses)
 		}
 	}
@@ -437,8 +440,8 @@ func (t *table) endWhere(over func(*Session) bool) {
 	maps.DeleteFunc(t.resting, func(_ earlier.Key, ses *Session) bool { return over(ses) })
 }
 
-// giveUp ends the session of an id for good, unless a call used it within quiet. It returns the session, nil
-// if no session with a key has the id, and reports whether it is over.
+// giveUp ends the session with an id for good, unless a call used it within the last quiet. It returns the
+// session, or nil if no session with a key has the id, and reports whether no session with the id is left.
 func (t *table) giveUp(id string, quiet time.Duration) (found *Session, over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
