@@ -267,12 +267,9 @@ func (s *Session) read(ctx context.Context, sk *skills.Skill) (*Loaded, error) {
 // current returns the present version of sk on disk, with its index.
 func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill, *skills.Index, error) {
 	for attempt := 0; ; attempt++ {
-		index, err := sk.Index(ctx)
+		index, err := verified(ctx, sk)
 		if err == nil {
-			err = sk.Verify(ctx)
-			if err == nil {
-				return sk, index, nil
-			}
+			return sk, index, nil
 		}
 		if attempt == rereads {
 			return nil, nil, err
@@ -283,6 +280,18 @@ func (s *Session) current(ctx context.Context, sk *skills.Skill) (*skills.Skill,
 			return nil, nil, fmt.Errorf("%w (after %v)", err, differs)
 		}
 	}
+}
+
+// verified returns the index of sk if its files on disk have not changed.
+func verified(ctx context.Context, sk *skills.Skill) (*skills.Index, error) {
+	index, err := sk.Index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := sk.Verify(ctx); err != nil {
+		return nil, err
+	}
+	return index, nil
 }
 
 // reactivate activates a skill without a call and records that. The instructions are not sent.

@@ -23,7 +23,7 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// ending is the circumstances in which a run that has a result ends.
+// ending describes how a run with a result ends.
 type ending struct {
 	room func() // releases the room that was reserved for the outcome; nil if none was
 	// late means that no caller waits: a worker reported the outcome later.

@@ -122,13 +122,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
 		Remote: true}, id, past)
 	if err == nil {
-		err = ses.begin(ctx, provenance.KindSessionResumed)
-	}
-	if err == nil {
-		_, err = ses.resumeActivations(ctx, past, false)
-	}
-	if err == nil {
-		err = ses.settleUnfinished(ctx, past)
+		err = ses.continued(ctx, past)
 	}
 	if err != nil {
 		s.table.places.Free()
@@ -141,4 +135,16 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))
 	return s.table.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
+}
+
+// continued records that a session goes on in its earlier record, and restores its skills and the outcomes of
+// its runs.
+func (s *Session) continued(ctx context.Context, past *cfharness.Recollection) error {
+	if err := s.begin(ctx, provenance.KindSessionResumed); err != nil {
+		return err
+	}
+	if _, err := s.resumeActivations(ctx, past, false); err != nil {
+		return err
+	}
+	return s.settleUnfinished(ctx, past)
 }

@@ -53,7 +53,7 @@ type RunRequest struct {
 	Answer *Answer // to the question that an earlier call returned; nil if it returned none
 }
 
-// Stream is one output stream as it was released.
+// Stream is the released part of one output stream.
 type Stream = streams.Stream
 
 // RunResult is the result of a script that started and ended, or that was canceled before it started.
@@ -90,7 +90,7 @@ type run struct {
 	*request
 	in       RunRequest
 	at       time.Time
-	secrets  *redact.Redactor // of every declared secret; nil if there are none
+	secrets  *redact.Redactor // of every declared secret; nil without secrets
 	recorded *recording       // of the request event; nil for a run that another server requested
 
 	script *scriptFile   // set by scriptOf
@@ -347,7 +347,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 		once := *needs
 		once.Remember, needs = false, &once
 	}
-	// What follows records events about the question, which come after the request.
+	// The events about a question come after the request in the record.
 	if err := r.recorded.wait(); err != nil {
 		return authorization{}, err
 	}

@@ -270,7 +270,7 @@ func (s *Session) end(ctx context.Context) error {
 	}
 	s.background.Wait()
 	err := s.flushPending(ctx)
-	if err == nil {
+	if err == nil { // the outcomes of runs come before the end
 		err = s.write(ctx, &provenance.Event{Kind: provenance.KindSessionEnded, Detail: "ended"})
 	}
 	if errors.Is(err, provenance.ErrLost) { // another server continues it

@@ -1,9 +1,10 @@
-// Package approval keeps what a user is asked and answers about scripts: a question shows what is approved,
-// it is bound to exactly one call, its answer counts once, and nobody is asked without end.
+// Package approval manages questions to users about scripts, and their answers. A question shows the facts
+// that are approved and is bound to exactly one call; its answer is valid once; the number of questions is
+// bounded.
 //
-// A prompt of a skill that the user chose loads the skill in their name, and is not their word for its
-// scripts: nothing bounds the turn that it began. A call of Claude Code names the use of a tool, never the
-// turn, so that the word would hold for whatever the model reads and calls later; and Codex, whose calls
+// If a user chooses a prompt of a skill, that loads the skill in their name but approves no script, since
+// nothing bounds the turn that the prompt began. A call of Claude Code names the use of a tool but never the
+// turn, so the approval would hold for everything that the model reads and calls later. Codex, whose calls
 // name their turn, offers its user no prompts.
 package approval
 
@@ -30,24 +31,24 @@ const (
 	// model must not wear them down.
 	MaxDeclined = 3
 
-	// Pause is how long a user is not asked about a script that they have declined too often.
+	// Pause is the time for which a user is not asked about a script after MaxDeclined refusals.
 	Pause = time.Hour
 
-	// Least is the time below which nobody has read a question and refused it, in a form that came back as
-	// it was sent: the client has answered by itself, as Claude Code does without a terminal (cancel) and
-	// Codex too, or wherever it may not ask (decline). Such answers come within some 10 ms, from a busy or a
-	// remote machine within 2 s. Name and capabilities do not distinguish clients, and a person who is
-	// mistaken for it is only asked again.
+	// Least is the shortest time in which a user can read a question and refuse it, if the form is returned
+	// unchanged. A faster answer comes from the client itself: Claude Code cancels without a terminal, as
+	// does Codex, and clients that may not ask decline. Such answers come within some 10 ms, from a busy or a
+	// remote machine within 2 s. Names and capabilities do not distinguish these clients. A user who answers
+	// faster is only asked again.
 	Least = 3 * time.Second
 
-	// Quickest is the time below which nobody has accepted a form that came back as it was sent. It is
-	// shorter than Least because people who know the question press two keys at once.
+	// Quickest is the shortest time in which a user can accept a form that is returned unchanged. It is
+	// shorter than Least, since a user who knows the question presses two keys at once.
 	Quickest = 500 * time.Millisecond
 
-	// MaxPending is how many questions about a script are open at a time.
+	// MaxPending is the most open questions about a script.
 	MaxPending = 3
 
-	// Clocks is by how much the clocks of servers with one key may differ.
+	// Clocks is the most by which the clocks of servers with one key may differ.
 	Clocks = time.Minute
 )
 
@@ -128,8 +129,8 @@ func (a *Approver) mac(raw []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// Begin notes a question that is asked until a time, and completes its state. It reports false if as many
-// about the script are open as may be.
+// Begin records a question that is open until a time, and completes its state. It returns false if MaxPending
+// questions about the script are open.
 //
 // Errors: ErrUnknown.
 func (a *Approver) Begin(
@@ -137,7 +138,7 @@ func (a *Approver) Begin(
 ) (asked bool, err error) {
 	state.Asked, state.Expires, state.Nonce = now.UnixMilli(), until.Unix(), rand.Text()
 	err = a.ledger.Change(ctx, state.script(), now, func(of *Asked) {
-		if len(of.Open) >= MaxPending { // until then another server's clock says nothing about them
+		if len(of.Open) >= MaxPending { // earlier, another server's clock must not close questions
 			maps.DeleteFunc(of.Open, func(_ string, until time.Time) bool { return now.After(until) })
 		}
 		asked = len(of.Open) < MaxPending
@@ -198,7 +199,7 @@ func (a *Approver) Seal(state *State) string {
 	return base64.RawURLEncoding.EncodeToString(append(a.mac(raw), raw...))
 }
 
-// Why an answer does not count.
+// Reasons why an answer is invalid.
 var (
 	ErrForged   = errors.New("it does not belong to a question of this server")
 	ErrForeign  = errors.New("it was given for another call")
@@ -242,9 +243,9 @@ func (a *Approver) IDOf(token, session string) string {
 	return got.ID
 }
 
-// Open checks a token against the state of the call it comes with and closes its question, whatever the
-// answer is: no clock decides that an answer counts once. It returns how long ago the question was asked, at
-// least [Least] if the clock that said so is ahead, so that a refusal counts.
+// Open checks a token against the state of the call with which it came, and closes its question, whatever the
+// answer is: that an answer is valid once does not depend on a clock. It returns the age of the question. The
+// age is at least [Least] if the clock of the server that asked is ahead, so that a refusal is valid.
 //
 // Errors: ErrForged, ErrReplayed, ErrExpired, ErrEarly, ErrForeign, ErrUnknown.
 func (a *Approver) Open(
@@ -278,7 +279,7 @@ func (a *Approver) Open(
 	return age, nil
 }
 
-// Refused counts a refusal of a script by the user of a principal.
+// Refused adds a refusal of a script by the user of a principal to the count.
 //
 // Errors: ErrUnknown.
 func (a *Approver) Refused(ctx context.Context, principal string, key Key, now time.Time) error {
@@ -287,7 +288,7 @@ func (a *Approver) Refused(ctx context.Context, principal string, key Key, now t
 	}))
 }
 
-// Willing notes that the user of a principal approved a script: what they declined before is over.
+// Willing records that the user of a principal approved a script: it resets the count of refusals.
 //
 // Errors: ErrUnknown.
 func (a *Approver) Willing(ctx context.Context, principal string, key Key, now time.Time) error {

@@ -33,7 +33,7 @@ type Waiting struct {
 	By        string        `json:"by,omitempty"` // who approved it, and where; empty until then
 }
 
-// open reports whether somebody may approve the call, or make it if it is approved.
+// open reports whether a user may still approve the call or, if it is approved, the client may make it.
 func (w *Waiting) open(now time.Time) bool { return w.Code != "" && now.Before(w.Expires) }
 
 // Elsewhere keeps the calls that wait for a user's word at another place than their client: a terminal or a
@@ -68,7 +68,7 @@ func (e *Elsewhere) mayOffer(principal string, now time.Time) bool {
 	return true
 }
 
-// change changes the call with a digest, whose zero value is none.
+// change calls change with the call that has a digest, or with the zero value if there is no such call.
 //
 // Errors: ErrUnknown.
 func (e *Elsewhere) change(ctx context.Context, call string, change func(*Waiting)) error {
@@ -172,7 +172,7 @@ func (e *Elsewhere) Find(ctx context.Context, code string, now time.Time) (Waiti
 	return e.byCode(ctx, code, now, func(*Waiting) {})
 }
 
-// Approve lets the call that waits with a code run once; by is who says so, and where.
+// Approve lets the call that waits with a code run once; by names the user and the place of the approval.
 //
 // Errors: ErrNoCall, ErrUnknown.
 func (e *Elsewhere) Approve(ctx context.Context, code, by string, now time.Time) error {
@@ -183,7 +183,7 @@ func (e *Elsewhere) Approve(ctx context.Context, code, by string, now time.Time)
 	return err
 }
 
-// Take uses up the approval of a call, and returns who gave it; empty without one.
+// Take uses up the approval of a call, and returns who gave it, or "" if there is no approval.
 //
 // Errors: ErrUnknown.
 func (e *Elsewhere) Take(ctx context.Context, call digest.Digest, now time.Time) (by string, err error) {
@@ -199,7 +199,7 @@ func (e *Elsewhere) Take(ctx context.Context, call digest.Digest, now time.Time)
 	return by, nil
 }
 
-// Code returns a code as it is kept, however a user typed it.
+// Code returns the canonical form of a code that a user typed.
 func Code(typed string) string {
 	letters := strings.NewReplacer("-", "", " ", "", "0", "O", "1", "I", "8", "B").
 		Replace(strings.ToUpper(typed))

@@ -22,15 +22,15 @@ type Asked struct {
 	Open     map[string]time.Time `json:"open,omitempty"` // when questions without an answer expire, by nonce
 }
 
-// Ledger is what approvers with one key have in common. It is safe for concurrent use. An error means that
-// nothing may be asked or approved.
+// Ledger is the state that approvers with one key share. It is safe for concurrent use. If it returns an
+// error, no question may be asked and no answer accepted.
 type Ledger interface {
-	// Change calls change with what is known of a script, whose Open is never nil, and keeps what it makes of
-	// it for Pause at least. It may call it again, if somebody else changed the same.
+	// Change calls change with the state of a script, whose Open is never nil, and stores the changed state
+	// for at least Pause. It calls change again if another process changed the state meanwhile.
 	Change(ctx context.Context, of Script, now time.Time, change func(*Asked)) error
 }
 
-// maxCounted bounds the scripts of principals whose refusals and questions are counted.
+// maxCounted is the most scripts, by principal, for which refusals and questions are counted.
 const maxCounted = 10_000
 
 // memory is the Ledger of one process.
@@ -44,8 +44,8 @@ func NewMemory() Ledger {
 	return &memory{asked: map[Script]*Asked{}}
 }
 
-// Change implements Ledger. If too many scripts are counted, it forgets those that nobody declined within
-// Pause and no question is open about; if there are too many of the others, all.
+// Change implements Ledger. If there are too many scripts, it deletes the ones that were not declined within
+// Pause and have no open question; if too many are left, it deletes all.
 func (m *memory) Change(_ context.Context, of Script, now time.Time, change func(*Asked)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,9 +65,9 @@ func (m *memory) Change(_ context.Context, of Script, now time.Time, change func
 	return nil
 }
 
-// Cells are values that processes have in common, each for a time: Change calls change with the value of a
-// key, nil for none, and makes what it returns the value, unless that is nil. It calls it again if somebody
-// else changed the value meanwhile.
+// Cells are values that processes share, each for a limited time. Change calls change with the value of a
+// key, or nil, and stores the value that it returns, unless that is nil. It calls change again if another
+// process changed the value meanwhile.
 type Cells interface {
 	Change(ctx context.Context, key string, life time.Duration, change func(value []byte) []byte) error
 }

@@ -18,7 +18,7 @@ const (
 	maxLines     = 15 // of a message without fields
 )
 
-// Facts are what a user is asked about, as the server knows it, and what a model chose.
+// Facts are the contents of a question to a user: facts of the server and arguments that a model chose.
 type Facts struct {
 	Script, Skill, Tier string
 	OnHost              bool   // not in the sandbox
@@ -32,7 +32,7 @@ type Facts struct {
 // Form is a question as a user sees it.
 type Form struct {
 	Message string
-	Fields  []Field // with texts of which the message has no room, in order; an answer must not change one
+	Fields  []Field // texts that do not fit into the message, in order; an answer must not change one
 	Whole   bool    // everything that was asked about is shown
 }
 
@@ -43,8 +43,8 @@ type Field struct{ Name, Title, Text string }
 type part struct{ label, text string }
 
 // Form renders a question: with fields for a client that cuts long lines of a message, else as one message.
-// What a model chose is quoted, with escapes for all that is not a visible character, so that none of it can
-// look like a line of the question. The message counts the lines that do not fit.
+// The model's arguments are quoted, with escapes for characters that are not visible, so that they cannot
+// look like a line of the question. The message has the number of lines that do not fit.
 func (f *Facts) Form(fields bool) Form {
 	where := "in a sandbox"
 	if f.OnHost {

@@ -24,7 +24,7 @@ type Part struct {
 	Text     bool // Data is UTF-8 without NUL
 	Data     []byte
 	Size     int64         // of the whole
-	Digest   digest.Digest // of the whole, as it is shown
+	Digest   digest.Digest // of the whole file in the caller's view
 	Next     string        // URI of the part that follows; empty at the end
 }
 
@@ -35,7 +35,7 @@ func Is(uri string) bool { return strings.HasPrefix(uri, Base) }
 type Name struct {
 	File   string // of the session's directory
 	Offset int64  // in bytes, to read from
-	Handle string // of the activation; empty when there is none
+	Handle string // of the activation, or ""
 }
 
 // Parse reads NAME, NAME?offset=N, NAME?activation=HANDLE or both after [Base]. A duplicate

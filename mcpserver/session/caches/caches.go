@@ -21,16 +21,16 @@ import (
 //
 // A compiled module is code. That it is the code of the tree whose digest was checked rests on this:
 //   - it is made in the sandbox, from the verified tree, with no network, workspace, secret or variable,
-//     by a program that compiles and runs nothing of the tree; so only the compiler itself, misled by a
-//     module, could write anything else, and that module could have said the same to every run;
+//     by a program that compiles the tree's modules and runs none of them; only a module that exploits the
+//     compiler could have other code written, and such a module could exploit every run;
 //   - it is kept in the store by its digest and checked like any tree before each run;
-//   - this process knows which digest belongs to which tree and interpreter only from what it made
-//     itself: no file records it, so nobody can forge it on disk;
+//   - the map from tree and interpreter to the digest is only in the memory of the process that made the
+//     cache, so it cannot be forged on disk;
 //   - it is mounted for that tree and that interpreter only;
 //   - the interpreter compares the hash in it with the module it was compiled from.
 //
-// The cost: from the second run on, python3 scripts that list their directory find __pycache__ there, and
-// whoever may run a skill can infer from the time a run takes that somebody else has.
+// The cost: from the second run on, python3 scripts that list their directory find __pycache__ there, and a
+// principal that may run a skill can infer from the duration of a run that another principal has run it.
 //
 // A cache is made after a run, if another slot stays free, one at a time, and given up when a run needs the
 // slot: it is then made after a later run. Making it when a tree is staged would cost the start of a server
@@ -42,7 +42,7 @@ type Caches struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	known  map[Key]digest.Digest // of the stored tree with a cache; empty if there is none to be had
+	known  map[Key]digest.Digest // of the stored tree with a cache; empty if making it failed
 	making bool
 	closed bool
 }
@@ -63,7 +63,7 @@ const (
 	maxCachedTree = 32 << 20
 )
 
-// New returns caches of which nothing is made yet.
+// New returns an empty set of caches.
 func New() *Caches {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Caches{ctx: ctx, stop: stop, known: make(map[Key]digest.Digest)}

@@ -1,9 +1,9 @@
-// Package earlier finds the sessions that were before, by what a client can show of them: a handle, or its
-// own id of the session. They are those that another process recorded and those that this process has ended.
+// Package earlier finds earlier sessions by a handle or by the client's own id of the session. An earlier
+// session was recorded by another process, or this process has ended it.
 //
 // Guarantees:
-//   - only the chained events of a record count, never a file that is made of them;
-//   - a session is found for the principal that it was recorded for;
+//   - a session is read from the chained events of its record, never from files derived from them;
+//   - a session is found only for the principal in its record;
 //   - a guess costs little: the records are looked through once in ScanEvery, at most maxEach sessions of a
 //     principal each time, however many calls have a handle or a name that nothing has.
 package earlier
@@ -131,8 +131,8 @@ type Index struct {
 	records provenance.Reader
 	logger  *slog.Logger
 	now     func() time.Time
-	// open returns the ids of the sessions that this process has open: their records are long and change all
-	// the time, and Add and AddName say what is to be known of them when they end.
+	// open returns the ids of the sessions that are open in this process. Their records are not scanned,
+	// since they are long and change all the time; Add and AddName add the sessions when they end.
 	open func() map[string]bool
 
 	scanning sync.Mutex // held while the records are looked through
@@ -311,8 +311,8 @@ func (x *Index) IsOf(ctx context.Context, id, principal string) bool {
 	return first != nil && first.Principal == principal
 }
 
-// Named returns the id of the session that a client of a principal gave a name to, neither narrowed nor a
-// child, or "": the one written last. One without activations counts.
+// Named returns the id of the session that a client of a principal named, or "". Of several, it returns the
+// one that was written last, also without activations. Narrowed and child sessions are not found.
 func (x *Index) Named(ctx context.Context, clientSession, principal string) string {
 	ctx = context.WithoutCancel(ctx) // the scan is for other calls too
 	x.scan(ctx)

@@ -28,7 +28,7 @@ type Job struct {
 	Tree        digest.Digest // of the skill's files
 	Args        []string
 	Cwd         string
-	Stdin       []byte // nil is none
+	Stdin       []byte // nil: no standard input
 	Timeout     time.Duration
 	Limits      sandbox.Limits // the most of each that the server lets it have
 
@@ -50,7 +50,7 @@ type Done struct {
 	Denial  *policy.Denial
 	Failure *Failure
 
-	// Of a result, without the secrets of the worker.
+	// Set with a result. The secrets of the worker are removed.
 	Result    *sandbox.Result
 	Withheld  []int // see [secrets.Result]
 	Recounted bool

@@ -1,4 +1,4 @@
-// Package elsewhere is what sessions need only because there are several machines: [Peers], which finds the
+// Package elsewhere has the parts of sessions that only several machines need: [Peers], which finds the
 // server of a session, and the messages about a run between a server and a worker, [Job] and [Done].
 //
 // A session is served by the server that wrote it last, while that server renews its cell. A session whose
@@ -20,22 +20,22 @@ import (
 	"github.com/skillsd/skillsd/provenance"
 )
 
-// Cells are values that servers have in common, each for a time; see approval.Cells.
+// Cells are values that servers share, each for a limited time; see approval.Cells.
 type Cells interface {
 	Change(ctx context.Context, key string, life time.Duration, change func(value []byte) []byte) error
 }
 
 // Holder names the server that has a session.
 type Holder struct {
-	Own     bool // this one
+	Own     bool // this server has it
 	Held    bool
-	Address string // of another one
+	Address string // of another server
 }
 
 // Peers finds sessions. It is safe for concurrent use.
 type Peers struct {
-	// Replaced, if not nil, returns the address of a server that begins sessions in place of this one, which
-	// begins and takes none any more while ok is set.
+	// Replaced, if not nil, returns the address of a server that replaces this one. While ok is set, this
+	// server neither begins nor takes over sessions.
 	Replaced func() (address string, ok bool)
 
 	cells  Cells
@@ -45,20 +45,20 @@ type Peers struct {
 	locked map[string]chan struct{} // closed when the session is unlocked
 }
 
-// New returns Peers that find sessions in cells. holder returns which server has a session; its error is
-// provenance.ErrNotFound if nothing of the session is recorded.
+// New returns Peers that find sessions in cells. holder returns the server that has a session; its error is
+// provenance.ErrNotFound if the session has no record.
 func New(cells Cells, holder func(ctx context.Context, id string) (Holder, error)) *Peers {
 	return &Peers{cells: cells, holder: holder, locked: map[string]chan struct{}{}}
 }
 
-// Life is how long a name finds its session after it was last looked for.
+// Life is how long a name finds its session after its last use.
 const Life = 7 * 24 * time.Hour
 
-// renewed is how old a cell may be before a look prolongs it.
+// renewed is the age from which a look-up renews a cell.
 const renewed = time.Hour
 
-// Name lets a key find a session for a time, unless it finds another one already. It returns the id of the
-// session that the key finds.
+// Name makes a key find a session for a limited time, unless it finds another session already. It returns the
+// id of the session that the key finds.
 //
 // Errors: the errors of the cells.
 func (p *Peers) Name(ctx context.Context, key earlier.Key, id string, life time.Duration) (string, error) {
@@ -73,8 +73,8 @@ func (p *Peers) Name(ctx context.Context, key earlier.Key, id string, life time.
 	return found, err
 }
 
-// Find returns the id of the session that a key finds, "" for none. A session that is found by its name stays
-// findable for Life.
+// Find returns the id of the session that a key finds, or "". If the session is found by its name, Find
+// renews the name for Life.
 //
 // Errors: the errors of the cells.
 func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id string, err error) {
@@ -88,7 +88,7 @@ func (p *Peers) Find(ctx context.Context, key earlier.Key, named bool) (id strin
 	return id, err
 }
 
-// Forget ends that a key finds a session.
+// Forget removes a key.
 //
 // Errors: the errors of the cells.
 func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
@@ -100,7 +100,7 @@ func (p *Peers) Forget(ctx context.Context, key earlier.Key, id string) error {
 	})
 }
 
-// change changes which session a key finds; "" leaves it as it is.
+// change sets the session that a key finds; "" does not change it.
 func (p *Peers) change(
 	ctx context.Context, key earlier.Key, life time.Duration, to func(is string, at time.Time) string,
 ) error {
@@ -140,20 +140,21 @@ type Key struct {
 
 // Host is a server, as a call looks for its session S there.
 type Host[S comparable] struct {
-	// Here returns the session of an id, zero if it does not count for the call, and whether it is open.
+	// Here returns the session with an id, zero if it is not valid for the call, and whether it is open.
 	Here func(id string) (s S, open bool)
-	// Take continues a session that no server has. It returns zero if it does not count for the call; its
-	// error is provenance.ErrLost if another server was faster.
+	// Take continues a session that no server has. It returns zero if the session is not valid for the call.
+	// Its error is provenance.ErrLost if another server took the session first.
 	Take   func(ctx context.Context, id string) (S, error)
 	Ending func() bool // the server, which takes no session any more
 	Passed bool        // the call was passed on by another server
 }
 
-// Locate returns the session that the first of the keys finds, or zero if there is none that counts for the
-// call. At a server that was replaced, a session that no server has, or that is to be begun, is elsewhere.
+// Locate returns the session that the first of the keys finds, or zero if no key finds a session that is
+// valid for the call. At a server that was replaced, a session that no server has, or that is to be begun, is
+// elsewhere.
 //
-// Errors: *MovedError if another server has the session, provenance.ErrLost if for five seconds it was not
-// known which has it, the errors of the cells and of Take, or the error of ctx.
+// Errors: *MovedError if another server has the session, provenance.ErrLost if the holder could not be
+// found within five seconds, the errors of the cells and of Take, or the error of ctx.
 func Locate[S comparable](ctx context.Context, p *Peers, keys []Key, h Host[S]) (found S, err error) {
 	var none S
 	for _, key := range keys {
@@ -244,8 +245,8 @@ func locate[S comparable](ctx context.Context, p *Peers, id string, h Host[S]) (
 // reserved is how long other servers do not take a session that one is about to take, and may have died of.
 const reserved = 30 * time.Second
 
-// reserve keeps other servers from taking a session: the files that a server writes before the event that
-// names them would replace those of another one, which was faster.
+// reserve prevents other servers from taking a session. Without it, the files that a slower server writes
+// before the event that names them would replace the files of a faster one.
 //
 // Errors: provenance.ErrLost if another server has reserved it, the errors of the cells.
 func (p *Peers) reserve(ctx context.Context, id string) (free func(), err error) {

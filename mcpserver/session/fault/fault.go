@@ -1,5 +1,5 @@
-// Package fault has the plain errors of sessions: those that are neither denials nor the fault of the server
-// alone. What they say is public, and tells a model what it can do.
+// Package fault defines the errors of sessions that are not denials. Their texts are public, and give a model
+// a remedy.
 package fault
 
 import (
@@ -57,10 +57,10 @@ type Error struct {
 	Code    Code
 	Message string
 	Remedy  string
-	Plain   string // Message in words for a user, where that has the reference's own; else empty
+	Plain   string // Message in words for a user, if Message is the reference's text; else ""
 	Err     error
 
-	Output any // the reference's output object of the call that failed; nil if there is none
+	Output any // the reference's output object of the call that failed, or nil
 }
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
@@ -85,7 +85,8 @@ func OfEnvironment(err error) error {
 	return Internal(err)
 }
 
-// Because returns the plain error of a row, with words in pairs in the place of their names.
+// Because returns the error of a row with cause err. words are pairs of a name in the texts and its
+// replacement.
 func (f Fault) Because(err error, words ...string) *Error {
 	if public, ok := errors.AsType[*Error](err); ok {
 		err = public.Err // its own text would be the message again

@@ -39,8 +39,8 @@ func (r *Refusal) Unwrap() error { return r.Err }
 
 // Environments are the environments of a server, as its lock was when it started.
 type Environments struct {
-	Store *environment.Store // nil if there is none
-	Lock  *environment.Lock  // nil if there is none
+	Store *environment.Store // nil without environments
+	Lock  *environment.Lock  // nil without environments
 	// Python returns the interpreter that environments are made for, nil for none.
 	Python func(ctx context.Context) (*sandbox.Interpreter, error)
 }
@@ -49,7 +49,7 @@ type Environments struct {
 type Given struct {
 	Mounts      []sandbox.Mount
 	Root        *sandbox.Root        // nil: the host's
-	Interpreter *sandbox.Interpreter // in the place of the one that the script would have had
+	Interpreter *sandbox.Interpreter // replaces the interpreter of a script without an environment
 	Base        *sandbox.Interpreter // that one
 	Path        string               // the PATH of the script
 	// of the interpreter, without which the script does not find the packages
@@ -213,7 +213,7 @@ func (e *Environments) Give(
 		return nil, e.unusable(name, locked.Digest, variant, err)
 	}
 	g.Mounts = []sandbox.Mount{{Dir: top, At: sandbox.EnvDir}}
-	// Of two trees, the record has the one that was last looked at as a whole longer ago.
+	// With two trees, the record has the older of the times at which all files of one were last checked.
 	if at := provenance.Stamp(checked.At); base == nil || at.Before(g.Record.FullAt.Time) {
 		g.Record.Checked, g.Record.FullAt = checked.How, at
 	}
@@ -235,7 +235,7 @@ func (e *Environments) Give(
 			return nil, err
 		}
 		g.Mounts = append(g.Mounts, sandbox.Mount{Dir: modules, At: sandbox.NodeModulesDir})
-		// Last, since a package may call a program of its own as it likes.
+		// Last in PATH, since a package chooses the names of its programs.
 		g.Path += ":" + sandbox.NodeModulesDir + "/.bin"
 	}
 	return g, nil

@@ -1,4 +1,4 @@
-// Package recorder collects what single calls leave in the records of their sessions.
+// Package recorder collects the events that single calls add to the records of their sessions.
 package recorder
 
 import (
@@ -9,14 +9,14 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// Session is whose records a Recorder has.
+// Session is the session of a Recorder's events.
 type Session struct {
 	ID     string
-	Viewer func(remote bool) *cfharness.Viewer // of what a caller may see
+	Viewer func(remote bool) *cfharness.Viewer // a caller's view of the records
 }
 
-// Recorder collects what one call leaves in the record of its session. The zero value is ready. It is
-// safe for concurrent use.
+// Recorder collects the events that one call adds to the record of its session. The zero value is ready. It
+// is safe for concurrent use.
 type Recorder struct {
 	// Brief leaves out everything but the ids of the session, and these too if it has the id asked for.
 	Brief bool
@@ -27,8 +27,7 @@ type Recorder struct {
 	events    []*provenance.Event
 }
 
-// Opened notes which session a call belongs to that asked for one with another id. A nil Recorder notes
-// nothing.
+// Opened sets the session of a call that requested another session id. On a nil Recorder it has no effect.
 func (r *Recorder) Opened(s *Session, requested string) {
 	if r == nil {
 		return
@@ -38,7 +37,7 @@ func (r *Recorder) Opened(s *Session, requested string) {
 	r.session, r.requested = s, requested
 }
 
-// Note adds a recorded event. A nil Recorder notes nothing.
+// Note adds a recorded event. On a nil Recorder it has no effect.
 func (r *Recorder) Note(s *Session, e *provenance.Event) {
 	if r == nil {
 		return
@@ -49,9 +48,9 @@ func (r *Recorder) Note(s *Session, e *provenance.Event) {
 	r.events = append(r.events, e)
 }
 
-// Records returns what was collected as a caller may see it: with sandbox paths in place of host paths for
-// a remote caller, and without the digests of output that was withheld. It is nil if nothing was recorded and
-// the session has the id that the call asked for, if it asked for one.
+// Records returns the collected events in the caller's view: with sandbox paths instead of host paths for a
+// remote caller, and without the digests of withheld output. It returns nil if no event was recorded and the
+// session has the id that the call requested, if it requested one.
 //
 // Errors: the error of a row that cannot be read.
 func (r *Recorder) Records(remote bool) (*cfharness.CallRecords, error) {

@@ -1,10 +1,10 @@
-// Package secrets has what the operator declared for scripts, variables of the server's environment and
-// secrets, and takes the secrets out of what others see.
+// Package secrets looks up the variables and secrets that the operator declared for scripts, and removes the
+// secrets from results and records.
 //
 // Guarantees:
-//   - a value is read anew for each run, and goes to the scripts whose entries name it;
-//   - a secret that was read once is still found in what is shown after it can no longer be read;
-//   - errors name a variable or a secret, and hold no value.
+//   - a value is read for each run, and is passed only to the scripts whose entries name it;
+//   - a secret that was read once is still redacted after it can no longer be read;
+//   - errors name a variable or a secret, and contain no value.
 package secrets
 
 import (
@@ -27,13 +27,13 @@ const maxVariable = 120 << 10
 
 var errNoSecrets = errors.New("the server has no secrets")
 
-// Source has the values that entries name.
+// Source looks up the values that entries name.
 type Source struct {
-	Env    func(name string) (string, bool)  // of the server's environment; nil has none
-	Secret func(name string) (string, error) // nil has none; its errors hold no value
+	Env    func(name string) (string, bool)  // of the server's environment; may be nil
+	Secret func(name string) (string, error) // may be nil; its errors contain no value
 }
 
-// Variables returns what an entry adds to a script's environment, and its secrets by name.
+// Variables returns the variables that an entry adds to a script's environment, and its secrets by name.
 //
 // Errors: one whose text names the variable or secret and no value.
 func (s Source) Variables(entry policy.Entry) (env []string, secrets map[string]string, err error) {
@@ -90,12 +90,12 @@ func (s Source) secret(name string) (string, error) {
 // maxEarlier is how many values that secrets had before are still found.
 const maxEarlier = 64
 
-// Known remembers the values that the secrets of entries have and had. The zero value knows none; it is safe
+// Known keeps the present and the earlier values of the entries' secrets. The zero value is empty; it is safe
 // for concurrent use.
 type Known struct {
 	mu       sync.Mutex
 	values   map[string]string // those that the redactor can find
-	earlier  map[string]string // those that others took the place of; a script may have kept one
+	earlier  map[string]string // values that were replaced; a script may have kept one
 	redactor *redact.Redactor
 }
 
@@ -173,9 +173,9 @@ func Event(r *redact.Redactor, e *provenance.Event) {
 	e.Row, e.Decision, e.Invocation = r.JSON(e.Row), r.JSON(e.Decision), r.JSON(e.Invocation)
 }
 
-// Result takes the secrets out of everything a run brought back, before any of it is kept. The streams are
-// counted and hashed again if the run was given secrets or printed some, since a digest of what it printed
-// would confirm a guess; anew reports that. withheld are the binary files of /out that hold a secret.
+// Result removes the secrets from the result of a run, before any of it is stored. The streams are counted
+// and hashed again if the run was given secrets or printed some, since a digest of the original output would
+// confirm a guess; anew reports that. withheld lists the binary files of /out that contain a secret.
 func Result(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int, anew bool) {
 	if r == nil {
 		return nil, false
@@ -188,7 +188,7 @@ func Result(r *redact.Redactor, res *sandbox.Result, given bool) (withheld []int
 		w := &res.Writes[i]
 		w.Path, w.Refused = r.Text(w.Path), r.Text(w.Refused)
 		if anew {
-			// The digest of what was written would confirm a guess too.
+			// The digest of a written file would confirm a guess too.
 			w.Digest = ""
 		}
 	}

@@ -24,8 +24,8 @@ func NewPlaces(n int) *Places {
 	return &Places{places: semaphore.NewWeighted(int64(n)), waiting: map[string]int{}}
 }
 
-// Take takes a place, which Free gives back, and reports whether there was one. If there is none at once, it
-// calls ask and waits until one is free, until ctx ends, or for Patience.
+// Take acquires a place; release it with Free. It reports whether it got one. If no place is free, it calls
+// ask and waits for a place until ctx ends, but at most for Patience.
 func (p *Places) Take(ctx context.Context, principal string, ask func()) bool {
 	if p.places.TryAcquire(1) {
 		return true

@@ -15,7 +15,7 @@ import (
 // Max is the most slots of a queue.
 const Max = 1024
 
-// Default returns how many slots there are if nobody says: four for each processor.
+// Default returns the default number of slots: four for each processor, at most Max.
 func Default() int { return min(4*runtime.NumCPU(), Max) }
 
 const (
@@ -139,7 +139,7 @@ type State struct {
 	Shares         []Share // of those, in the order of names
 }
 
-// State describes the queue as it is now.
+// State returns the present state of the queue.
 func (q *Queue) State() State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,8 +157,8 @@ type Share struct {
 	Held, Waiting, Most int
 }
 
-// Spare takes a slot if another one stays free and nobody waits. It calls yield, with the queue locked,
-// when a run has to wait, which asks for the slot back. One spare slot is held at a time.
+// Spare acquires a slot if another one stays free and no run waits. If a run has to wait later, the queue
+// calls yield, with its lock held, to request the slot. Only one spare slot is held at a time.
 func (q *Queue) Spare(principal string, yield func()) (*Slot, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

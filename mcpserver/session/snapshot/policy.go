@@ -326,8 +326,8 @@ func registrySkill(sk *skills.Skill, index *skills.Index) cfharness.RegistrySkil
 	return out
 }
 
-// Resources returns the files of a skill besides SKILL.md in the reference's shape, with sandbox paths in
-// place of host paths; not nil.
+// Resources returns the files of a skill besides SKILL.md in the reference's shape, with sandbox paths
+// instead of host paths; not nil.
 func Resources(sk *skills.Skill, index *skills.Index) provenance.List[cfharness.RegistryResource] {
 	out := provenance.List[cfharness.RegistryResource]{}
 	for i := range index.Resources {

@@ -40,7 +40,7 @@ type Source struct {
 // SandboxSkills is the directory of skills in the sandbox as the reference names it in records.
 const SandboxSkills = "/workspace/skills"
 
-// ToolRun is the tool that is offered only when the operator says so.
+// ToolRun is the tool that is offered only if the operator enables it.
 const ToolRun = "run_skill_script"
 
 // Where an enforcement mode came from.
@@ -51,7 +51,7 @@ const (
 	ModeDefault  = "default"
 )
 
-// Facts are what the records say about a server besides its policy. All fields are optional.
+// Facts are the facts about a server that its records contain besides the policy. All fields are optional.
 type Facts struct {
 	ModeSource    string                 // of the configured mode; empty is ModeDefault
 	Manifest      *cfharness.RunManifest // nil when the server was started without one
@@ -198,7 +198,7 @@ func (s *Source) Capabilities(ctx context.Context, at time.Time) (*cfharness.Cap
 			}
 		}
 	}
-	// The reference's commands, in its order, then the interpreters that it does not know.
+	// The reference's commands, in its order, then the interpreters that it does not have.
 	names := []string{"bash", "sh", "node", "deno", "python", "python3", "git"}
 	for _, in := range script.Interpreters() {
 		if name := string(in.Runtime); !slices.Contains(names, name) {

@@ -14,26 +14,27 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Stream is one output stream as it was released.
+// Stream is the released part of one output stream.
 type Stream struct {
 	Head, Tail string // text; Tail only when Truncated
 	Total      int64  // bytes the script wrote
 	Truncated  bool   // the middle was not kept
 	Digest     digest.Digest
 
-	// Withheld is in the place of a stream that is not released, else nil; Head and Tail are then empty.
+	// Withheld describes a stream that was not released, else nil; Head and Tail are then empty.
 	Withheld *cfharness.ObservationDenied
 }
 
-// Of returns what a run printed, as text. What is not UTF-8 is replaced, so that JSON can show the rest.
+// Of returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can represent the
+// text.
 func Of(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
 		Digest: digest.Digest(s.SHA256)}
 }
 
-// Most characters of a run's output that are shown, of both streams together. The whole streams, as
-// far as they were kept, stay in the session's records.
+// Most characters of a run's output that are shown, of both streams together. The session's records have the
+// whole streams, up to the run's output limit.
 const (
 	HeadShare = 24_000
 	TailShare = 12_000
