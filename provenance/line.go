@@ -147,6 +147,7 @@ func readLine(line []byte) *Event {
 	e.Detail = r.text(`,"detail":`, true)
 	e.Row, e.Decision = r.value(`,"row":`), r.value(`,"decision":`)
 	e.Invocation = r.value(`,"invocation":`)
+	// Few events have files, so encoding/json is fast enough for them.
 	if files := r.value(`,"files":`); files != nil {
 		err := json.Unmarshal(files, &e.Files)
 		again, failed := Encode(e.Files)
@@ -264,6 +265,7 @@ func (e *Event) Validate() error {
 	case !isObject(e.Invocation):
 		fault = "invocation: not a JSON object in UTF-8"
 	}
+	// The names become paths in the directory of the session.
 	for _, f := range e.Files {
 		if f.Size < 0 || f.Digest.Validate() != nil || f.Digest.Algorithm() != digest.SHA256 {
 			fault = fmt.Sprintf("size or digest of file %q", f.Name)

@@ -119,6 +119,7 @@ func readRegisterLine(line []byte) (*RegisterLine, error) {
 	if err != nil || !bytes.Equal(append(again, '\n'), line) {
 		return nil, fmt.Errorf("%w: not in the written form", ErrInvalid)
 	}
+	// A deletion has no last event; every other line must have one.
 	known := slices.Contains([]string{RegisterStarted, RegisterResumed, RegisterEnded}, l.What) &&
 		l.Events > 0 &&
 		isHash(l.Hash) || l.What == RegisterDeleted && l.Events == 0 && l.Hash == ""

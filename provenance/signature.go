@@ -41,6 +41,7 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, in
 		return Head{}, false, fmt.Errorf("%w: note of %d bytes", ErrInvalid, len(data))
 	}
 	n, err := note.Open(data, note.VerifierList(keys...))
+	// Without keys no signature can be verified; the text is returned nevertheless.
 	if unsigned, ok := err.(*note.UnverifiedNoteError); ok && len(keys) == 0 {
 		n, err = unsigned.Note, nil
 	}
@@ -56,6 +57,7 @@ func OpenHead(session string, data []byte, keys ...note.Verifier) (head Head, in
 	}
 	lines := strings.Split(n.Text, "\n")
 	inRegister = len(lines) == 6 && lines[4] == registered
+	// The other lines are the same in both forms.
 	if inRegister {
 		lines = append(lines[:4], lines[5])
 	}

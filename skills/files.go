@@ -58,6 +58,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 		return nil
 	}
 	entries, err := l.tree.list(dir)
+	// With some entries, the rest of a partly readable directory is ignored.
 	if err != nil && len(entries) == 0 {
 		if dir == "." {
 			return cause(err)
@@ -75,6 +76,7 @@ func (l *lister) walk(ctx context.Context, dir string) error {
 		if Ignored(entry.Name()) || dir == "." && entry.Name() == l.self {
 			continue
 		}
+		// Sorted, so that the limit cuts the same files each time.
 		if len(l.files) >= l.opts.MaxFiles {
 			l.more = true
 			return nil

@@ -164,6 +164,7 @@ func (s *Skill) packIndex(x *Index) []byte {
 	}
 	for i := range x.Files {
 		f, r := &x.Files[i], x.Resource(x.Files[i].Path)
+		// The size is stored only in the mark.
 		if x.marks[i].size != f.Size {
 			return nil
 		}

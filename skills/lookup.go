@@ -97,6 +97,7 @@ func (s *Snapshot) Lookup(nameOrPath string) (*Skill, error) {
 	if len(named) == 0 && exact == nil {
 		return nil, s.NotFound(nameOrPath)
 	}
+	// A less trusted path must not take the name of a more trusted skill.
 	tier := leastTier(named)
 	if exact != nil && (len(named) == 0 || exact.Root.Tier <= tier) {
 		return exact, nil

@@ -60,6 +60,7 @@ func CleanPath(p string) (string, error) {
 	if len(kept) == 0 {
 		return refuse("must name a file")
 	}
+	// Dropping segments may have moved a scheme to the front, as in "./c:/x".
 	clean := strings.Join(kept, "/")
 	if hasScheme(clean) {
 		return refuse("must not have a scheme or a drive")
@@ -154,6 +155,7 @@ func ParseURI(uri string) (path string, err error) {
 		return refuse("is too long")
 	case strings.ContainsAny(rest, "?#"):
 		return refuse("must not have a query or a fragment")
+	// Decoded, it would become a separator that was not one in the URI.
 	case strings.Contains(strings.ToLower(rest), "%2f"):
 		return refuse("must not have an encoded separator")
 	}

@@ -100,12 +100,14 @@ func Scan(ctx context.Context, roots []Root, opts *ScanOptions) (*Snapshot, erro
 // scan scans the roots, and again without the cache if the cache turns out to be wrong.
 func (s *scanner) scan(ctx context.Context) error {
 	err := s.once(ctx)
-	if cache := s.opts.Cache; err == nil && cache != nil && cache.lied.Swap(false) {
-		*s = scanner{opts: s.opts, roots: s.roots}
-		err = s.once(ctx)
-		s.note(Warning, CodeCacheWrong, cache.file,
-			"the scan cache disagreed with a file on disk; it was discarded")
+	cache := s.opts.Cache
+	if err != nil || cache == nil || !cache.lied.Swap(false) {
+		return err
 	}
+	*s = scanner{opts: s.opts, roots: s.roots}
+	err = s.once(ctx)
+	s.note(Warning, CodeCacheWrong, cache.file,
+		"the scan cache disagreed with a file on disk; it was discarded")
 	return err
 }
 
@@ -206,19 +208,7 @@ func (s *scanner) owners() map[string]*Root {
 
 // scanRoot walks the real directories of a root, unless another root owns them.
 func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*Root) error {
-	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."},
-		label: filepath.Base(root.Dir)}
-	var top folder
-	var err error
-	if root.FS != nil {
-		a.label = cmp.Or(root.Name, a.label)
-		top, err = fsFolder(root.FS)
-	} else if a.place.base, err = realDir(root.Dir); err == nil {
-		if absolute, err := filepath.Abs(root.Dir); err == nil {
-			a.label = filepath.Base(absolute)
-		}
-		top, err = openBase(a.place.base)
-	}
+	a, top, err := openArea(root)
 	if err != nil {
 		reason := cause(err)
 		if errors.Is(err, syscall.ENOTDIR) {
@@ -228,6 +218,7 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		if s.opts.StrictRoots && !missing || errors.Is(reason, ErrExhausted) {
 			return fmt.Errorf("skills root %s: %w", root.Dir, reason)
 		}
+		// A root that is unreadable for a while must not take its skills from running sessions.
 		if w := s.earlier(root, root.Prefix, false); w != nil {
 			s.unreadable[root] = true
 			s.note(Error, CodeUnreadableRoot, root.Dir,
@@ -248,6 +239,28 @@ func (s *scanner) scanRoot(ctx context.Context, root *Root, owners map[string]*R
 		}
 	}
 	return s.walk(ctx, a, top)
+}
+
+// openArea opens the directory or the file system of a root.
+func openArea(root *Root) (*area, folder, error) {
+	a := &area{root: root, path: root.Prefix, place: place{fsys: root.FS, rel: "."},
+		label: filepath.Base(root.Dir)}
+	if root.FS != nil {
+		a.label = cmp.Or(root.Name, a.label)
+		top, err := fsFolder(root.FS)
+		return a, top, err
+	}
+	base, err := realDir(root.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.place.base = base
+	// The label keeps the name that the operator gave, even if it is a link.
+	if absolute, err := filepath.Abs(root.Dir); err == nil {
+		a.label = filepath.Base(absolute)
+	}
+	top, err := openBase(base)
+	return a, top, err
 }
 
 // errNotDirectory is the error for a root that is a file.
@@ -349,8 +362,10 @@ func (s *scanner) recall(a *area) (old map[string]*visit, changed []string) {
 	switch {
 	case s.unreadable[a.root]:
 		return old, nil
+	// Without known changes, everything may have changed.
 	case len(s.changed) == 0:
 		return old, []string{"."}
+	// A changed source is scanned without changed paths.
 	case a.place.fsys != nil:
 		return old, nil
 	}

@@ -278,6 +278,7 @@ func (s *Snapshot) label() {
 		s.Skills[i], s.byPath[sk.Path] = sk, sk
 		s.byName[sk.name] = append(s.byName[sk.name], sk)
 	}
+	// These are not looked up, so their names may be ambiguous.
 	for _, list := range [][]*Skill{s.Shadowed, s.Withheld} {
 		for i, sk := range list {
 			list[i] = s.renamed(sk, sk.dirName())

@@ -65,6 +65,7 @@ func (s *Snapshot) withhold() {
 	}
 	s.Skills = slices.DeleteFunc(s.Skills, func(sk *Skill) bool { return s.byPath[sk.Path] != sk })
 	for _, name := range slices.Concat(s.opts.Disabled, s.opts.Pinned, s.opts.NameOnly) {
+		// Before the first scan, no skill is known.
 		if !named[name] && s.scanned != nil {
 			named[name] = true
 			s.note(Warning, CodeUnknownSkill, name, "no skill has this path or name")

@@ -63,23 +63,25 @@ func (p place) open() (tree, error) {
 		return osTree{base}, nil
 	}
 	root, err := base.OpenRoot(filepath.FromSlash(p.rel))
-	if err == nil && p.skillFile != "" {
+	if err != nil {
+		base.Close()
+		return nil, cause(err)
+	}
+	if p.skillFile != "" {
 		return linkedTree{osTree{root}, osTree{base}, p.skillFile}, nil
 	}
 	base.Close()
-	if err != nil {
-		return nil, cause(err)
-	}
 	return osTree{root}, nil
 }
 
 // Gone reports whether the file of the skill no longer exists. A skill that cannot be accessed is not gone.
 func (s *Skill) Gone() bool {
 	t, err := s.place.open()
-	if err == nil {
-		defer t.close()
-		_, err = t.lstat(s.File)
+	if err != nil {
+		return errors.Is(cause(err), ErrNotFound)
 	}
+	defer t.close()
+	_, err = t.lstat(s.File)
 	return errors.Is(cause(err), ErrNotFound)
 }
 

@@ -97,6 +97,7 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 	defer f.close()
 	entries, more, err := f.list()
 	switch {
+	// Not even open, so there are no entries.
 	case err != nil && f.folder == nil:
 		v.exhausted(err)
 		v.note(Warning, CodeUnreadableDir, v.path(rel), "the directory cannot be opened: %v", cause(err))
@@ -116,7 +117,9 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 		below := join(rel, e.name)
 		_, err := CleanPath(v.path(below))
 		switch {
+		// Not a file here: skillFile has reported it.
 		case e.name == upperFile || e.name == lowerFile:
+		// Of other regular files, list returns only those with the name of a skill file in another case.
 		case e.mode == 0:
 			v.note(Warning, CodeMisspeltFile, v.path(below),
 				"only %s and %s make a directory a skill", upperFile, lowerFile)
@@ -262,28 +265,20 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		v.out.skills = append(v.out.skills, sk)
 		return
 	}
-	var data []byte
-	var m mark
-	var err error
-	if v.kept.Load() > maxKept {
-		err = errKept
-	} else if file.mode == 0 {
-		data, m, err = f.read(file.name)
-	} else {
-		data, m, err = sk.readLinked(v.buf)
-	}
+	data, m, err := v.read(f, file, sk)
 	if err == nil {
-		v.buf = data
 		err = sk.parse(data, m)
 		v.kept.Add(int64(len(sk.Frontmatter.JSON)))
 		now.settled = m.settled
 		if !known {
 			v.opts.Cache.readAnew()
 		} else if now == m && (err != nil || string(sk.pack()) != value) {
+			// The file has the mark of the record, so the record must have been wrong.
 			v.opts.Cache.distrust()
 		}
 	}
 	if err != nil {
+		// A broken skill is still listed, since it reserves its path.
 		v.exhausted(err)
 		d := unloadable(err)
 		d.Path = join(path, file.name)
@@ -291,6 +286,22 @@ func (v *visitor) load(f *lazyFolder, file *entry, rel, path string) {
 		sk.broken = true
 	}
 	v.out.skills = append(v.out.skills, sk)
+}
+
+// read reads the skill file of a directory, unless the root has too much frontmatter already.
+func (v *visitor) read(f *lazyFolder, file *entry, sk *Skill) (data []byte, m mark, err error) {
+	if v.kept.Load() > maxKept {
+		return nil, mark{}, errKept
+	}
+	if file.mode == 0 {
+		data, m, err = f.read(file.name)
+	} else {
+		data, m, err = sk.readLinked(v.buf)
+	}
+	if err == nil {
+		v.buf = data
+	}
+	return data, m, err
 }
 
 // readLinked reads a skill file that may be a link to a file of the skill, or to the skill file of another

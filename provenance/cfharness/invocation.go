@@ -186,11 +186,13 @@ func (l *InputLabels) Influenced(atom json.RawMessage, cwd bool) *InputLabels {
 		}
 		i := slices.IndexFunc(labels.Entries,
 			func(e InputLabel) bool { return len(e.Path) == 1 && e.Path[0] == input })
+		// An input without a label gets one, since the atom applies to every input of the command.
 		if i < 0 {
 			i = len(labels.Entries)
 			labels.Entries = append(labels.Entries, InputLabel{Path: List[any]{input}})
 		}
 		label := &labels.Entries[i].Label
+		// Clipped, so that the append copies: l is not changed.
 		label.Confidentiality = append(slices.Clip(label.Confidentiality), atom)
 	}
 	if len(labels.Entries) == 0 {

@@ -153,12 +153,14 @@ func (f *Fold) Add(e *provenance.Event) error {
 		return fmt.Errorf("%w: row of event %s: %v", provenance.ErrCorrupt, e.ID(), err)
 	}
 	r := &f.Was
+	// A repeated activation sends nothing, and does not undo that the instructions were sent.
 	if x := row.Skillsd; x != nil && !x.Repeated {
 		if r.Sent == nil {
 			r.Sent = make(map[string]bool)
 		}
 		r.Sent[x.Path] = row.SentBy(e)
 	}
+	// The index is not stored with the Fold.
 	if f.at == nil {
 		f.at = make(map[activationKey]int)
 		for i := range r.Activations {

@@ -80,49 +80,47 @@ func (r *SkillRegistry) WriteEach(
 	if !timed || !stamped || !listed {
 		return errors.New("a registry has no time or no list of skills")
 	}
-	put := func(texts ...string) {
+	write := func(texts ...string) error {
 		for _, text := range texts {
-			if err == nil {
-				_, err = io.WriteString(w, text)
+			if _, err := io.WriteString(w, text); err != nil {
+				return err
 			}
 		}
+		return nil
 	}
-	put(string(head), at)
-	if err == nil {
-		err = made(r.GeneratedAt.Time)
+	if err := write(string(head), at); err != nil {
+		return err
 	}
-	put(`"`, string(middle), list)
+	if err := made(r.GeneratedAt.Time); err != nil {
+		return err
+	}
+	if err := write(`"`, string(middle), list); err != nil {
+		return err
+	}
 	var compact, indented bytes.Buffer
 	enc := json.NewEncoder(&compact)
 	enc.SetEscapeHTML(false)
 	before, end := "\n    ", ""
-	for sk, failed := range each {
+	for sk, err := range each {
+		if err != nil {
+			return err
+		}
 		compact.Reset()
 		indented.Reset()
 		indented.WriteString(before)
-		if err != nil {
-			return err
-		}
-		err = failed
-		if err != nil {
-			return err
-		}
-		err = enc.Encode(sk)
-		if err != nil {
+		if err := enc.Encode(sk); err != nil {
 			return err
 		}
 		err = json.Indent(&indented, bytes.TrimSuffix(compact.Bytes(), []byte("\n")), "    ", "  ")
 		if err != nil {
 			return err
 		}
-		_, err = w.Write(indented.Bytes())
-		if err != nil {
+		if _, err := w.Write(indented.Bytes()); err != nil {
 			return err
 		}
 		before, end = ",\n    ", "\n  "
 	}
-	put(end, string(tail))
-	return err
+	return write(end, string(tail))
 }
 
 // leaveOut removes skills and everything that names them: files of a skill that contains one, and

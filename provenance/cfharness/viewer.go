@@ -45,6 +45,7 @@ func (v *Viewer) Project(name string, r io.Reader, w io.Writer) error {
 	}
 	data, err := io.ReadAll(r)
 	switch {
+	// The error is returned below.
 	case err != nil:
 	case key != "":
 		data, err = v.projectView(name, key, data)
@@ -239,6 +240,7 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 			d.Skillsd.Operator = ""
 		}
 		row = d
+	// The rows of this view always contain host paths, so every row changes for a remote caller.
 	case provenance.ActivationsFile:
 		var a Activation
 		err = json.Unmarshal(raw, &a)
@@ -258,6 +260,7 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		if v.Remote && x.ResourcePath != "" {
 			changed, x.ResourcePath = true, x.SandboxResourcePath
 		}
+		// The paths of a run on the host are those of this machine; no caller gets them.
 		if x.ExecutionTarget == "host" {
 			at := hostScript(&x)
 			if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {
@@ -355,6 +358,7 @@ func (v *Viewer) projectPolicy(data []byte) ([]byte, error) {
 	}
 	hidden := func(skill, file string) bool {
 		at := path.Join(skill, file)
+		// A file belongs to the hidden skill in any directory above it.
 		for at != "." && at != "/" && !v.Hides(at) {
 			at = path.Dir(at)
 		}

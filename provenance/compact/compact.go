@@ -78,6 +78,7 @@ func (s *scanner) feed(b []byte) (int, error) {
 			}
 			continue
 		}
+		// A number has no end mark: the byte after it ends the number and is then scanned as a token.
 		if s.state >= afterMinus && s.state < done && s.number(c) {
 			continue
 		}
@@ -114,6 +115,7 @@ func (s *scanner) token(c byte) bool {
 			return s.close('{')
 		case c == ']':
 			return s.close('[')
+		// After a comma in an object a key must follow; an empty object was handled before.
 		case s.open[len(s.open)-1] == '{':
 			s.state = wantKey
 		default:
@@ -189,6 +191,7 @@ func (s *scanner) number(c byte) bool {
 		s.state = inPower
 	case c == '.' && (s.state == afterZero || s.state == inDigits):
 		s.state = afterPoint
+	// A second exponent is invalid.
 	case c|0x20 == 'e' && s.state >= afterZero && s.state != inPower:
 		s.state = afterExponent
 	case (c == '-' || c == '+') && s.state == afterExponent:
@@ -420,6 +423,7 @@ func Indent(dst, value []byte, prefix, indent string) ([]byte, bool) {
 			i = end - 1
 		case '{', '[':
 			dst = append(dst, c)
+			// json.Indent keeps empty objects and lists on one line.
 			if i+1 < len(value) && (value[i+1] == '}' || value[i+1] == ']') {
 				i++
 				dst = append(dst, value[i])

@@ -429,6 +429,7 @@ func (w *writer) copies(e *provenance.Event, s *Step) error {
 	}
 	for i, made := range row.Skillsd.Out {
 		kept := provenance.OutputName(row.OutputID, fmt.Sprintf("out-%d", i))
+		// Files that were withheld or too large were never stored.
 		if !slices.ContainsFunc(e.Files, func(f provenance.File) bool { return f.Name == kept }) {
 			continue
 		}

@@ -129,6 +129,7 @@ func NewStatement(e *provenance.Event) (*Statement, error) {
 		return nil, fmt.Errorf("%w: row of event %s: %v", provenance.ErrInvalid, e.ID(), err)
 	}
 	x := row.Skillsd
+	// Without the digest of the script the statement would not identify what ran.
 	if row.Status != cfharness.StatusExecuted || x == nil || row.ObservedDigest == "" {
 		return nil, nil
 	}

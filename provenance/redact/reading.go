@@ -135,8 +135,10 @@ func backslash(b []byte) (int, []byte) {
 			n++
 		}
 		return n, []byte{byte(value)}
+	// A line continuation of a shell or of C.
 	case c == '\n':
 		return 2, nil
+	// Punctuation stands for itself. A letter without a meaning may be anything, and stays as it was written.
 	case c < '0' || c > '9' && c < 'A' || c > 'Z' && c < 'a' || c > 'z':
 		return 2, b[1:2]
 	default:
@@ -166,6 +168,7 @@ func unicodeEscape(b []byte) (int, []byte) {
 	if !ok {
 		return 1, b[:1]
 	}
+	// JSON and JavaScript escape characters beyond U+FFFF as two surrogates.
 	if n >= 0xd800 && n < 0xdc00 && len(b) > 7 && b[6] == '\\' && b[7] == 'u' {
 		if low, ok := hexNumber(b, 8, 4); ok && low >= 0xdc00 && low < 0xe000 {
 			return 12, utf8.AppendRune(nil, rune(0x10000+(n-0xd800)<<10+(low-0xdc00)))

@@ -329,6 +329,7 @@ func (r *Redactor) JSON(raw json.RawMessage) json.RawMessage {
 			continue
 		}
 		from := i
+		// Only the bounds of the string are needed here; json.Unmarshal decodes it.
 		for i++; i < len(raw) && raw[i] != '"'; i++ {
 			if raw[i] == '\\' {
 				i++

@@ -49,6 +49,7 @@ func (r *Redactor) Streams(stdout, stderr *Stream, ended, given bool) (anew bool
 			spans[last[i]] = append(spans[last[i]], r.cutAt(*parts[last[i]], least, true)...)
 		}
 	}
+	// Readers see the streams in either order.
 	for i := range 2 {
 		before, behind := last[i], first[1-i]
 		a, b := r.across(*parts[before], *parts[behind])

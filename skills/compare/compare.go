@@ -119,11 +119,12 @@ func (c Content) hosts(ctx context.Context) (hosts []string, whole bool) {
 	whole = true
 	read := func(path string) {
 		content, err := c.Skill.Read(ctx, path, min(maxFile, left))
-		whole = whole && err == nil
-		if err == nil {
-			left -= int64(len(content.Data))
-			addHosts(found, content.Data)
+		if err != nil {
+			whole = false
+			return
 		}
+		left -= int64(len(content.Data))
+		addHosts(found, content.Data)
 	}
 	read(c.Skill.File)
 	for _, r := range c.Index.Resources {

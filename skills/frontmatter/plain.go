@@ -71,6 +71,7 @@ func (p *plainParser) mapping(v *value, nests bool) bool {
 			}
 		}
 		v.keys, v.items = append(v.keys, key), append(v.items, item)
+		// A deeper line here would belong to a scalar over several lines, which is left to parseYAML.
 		if p.failed || !p.done && p.indent > indent {
 			return false
 		}

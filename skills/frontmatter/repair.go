@@ -125,6 +125,8 @@ func (p *repairer) mapping(lines []string, at int) (*value, bool) {
 		e := faulty{key: match[1], rest: match[2], line: at + i, lines: lines[i:end]}
 		before := len(p.notes.repairs)
 		item, ok := p.entry(e, loose)
+		// A field that is dropped must not be one that restricts the skill, nor one that is valid but
+		// refused.
 		if !ok && (p.depth > 1 || slices.Contains(boundFields, e.key) || !e.broken()) {
 			if p.depth == 1 && e.rest != "" && strings.IndexByte("*@`%&!", e.rest[0]) >= 0 {
 				p.fault = &Error{Kind: Syntax, Line: e.line, Reason: fmt.Sprintf(
@@ -233,6 +235,7 @@ func rawText(e faulty, loose bool) (string, bool) {
 	if !loose || !strings.ContainsFunc(raw, unicode.IsLetter) {
 		return "", false
 	}
+	// Outer quotes that enclose the whole text were meant as quotes.
 	if q := raw[0]; (q == '"' || q == '\'') && len(raw) > 1 && raw[len(raw)-1] == q {
 		raw = raw[1 : len(raw)-1]
 	}

@@ -95,6 +95,7 @@ func checkName(field strictField, dirName string,
 		report("V9", field.line, "give the directory's name", "Field 'name' must be a non-empty string")
 		return
 	}
+	// The reference compares the normalized name.
 	name := norm.NFKC.String(trimmed)
 	if size := utf8.RuneCountInString(name); size > MaxName {
 		report("V10", field.line, "shorten the name, and the name of the directory",

@@ -195,6 +195,7 @@ func (p *Plan) choose(from *fetched, req Request, part string) (chosen []candida
 				continue
 			}
 			chosen = append(chosen, c)
+		// One skill was requested and found, so a broken one beside it is no failure.
 		case len(loadable) == 1 && !req.All:
 			p.Notes = append(p.Notes, fmt.Sprintf("%q does not load: %s", clip(c.path), c.err))
 		default:

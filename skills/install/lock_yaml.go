@@ -183,6 +183,7 @@ func checkLockNode(n *yaml.Node, place string) error {
 		if !plain(n, yaml.MappingNode) {
 			what = "is not a mapping"
 		}
+	// Encode omits empty values, so an empty one was not written by it.
 	case !plain(n, yaml.ScalarNode) || n.Value == "":
 		what = "is not a text"
 	case name == "enabled" && n.Value != "true" && n.Value != "false":
@@ -195,6 +196,7 @@ func checkLockNode(n *yaml.Node, place string) error {
 	if what != "" {
 		return at(n, errors.New(strings.TrimPrefix(name+": "+what, ": ")))
 	}
+	// The keys of files are paths, so each is checked like a value.
 	if name == "files" {
 		for _, c := range n.Content {
 			if err := checkLockNode(c, place+".path or digest"); err != nil {

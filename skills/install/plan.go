@@ -212,16 +212,7 @@ func (p *Plan) check(ctx context.Context) (err error) {
 	paths := pathsByName(p.New)
 	all, failed := len(p.Changes), error(nil)
 	p.Changes = slices.DeleteFunc(p.Changes, func(c Change) bool {
-		_, err := p.i.admit(c.After.Origin)
-		if c.lockOnly && err == nil {
-			return false
-		}
-		if err == nil {
-			err = p.i.taken(ctx, c.Before, paths[c.Name])
-		}
-		if err == nil && p.New.Skill(c.Name) == nil {
-			err = errors.New("does not load where it is installed")
-		}
+		err := p.checkChange(ctx, c, paths[c.Name])
 		if err != nil {
 			p.Refused = append(p.Refused, Refusal{c.Name, c.Before, c.After.Origin.Path, err.Error()})
 			failed = errors.Join(failed, p.batch.Drop(p.placed(c.Name)))
@@ -234,6 +225,21 @@ func (p *Plan) check(ctx context.Context) (err error) {
 		p.New, failed = p.scan(ctx, "place")
 	}
 	return failed
+}
+
+// checkChange returns the reason why a staged change becomes a refusal, or nil. paths are the paths of its
+// skills.
+func (p *Plan) checkChange(ctx context.Context, c Change, paths []string) error {
+	if _, err := p.i.admit(c.After.Origin); err != nil || c.lockOnly {
+		return err
+	}
+	if err := p.i.taken(ctx, c.Before, paths); err != nil {
+		return err
+	}
+	if p.New.Skill(c.Name) == nil {
+		return errors.New("does not load where it is installed")
+	}
+	return nil
 }
 
 // pathsByName returns the paths of the skills in a snapshot, by the name of the installed skill that contains

@@ -100,6 +100,7 @@ func (f *fetched) signer(
 	for _, file := range index.Files {
 		files[file.Path] = file.Digest
 	}
+	// A bundle in the skill itself signs the digests of its files.
 	at := slices.IndexFunc(signed.DirectoryNames, func(name string) bool { return files[name] != "" })
 	if at < 0 {
 		if must {

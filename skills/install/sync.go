@@ -48,6 +48,7 @@ func (i *Installer) Sync(ctx context.Context, s Sync) (*Plan, error) {
 			if s.Lock != nil {
 				e = e.foreign(i.lock.clash(e.Name), s.TrustAccepted)
 			}
+			// Checked before anything is compared, so that the plan of such a lock file is never shown.
 			if err := e.startsProgram(i.lock.clash(e.Name)); s.Lock != nil && err != nil {
 				return err
 			}

@@ -130,6 +130,7 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 		return problems, nil
 	case err != nil:
 		return nil, err
+	// Content that was not accepted, or is disabled, must not be served, whatever its bytes.
 	case e.Quarantined():
 		add("", "is served although it was not accepted")
 		return problems, nil
@@ -166,12 +167,14 @@ func (i *Installer) verifyPlaced(ctx context.Context, e *Entry) ([]Problem, erro
 			add(name, "was not installed")
 		case !entry.Type().IsRegular():
 			add(name, "is not a regular file")
+		// Last, since it reads the file. An unreadable file has no digest and differs too.
 		case hashFile(root, name) != sum:
 			add(name, "changed")
 		}
 		delete(want, name)
 		return nil
 	})
+	// Every file that was found is deleted from want.
 	for name := range want {
 		add(name, "is missing")
 	}

@@ -111,6 +111,7 @@ func ParseEntry(spec string) (Entry, error) {
 	}
 	entry := Entry{Skill: skill}
 	for {
+		// From the end, since only options may follow the last colon: paths contain none.
 		at := strings.LastIndexByte(rest, ':')
 		name, value, ok := strings.Cut(rest[at+1:], "=")
 		if at < 0 || !ok {

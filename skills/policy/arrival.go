@@ -61,6 +61,7 @@ func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	for _, d := range a.Signals {
 		switch {
 		case d.Severity != skills.Warning || !slices.Contains(alarming, d.Code):
+		// Invisible text beside an injection phrase has no harmless use.
 		case d.Code == skills.CodeInjectionPhrase && hidden[d.Path]:
 			because(Refuse, "%s:%d: %s, in a file with text that nobody sees", d.Path, d.Line, d.Code)
 		case d.Line == 0:
@@ -72,6 +73,7 @@ func (a *Arrival) Assess() (verdict Verdict, why []string) {
 	if a.Unsearched {
 		because(Look, "more text than is searched")
 	}
+	// Everything in a first version is new, so the comparison would only repeat its content.
 	if a.First {
 		return verdict, why
 	}

@@ -28,6 +28,7 @@ func (c Config) Check() error {
 		}
 	}
 	names := map[string]bool{browserProfile().Name: true}
+	// Names are added one by one, so that a second profile with the same name is found.
 	for i := range c.Profiles {
 		if err := c.Profiles[i].check(names); err != nil {
 			return err
@@ -59,6 +60,7 @@ func (p *Profile) check(taken map[string]bool) error {
 				Clip(skill))
 		}
 	}
+	// A path that no skill can have would silently include nothing.
 	for _, skill := range slices.Concat(p.Skills, p.Activate) {
 		if !isSkillPath(skill) {
 			return fmt.Errorf("profile %s: %q is not a path of a skill; there are no patterns", name,

@@ -10,7 +10,7 @@ import (
 	"github.com/skillsd/skillsd/skills"
 )
 
-// Reason is why an observation is denied, one of the reference's four.
+// Reason is the reason of a denied observation, one of the four in the reference.
 type Reason string
 
 // The reasons.
@@ -21,8 +21,8 @@ const (
 	NeedsSanitizingWorker  Reason = "needs-sanitizing-worker"
 )
 
-// Code names a denial. The list is closed: a code is declared here and has one row in the table of
-// codes, from which its reason and its short text come; what each rule says is in the table of refusals.
+// Code identifies a kind of denial. The list is closed: a code is declared here and has one row in the table
+// of codes, with its reason and its short text; the texts of each rule are in the table of refusals.
 type Code string
 
 // The codes of denials.
@@ -46,15 +46,15 @@ const (
 	CodeOutputOpaque           Code = "output_opaque"
 )
 
-// codes is the table of codes: the reason each has in the reference's terms, what keeps a script from
-// running in a few words, for a list of scripts, and the remedies where a refusal has no other ones. A
-// remedy is for a model: it says whom to ask for what, and has no flag and no command that would let the
-// model in. What operator says is for the one who decides; it goes into the log and the record.
+// codes is the table of codes: the reason in the reference's terms, a short text for a list of scripts, and
+// the default remedies of refusals. A remedy is for a model: it tells the model whom to ask for what, and
+// contains no flag or command with which the model could grant itself access. operator is for the operator;
+// it goes into the log and the record.
 var codes = map[Code]struct {
 	reason   Reason
 	brief    string
-	remedy   string // with the words of refuse in braces
-	operator string // likewise; empty: the remedy says it
+	remedy   string // with names of words in braces, see refuse
+	operator string // likewise; empty: the same as remedy
 }{
 	CodeToolNotAllowed: {NotAuthorized, "this server does not offer run_skill_script",
 		"ask the user whether this server should offer it; `skillsd doctor`, in a terminal of their own, " +
@@ -113,32 +113,32 @@ var codes = map[Code]struct {
 		"the operator can read it with `skillsd session show SESSION --output HANDLE`"},
 }
 
-// operatorCommand is how the operator can take every call for a command of the user.
+// operatorCommand tells how the operator can have every call treated as a command of the user.
 const operatorCommand = "start the server with --prompt-slot-role direct-command, or set " +
 	"policy.prompt_slot_role in the configuration, or the client can send a prompt slot with that role"
 
-// operatorNever is how the operator can let a script run without asking.
+// operatorNever tells how the operator can let a script run without asking.
 const operatorNever = "let exactly these bytes run without asking, `skillsd allow --ask never {shell script}`"
 
-// operatorAsked goes before what the operator can do in the place of asking the user.
+// operatorAsked begins the alternatives to asking the user.
 const operatorAsked = "use a client through which the server can ask the user, or the operator can "
 
-// remedyUnasked is the remedy where an approval by the user would be enough.
+// remedyUnasked is the remedy if an approval by the user would be enough.
 const remedyUnasked = "if the user wants this, they can use a client through which the server " +
 	"can ask them, " +
 	"or change what its configuration demands"
 
-// Reason returns the reason of a code, NotAuthorized if the table has none for it.
+// Reason returns the reason of a code, or NotAuthorized if the code is unknown.
 func (c Code) Reason() Reason { return cmp.Or(codes[c].reason, NotAuthorized) }
 
-// Brief returns what keeps a script from running in a few words, for a list of scripts.
+// Brief returns a short text why a script cannot run, for a list of scripts.
 func (c Code) Brief() string { return cmp.Or(codes[c].brief, string(c)) }
 
-// Remedy returns what a model can do about a code, for a list of codes. Names in braces are words of the
-// request; a denial may say more exactly what mends it.
+// Remedy returns the remedy of a code for a model, for a list of codes. Names in braces stand for words of
+// the request; the remedy of a denial may be more specific.
 func (c Code) Remedy() string { return codes[c].remedy }
 
-// Operator returns what the operator can do about a code, with flags and commands, for a list of codes.
+// Operator returns the remedy of a code for the operator, with flags and commands, for a list of codes.
 func (c Code) Operator() string {
 	return strings.ReplaceAll(cmp.Or(codes[c].operator, codes[c].remedy), "{shell script}", "{script}")
 }
@@ -150,9 +150,9 @@ func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
 type refusal struct {
 	code           Code
 	rule           string // empty: the code
-	plain          string // the detail in words for a user, where it has the reference's own; may be empty
-	detail, remedy string // with the words of refuse in braces; without a remedy the code's are taken
-	operator       string // likewise; empty: the remedy, if the row has one
+	plain          string // the detail for a user, if that has the wording of the reference; may be empty
+	detail, remedy string // with names of words in braces, see refuse; empty remedy: that of the code
+	operator       string // likewise; empty: the remedy of the row, or else that of the code
 }
 
 // The table of refusals, in the order of the rules.
@@ -259,21 +259,21 @@ var (
 
 const remedyAgain = "ask the user to review the change and to allow the script again"
 
-// Denial is a refusal. Its texts are public: they hold no host path, no secret and no value of the
-// caller longer than a name.
+// Denial is a refusal. Its texts are public: they contain no host path, no secret and no value of the caller
+// longer than a name.
 type Denial struct {
 	Reason Reason
 	Code   Code
-	Detail string // the tool and the missing authority, in the reference's words where it has some
-	Plain  string // Detail in words for a user, without the tool
+	Detail string // the tool and the missing authority, as worded by the reference if it has this rule
+	Plain  string // Detail as worded for a user, without the tool
 	Skill  string
 	Path   string
-	Remedy string // for a model: what it can do, or whom it can ask for what
-	// Operator says how the operator can change it, with flags and commands: for the log, the record and the
-	// operator's own commands. A client is not shown it, since a model with a shell would follow it.
+	Remedy string // for a model: what to do, or whom to ask
+	// Operator is the remedy for the operator, with flags and commands: for the log, the record and the
+	// operator's own commands. Clients do not get it, since a model with a shell would follow it.
 	Operator string
 	RuleID   string
-	// ApprovalCode finds the call for a user, who can approve it elsewhere than in their client; empty: none.
+	// ApprovalCode identifies the call for a user who approves it outside of the client; may be empty.
 	ApprovalCode string
 }
 
@@ -285,8 +285,8 @@ func NewDenial(code Code, detail, remedy string) *Denial {
 
 func (d *Denial) Error() string { return d.Detail }
 
-// refuse returns the denial of a request: a row of the table of refusals in which the words of the request,
-// and more in pairs, replace their names in braces.
+// refuse returns the denial of a request: a row of the table of refusals in which words of the request
+// replace their names in braces. more has further pairs of names and words.
 func (r *Request) refuse(why refusal, more ...string) *Denial {
 	script := r.Skill + ":" + r.Path
 	words := append([]string{"{tool}", Clip(r.Tool), "{skill}", Clip(r.Skill), "{script}", Clip(script),
@@ -300,9 +300,9 @@ func (r *Request) refuse(why refusal, more ...string) *Denial {
 		Operator: operator, RuleID: cmp.Or(why.rule, string(why.code))}
 }
 
-// fill puts words in the places of their names in braces, each of which comes before its word, in one pass:
-// names in the words of the caller are not replaced. Making a [strings.Replacer] takes longer than all of a
-// denial, and a load asks for one of each script.
+// fill replaces names in braces by words, given as pairs of name and word, in one pass: names in words of the
+// caller are not replaced. Creating a [strings.Replacer] would take longer than the rest of a denial, and a
+// load makes one denial per script.
 func fill(text string, words []string) string {
 	var b strings.Builder
 	for text != "" {
@@ -325,8 +325,8 @@ func fill(text string, words []string) string {
 	return b.String()
 }
 
-// shellWord returns a name, clipped, as one word of a POSIX shell's command line. What a skill's author
-// chose runs nothing when an operator pastes it.
+// shellWord returns a clipped name as one word of a POSIX shell's command line. A name chosen by the author
+// of a skill must not run anything when an operator pastes it.
 func shellWord(name string) string {
 	name = Clip(name)
 	if name != "" && !strings.ContainsFunc(name, func(c rune) bool {
@@ -340,9 +340,9 @@ func shellWord(name string) string {
 
 // ApprovalRequired is a refusal that an approval by the user would override.
 type ApprovalRequired struct {
-	Denial   *Denial // the answer if nobody can be asked
+	Denial   *Denial // the answer if the user cannot be asked
 	Remember bool    // an approval for the rest of the session is enough
-	Entry    Entry   // what the run could use
+	Entry    Entry   // the allowlist entry of the run
 	Target   Target
 	Tier     skills.Tier
 }

@@ -94,6 +94,7 @@ func (e Entry) Spec() string {
 
 // check rejects an entry that ParseEntry could not have returned, and invalid options.
 func (e *Entry) check() error {
+	// A round trip through ParseEntry rejects names that only look like the parts of an entry.
 	plain, err := ParseEntry(e.Spec())
 	if err != nil {
 		return err
@@ -137,6 +138,7 @@ func (e *Entry) check() error {
 				strings.Join(word.known, ", "))
 		}
 	}
+	// Without a question, the pin is all that binds the operator's decision to the bytes.
 	if e.Ask == AskNever && e.Pin == "" {
 		return errors.New("an entry that never asks needs the digest of the script: " +
 			"`skillsd allow --ask never SKILL:SCRIPT` writes both")
@@ -215,9 +217,11 @@ func checkHost(spec string) error {
 		}
 		host = name
 	}
+	// An IP address needs no further check: it has no labels.
 	if net.ParseIP(host) != nil {
 		return nil
 	}
+	// Digits and dots that are not an IP address would be parsed as one by some resolvers.
 	if host == "" || len(host) > 253 || strings.Trim(host, "0123456789.") == "" {
 		return refuse("name a host or HOST:PORT")
 	}

@@ -71,6 +71,7 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 	if grant.Evidence == "" && grant.Entry.Ask == AskNever && grant.Entry.Pin != "" {
 		grant.Evidence = EvidenceEntry
 	}
+	// From here on, any evidence is as good as a direct command.
 	direct := grant.Evidence != ""
 	switch p.Mode(r.Mode) {
 	case Disabled:
@@ -86,6 +87,7 @@ func (p *Policy) missing(r *Request, grant *Grant) Code {
 		grant.RuleID = ruleStrictDirect
 	}
 	switch {
+	// In mode disabled, evidence is missing only for a tier that asks for it.
 	case !direct && (p.Mode(r.Mode) != Disabled || needs == consentConfirmation):
 		return CodeDirectCommandRequired
 	case needs == consentApproval && !approved, needs == consentOfCall && r.Approved != ApprovalOfCall:

@@ -36,6 +36,7 @@ func (p *Policy) target(r *Request, grant *Grant) *Denial {
 	case !on:
 		return r.refuse(hostNotEnabled)
 	}
+	// The frontmatter name is included: a skill can only subject itself to more rules.
 	if r.SkillName == browserSkill || r.Skill == browserSkill ||
 		strings.HasSuffix(r.Skill, "/"+browserSkill) {
 		return r.lease(grant)

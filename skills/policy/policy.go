@@ -21,12 +21,12 @@
 //	allowed-tools  runs       the skill's declared tools do not cover this script   allowed_tools_conflict
 //	tier, closed   runs       the operator closed the skill's tier to scripts       tier_denied
 //	host           runs       the entry's target is the host, and neither the       permission_denied
-//	                          server nor a profile that the operator chose says so,
-//	                          or a profile says sandbox
+//	                          server nor a profile of the operator enables it, or a
+//	                          profile has target sandbox
 //	lease          host runs  of agent-browser: the lease is absent, expired or not lease_invalid
 //	                          of a browser on this machine, or --cdp is not its
 //	release        runs       enforce-*, the run could reveal more than the skill's output_not_released
-//	                          bytes and the arguments, and release says "none"
+//	                          bytes and the arguments, and release is "none"
 //	mode, strict   all        enforce-strict without evidence of a direct command   direct_command_required
 //	mode, explicit runs       enforce-explicit without evidence of a direct command direct_command_required
 //	approval       runs       enforce-*, and the user has not approved what the     approval_required

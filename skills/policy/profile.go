@@ -127,6 +127,7 @@ func (p *Policy) excluded(r *Request) *Denial {
 		case what != "":
 		case !profile.includesTool(r.Tool):
 			what, by = "the tool "+Clip(r.Tool), profile.Name
+		// A file that load_skill shows is as good as one that read_skill_resource shows.
 		case r.File && !strings.HasPrefix(r.Tool, resources) && !profile.includesTool(readTool):
 			what, by = "the tool "+readTool, profile.Name
 		case r.Skill != "" && !profile.includesSkill(r.Skill):

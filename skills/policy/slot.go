@@ -37,6 +37,7 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 	if kind, ok := text(fields["type"]); !ok || kind != slotType {
 		return nil, &SlotError{"type is not " + slotType}
 	}
+	// The form is that of the reference, which accepts a string or an object.
 	if !nonEmpty(fields["source"]) {
 		return nil, &SlotError{"source is neither a non-empty string nor a non-empty object"}
 	}
@@ -59,6 +60,7 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 	if ref, present := fields["renderRef"]; present && !isRenderRef(ref) {
 		return nil, &SlotError{"renderRef is not {seq, rootRef}"}
 	}
+	// Compact, so that a record has the same bytes for any white space of the client.
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, raw); err != nil {
 		return nil, &SlotError{"not an object"}

@@ -38,6 +38,7 @@ func (h *Host) Missing(r *frontmatter.Requires) (missing []string) {
 	need(r.Commands, h.HasCommand, "requires the command %q, which is not on PATH")
 	for _, group := range r.AnyCommands {
 		names := strings.Fields(group)
+		// A name that is ignored satisfies its group.
 		if h.HasCommand != nil && !slices.ContainsFunc(names, func(name string) bool {
 			return !isName(name) || h.HasCommand(name)
 		}) {

@@ -111,6 +111,7 @@ func CleanPath(p string) (string, error) {
 	switch {
 	case !strings.HasPrefix(clean, "scripts/"):
 		return refuse("must be under scripts/")
+	// Windows drops a space at the end of a name.
 	case strings.HasSuffix(p, "/"), strings.HasSuffix(clean, " "):
 		return refuse("must name a file")
 	}

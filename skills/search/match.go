@@ -52,6 +52,7 @@ func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 	}
 	for i, w := range words {
 		if i > 0 && !w.pair {
+			// "type script" finds typescript.
 			if joined := words[i-1].text + w.text; x.find(joined) >= 0 {
 				add(joined)
 			}
@@ -68,6 +69,7 @@ func (x *Index) resolve(words []word) (terms []string, unknown []int) {
 			if !like {
 				parts = x.divide(w.text)
 			}
+			// Pairs of characters are no words, so no correction is suggested for them.
 			if !like && parts == nil && !w.pair {
 				unknown = append(unknown, i)
 			}

@@ -132,6 +132,7 @@ func (x *Index) Search(query string, page Page) (Result, error) {
 			hits = append(hits, scored{doc: doc})
 		}
 	}
+	// The skills are the same, but the query has fewer hits than the cursor requires: a forged number.
 	if from > 0 && from >= len(hits) {
 		return Result{}, ErrCursor
 	}

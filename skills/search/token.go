@@ -191,6 +191,7 @@ func stem(s string) string {
 	for _, ending := range []string{"ing", "ed"} {
 		rest, ok := strings.CutSuffix(s, ending)
 		if ok && len(rest) >= 3 && strings.ContainsAny(rest, "aeiouy") {
+			// Undo the doubling in "running", but not in "calling".
 			if n := len(rest); rest[n-1] == rest[n-2] && !strings.ContainsRune("lsz", rune(rest[n-1])) {
 				return rest[:n-1]
 			}

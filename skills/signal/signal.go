@@ -297,6 +297,7 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 		s.anchors |= bit
 	}
 	switch found {
+	// A byte order mark at the start of a file is common and harmless.
 	case unseen:
 		atStart := s.line == 1 && at == 0 && bytes.HasPrefix(line, []byte("\ufeff"))
 		if class := invisibleAt(line, at); class >= 0 && !atStart {
@@ -304,6 +305,7 @@ func (s *Scanner) check(line []byte, at int, hint uint64) group {
 			s.count(Invisible)
 		}
 		return 0
+	// In code, a comment is shown to readers.
 	case comments:
 		if s.markdown && !s.fence.open() && !inCode(line[:at]) && !isMarker(line[at+len("<!--"):]) {
 			s.count(Comment)

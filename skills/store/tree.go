@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -122,33 +123,11 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 
 // read hashes every file of the tree.
 func (t *Tree) read(ctx context.Context) error {
-	dir := t.dir
-	// OpenRoot would follow a link.
-	info, err := t.store.root.Lstat(dir)
-	if err == nil && !info.IsDir() {
-		return t.corrupt(".", "not a directory")
-	}
-	var top *os.Root
-	if err == nil {
-		top, err = t.store.root.OpenRoot(dir)
-	}
-	if err == nil {
-		defer top.Close()
-		err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			err = ctx.Err()
-			if err != nil {
-				return err
-			}
-			return t.visit(top, name)
-		})
-	}
+	err := t.walk(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		// A tree that another process is storing did not exist when the walk began. It must not be reported
 		// as corrupt, since it would then be removed.
-		if _, gone := t.store.root.Lstat(dir); len(t.members) == 0 || errors.Is(gone, fs.ErrNotExist) {
+		if _, gone := t.store.root.Lstat(t.dir); len(t.members) == 0 || errors.Is(gone, fs.ErrNotExist) {
 			return ErrNotFound
 		}
 		return t.corrupt(".", "it changed while it was read")
@@ -167,6 +146,29 @@ func (t *Tree) read(ctx context.Context) error {
 	}
 	t.Files = sortFiles(t.Files)
 	return nil
+}
+
+// walk visits every member of the tree.
+func (t *Tree) walk(ctx context.Context) error {
+	// OpenRoot would follow a link.
+	info, err := t.store.root.Lstat(t.dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return t.corrupt(".", "not a directory")
+	}
+	top, err := t.store.root.OpenRoot(t.dir)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		return t.visit(top, name)
+	})
 }
 
 func (t *Tree) corrupt(name, what string) error {

@@ -50,14 +50,17 @@ func Count(file string) (map[string]int, error) {
 			counts[path]++
 		}
 	}
-	if err == nil && from > counted {
-		// A load that another process adds now is lost, which only affects an order.
-		err = fsys.WriteFile(file, data, 0o600)
-	}
 	if err != nil {
-		err = fmt.Errorf("count uses of skills: %w", err)
+		return counts, fmt.Errorf("count uses of skills: %w", err)
 	}
-	return counts, err
+	if from <= counted {
+		return counts, nil
+	}
+	// A load that another process adds now is lost, which only affects an order.
+	if err := fsys.WriteFile(file, data, 0o600); err != nil {
+		return counts, fmt.Errorf("count uses of skills: %w", err)
+	}
+	return counts, nil
 }
 
 // Counter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
@@ -97,12 +100,16 @@ func (c *Counter) Flush() {
 	}
 	lines := strings.Join(c.loaded, "")
 	c.loaded = nil
-	f, err := os.OpenFile(c.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
-	if err == nil {
-		_, err = f.WriteString(lines)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
+	if err := appendTo(c.file, lines); err != nil {
 		c.failed(fmt.Errorf("count uses of skills: %w", err))
 	}
+}
+
+func appendTo(file, lines string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY|fsys.NoFollow|fsys.NonBlock, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(lines)
+	return errors.Join(err, f.Close())
 }

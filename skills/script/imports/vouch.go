@@ -134,6 +134,7 @@ func (m *Metadata) Accepts(version string) bool {
 		case ">":
 			ok = order > 0
 		case "~=":
+			// ~=1.4 means at least 1.4 and within 1.
 			series := want[:len(want)-1]
 			ok = order >= 0 && len(have) >= len(series) && slices.Equal(have[:len(series)], series)
 		}
@@ -189,6 +190,7 @@ func (t *Texts) asked(isNode bool) (all []Asked) {
 			}
 		case !isNode && base == "requirements.txt":
 			text := string(t.Files[name])
+			// The names are valid only for that other index.
 			if slices.ContainsFunc(strings.Fields(text), namesIndex) {
 				continue
 			}

@@ -71,12 +71,13 @@ func regular(name string, file *os.File, err error) (*os.File, fs.FileInfo, erro
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
-	}
 	if err != nil {
 		file.Close()
 		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		file.Close()
+		return nil, nil, &fs.PathError{Op: "open", Path: name, Err: ErrNotRegular}
 	}
 	return file, info, nil
 }
@@ -223,15 +224,23 @@ func writeFileIn(
 			err = errors.Join(err, root.Remove(temp))
 		}
 	}()
-	_, err = file.Write(data)
-	if err == nil {
-		err = file.Chmod(mode)
-	}
-	if err == nil && durably {
-		err = file.Sync()
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err := errors.Join(fill(file, data, mode, durably), file.Close()); err != nil {
 		return err
 	}
 	return root.Rename(temp, name)
+}
+
+// fill writes the content and the mode of a new file.
+func fill(file *os.File, data []byte, mode fs.FileMode, durably bool) error {
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	// The mode given to open is subject to the umask.
+	if err := file.Chmod(mode); err != nil {
+		return err
+	}
+	if !durably {
+		return nil
+	}
+	return file.Sync()
 }
