@@ -9,10 +9,12 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -531,6 +533,50 @@ func TestArchitecture(t *testing.T) {
 	for name := range importRules {
 		if !named[path.Base(name)] {
 			t.Errorf("it does not name the package %s", name)
+		}
+	}
+}
+
+// changeRow matches a row of the table of changes: its files, and the example.
+var changeRow = regexp.MustCompile("(?m)^\\| [^|]+ \\| ((?:`[a-z/_]+\\.go` ?)+) \\| `([^`]+)` \\|$")
+
+// What ARCHITECTURE says that a change takes is what the example of the change took.
+func TestChanges(t *testing.T) {
+	text, err := os.ReadFile("../.github/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := changeRow.FindAllStringSubmatch(string(text), -1)
+	if len(rows) != 10 {
+		t.Fatalf("the table has %d changes, want 10", len(rows))
+	}
+	files := map[string]string{}
+	for _, dir := range []string{"cmd", "mcpserver", "skills", "sandbox", "provenance"} {
+		err := filepath.WalkDir(filepath.Join("..", dir), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			files[strings.TrimPrefix(filepath.ToSlash(name), "../")] = string(data)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range rows {
+		want := strings.Fields(strings.ReplaceAll(row[1], "`", ""))
+		word := regexp.MustCompile(`(^|\W)` + regexp.QuoteMeta(row[2]) + `(\W|$)`)
+		var got []string
+		for name, content := range files {
+			if strings.Contains(content, row[2]) && word.MatchString(content) {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is in %q, the table names %q", row[2], got, want)
 		}
 	}
 }

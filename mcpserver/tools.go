@@ -123,7 +123,8 @@ func readTool() mcp.Tool {
 	const description = "Read a file of a skill (references, templates, assets, scripts) or list a " +
 		"directory of it. The end of a cut text names the offset to continue with. Pictures (PNG, JPEG, " +
 		"GIF, WebP) are shown. Reads are recorded."
-	return newTool(ToolRead, "Read skill resource", description, args.schema(readSchema()), true, false, false)
+	schema := args.schema(readSchema())
+	return newTool(ToolRead, "Read skill resource", description, schema, true, false, false)
 }
 
 func searchTool() mcp.Tool {
@@ -211,8 +212,8 @@ func inferred[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// schema returns the JSON of an inferred schema with its arguments described, in their order. An argument that
-// is not described is left out.
+// schema returns the JSON of an inferred schema with its arguments described, in their order. An argument
+// that is not described is left out.
 func (a arguments) schema(of *jsonschema.Schema) json.RawMessage {
 	schema := *of
 	schema.Properties = make(map[string]*jsonschema.Schema, len(a))

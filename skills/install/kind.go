@@ -46,7 +46,8 @@ var kinds map[Kind]sourceKind
 
 func init() {
 	kinds = map[Kind]sourceKind{KindGit: gitKind{}, KindZip: zipKind{}, KindDirectory: directoryKind{},
-		KindURL: urlKind{}, KindIndex: indexKind{}, KindOCI: ociKind{}, KindMCP: mcpKind{}, KindTree: treeKind{}}
+		KindURL: urlKind{}, KindIndex: indexKind{}, KindOCI: ociKind{}, KindMCP: mcpKind{},
+		KindTree: treeKind{}}
 }
 
 // resolved is the order in which a source is taken for one of a kind: a later kind accepts what looks like an

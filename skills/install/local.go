@@ -68,8 +68,8 @@ func (zipKind) fetch(_ context.Context, _ *Plan, f *fetched, _ Access) (skills.R
 	return f.zipRoot(f.origin.Source)
 }
 
-// ownRoot returns the root for the requested part of a directory to which no other process writes: that of git
-// or of an extracted archive.
+// ownRoot returns the root for the requested part of a directory to which no other process writes: that of
+// git or of an extracted archive.
 func (f *fetched) ownRoot(top string) (skills.Root, error) { return f.openRoot(top, false) }
 
 // openRoot returns the root for the requested part of a directory. If hold is set, the part is held open, so
