@@ -19,7 +19,7 @@ func newAcceptCmd(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "accept NAME[@DIGEST]...",
-		Short: "Serve installed skills that wait until somebody has looked at them",
+		Short: "Serve installed skills that wait in quarantine for a review",
 		Long: "Serve installed skills that are in quarantine: all that are named, or none. What there is\n" +
 			"to look at is printed, with the place of the files, and you are asked; --yes is for where\n" +
 			"there is no terminal. DIGEST is that of the tree you have looked at: any other content is\n" +

@@ -91,8 +91,8 @@ func (a *app) confirmed(ctx context.Context, yes bool, question string) (asked b
 		return false, nil
 	case !report.IsTerminal(a.in) || !report.IsTerminal(a.err):
 		return false, exit.Errorf(exit.Failure,
-			"read what is printed above; if you want it, give --yes as well",
-			"nothing is written, because there is no terminal to ask on")
+			"review the output above, then add --yes to confirm",
+			"nothing is written: confirmation needs a terminal")
 	}
 	agreed, err := a.confirm(ctx, question)
 	if err != nil {

@@ -56,10 +56,10 @@ func newAllowCmd(a *app) *cobra.Command {
 	}
 	opts.Reader.Register(cmd.Flags())
 	cmd.Flags().BoolVar(&opts.List, "list", false,
-		"list the entries of the configuration and whether each still holds")
+		"list the entries of the configuration and whether each is still valid")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "show the script, write nothing")
 	cmd.Flags().BoolVar(&opts.Yes, "yes", false,
-		"write the entry without asking; needed where there is no terminal")
+		"write the entry without asking; required without a terminal")
 	cmd.Flags().BoolVar(&opts.Offer, "offer-tool", false,
 		"also offer the tool that runs scripts, when the configuration does not: allow_tools: "+
 			"[run_skill_script]")
@@ -75,7 +75,7 @@ func (o *allowOptions) run(ctx context.Context, args []string) error {
 		return exit.Usagef("give SKILL:scripts/PATH, or --list", "allow takes a script or --list")
 	}
 	if o.Ask != "" && !slices.Contains(askWords, o.Ask) {
-		return exit.Usagef("use "+strings.Join(askWords, ", "), "--ask: %q is none of them",
+		return exit.Usagef("use "+strings.Join(askWords, ", "), "--ask: %q is unknown",
 			config.Clip(o.Ask))
 	}
 	var entry policy.Entry
@@ -130,7 +130,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		for _, withheld := range snapshot.Withheld {
 			if withheld.Path == entry.Skill {
 				status := snapshot.Status(withheld)
-				return exit.Errorf(exit.Failure, "no script of it runs before that is mended",
+				return exit.Errorf(exit.Failure, "none of its scripts runs until this is fixed",
 					"%s is %s: %s", entry.Skill, status.State, strings.Join(status.Reasons, ", "))
 			}
 		}
@@ -178,7 +178,7 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 	if ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		o.app.notef("skillsd: note: it is not known whether all imports are there: %s",
+		o.app.notef("skillsd: note: the imports of the script could not be checked: %s",
 			report.Printable(err.Error()))
 	}
 	facts.Imports = found.Rows()
@@ -236,17 +236,17 @@ func (o *allowOptions) allow(ctx context.Context, snapshot *skills.Snapshot, ent
 		o.app.printf("allowed %s in the tree %s\n", facts.Entry, facts.Tree)
 	}
 	o.app.notef("skillsd: note: written to %s\n"+
-		"skillsd: note: servers with this configuration take it at once",
+		"skillsd: note: servers with this configuration apply it at once",
 		facts.Config)
 	if ask := cmp.Or(entry.Ask, known.Ask); ask == policy.AskNever {
-		o.app.notef("skillsd: note: nobody is asked before it runs, in any client")
+		o.app.notef("skillsd: note: it runs without asking, in every client")
 	}
 	if facts.Unreleased != "" {
-		o.app.notef("skillsd: warning: no run of it is let through: %s\nskillsd: hint: %s", facts.Unreleased,
+		o.app.notef("skillsd: warning: every run of it is refused: %s\nskillsd: hint: %s", facts.Unreleased,
 			serve.HintUnreleased)
 	}
 	if o.app.isSet("allow-skill-script") {
-		o.app.notef("skillsd: warning: %s is set and takes the place of the configuration's list",
+		o.app.notef("skillsd: warning: %s is set and replaces the configuration's list",
 			config.EnvOf("allow-skill-script"))
 	}
 	if !offered && !offer {
@@ -378,7 +378,7 @@ func newDisallowCmd(a *app) *cobra.Command {
 				return err
 			}
 			a.printf("disallowed %s\n", name)
-			a.notef("skillsd: note: written to %s; servers with this configuration take it at once", file)
+			a.notef("skillsd: note: written to %s; servers with this configuration apply it at once", file)
 			return nil
 		}),
 	}

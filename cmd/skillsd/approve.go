@@ -51,7 +51,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	}
 	if !report.IsTerminal(a.in) || !report.IsTerminal(a.err) {
 		return exit.Errorf(exit.Failure, "type it in a terminal",
-			"nothing is approved, because there is no terminal to ask on")
+			"nothing is approved: confirmation needs a terminal")
 	}
 	words, closed, err := a.words(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	defer closed()
 	call, err := words.Find(ctx, args[0], time.Now())
 	if errors.Is(err, approval.ErrNoCall) {
-		return exit.Errorf(exit.Failure, "make the call again: its refusal has another code; --state names "+
-			"the place of another server", "%q: %w", config.Clip(args[0]), err)
+		return exit.Errorf(exit.Failure, "repeat the call: its refusal will have a new code; --state selects "+
+			"the directory of another server", "%q: %w", config.Clip(args[0]), err)
 	} else if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 func newConfigCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the configuration in effect, and what a configuration file may say",
+		Short: "Show the configuration in effect, and the schema of a configuration file",
 		Long: "Every option of the server can be given on the command line, in the environment and in a\n" +
 			"file; the first of these that has it counts:\n\n" +
 			"  1. the flag, such as --log-level debug\n" +
@@ -65,7 +65,7 @@ func newConfigShowCmd(a *app) *cobra.Command {
 		RunE: runE(func(context.Context, []string) error { return opts.run() }),
 	}
 	opts.Serve.Register(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.Given, "given", false, "leave out what has its default")
+	cmd.Flags().BoolVar(&opts.Given, "given", false, "leave out options with default values")
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
 }

@@ -18,7 +18,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	d := &doctor.Doctor{Process: &a.Process, Serve: a.serveOptions(), Flags: flags, Err: a.err}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check roots, skills, sandbox, interpreters and directories, and say what would mend them",
+		Short: "Check roots, skills, sandbox, interpreters and directories, with a fix for each problem",
 		Long: "Check what `skillsd serve` needs, with the configuration and the flags it would have:\n" +
 			"roots, skills, what is allowed, every byte of what is installed, the sandbox, interpreters,\n" +
 			"directories and addresses. The first line is the verdict, then what to mend, the most\n" +

@@ -58,7 +58,7 @@ func newEnvCmd(a *app) *cobra.Command {
 		if !writes {
 			cmd.Flags().BoolVar(&c.JSON, "json", false, "print JSON")
 		} else {
-			cmd.Flags().BoolVar(&yes, "yes", false, "do it without asking; needed where there is no terminal")
+			cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
 		}
 		group.AddCommand(cmd)
 		return cmd
@@ -153,7 +153,7 @@ func newEnvCmd(a *app) *cobra.Command {
 		func(ctx context.Context, args []string) error { return c.Show(ctx, args[0], manifest) })
 	show.Flags().BoolVar(&manifest, "manifest", false,
 		"print the list of its files, whose sha256 is the digest of the environment")
-	sub("update [NAME...]", "Resolve environments anew",
+	sub("update [NAME...]", "Resolve environments again",
 		"Resolve environments anew, all if none is named: newer versions of their packages are shown, and "+
 			"you are asked.",
 		cobra.ArbitraryArgs, true, func(ctx context.Context,
@@ -169,8 +169,8 @@ func newEnvCmd(a *app) *cobra.Command {
 			args []string) error {
 			return c.Sync(ctx, args, frozen)
 		})
-	sync.Flags().BoolVar(&frozen, "frozen", false, "refuse a lock that does not answer the configuration")
-	sub("verify [NAME...]", "Look at every byte of environments",
+	sync.Flags().BoolVar(&frozen, "frozen", false, "refuse a lock that does not match the configuration")
+	sub("verify [NAME...]", "Compare every byte of environments with the lock",
 		"Compare every file of environments with what was made, all if none is named. The exit code is "+
 			"3 if one is "+
 			"not made or has changed.",

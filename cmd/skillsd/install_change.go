@@ -61,7 +61,7 @@ func newChangeCmds(a *app) []*cobra.Command {
 		}),
 		command("enabled", (*install.Installer).Enable, &cobra.Command{
 			Use:   "enable NAME...",
-			Short: "Serve installed skills again that were disabled",
+			Short: "Serve disabled skills again",
 		}),
 		command("disabled", (*install.Installer).Disable, &cobra.Command{
 			Use: "disable NAME...", Short: "Stop serving installed skills without removing them",
@@ -304,8 +304,8 @@ func (o *syncOptions) print(plan *install.Plan, args []string) error {
 	count := report.Plural(changed, "skill")
 	switch {
 	case len(plan.Changes) == 0 && len(o.found) > 0:
-		return exit.Errorf(exit.Problems, "look at them, then: skillsd accept NAME",
-			"nobody has accepted %s", report.Plural(len(o.found), "skill"))
+		return exit.Errorf(exit.Problems, "review them, then: skillsd accept NAME",
+			"%s not accepted yet", report.Plural(len(o.found), "skill"))
 	case len(plan.Changes) == 0:
 		o.app.notef("ok: nothing to do")
 	case o.Check:

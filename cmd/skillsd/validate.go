@@ -32,7 +32,7 @@ func newValidateCmd(a *app) *cobra.Command {
 	opts := &validateOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "validate [DIR...]",
-		Short: "Check skills by the strict rules and say what to mend",
+		Short: "Check skills by the strict rules, with a fix for each problem",
 		Long: "Check every skill in the given directories, or in the roots that would be served, by the " +
 			"rules of the Agent Skills reference validator. DIR is a skill, its SKILL.md, or a folder " +
 			"with skills below.\n\n" +

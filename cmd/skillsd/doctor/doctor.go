@@ -161,7 +161,7 @@ func (o *Doctor) checkDirectories() []Check {
 			checks = append(checks, c)
 		} else {
 			checks = append(checks, fail(dir.area, err.Error(),
-				"give "+dir.flag+" a directory of your own that can be written"))
+				"give "+dir.flag+" a writable directory of your own"))
 		}
 	}
 	return checks

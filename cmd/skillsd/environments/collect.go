@@ -40,7 +40,7 @@ func (c *Command) lockedStore(ctx context.Context) (*environment.Store, error) {
 // lockStore locks a store and registers the lock file of this configuration in it.
 func (c *Command) lockStore(ctx context.Context, store *environment.Store) error {
 	err := store.Lock(ctx, func() {
-		c.Notef("skillsd: note: another skillsd makes environments; this one waits")
+		c.Notef("skillsd: note: waiting for another skillsd that makes environments")
 	})
 	if err != nil {
 		return err
@@ -67,8 +67,8 @@ func (c *Command) locks(store *environment.Store) (locks []*environment.Lock, er
 	for _, place := range places {
 		lock, err := config.ReadLock(place)
 		if err != nil {
-			return nil, exit.Errorf(exit.Failure, "mend or remove it, then run `skillsd env gc`",
-				"nothing is removed: what %s needs is not known: %w", report.Printable(place), err)
+			return nil, exit.Errorf(exit.Failure, "correct or remove it, then run `skillsd env gc`",
+				"nothing is removed: %s cannot be read: %w", report.Printable(place), err)
 		}
 		if lock != nil {
 			locks = append(locks, lock)

@@ -91,7 +91,7 @@ func fault(err error) error {
 		return exit.Errorf(exit.Failure, e.Remedy, "%s: %s", e.Code, report.Printable(e.Message))
 	}
 	if e, ok := errors.AsType[*environment.UnsafeError](err); ok {
-		return exit.Errorf(exit.Failure, "do without this package, or ask its author to mend it",
+		return exit.Errorf(exit.Failure, "use another package, or ask its author to fix it",
 			"%s: %s", making.UnsafePackage, report.Printable(e.Error()))
 	}
 	if e, ok := errors.AsType[*rootfs.UnsafeError](err); ok {
@@ -163,7 +163,7 @@ func (c *Command) AddMissing(ctx context.Context, found *Imports) error {
 func (c *Command) Add(ctx context.Context, name string, add config.EnvironmentKey,
 	scripts []policy.Entry) error {
 	if !environment.ValidName(name) {
-		return exit.Usagef("use small letters, digits and single hyphens",
+		return exit.Usagef("use lower-case letters, digits and single hyphens",
 			"%.80q is not a name of an environment", name)
 	}
 	if err := making.CheckAsked(add.Python, add.Node); err != nil {
@@ -294,7 +294,7 @@ func (c *Command) make(
 	fmt.Fprintf(c.Out, "made %s: %s, %s, %s\n", name, what, report.Plural(locked.Files, "file"),
 		locked.Digest)
 	c.Notef("skillsd: note: written to %s, and to %s in its directory\n"+
-		"skillsd: note: servers with this configuration take it at once", file, environment.LockName)
+		"skillsd: note: servers with this configuration apply it at once", file, environment.LockName)
 	if len(scripts) == 0 && len(c.usedBy(name)) == 0 {
 		c.Notef("skillsd: hint: no script has it yet: skillsd env add %s --allow SKILL:scripts/PATH, or "+
 			"environment: %s in its entry", name, name)
@@ -610,7 +610,7 @@ func (c *Command) Sync(ctx context.Context, names []string, frozen bool) error {
 			if frozen {
 				return exit.Errorf(exit.Failure,
 					"run `skillsd env update "+name+"` where the lock is written",
-					"the lock does not answer the configuration: environment %s", name)
+					"the lock does not match the configuration: environment %s", name)
 			}
 			err = c.make(ctx, maker, name, key, nil)
 			if err != nil {

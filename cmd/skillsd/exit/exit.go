@@ -53,13 +53,13 @@ func Flag(flag string, err error) error {
 func SystemHint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "look who owns it and what its mode is, or name another place"
+		return "check its owner and mode, or use another path"
 	case errors.Is(err, fs.ErrNotExist):
-		return "look whether the path is the one you mean"
+		return "check the path"
 	case errors.Is(err, syscall.ENOTDIR):
-		return "a part of the path is a file; name another place"
+		return "a part of the path is a file; use another path"
 	case errors.Is(err, syscall.ENOSPC):
-		return "make room, or name another place"
+		return "free some space, or use another path"
 	}
 	return ""
 }
@@ -71,5 +71,5 @@ func Place(what, flag string, err error) error {
 		return exit
 	}
 	return &Error{Code: Failure, Err: fmt.Errorf("%s: %w", what, err),
-		Hint: "give " + flag + " a directory of your own that can be written"}
+		Hint: "give " + flag + " a writable directory of your own"}
 }

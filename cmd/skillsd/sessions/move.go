@@ -67,8 +67,8 @@ func NewMoveCmds(of *config.Cluster, to io.Writer, byUser func(what string) erro
 			})
 		},
 	}
-	imports.Flags().BoolVar(&in.all, "all", false, "all that have ended, but for those that are there")
-	archive.Flags().BoolVar(&out.all, "all", false, "all that have ended, but for those that are there")
+	imports.Flags().BoolVar(&in.all, "all", false, "all ended sessions that are not yet copied")
+	archive.Flags().BoolVar(&out.all, "all", false, "all ended sessions that are not yet copied")
 	archive.Flags().BoolVar(&out.remove, "remove", false, "delete what was copied in the cluster")
 	return []*cobra.Command{imports, archive}
 }
