@@ -486,7 +486,7 @@ func (o *Options) httpTable() []Option {
 			Help: "`PATH` of the endpoint"},
 		{Key: "http.activation", Flag: "http-activation", Value: &h.Activation,
 			Words: []string{"session", "handle"}, Default: "session",
-			Help: "`HOW` a call is matched to the conversation that loaded a skill: session (by session " +
+			Help: "`WHAT` links a call to the conversation that loaded a skill: session (by session " +
 				"ID; without one, by the principal while it has only one conversation) or handle (without " +
 				"a session ID, only by the handle that load_skill returns)"},
 		{Key: "http.allowed_hosts", Flag: "allowed-host", Value: &h.Hosts,
