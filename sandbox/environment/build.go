@@ -1,19 +1,19 @@
-// Package environment makes trees of packages that scripts import, keeps them by digest, and finds out
-// before a run whether one is still what it was.
+// Package environment unpacks packages that scripts import into trees, keeps the trees by digest, and checks
+// before a run that a tree is unchanged.
 //
-// A package manager only resolves names, elsewhere, into a [Lock]. This package unpacks what the lock
-// names, wheels ([Build.Wheel]) and tarballs of npm ([Build.Tarball]), and runs nothing of it: so one lock
-// gives one tree, and one digest, on every machine. What a manager writes besides differs between its
+// A package manager only resolves names, elsewhere, into a [Lock]. This package unpacks the wheels
+// ([Build.Wheel]) and the tarballs of npm ([Build.Tarball]) in the lock, and runs no code in them: so one lock
+// gives one tree, and one digest, on every machine. The other files that a manager writes differ between its
 // versions.
 //
 // # What is unpacked
 //
-// A package is a foreign archive. It is refused as a whole, with an [*UnsafeError], if it has absolute
-// paths, "..", links or devices, two files of one name, a file that another package has with other content,
+// A package is a foreign archive, read by the rules of package archive. It is refused as a whole, with an
+// [*UnsafeError], if it breaks them, or if it has links, a file that another package has with other content,
 // a path of the environment's own (the interpreter, pyvenv.cfg), more than the limits, or, a wheel, a file
-// that its RECORD does not list with its hash. Left out are compiled modules, which need not be what their
-// source says, headers, and programs that have the name of a common one ([reserved]). A file that is left
-// out, or runs when an interpreter starts, is a [Note] for the one who decides.
+// that its RECORD does not list with its hash. Left out are compiled modules, which may differ from their
+// sources, headers, and programs with the name of a common one ([reserved]). A file that is left out, or runs
+// when an interpreter starts, is reported as a [Note] to the operator.
 //
 // # Places
 //
@@ -22,9 +22,9 @@
 //
 // # Trust
 //
-// The digest is the one of a [Manifest]: of every path, content, executable bit and link, in byte order.
-// A [Store] shares content between trees by hard links. As in package store, the server's own user could
-// change a tree between check and use: keep it where no script can reach it.
+// The digest is the digest of a [Manifest]: every path, content, executable bit and link, in byte order. A
+// [Store] shares content between trees by hard links. As in package store, the server's own user could change
+// a tree between check and use: keep it where no script can reach it.
 package environment
 
 import (
@@ -47,13 +47,12 @@ import (
 const (
 	maxFiles   = 200_000 // in all
 	maxTotal   = 8 << 30
-	maxArchive = 1 << 30 // one package, packed
-	maxText    = 4 << 20 // a file that is read for what it says
-	maxRatio   = 200     // of a tarball beyond freeSize
-	freeSize   = 64 << 20
+	maxArchive = 1 << 30  // one package, packed
+	maxText    = 4 << 20  // metadata
+	freeSize   = 64 << 20 // that any tarball may unpack to; beyond, it may grow 200-fold
 )
 
-// UnsafeError says why a package is not unpacked.
+// UnsafeError is the reason why a package is refused.
 type UnsafeError struct {
 	Package string
 	Path    string // in the package, of any bytes; empty for the whole
@@ -67,28 +66,28 @@ func (e *UnsafeError) Error() string {
 	return fmt.Sprintf("package %s is not safe to unpack: %+q %s", e.Package, e.Path, e.Reason)
 }
 
-// unsafe returns the error of reading an archive as that of its package.
-func unsafe(pkg string, err error) error {
+// refused returns the error of an archive as the error of its package.
+func refused(pkg string, err error) error {
 	if bad, ok := errors.AsType[*archive.Error](err); ok {
 		return &UnsafeError{pkg, bad.Problems[0].Entry, bad.Problems[0].Reason}
 	}
 	return err
 }
 
-// Note is what someone who decides about a package should know of it.
+// Note is a fact about a package for the operator who decides about it.
 type Note struct {
 	Package string
 	Path    string // in the environment, or in the package if it was left out
 	What    string // a phrase that follows the path
 }
 
-// Blobs keep contents. Put reads r to its end and returns the digest and the number of its bytes.
+// Blobs store contents. Put reads r to its end and returns the digest and the number of its bytes.
 type Blobs interface {
 	Put(r io.Reader, executable bool) (digest.Digest, int64, error)
 }
 
-// Build is an environment that packages are unpacked into. The order of packages does not matter. It is
-// not safe for concurrent use, and of no use after an error.
+// Build is an environment that packages are unpacked into, in any order. It is not safe for concurrent use,
+// and must not be used after an error.
 type Build struct {
 	blobs   Blobs
 	site    string
@@ -99,8 +98,8 @@ type Build struct {
 	bytes   int64
 }
 
-// NewBuild returns an empty environment whose contents go to blobs. python is the minor version that wheels
-// are for, such as "3.11".
+// NewBuild returns an empty environment whose contents go to blobs. python is the minor version of Python
+// for wheels, such as "3.11".
 func NewBuild(blobs Blobs, python string) *Build {
 	return &Build{
 		blobs: blobs, site: "lib/python" + python + "/site-packages/",
@@ -109,12 +108,12 @@ func NewBuild(blobs Blobs, python string) *Build {
 	}
 }
 
-// Manifest returns what the environment has.
+// Manifest returns the files of the environment.
 func (b *Build) Manifest() Manifest {
 	return slices.SortedFunc(maps.Values(b.entries), byPath)
 }
 
-// Notes returns what was noticed, in byte order of packages and paths.
+// Notes returns the notes in byte order of packages and paths.
 func (b *Build) Notes() []Note {
 	return slices.SortedFunc(maps.Keys(b.notes), func(x, y Note) int {
 		return strings.Compare(x.Package+"\x00"+x.Path+"\x00"+x.What, y.Package+"\x00"+y.Path+"\x00"+y.What)
@@ -123,10 +122,10 @@ func (b *Build) Notes() []Note {
 
 func (b *Build) note(pkg, at, what string) { b.notes[Note{pkg, at, what}] = true }
 
-// errSize is the error of reading more than an environment may have.
+// errSize is the error of a content that exceeds the size of an environment.
 var errSize = errors.New("is past the size that an environment may have")
 
-// file adds a file of a package, whose content is the rest of r.
+// file adds a file of a package, with the rest of r as its content.
 func (b *Build) file(pkg, at string, executable bool, r io.Reader) error {
 	left := maxTotal - b.bytes
 	limited := &io.LimitedReader{R: r, N: left + 1}
@@ -145,7 +144,7 @@ func (b *Build) file(pkg, at string, executable bool, r io.Reader) error {
 	return b.add(pkg, Entry{Kind: kind, Digest: sum, Size: size, Path: at})
 }
 
-// add adds an entry. What two packages have in common must be equal, as parts of one namespace are.
+// add adds an entry. A file of two packages must be equal in both, such as the __init__.py of a namespace.
 func (b *Build) add(pkg string, e Entry) error {
 	refuse := func(reason string) error { return &UnsafeError{pkg, e.Path, reason} }
 	if err := archive.CheckName(e.Path); err != nil {
@@ -176,8 +175,8 @@ func (b *Build) add(pkg string, e Entry) error {
 	return nil
 }
 
-// reserved reports whether a program of an environment would pass for one that scripts expect to be the
-// system's. The list is fixed: what a machine happens to have must not change a digest.
+// reserved reports whether a program of an environment would replace a program that scripts expect from the
+// system. The list is fixed: the programs of a machine must not change a digest.
 func reserved(name string) bool {
 	for _, prefix := range []string{"python", "pip", "node", "npm", "npx"} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && strings.Trim(rest, "0123456789.") == "" {
@@ -187,7 +186,7 @@ func reserved(name string) bool {
 	return slices.Contains(systemPrograms, name)
 }
 
-// systemPrograms are shells, interpreters and programs of coreutils, util-linux and the like, in no package.
+// systemPrograms are shells, interpreters and the programs of coreutils, util-linux and the like.
 var systemPrograms = strings.Fields(`[ apt apt-get arch awk b2sum base32 base64 basename bash bun bzip2 cat
 chcon chgrp chmod chown chroot cksum comm cp csplit curl cut dash date dd deno df diff dir dirname dpkg du
 echo egrep env ex expand expr factor false fgrep file find fmt fold gawk git gpg grep groups gunzip gzip head
@@ -199,13 +198,14 @@ sum sync tac tail tar taskset tee test timeout touch tr true truncate tsort tty 
 unlink unshare unxz unzip users uv uvx vdir vi vim watch wc wget which who whoami xargs xz yes zcat zip
 zsh zstd`)
 
-// programName reports whether a program may be called name.
+// programName reports whether a name is valid for a program.
 func programName(name string) bool {
 	return name != "" && name[0] != '-' && name[0] != '.' && strings.Trim(name,
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-") == ""
 }
 
-// allows reports whether a package may have a program of a name, and notes why not. from is where it is.
+// allows reports whether a package may have a program with a name, and notes why not. from is the path in
+// the package.
 func (b *Build) allows(pkg, name, from string) bool {
 	switch {
 	case !programName(name):
@@ -218,7 +218,7 @@ func (b *Build) allows(pkg, name, from string) bool {
 	return false
 }
 
-// readText reads a file for what it says.
+// readText reads a file of metadata, with at most maxText bytes.
 func readText(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err != nil {
@@ -230,8 +230,8 @@ func readText(r io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// withFirstLine returns r with its first line, without the end of it, changed. A first line that does not
-// begin with "#!", or is too long for that, stays.
+// withFirstLine returns r with change applied to its first line, without the line break. A first line that
+// does not start with "#!", or is longer than 511 bytes, is not changed.
 func withFirstLine(r io.Reader, change func(line string) string) io.Reader {
 	const longest = 512
 	in := bufio.NewReaderSize(r, longest)

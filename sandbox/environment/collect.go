@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	makersFile = "making" // locked by the process that makes or removes
-	locksFile  = "locks"  // the lock files of those who made, a path a line
+	makersFile = "making" // locked by the process that makes or removes environments
+	locksFile  = "locks"  // the paths of the lock files whose environments were made here, one a line
 	maxLocks   = 1 << 20
 	askAgain   = 100 * time.Millisecond
 )
 
-// Lock waits until no other process makes or removes environments in the store, and keeps others from it
-// until the store is closed. It removes what a process that died left unfinished. wait is called once if
-// there is another process. What is made is safe from collections until the lock that names it is written,
-// because they need the store's lock too. Servers, which only read, need none.
+// Lock waits until no other process makes or removes environments in the store, and locks the store until it
+// is closed. It removes the incomplete files of a process that died. It calls wait once if another process
+// holds the lock. A new environment is safe from collections until the lock file that names it is written,
+// because a collection needs the store's lock too. Servers only read, and need no lock.
 //
 // Errors: the error of ctx; ErrUnwritable.
 func (s *Store) Lock(ctx context.Context, wait func()) error {
@@ -54,7 +54,7 @@ func (s *Store) Lock(ctx context.Context, wait func()) error {
 	return nil
 }
 
-// names returns the names in a directory of the store, none if it cannot be read.
+// names returns the names in a directory of the store, or nil if it cannot be read.
 func (s *Store) names(dir string) (names []string) {
 	entries, _ := fs.ReadDir(s.root.FS(), dir)
 	for _, entry := range entries {
@@ -63,7 +63,8 @@ func (s *Store) names(dir string) (names []string) {
 	return names
 }
 
-// Refer notes that the lock file at a path names environments of the store. The caller has the store's lock.
+// Refer records that the lock file at a path names environments of the store. The caller holds the store's
+// lock.
 //
 // Errors: system errors.
 func (s *Store) Refer(lock string) error {
@@ -93,7 +94,7 @@ func (s *Store) References() (locks []string, err error) {
 	return locks, err
 }
 
-// Unused returns the names of the trees that none of the locks names.
+// Unused returns the names of the trees that are in none of the locks.
 func (s *Store) Unused(locks ...*Lock) (trees []string) {
 	needed := map[string]bool{}
 	for _, lock := range locks {
@@ -109,15 +110,15 @@ func (s *Store) Unused(locks ...*Lock) (trees []string) {
 	return trees
 }
 
-// Collection is what a collection removed and left.
+// Collection is the result of a collection.
 type Collection struct {
-	Trees []string `json:"trees"` // that are gone
-	InUse []string `json:"inUse"` // that a process has open
-	Bytes int64    `json:"bytes"` // that the disk has again
+	Trees []string `json:"trees"` // removed
+	InUse []string `json:"inUse"` // kept: a process has them open
+	Bytes int64    `json:"bytes"` // freed
 }
 
 // Collect removes the trees, contents, packed packages and marks that none of the locks needs. A tree that a
-// process has open stays, with its contents. The caller has the store's lock.
+// process has open stays, with its contents. The caller holds the store's lock.
 //
 // Errors: errors of ctx; system errors.
 func (s *Store) Collect(ctx context.Context, locks ...*Lock) (c Collection, err error) {
@@ -145,7 +146,7 @@ func (s *Store) Collect(ctx context.Context, locks ...*Lock) (c Collection, err 
 	}
 	trees := s.names(treesDir)
 	for dir, needless := range map[string]func(name string, info fs.FileInfo) bool{
-		// A content is needed as long as a tree has it by another name.
+		// A content is needed as long as a tree has a hard link to it.
 		blobsDir:     func(_ string, info fs.FileInfo) bool { return fsys.Names(info) == 1 },
 		downloadsDir: func(name string, _ fs.FileInfo) bool { return !packed[name] },
 		marksDir:     func(name string, _ fs.FileInfo) bool { return !slices.Contains(trees, name) },

@@ -20,7 +20,7 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// LockName is the name of a lock file, which is next to the configuration.
+// LockName is the name of the lock file, next to the configuration.
 const LockName = "environments.lock.json"
 
 const (
@@ -29,7 +29,7 @@ const (
 	MaxLock = 16 << 20
 )
 
-// Lock is what environments are made of. It has no dates: equal environments give equal bytes.
+// Lock lists the packages of environments. It has no dates: equal environments give equal bytes.
 type Lock struct {
 	Version      int                `json:"version"`
 	Environments map[string]*Locked `json:"environments"`
@@ -37,7 +37,7 @@ type Lock struct {
 
 // Locked is one environment.
 type Locked struct {
-	Platform string        `json:"platform"` // that its native modules are for, such as "linux-amd64-glibc"
+	Platform string        `json:"platform"` // of its native modules, such as "linux-amd64-glibc"
 	Python   *LockedPython `json:"python,omitempty"`
 	Node     *LockedNode   `json:"node,omitempty"`
 	Root     *LockedRoot   `json:"root,omitempty"` // without packages
@@ -64,16 +64,16 @@ type LockedNode struct {
 type Package struct {
 	Name    string            `json:"name"`
 	Version string            `json:"version"`
-	Path    string            `json:"path,omitempty"` // of npm: its place
+	Path    string            `json:"path,omitempty"` // of npm: its path in the environment
 	URL     string            `json:"url"`
 	SHA256  string            `json:"sha256,omitempty"` // of wheels
 	SHA512  string            `json:"sha512,omitempty"` // of npm
-	Size    int64             `json:"size"`             // in bytes; 0 if the index does not say
+	Size    int64             `json:"size"`             // in bytes; 0 if unknown
 	Bin     map[string]string `json:"bin,omitempty"`    // of npm
-	By      []string          `json:"by,omitempty"`     // packages that need it; none if it was asked for
+	By      []string          `json:"by,omitempty"`     // packages that need it; empty if the user asked for it
 }
 
-// Packages returns all packages of the environment. It may be called for nil.
+// Packages returns all packages of the environment. e may be nil.
 func (e *Locked) Packages() (all []Package) {
 	if e != nil && e.Python != nil {
 		all = append(all, e.Python.Packages...)
@@ -84,7 +84,7 @@ func (e *Locked) Packages() (all []Package) {
 	return all
 }
 
-// Sum returns the algorithm and the hexadecimal digits that the package's file must have.
+// Sum returns the algorithm and the hexadecimal digits of the digest of the package's file.
 func (p *Package) Sum() (algorithm, sum string) {
 	if p.SHA512 != "" {
 		return "sha512", p.SHA512
@@ -92,13 +92,13 @@ func (p *Package) Sum() (algorithm, sum string) {
 	return "sha256", p.SHA256
 }
 
-// LockError says why a lock file is not used.
+// LockError is the reason why a lock file is not used.
 type LockError struct{ Reason string }
 
 func (e *LockError) Error() string { return LockName + " is not usable: " + e.Reason }
 
-// ParseLock reads a lock file. It reads only the bytes that [Lock.Bytes] writes: what two readers could take
-// for two things is refused.
+// ParseLock reads a lock file. It accepts only the bytes that [Lock.Bytes] writes, so that no two readers
+// read it differently.
 //
 // Errors: *LockError.
 func ParseLock(data []byte) (*Lock, error) {
@@ -157,7 +157,7 @@ func (l *Lock) Bytes() []byte {
 	w.SetEscapeHTML(false)
 	w.SetIndent("", "  ")
 	if err := w.Encode(out); err != nil {
-		panic(err) // of strings, numbers and maps there is none
+		panic(err) // strings, numbers and maps always have a JSON form
 	}
 	return b.Bytes()
 }
@@ -188,7 +188,8 @@ var (
 	packageVersion = pattern.New(`^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,127}$`)
 )
 
-// ValidName reports whether an environment may have a name: small letters, digits and single hyphens.
+// ValidName reports whether a name is valid for an environment: lower-case letters, digits and single
+// hyphens.
 func ValidName(name string) bool { return environmentName().MatchString(name) }
 
 func (e *Locked) check(name string) error {
@@ -218,7 +219,7 @@ func (e *Locked) check(name string) error {
 			return fmt.Errorf("%q is not a minor version of Python 3", p.For)
 		}
 	}
-	seen := map[string]bool{} // no name of a distribution is a place below node_modules
+	seen := map[string]bool{} // names of distributions and paths below node_modules never collide
 	for i, p := range e.Packages() {
 		if err := p.check(i >= wheels, seen); err != nil {
 			return err
@@ -227,7 +228,7 @@ func (e *Locked) check(name string) error {
 	return nil
 }
 
-// check refuses a package that cannot be fetched and unpacked. seen has the ones before it.
+// check returns why a package cannot be fetched and unpacked, or nil. seen holds the packages before it.
 func (p *Package) check(npm bool, seen map[string]bool) error {
 	name, place, algorithm, digits := distribution(), CanonicalName(p.Name), "sha256", 64
 	if npm {
@@ -258,7 +259,7 @@ func (p *Package) check(npm bool, seen map[string]bool) error {
 	return p.checkURL()
 }
 
-// nodePath reports whether a package of npm may lie at a path.
+// nodePath reports whether a path is valid for a package of npm.
 func nodePath(at string) bool {
 	rest, ok := strings.CutPrefix(at, "node_modules/")
 	if !ok || len(at) > 1024 {
@@ -272,7 +273,7 @@ func nodePath(at string) bool {
 	return true
 }
 
-// checkURL refuses what is fetched from nowhere, or with a secret in it.
+// checkURL returns an error for a URL without a host, or with a secret.
 func (p *Package) checkURL() error {
 	u, err := url.Parse(p.URL)
 	switch {
@@ -284,8 +285,8 @@ func (p *Package) checkURL() error {
 	return nil
 }
 
-// Unpack unpacks the packages of an environment into a manifest. open returns the file of each, whose digest
-// was compared with the lock.
+// Unpack unpacks the packages of an environment into a manifest. open returns the file of a package, after
+// it compared the digest with the lock.
 //
 // Errors: *UnsafeError; errors of open and of the blobs.
 func (e *Locked) Unpack(blobs Blobs, open func(*Package) (Archive, int64, error)) (Manifest, []Note, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/skillsd/skillsd/skills/store"
 )
 
-// Kind is what an entry of a manifest is.
+// Kind is the kind of an entry of a manifest.
 type Kind string
 
 // The kinds of entries.
@@ -54,7 +54,7 @@ func (e *Entry) head() string {
 	return string(e.Kind) + " " + e.Digest.Encoded()
 }
 
-// Digest returns the sha256 of [Manifest.Bytes]: the identity of an environment.
+// Digest returns the SHA-256 of [Manifest.Bytes]: the identity of an environment.
 func (m Manifest) Digest() digest.Digest { return digest.FromBytes(m.Bytes()) }
 
 // Size returns the number of files and their bytes.
@@ -68,7 +68,7 @@ func (m Manifest) Size() (files int, bytes int64) {
 	return files, bytes
 }
 
-// check refuses an entry that no environment can have.
+// check returns why an environment cannot have an entry, or nil.
 func (e *Entry) check() error {
 	if err := archive.CheckName(e.Path); err != nil {
 		return fmt.Errorf("path %q: %w", e.Path, err)
@@ -95,7 +95,7 @@ func (e *Entry) checkContent() error {
 	return nil
 }
 
-// checkRoot refuses an entry that no root file system can have.
+// checkRoot returns why a root file system cannot have an entry, or nil.
 func (e *Entry) checkRoot() error {
 	switch {
 	case !fs.ValidPath(e.Path) || e.Path == ".":

@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Platform returns what native modules that are made here are for.
+// Platform returns the platform of native modules for this machine, such as "linux-amd64-glibc".
 func Platform() string {
 	libc := "glibc"
 	if found, _ := filepath.Glob("/lib/ld-musl-*"); len(found) > 0 {
@@ -20,8 +20,8 @@ func Platform() string {
 	return runtime.GOOS + "-" + runtime.GOARCH + "-" + libc
 }
 
-// Fits reports whether this machine can run what an environment has: its own C library matters unless the
-// environment has a root file system with another.
+// Fits reports whether this machine can run an environment. The C library is compared only if the
+// environment has no root file system, which has its own.
 func Fits(e *Locked) bool {
 	here := Platform()
 	if e.Root != nil || e.Base != nil {
@@ -30,7 +30,7 @@ func Fits(e *Locked) bool {
 	return e.Platform == here
 }
 
-// Minor returns the minor version of an interpreter, such as "3.11".
+// Minor returns the minor version in a version of an interpreter, such as "3.11".
 func Minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -39,8 +39,8 @@ func Minor(version string) string {
 	return parts[0] + "." + parts[1]
 }
 
-// Variant returns what the derived files of an environment are for: the Python of a machine, by its path,
-// version and digest, and how this version of the program derives them. It is empty without Python.
+// Variant identifies the derived files of an environment: by the path, version and digest of the machine's
+// Python, and by the version of the derivation in this program. It is empty without Python.
 func (e *Locked) Variant(path, version, sum string) digest.Digest {
 	if e.Python == nil {
 		return ""

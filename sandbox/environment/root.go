@@ -9,26 +9,26 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// LockedRoot is a root file system, which scripts see in the place of the host's.
+// LockedRoot is a root file system that scripts see instead of the host's.
 type LockedRoot struct {
-	From     string    `json:"from"`     // what it is read from, as the configuration says
+	From     string    `json:"from"`     // its source, as in the configuration
 	Programs []Program `json:"programs"` // interpreters that run in it, by name
 }
 
 // Program is an interpreter of a root file system.
 type Program struct {
-	Name    string `json:"name"` // as scripts ask for it, such as "python3"
+	Name    string `json:"name"` // for scripts, such as "python3"
 	Path    string `json:"path"` // absolute, in the root file system
 	Version string `json:"version,omitempty"`
 }
 
-// LockedBase is the root file system that packages are for.
+// LockedBase is the root file system for which packages were locked.
 type LockedBase struct {
 	Name   string        `json:"name"` // of its environment
 	Digest digest.Digest `json:"digest"`
 }
 
-// check refuses what cannot be a root file system.
+// check returns why r is not a root file system, or nil.
 func (r *LockedRoot) check() error {
 	if r.From == "" || len(r.Programs) == 0 {
 		return fmt.Errorf("its root file system has no source or no interpreters")
@@ -42,7 +42,7 @@ func (r *LockedRoot) check() error {
 	return nil
 }
 
-// Program returns an interpreter of a root file system, nil if it has none of that name.
+// Program returns an interpreter of a root file system by its name, or nil.
 func (r *LockedRoot) Program(name string) *Program {
 	for i := range r.Programs {
 		if r.Programs[i].Name == name {
@@ -52,10 +52,10 @@ func (r *LockedRoot) Program(name string) *Program {
 	return nil
 }
 
-// RootOf returns the environment whose root file system an environment has: itself, or the one that its
-// packages are for; nil if it has the host's.
+// RootOf returns the environment with the root file system of an environment: e itself, or the base of its
+// packages; nil if e uses the host's.
 //
-// Errors: *LockError if that one is not locked with the digest that its packages are for.
+// Errors: *LockError if the base is not locked with the digest for which the packages were locked.
 func (l *Lock) RootOf(e *Locked) (*Locked, error) {
 	switch {
 	case e.Root != nil:
@@ -71,10 +71,10 @@ func (l *Lock) RootOf(e *Locked) (*Locked, error) {
 	return base, nil
 }
 
-// maxLinks is how many links on the way to a file are followed.
+// maxLinks is how many links to a file Lookup follows.
 const maxLinks = 40
 
-// Lookup returns the file at an absolute path of a root file system. Links are followed in it.
+// Lookup returns the file at an absolute path of a root file system. It follows links inside the tree.
 func (t *Tree) Lookup(at string) (Entry, bool) {
 	found, rest := ".", strings.Split(strings.TrimPrefix(at, "/"), "/")
 	for links := 0; len(rest) > 0; {
@@ -108,7 +108,7 @@ func (t *Tree) Lookup(at string) (Entry, bool) {
 	return e, ok && (e.Kind == File || e.Kind == Exec)
 }
 
-// entry returns the entry at a path. Only what no worker writes is read of members.
+// entry returns the entry at a path. It reads only the fields of members that no worker writes.
 func (t *Tree) entry(at string) (Entry, bool) {
 	i, ok := sort.Find(len(t.members)-1, func(i int) int { return strings.Compare(at, t.members[i+1].Path) })
 	if !ok {
@@ -117,7 +117,7 @@ func (t *Tree) entry(at string) (Entry, bool) {
 	return t.members[i+1].Entry, true
 }
 
-// Top returns the directories at the top of a tree, and its links there with their targets.
+// Top returns the names of the directories at the top of a tree, and its links there with their targets.
 func (t *Tree) Top() (dirs []string, links map[string]string) {
 	links = map[string]string{}
 	for i := range t.members {

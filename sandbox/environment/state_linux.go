@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLinks is the error of giving a file more names than it may have.
+// errLinks is the error of a file with the most hard links that the file system allows.
 var errLinks error = unix.EMLINK
 
-// syncAll makes the file system that dir is on durable: cheaper than each of thousands of files.
+// syncAll syncs the file system of dir: cheaper than fsync of thousands of files.
 func syncAll(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }
 
 func stateOf(info fs.FileInfo) state {
@@ -28,12 +28,12 @@ func stateOf(info fs.FileInfo) state {
 	return state{}
 }
 
-// walk compares the members that are chosen with their state, two at a time, and hashes those that look
-// different. It reports whether a state is new.
+// walk compares the chosen members with their states, with two workers, and hashes those that differ. It
+// reports whether it recorded a new state.
 func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed bool, err error) {
 	const (
 		workers = 2
-		share   = 128 // of members that a worker takes: neither waits for the other at the end
+		share   = 128 // members that a worker takes at a time: both end at about the same time
 	)
 	var work sync.WaitGroup
 	var next atomic.Int64
@@ -54,7 +54,7 @@ func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed boo
 	return fresh.Load(), cmp.Or(failures[:]...)
 }
 
-// compare is walk for some of the members.
+// compare is walk for a part of the members.
 func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) bool,
 	fresh *atomic.Bool) error {
 	for i := range part {
@@ -67,7 +67,7 @@ func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) 
 		}
 		now, err := t.hash(m)
 		if err != nil {
-			return err // with its old state, so that the next look finds the same
+			return err // the old state stays, so that the next check finds the same
 		}
 		if time.Since(time.Unix(0, now.ctime)) > settling {
 			m.seen = now
@@ -77,8 +77,8 @@ func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) 
 	return nil
 }
 
-// untouched reports whether a member looks as it did when it was hashed. The times of a directory change with
-// its names.
+// untouched reports whether the state of a member is the one at which it was hashed. The times of a
+// directory change with its names.
 func (t *Tree) untouched(m *member) bool {
 	if m.seen == (state{}) {
 		return false
@@ -90,9 +90,8 @@ func (t *Tree) untouched(m *member) bool {
 	return m.seen == state{s.Mode, s.Ino, s.Size, s.Mtim.Nano(), s.Ctim.Nano()}
 }
 
-// quiet reports whether no directory of the tree has changed since the last call, by what the kernel
-// reports through inotify. The first call asks for these reports and returns false, and so do all where it
-// gives none.
+// quiet reports whether no directory of the tree changed since the last call, by inotify. The first call
+// starts inotify and returns false; without inotify every call does.
 func (t *Tree) quiet() bool {
 	if !t.asked {
 		t.asked, t.events = true, t.watch()
@@ -110,15 +109,15 @@ func (t *Tree) quiet() bool {
 		for ; ; quiet = false {
 			_, ended = unix.Read(int(fd), buffer)
 			if ended != nil {
-				return true // there are no more, or an error
+				return true // no more events, or an error
 			}
 		}
 	})
 	return err == nil && quiet && errors.Is(ended, unix.EAGAIN)
 }
 
-// watch returns what has an event for every change of a directory, nil if there is no such thing: users
-// have a limited number of them, and of directories. It is closed when the tree is no longer used.
+// watch returns an inotify descriptor for the tree's directories, or nil: users have a limited number of
+// instances and of watches. It is closed by the garbage collector, with the tree.
 func (t *Tree) watch() *os.File {
 	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_MODIFY | unix.IN_ATTRIB |
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW

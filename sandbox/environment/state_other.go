@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// errLinks is the error of nothing here.
+// errLinks is an error that no call returns here.
 var errLinks = errors.New("too many links")
 
 func syncAll(dir *os.File) error { return dir.Sync() }
 
 func stateOf(fs.FileInfo) state { return state{} }
 
-// walk hashes the members that are chosen: nothing else shows that they are what they were.
+// walk hashes the chosen members: states are not compared on this system.
 func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed bool, err error) {
 	for i := range t.members {
 		if err := ctx.Err(); err != nil {

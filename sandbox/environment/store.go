@@ -24,15 +24,15 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrNotMade is the error of an environment that is not in the store.
+	// ErrNotMade is the error if the store does not have an environment.
 	ErrNotMade = errors.New("environment is not made")
 	// ErrUnwritable is the error of a store that cannot be written.
 	ErrUnwritable = errors.New("store of environments cannot be written")
-	// ErrInUse is the error of removing an environment that another process has open.
+	// ErrInUse is the error of Remove if another process has the environment open.
 	ErrInUse = errors.New("environment is in use")
 )
 
-// ChangedError is a stored environment that is no longer what was made.
+// ChangedError reports that a stored environment changed since it was made.
 type ChangedError struct {
 	Name string // of the tree
 	Path string // below it, "." for the whole
@@ -48,24 +48,24 @@ const (
 	treesDir     = "trees"
 	marksDir     = "marks"
 	downloadsDir = "downloads"
-	tempDir      = "tmp" // of files that are being written
+	tempDir      = "tmp" // for incomplete files
 	tempPrefix   = "tmp-"
 )
 
-// Store is a directory of environments: contents in blobs, each once, trees of hard links to them, packed
-// packages in downloads, and in marks what a process that hashed a tree saw of its files.
+// Store is a directory of environments: contents in blobs, each once; trees of hard links to them; packed
+// packages in downloads; and in marks the states of the files of each tree when a process hashed them.
 type Store struct {
 	root   *os.Root
 	dir    string
-	making *os.File // has the store's lock; nil: this process only reads
+	making *os.File // holds the store's lock; nil: this process only reads
 
 	mu    sync.Mutex
 	known map[string]bool  // blobs that this process hashed
-	trees map[string]*Tree // that this process checked
+	trees map[string]*Tree // that this process verified
 }
 
-// Open opens the store at dir, which it makes with mode 0700. Whoever makes or removes something takes its
-// lock first, see [Store.Lock].
+// Open opens the store at dir, and makes the directory with mode 0700. A caller that makes or removes
+// environments calls [Store.Lock] first.
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
@@ -88,7 +88,7 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Close releases the store and its lock. Trees that are open stay usable.
+// Close releases the store and its lock. Open trees stay usable.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Store) Close() error {
 // Dir returns the store's directory on this machine, for operators only.
 func (s *Store) Dir() string { return s.dir }
 
-// removeAll removes a tree, whose directories earlier versions made read-only.
+// removeAll removes a tree; earlier versions made its directories read-only.
 func (s *Store) removeAll(name string) error {
 	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -128,11 +128,12 @@ func blobName(sum digest.Digest, executable bool) string {
 	return name
 }
 
-// Put keeps a content, unless it is there already.
+// Put stores a content, unless the store has it.
 //
 // Errors: errors of r; system errors.
 func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) {
-	// Most files are small, and a further environment shares most of them: these are not written.
+	// Most files are small, and environments share most of them: a content that the store has is not
+	// written.
 	var head bytes.Buffer
 	size, err := io.CopyN(&head, r, 1<<20)
 	if err != nil && err != io.EOF {
@@ -169,7 +170,8 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 	return sum, size, nil
 }
 
-// temp makes a file that write fills, and returns its name. If it fails, there is none.
+// temp makes a file with the content that write writes, and returns its name. If it fails, it removes the
+// file.
 func (s *Store) temp(mode fs.FileMode, write func(file *os.File) error) (name string, err error) {
 	name = path.Join(tempDir, tempPrefix+rand.Text())
 	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
@@ -182,8 +184,8 @@ func (s *Store) temp(mode fs.FileMode, write func(file *os.File) error) (name st
 	return name, nil
 }
 
-// has reports whether a content is kept. Each is hashed once by a process before it is used: what a crash
-// left behind is written anew.
+// has reports whether the store has a content. A process hashes each content once before it uses it: a
+// content that a crash damaged is replaced.
 func (s *Store) has(sum digest.Digest, executable bool) bool {
 	name := blobName(sum, executable)
 	s.mu.Lock()
@@ -207,11 +209,11 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 	return known
 }
 
-// treeName is what a tree may be called: a digest, and what its derived files are for.
+// treeName matches the name of a tree: a digest and, for derived files, a variant.
 var treeName = pattern.New(`^[0-9a-f]{64}(-[0-9a-z]{1,32})?$`)
 
-// TreeName returns the name of the tree of a manifest, with files that are derived for a variant, such as
-// an interpreter; "" for none.
+// TreeName returns the name of the tree of a manifest, with the files that are derived for a variant, such
+// as an interpreter; variant may be empty.
 func TreeName(manifest, variant digest.Digest) string {
 	if variant == "" {
 		return manifest.Encoded()
@@ -219,7 +221,7 @@ func TreeName(manifest, variant digest.Digest) string {
 	return manifest.Encoded() + "-" + variant.Encoded()[:16]
 }
 
-// Stage is a tree that is being made.
+// Stage is an incomplete tree.
 type Stage struct {
 	store   *Store
 	dir     string
@@ -228,15 +230,15 @@ type Stage struct {
 	check   func(*Entry) error // of base
 }
 
-// Stage makes the tree of a manifest, whose contents have been put.
+// Stage makes the tree of a manifest, whose contents the store has.
 //
 // Errors: errors of ctx; system errors.
 func (s *Store) Stage(ctx context.Context, m Manifest) (*Stage, error) {
 	return s.stage(ctx, m, (*Entry).check)
 }
 
-// StageRoot makes the tree of the manifest of a root file system, whose links may lead anywhere: only in a
-// sandbox, where the tree is the root, are they followed.
+// StageRoot makes the tree of the manifest of a root file system. Its links may lead anywhere: they are
+// followed only in a sandbox, where the tree is the root.
 //
 // Errors: errors of ctx; system errors.
 func (s *Store) StageRoot(ctx context.Context, m Manifest) (*Stage, error) {
@@ -261,7 +263,7 @@ func (s *Store) stage(ctx context.Context, m Manifest, check func(*Entry) error)
 	return st, nil
 }
 
-// put makes an entry of the tree.
+// put adds an entry to the tree.
 func (st *Stage) put(e Entry) error {
 	if err := st.check(&e); err != nil {
 		return err
@@ -275,17 +277,17 @@ func (st *Stage) put(e Entry) error {
 	}
 	blob := blobName(e.Digest, e.Kind == Exec)
 	err := root.Link(blob, name)
-	if errors.Is(err, errLinks) {
-		// The file has as many names as a file may have: another copy takes its place.
-		err = st.store.renew(blob)
-		if err == nil {
-			err = root.Link(blob, name)
-		}
+	if !errors.Is(err, errLinks) {
+		return err
 	}
-	return err
+	// The blob has the most hard links that the file system allows: a copy replaces it.
+	if err := st.store.renew(blob); err != nil {
+		return err
+	}
+	return root.Link(blob, name)
 }
 
-// renew replaces a blob by a copy.
+// renew replaces a blob by a copy, which has no other links.
 func (s *Store) renew(blob string) error {
 	from, info, err := fsys.OpenIn(s.root, blob)
 	if err != nil {
@@ -302,7 +304,7 @@ func (s *Store) renew(blob string) error {
 	return s.root.Rename(temp, blob)
 }
 
-// Add adds a file that is derived from others, and no part of the environment's digest.
+// Add adds a file that is derived from others; it is not part of the environment's digest.
 //
 // Errors: fs.ErrExist; errors of r; system errors.
 func (st *Stage) Add(at string, executable bool, r io.Reader) error {
@@ -318,26 +320,26 @@ func (st *Stage) Add(at string, executable bool, r io.Reader) error {
 	return st.put(e)
 }
 
-// Link adds a link, which is no part of the environment's digest and may lead anywhere.
+// Link adds a link, which is not part of the environment's digest and may lead anywhere.
 //
 // Errors: fs.ErrExist; system errors.
 func (st *Stage) Link(at, target string) error {
 	name := path.Join(st.dir, at)
-	err := st.store.root.MkdirAll(path.Dir(name), 0o755)
-	if err == nil {
-		err = st.store.root.Symlink(target, name)
+	if err := st.store.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
 	}
 	st.derived = append(st.derived, Entry{Kind: Link, Target: target, Path: at})
-	return err
+	return st.store.root.Symlink(target, name)
 }
 
-// Open opens the tree as it is by now, for a program that derives files. The caller closes it.
+// Open opens the incomplete tree, for a program that derives files. The caller closes it.
 func (st *Stage) Open() (*os.File, error) { return st.store.root.Open(st.dir) }
 
 // Close removes the tree, unless it was sealed.
 func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
 
-// Seal makes the tree durable and readable for all, and gives it its name. A tree of that name is replaced.
+// Seal makes the tree durable and readable for all users, and renames it. It replaces a tree with the same
+// name.
 //
 // Errors: errors of ctx; system errors.
 func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
@@ -381,11 +383,11 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 	if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
-	time.Sleep(settling) // so that what is hashed now need not be hashed again
+	time.Sleep(settling) // so that the states of the files can be trusted once they are hashed
 	return t.first(ctx)
 }
 
-// Remove removes a tree by its name, if it is there. What this process has of it is closed. The caller has
+// Remove removes a tree by its name, if it exists, and closes this process's Tree of it. The caller holds
 // the store's lock.
 //
 // Errors: ErrInUse if another process has it open; system errors.
@@ -410,8 +412,8 @@ func (s *Store) Remove(name string) error {
 	if !fsys.LockAlone(top) {
 		return ErrInUse
 	}
-	// It is moved out of the way first, so that its name is free even if the removal stops halfway. A
-	// directory that is moved must be writable, for its "..".
+	// The tree is renamed first, so that its name is free even if the removal stops halfway. A renamed
+	// directory must be writable, for its "..".
 	trash := path.Join(treesDir, tempPrefix+rand.Text())
 	if err := s.root.Chmod(from, 0o700); err != nil {
 		return err
@@ -425,7 +427,7 @@ func (s *Store) Remove(name string) error {
 	return s.removeAll(trash)
 }
 
-// Download returns a packed package that is kept, or nil. algorithm and sum, in hexadecimal digits, are of
+// Download returns the stored file of a package, or nil. algorithm and sum, in hexadecimal digits, are in
 // the lock; the caller compares the content with them.
 func (s *Store) Download(algorithm, sum string) *os.File {
 	file, _, err := fsys.OpenIn(s.root, downloadName(algorithm, sum))
@@ -439,8 +441,8 @@ func downloadName(algorithm, sum string) string {
 	return path.Join(downloadsDir, filepath.Base(algorithm+"-"+sum))
 }
 
-// Keep keeps a packed package, which r has and the caller compared with sum before its end: if r fails,
-// nothing is kept.
+// Keep stores the file of a package. r fails before its end if the content does not have the digest sum;
+// then nothing is stored.
 //
 // Errors: errors of r; system errors.
 func (s *Store) Keep(algorithm, sum string, r io.Reader) error {

@@ -13,11 +13,11 @@ import (
 	"github.com/skillsd/skillsd/skills/archive"
 )
 
-// NodePackage is a package of npm in its place.
+// NodePackage is a package of npm and its path in the environment.
 type NodePackage struct {
 	Path string            // such as node_modules/a/node_modules/@scope/b
 	Name string            // for messages
-	Bin  map[string]string // files of the package, by the program that each is
+	Bin  map[string]string // files of the package, by the name of the program
 }
 
 // tarball is a tarball that is being unpacked.
@@ -41,7 +41,7 @@ func (b *Build) Tarball(p NodePackage, r io.Reader, size int64) error {
 	}
 	rules := archive.Rules{Entries: maxFiles, Total: maxTotal, Free: freeSize}
 	if err := archive.Tar(in, size, &rules, t.entry); err != nil {
-		return unsafe(t.Name, err)
+		return refused(t.Name, err)
 	}
 	return t.links()
 }
@@ -72,18 +72,18 @@ func (t *tarball) entry(e *archive.Entry, in io.Reader) error {
 	}
 	program := t.bins[name]
 	if program {
-		// A system takes a carriage return for a part of the interpreter's name.
+		// Linux takes a carriage return as a part of the interpreter's name.
 		in = withFirstLine(in, func(line string) string { return strings.TrimSuffix(line, "\r") })
 	}
 	return t.file(t.Name, at, program || e.Executable(), in)
 }
 
-// look notes what npm would run at installing, which never runs here.
+// look notes scripts that npm would run during an installation. They never run here.
 func (t *tarball) look(text []byte, at string) {
 	var manifest struct {
 		Scripts map[string]json.RawMessage `json:"scripts"`
 	}
-	_ = json.Unmarshal(text, &manifest) // a package that is not well described is none the less unpacked
+	_ = json.Unmarshal(text, &manifest) // an invalid package.json has no scripts, and is unpacked too
 	for _, when := range []string{"preinstall", "install", "postinstall"} {
 		if manifest.Scripts[when] != nil {
 			t.note(t.Name, at, "has a script for "+when+", which does not run")
@@ -91,7 +91,7 @@ func (t *tarball) look(text []byte, at string) {
 	}
 }
 
-// links makes the programs of the package in .bin next to it.
+// links adds the programs of the package to the .bin directory next to it.
 func (t *tarball) links() error {
 	own := strings.LastIndex("/"+t.Path, "/node_modules/") + len("node_modules/")
 	for _, name := range slices.Sorted(maps.Keys(t.Bin)) {
@@ -103,7 +103,7 @@ func (t *tarball) links() error {
 		case !there || e.check() != nil:
 			t.note(t.Name, name, "is left out: its file is not in the package")
 		default:
-			// Of two packages with one program, one wins whatever the order they come in.
+			// If two packages have a program of one name, the choice does not depend on their order.
 			if other, taken := t.entries[e.Path]; taken && other.Kind == Link {
 				t.note(t.Name, name, "has the name of another package's program")
 				e.Target = min(e.Target, other.Target)

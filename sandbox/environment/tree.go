@@ -23,40 +23,40 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// directory is the kind of members that a manifest does not list.
+// directory is the kind of members that are not in a manifest.
 const directory Kind = "dir"
 
-// fullEvery is how old the last look at all files may be before a run.
+// fullEvery is the age at which a check of all files is repeated before a run.
 const fullEvery = time.Second
 
-// settling is the coarsest resolution of a file system's times: what changed later than that before it was
-// hashed may change again without another time.
+// settling is the coarsest resolution of a file system's times. A file that changed less than that before it
+// was hashed may change again without a new time.
 const settling = 100 * time.Millisecond
 
-// Tree is an environment that was checked when it was returned. Its methods are safe for concurrent use.
+// Tree is an environment that was verified. Its methods are safe for concurrent use.
 type Tree struct {
 	Name   string
 	Digest digest.Digest // of its manifest
 
 	store   *Store
-	top     *os.File // shared lock: nobody removes it
-	members []member // a directory before what is in it
+	top     *os.File // with a shared lock, so that no process removes the tree
+	members []member // a directory before its members
 
 	mu     sync.Mutex
 	full   time.Time // of the last check of all members
-	asked  bool      // for events
-	events *os.File  // of changes of directories; nil: there is none
+	asked  bool      // watch was called
+	events *os.File  // inotify events of the directories; nil: not available
 }
 
-// member is an entry, and what its file was when its content was hashed.
+// member is an entry, and the state of its file when its content was hashed.
 type member struct {
 	Entry
 	derived bool
 	seen    state
 }
 
-// state is what a system says of a file, which changes with its content. The zero value is of a file that was
-// not seen, or of a system that does not say.
+// state is the part of a file's stat that changes with its content. The zero value is of a file that was not
+// hashed, or of a system without these fields.
 type state struct {
 	mode  uint32
 	inode uint64
@@ -65,7 +65,7 @@ type state struct {
 	ctime int64
 }
 
-// Checked is how an environment was checked before a run.
+// Checked describes the check of an environment before a run.
 type Checked struct {
 	How string    `json:"how"` // "full", or "directories" if the last full check is not older than a second
 	At  time.Time `json:"at"`  // of the last full check
@@ -73,7 +73,7 @@ type Checked struct {
 
 func (t *Tree) sort() {
 	slices.SortFunc(t.members, func(x, y member) int { return byPath(x.Entry, y.Entry) })
-	// "." is first of all.
+	// "." is the first member.
 	for i, m := range t.members {
 		if m.Path == "." {
 			copy(t.members[1:i+1], t.members[:i])
@@ -86,7 +86,7 @@ func (t *Tree) changed(at, what string) error {
 	return &ChangedError{Name: t.Name, Path: at, What: what}
 }
 
-// Manifest returns what the environment's digest is of.
+// Manifest returns the manifest of the tree's digest.
 func (t *Tree) Manifest() Manifest {
 	var m Manifest
 	for _, e := range t.members {
@@ -97,7 +97,7 @@ func (t *Tree) Manifest() Manifest {
 	return m
 }
 
-// Open returns a handle of the tree's directory, the one that was checked. The caller closes it.
+// Open returns a handle of the tree's directory, the verified one. The caller closes it.
 func (t *Tree) Open() (*os.File, error) {
 	handle, err := t.store.root.Open(path.Join(treesDir, t.Name))
 	if err != nil {
@@ -118,12 +118,12 @@ func (t *Tree) Open() (*os.File, error) {
 	return handle, nil
 }
 
-// OpenDir returns a handle of a directory of the tree, which was checked. The caller closes it.
+// OpenDir returns a handle of a verified directory of the tree. The caller closes it.
 func (t *Tree) OpenDir(name string) (*os.File, error) {
 	return t.store.root.Open(path.Join(treesDir, t.Name, name))
 }
 
-// Made reports whether a tree of a manifest is there, of whatever variant.
+// Made reports whether the store has a tree of a manifest, in any variant.
 func (s *Store) Made(manifest digest.Digest) bool {
 	entries, _ := fs.ReadDir(s.root.FS(), treesDir)
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
@@ -132,8 +132,8 @@ func (s *Store) Made(manifest digest.Digest) bool {
 	})
 }
 
-// Tree returns a stored tree by its manifest's digest and its variant. The first call of a process hashes
-// every file, or believes the marks that a process left which hashed them since the machine started.
+// Tree returns a stored tree by its manifest's digest and its variant. The first call in a process hashes
+// every file, unless a process that hashed them since the machine booted left marks.
 //
 // Errors: ErrNotMade; *ChangedError; errors of ctx.
 func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tree, error) {
@@ -164,7 +164,7 @@ func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tre
 	return t.first(ctx)
 }
 
-// first checks a tree for the first time in this process, leaves marks and remembers the tree.
+// first verifies a tree for the first time in this process, writes its marks and registers it.
 func (t *Tree) first(ctx context.Context) (*Tree, error) {
 	s := t.store
 	top, err := s.root.Open(path.Join(treesDir, t.Name))
@@ -179,13 +179,13 @@ func (t *Tree) first(ctx context.Context) (*Tree, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if other := s.trees[t.Name]; other != nil {
-		return other, top.Close() // another call was faster
+		return other, top.Close() // another call won
 	}
 	s.trees[t.Name] = t
 	return t, nil
 }
 
-// forget lets another process make a tree anew that is not what it was.
+// forget drops a tree that has changed, so that another process can make it anew.
 func (t *Tree) forget(err error) {
 	if _, changed := errors.AsType[*ChangedError](err); !changed {
 		return
@@ -198,9 +198,9 @@ func (t *Tree) forget(err error) {
 	}
 }
 
-// Check checks a tree before a run: everything if that was last done more than a second ago, or if the kernel
-// reported a change since; otherwise its directories, unless the kernel says that they did not change. No
-// report names a write through another name of a file, or through memory.
+// Check checks a tree before a run: all files if the last full check is older than a second, or if inotify
+// reported a change since; otherwise the directories, unless inotify reported that they did not change.
+// inotify does not report writes through another hard link or through a memory mapping.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Check(ctx context.Context) (Checked, error) {
@@ -220,8 +220,8 @@ func (t *Tree) Check(ctx context.Context) (Checked, error) {
 	return Checked{How: "directories", At: t.full.UTC()}, nil
 }
 
-// Verify checks every file and directory, and hashes those that do not look as they did when they were
-// hashed.
+// Verify checks every file and directory, and hashes files whose state differs from the one at which they
+// were hashed.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Verify(ctx context.Context) error {
@@ -230,14 +230,14 @@ func (t *Tree) Verify(ctx context.Context) error {
 	return t.verify(ctx)
 }
 
-// Rehash hashes every file, whatever it looks like.
+// Rehash hashes every file, whatever its state.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Rehash(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range t.members {
-		if m := &t.members[i]; m.Kind != directory { // whose names are all there is to it
+		if m := &t.members[i]; m.Kind != directory { // a directory has no content to hash
 			m.seen = state{}
 		}
 	}
@@ -253,7 +253,7 @@ func (t *Tree) verify(ctx context.Context) error {
 	}
 	t.full = begin
 	if renewed {
-		// Marks save time only: without them the next process hashes.
+		// Marks only save time: without them the next process hashes the files.
 		_ = fsys.WriteFileIn(t.store.root, path.Join(marksDir, t.Name), t.marks(), 0o600)
 	}
 	return nil
@@ -303,7 +303,7 @@ func (t *Tree) hash(m *member) (state, error) {
 	return stateOf(opened), nil
 }
 
-// names compares the names in a directory with the members.
+// names returns an error if a directory has a name that is not a member.
 func (t *Tree) names(dir string) error {
 	listed, err := t.store.root.Open(path.Join(treesDir, t.Name, dir))
 	if err != nil {
@@ -316,7 +316,7 @@ func (t *Tree) names(dir string) error {
 	}
 	for _, name := range names {
 		at := path.Join(dir, name)
-		// Another worker writes states meanwhile: nothing else of a member may be read.
+		// Other workers write states meanwhile: only Path may be read.
 		if _, ok := sort.Find(len(t.members)-1,
 			func(i int) int { return strings.Compare(at, t.members[i+1].Path) }); !ok {
 			return t.changed(at, "it was added")
@@ -325,8 +325,8 @@ func (t *Tree) names(dir string) error {
 	return nil
 }
 
-// Marks are lines: the version, the boot of the machine, and for each member its state and its line in a
-// manifest, with a "+" if it is derived.
+// Marks are lines: the version, the boot ID, and for each member its state and its line in a manifest, with
+// a "+" if it is derived.
 const (
 	marksVersion = "environment-marks 1"
 	maxMarks     = 128 << 20
@@ -350,8 +350,8 @@ func (t *Tree) marks() []byte {
 	return b.Bytes()
 }
 
-// parse reads marks, and returns the digest of the manifest whose lines they have. States of another boot are
-// not believed: a crash may have lost what was written. A first run waits for it, so that it makes no copies.
+// parse reads marks, and returns the digest of the manifest in them. It ignores states of another boot: a
+// crash may have lost the writes before it.
 func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	bad := errors.New("its marks cannot be read")
 	version, rest, _ := strings.Cut(string(data), "\n")
@@ -359,7 +359,7 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	if version != marksVersion {
 		return "", bad
 	}
-	believed := boot != "" && boot == fsys.BootID()
+	trusted := boot != "" && boot == fsys.BootID()
 	t.members = make([]member, 0, strings.Count(rest, "\n"))
 	manifest := make([]byte, 0, len(rest))
 	for rest != "" {
@@ -375,7 +375,7 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 				return "", bad
 			}
 		}
-		if believed {
+		if trusted {
 			m.seen = state{uint32(n[0]), n[1], int64(n[2]), int64(n[3]), int64(n[4])}
 		}
 		line, m.derived = strings.CutPrefix(line, "+")
@@ -396,8 +396,8 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	return digest.FromBytes(manifest), nil
 }
 
-// line reads a member's line. No target has a character that would be escaped, and no path a line break. What
-// the digest of the manifest vouches for was checked when it was made.
+// line parses a member's line. No target has a character that would be escaped, and no path a line break.
+// The entry itself was checked when the tree was made, and the digest of the manifest still matches.
 func (m *member) line(line string) bool {
 	line, escaped := strings.CutPrefix(line, `\`)
 	head, at, ok := strings.Cut(line, "  ")

@@ -20,11 +20,12 @@ import (
 	"github.com/skillsd/skillsd/skills/pattern"
 )
 
-// Interpreter is where scripts of an environment find python3. It is fixed, so that every machine has the
-// same bytes.
+// Interpreter is the path of python3 for scripts of an environment. It is fixed, so that every machine
+// writes the same bytes.
 const Interpreter = "/env/bin/python3"
 
-// CanonicalName returns the form of a distribution's name in which two spellings of one are equal.
+// CanonicalName returns the canonical form of a distribution's name: two spellings of one name have the
+// same.
 func CanonicalName(name string) string {
 	return nameRuns().ReplaceAllString(strings.ToLower(name), "-")
 }
@@ -35,19 +36,19 @@ var nameRuns = pattern.New(`[-_.]+`)
 type wheel struct {
 	*Build
 	name   string
-	info   string            // top-level directories, with "/"
-	data   string            //
+	info   string            // the directory of metadata, with "/"
+	data   string            // the directory of data, with "/"
 	record map[string]string // hashes, by file
 }
 
-// Wheel unpacks a wheel of size bytes, which must be of the distribution name in this version.
+// Wheel unpacks a wheel of size bytes, which must be the distribution name in this version.
 //
 // Errors: *UnsafeError; errors of r and of the blobs.
 func (b *Build) Wheel(name, version string, r io.ReaderAt, size int64) error {
 	w := &wheel{Build: b, name: name}
 	files, err := archive.Zip(r, size)
 	if err != nil {
-		return unsafe(name, err)
+		return refused(name, err)
 	}
 	if err := w.open(files, version); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (w *wheel) refuse(at, format string, args ...any) error {
 	return &UnsafeError{w.name, at, fmt.Sprintf(format, args...)}
 }
 
-// open reads what a wheel says about itself.
+// open reads the metadata of a wheel and compares its name and version.
 func (w *wheel) open(files *zip.Reader, version string) error {
 	for _, f := range files.File {
 		if top, _, below := strings.Cut(f.Name, "/"); below && strings.HasSuffix(top, ".dist-info") {
@@ -139,7 +140,7 @@ func (w *wheel) text(files *zip.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// headers returns the first value of each header of a file of the metadata, by names in small letters.
+// headers returns the first value of each header in a file of the metadata, by lower-case names.
 func (w *wheel) headers(files *zip.Reader, name string) (map[string]string, error) {
 	data, err := w.text(files, name)
 	if err != nil {
@@ -160,7 +161,7 @@ func (w *wheel) headers(files *zip.Reader, name string) (map[string]string, erro
 	return values, nil
 }
 
-// place returns where a file of the wheel goes, "" if it is left out.
+// place returns the path of a file in the environment, or "" if it is left out.
 func (w *wheel) place(name string) (at string, executable bool, err error) {
 	if own, ok := strings.CutPrefix(name, w.info); ok {
 		switch own {
@@ -168,7 +169,7 @@ func (w *wheel) place(name string) (at string, executable bool, err error) {
 			return "", false, nil
 		}
 	}
-	// Compiled modules run in the place of their sources, and need not be what those say.
+	// Python runs a compiled module instead of its source, from which it may differ.
 	if ext := path.Ext(name); ext == ".pyc" || ext == ".pyo" || strings.Contains("/"+name, "/__pycache__/") {
 		return "", false, nil
 	}
@@ -204,7 +205,7 @@ func (w *wheel) place(name string) (at string, executable bool, err error) {
 	return "", false, w.refuse(name, "is of an unknown kind of data")
 }
 
-// module returns the place of a file below site-packages, and notes what runs when Python starts.
+// module returns the path of a file below site-packages, and notes code that runs when Python starts.
 func (w *wheel) module(name string) string {
 	at := w.site + name
 	switch {
@@ -216,7 +217,7 @@ func (w *wheel) module(name string) string {
 	return at
 }
 
-// program returns the place of a program, "" if it is left out.
+// program returns the path of a program, or "" if it is left out.
 func (w *wheel) program(name, from string) string {
 	if !w.allows(w.name, name, from) {
 		return ""
@@ -224,7 +225,7 @@ func (w *wheel) program(name, from string) string {
 	return "bin/" + name
 }
 
-// unpack writes a file, which must have the hash of its RECORD.
+// unpack adds a file, which must have the hash in RECORD.
 func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	algorithm, want, _ := strings.Cut(w.record[f.Name], "=")
 	var sum hash.Hash
@@ -239,10 +240,10 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 		return w.refuse(f.Name, "is not in RECORD with a hash")
 	}
 	err := archive.Content(f, func(content io.Reader) error {
-		return w.add(f.Name, at, executable, io.TeeReader(content, sum))
+		return w.write(f.Name, at, executable, io.TeeReader(content, sum))
 	})
 	if err != nil {
-		return unsafe(w.name, err)
+		return refused(w.name, err)
 	}
 	if base64.RawURLEncoding.EncodeToString(sum.Sum(nil)) != strings.TrimRight(want, "=") {
 		return w.refuse(f.Name, "does not have the hash of its RECORD")
@@ -250,8 +251,8 @@ func (w *wheel) unpack(f *zip.File, at string, executable bool) error {
 	return nil
 }
 
-// add writes a file with a content that is not checked yet.
-func (w *wheel) add(name, at string, executable bool, in io.Reader) error {
+// write adds a file whose content is not verified yet.
+func (w *wheel) write(name, at string, executable bool, in io.Reader) error {
 	if executable {
 		in = withFirstLine(in, func(line string) string {
 			if rest, ok := strings.CutPrefix(line, "#!python"); ok {
@@ -275,14 +276,14 @@ func (w *wheel) add(name, at string, executable bool, in io.Reader) error {
 	return w.file(w.name, at, executable, in)
 }
 
-// entryPoint is the object that a program calls: a module and a name in it.
+// entryPoint matches the object that a program calls: a module and a name in it.
 var entryPoint = sync.OnceValue(func() *regexp.Regexp {
 	const name = `[\pL_][\pL\pN_]*(?:\.[\pL_][\pL\pN_]*)*`
 	return regexp.MustCompile(`^(` + name + `)\s*:\s*(` + name + `)\s*(?:\[[^\]]*\])?$`)
 })
 
-// programs writes the programs that the metadata ask for: wrappers of our own, which no version of a package
-// manager changes.
+// programs adds the programs in the metadata as wrappers of our own, which do not depend on the version of a
+// package manager.
 func (w *wheel) programs(files *zip.Reader) error {
 	if _, ok := w.record[w.info+"entry_points.txt"]; !ok {
 		return nil

@@ -22,7 +22,7 @@ import (
 // fetchers is how many packages are fetched at the same time.
 const fetchers = 4
 
-// fetch fetches the packages of a lock that are not kept from an earlier making.
+// fetch fetches the packages of a lock that the store does not have.
 func (m *Maker) fetch(ctx context.Context, locked *environment.Locked) error {
 	var python, node []*environment.Package
 	if locked.Python != nil {
@@ -50,7 +50,7 @@ func (m *Maker) missing(packages []environment.Package) (missing []*environment.
 	return missing
 }
 
-// open returns the kept file of a package, once it was compared with the lock.
+// open returns the stored file of a package, after it compared the digest with the lock.
 func (m *Maker) open(p *environment.Package) (environment.Archive, int64, error) {
 	algorithm, want := p.Sum()
 	file := m.Store.Download(algorithm, want)
@@ -82,7 +82,7 @@ func newHash(algorithm string) hash.Hash {
 	return sha256.New()
 }
 
-// fetchFrom fetches packages, from the hosts of an index alone.
+// fetchFrom fetches packages from the hosts of an index only.
 func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 	packages []*environment.Package) error {
 	if len(packages) == 0 {
@@ -131,7 +131,7 @@ func (m *Maker) fetchFrom(ctx context.Context, index, otherwise string,
 	return ctx.Err()
 }
 
-// fetchOne fetches a package and keeps it if it has the digest and the size of the lock.
+// fetchOne fetches a package and stores it if it has the digest in the lock.
 func (m *Maker) fetchOne(
 	ctx context.Context, client *http.Client, proxy *egress.Proxy, p *environment.Package,
 ) error {
@@ -177,12 +177,12 @@ func (m *Maker) fetchOne(
 	return err
 }
 
-// maxPackage is the largest package that is fetched, in bytes.
+// maxPackage is the size of the largest package that is fetched, in bytes.
 const maxPackage = 1 << 30
 
 var errOther = errors.New("the content does not have its digest")
 
-// checked is a reader that fails at its end if it did not have a digest.
+// checked is a reader that fails if its content is too long, or at its end does not have a digest.
 type checked struct {
 	r    io.Reader
 	sum  hash.Hash
@@ -200,8 +200,8 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newClient returns a client that reaches the targets and nothing else, wherever it is redirected: through
-// the proxy that scripts in a sandbox have.
+// newClient returns a client that reaches only the targets, also after redirects: through the same kind of
+// proxy as scripts in a sandbox.
 func newClient(ctx context.Context, targets []egress.Target) (*http.Client, *egress.Proxy, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &memory{conns: make(chan net.Conn), done: ctx.Done()}
@@ -219,7 +219,7 @@ func newClient(ctx context.Context, targets []egress.Target) (*http.Client, *egr
 	}
 }
 
-// memory is a listener whose connections are pipes.
+// memory is a listener with pipes as connections.
 type memory struct {
 	conns chan net.Conn
 	done  <-chan struct{}

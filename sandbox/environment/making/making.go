@@ -1,17 +1,17 @@
-// Package making makes environments: it resolves what was asked for into a lock, fetches what the lock names,
-// and compiles modules ahead of runs.
+// Package making makes environments: it resolves requested packages into a lock, fetches the packages in the
+// lock, and compiles modules ahead of runs.
 //
 // # Trust
 //
-// A package manager runs in the sandbox, with no configuration of the user, no secret, and with the hosts
-// of the index as its only network. It only resolves: what it says is parsed as a stranger's text, and it
-// installs nothing. The packages themselves are fetched by this process, through the same proxy with the same
-// hosts, compared with the digests of the lock before anything looks into them, and unpacked by package
-// environment. No code of a package runs; Python's compiler reads its modules in the sandbox.
+// A package manager runs in the sandbox, with no configuration of the user and no secret; its only network
+// are the hosts of the index. It only resolves: its output is parsed as a stranger's text, and it installs
+// nothing. This process fetches the packages, through the same proxy with the same hosts, compares them with
+// the digests in the lock before it reads them, and unpacks them by package environment. No code of a package
+// runs; Python's compiler reads its modules in the sandbox.
 //
 // Packages on a root file system are resolved and compiled by its interpreter, in it.
 //
-// With a lock no manager is needed, and with the files of an earlier making no network.
+// With a lock no manager is needed; if the store has the packages, no network either.
 package making
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// The indexes if nobody names others.
+// The default indexes.
 const (
 	PyPI = "https://pypi.org/simple"
 	NPM  = "https://registry.npmjs.org"
@@ -54,7 +54,7 @@ const (
 	UnsafeImage     Code = "unsafe_image"
 )
 
-// Error is why an environment could not be made.
+// Error is the reason why an environment could not be made.
 type Error struct {
 	Code    Code
 	Message string
@@ -70,11 +70,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // Maker makes environments.
 type Maker struct {
 	Runner      sandbox.Runner
-	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error) // nil if there is none
+	Interpreter func(ctx context.Context, name string) (*sandbox.Interpreter, error) // nil if not found
 	Store       *environment.Store
 	Python      string       // URL of the simple index; empty: PyPI
 	Node        string       // URL of the registry; empty: NPM
-	Report      func(string) // takes what happens, for whoever waits; nil: nobody
+	Report      func(string) // receives progress messages; may be nil
 
 	// Of packages on a root file system:
 	tree     *environment.Tree
@@ -88,7 +88,7 @@ func (m *Maker) report(format string, args ...any) {
 	}
 }
 
-// packagesOf is a number of packages in words.
+// packagesOf returns a number of packages in words.
 func packagesOf(n int, kind string) string {
 	if n == 1 {
 		return "1 package" + kind
@@ -96,7 +96,7 @@ func packagesOf(n int, kind string) string {
 	return fmt.Sprint(n, " packages", kind)
 }
 
-// ParseIndex reads the URL of an index and returns the hosts that it and its files are at.
+// ParseIndex parses the URL of an index and returns the hosts of the index and of its files.
 func ParseIndex(index string) ([]egress.Target, error) {
 	u, err := url.Parse(index)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -115,7 +115,7 @@ func ParseIndex(index string) ([]egress.Target, error) {
 	return egress.ParseTargets(hosts)
 }
 
-// versions is one condition on the version of a package.
+// versions matches one condition on the version of a package.
 const versions = `(?:===|==|>=|<=|~=|!=|<|>) ?[A-Za-z0-9.*+!_-]+`
 
 var (
@@ -127,8 +127,8 @@ var (
 		`(?:@([A-Za-z0-9.^~<>=|*][A-Za-z0-9.^~<>=|* +_-]*))?$`)
 )
 
-// CheckAsked refuses what is not the name of a package with, perhaps, its versions: what a package manager
-// would take for a flag, a URL, a file or a repository.
+// CheckAsked returns an error for a word that is not the name of a package with optional versions: a package
+// manager might read it as a flag, a URL, a file or a repository.
 func CheckAsked(python, node []string) error {
 	for _, r := range python {
 		if len(r) > 300 || !requirement().MatchString(r) {
@@ -143,14 +143,13 @@ func CheckAsked(python, node []string) error {
 	return nil
 }
 
-// Limits of a run of a package manager.
+// managerLimits returns the limits of a run of a package manager.
 func managerLimits() sandbox.Limits {
 	return sandbox.Limits{Timeout: 5 * time.Minute, Memory: 1 << 30, PIDs: 256, Files: 1024, File: 1 << 30,
 		Scratch: 2 << 30, Inodes: 200_000, Output: 64 << 20}
 }
 
-// Resolve returns the lock of an environment of what is asked for. The digest and the sizes are filled by
-// Make.
+// Resolve returns the lock of an environment with the requested packages. Make sets its digest and sizes.
 //
 // Errors: *Error; errors of the sandbox; errors of ctx.
 func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environment.Locked, error) {
@@ -171,7 +170,7 @@ func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environmen
 	return locked, err
 }
 
-// empty returns an open directory with nothing in it, for a command that needs no tree, and its path.
+// empty makes and opens an empty directory, and returns a function that removes it.
 func empty() (*os.File, func(), error) {
 	dir, err := os.MkdirTemp("", "skillsd-env-")
 	if err != nil {
@@ -184,7 +183,7 @@ func empty() (*os.File, func(), error) {
 	return handle, func() { _, _ = handle.Close(), os.RemoveAll(dir) }, nil
 }
 
-// manage runs a package manager with the hosts of an index as its network.
+// manage runs a package manager whose network are the hosts of an index.
 func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 	index string) (*sandbox.Result, *egress.Proxy, error) {
 	targets, err := ParseIndex(index)
@@ -204,7 +203,7 @@ func (m *Maker) manage(ctx context.Context, cmd *sandbox.Cmd,
 	return result, proxy, err
 }
 
-// unreachable returns why a proxy made no connection, nil if it made all.
+// unreachable returns why a proxy refused or could not make a connection, or nil.
 func unreachable(proxy *egress.Proxy) error {
 	const hint = "see whether this machine reaches it, or name another in the configuration, such as " +
 		"index: {python: URL, node: URL}"
@@ -232,7 +231,7 @@ func unreachable(proxy *egress.Proxy) error {
 	return nil
 }
 
-// failed returns why a package manager did not resolve: the last line that says so.
+// failed returns why a package manager did not resolve, from its error output.
 func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 	if err := unreachable(proxy); err != nil {
 		return err
@@ -241,11 +240,12 @@ func failed(result *sandbox.Result, proxy *egress.Proxy) error {
 		return &Error{Code: ResolveFailed, Message: "the package manager ended with " +
 			string(result.Outcome)}
 	}
+	// The reason is the last line that pip or npm marks as an error; without a mark, the last line.
 	last, plain := "", "it gave no reason"
 	for line := range strings.Lines(string(result.Stderr.Head) + "\n" + string(result.Stderr.Tail)) {
 		line = strings.TrimSpace(line)
 		if rest, ok := strings.CutPrefix(line, "ERROR: "); ok && rest != "" {
-			if !strings.HasPrefix(rest, "ResolutionImpossible") { // the line before says of what
+			if !strings.HasPrefix(rest, "ResolutionImpossible") { // the line before it has the reason
 				last = rest
 			}
 		} else if rest, ok := strings.CutPrefix(line, "npm error "); ok && last == "" &&
@@ -270,14 +270,14 @@ func variantOf(locked *environment.Locked, in *sandbox.Interpreter) digest.Diges
 	return locked.Variant(in.Path, in.Version, in.Digest)
 }
 
-// Made is an environment that was made.
+// Made is an environment that Make or MakeRoot returns.
 type Made struct {
 	Tree  *environment.Tree
-	Notes []environment.Note // empty if it was there already
+	Notes []environment.Note // empty if the store had the tree
 }
 
-// Make fetches, unpacks and compiles what a lock names. A lock without a digest gets one; one with a digest
-// must lead to it. An environment that is there and unchanged is not made again.
+// Make fetches, unpacks and compiles the packages in a lock. It sets the digest of a lock without one, and
+// fails if a lock's digest does not match. It returns a stored environment that is unchanged.
 //
 // Errors: *Error; *environment.UnsafeError; errors of the store and of ctx.
 func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, error) {
@@ -339,7 +339,7 @@ func (m *Maker) Make(ctx context.Context, locked *environment.Locked) (*Made, er
 	return &Made{Tree: tree, Notes: notes}, nil
 }
 
-// notFound says that a program is not there: remedy installs it on this machine.
+// notFound returns the error of a missing program; remedy is how to install it on this machine.
 func (m *Maker) notFound(program, remedy string) error {
 	if m.on != nil {
 		return &Error{Code: ManagerNotFound, Remedy: "take one that has it",
@@ -348,7 +348,7 @@ func (m *Maker) notFound(program, remedy string) error {
 	return &Error{Code: ManagerNotFound, Message: "there is no " + program, Remedy: remedy}
 }
 
-// python returns the interpreter that environments are made for.
+// python returns the interpreter for which environments are made.
 func (m *Maker) python(ctx context.Context) (*sandbox.Interpreter, error) {
 	in, err := m.Interpreter(ctx, string(script.Python3))
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxPackageLock is the largest lock of npm that is read, in bytes.
+// maxPackageLock is the size of the largest lock of npm that is read, in bytes.
 const maxPackageLock = 64 << 20
 
-// npmCLI returns the program of npm that belongs to a node, where the sandbox of that node shows it.
+// npmCLI returns the path of the npm that belongs to a node, as the sandbox shows it, or "".
 func (m *Maker) npmCLI(in *sandbox.Interpreter) string {
 	prefix := filepath.Dir(filepath.Dir(in.Path))
 	for _, at := range []string{
@@ -32,7 +32,7 @@ func (m *Maker) npmCLI(in *sandbox.Interpreter) string {
 		"/usr/share/nodejs/npm",
 	} {
 		at += "/bin/npm-cli.js"
-		// Outside of /usr the sandbox shows the prefix only.
+		// Outside of /usr the sandbox shows only the prefix.
 		if m.has(at) {
 			return at
 		}
@@ -40,7 +40,7 @@ func (m *Maker) npmCLI(in *sandbox.Interpreter) string {
 	return ""
 }
 
-// resolveNode lets npm resolve specifications NAME or NAME@RANGE.
+// resolveNode resolves specifications NAME or NAME@RANGE with npm.
 func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.LockedNode, error) {
 	in, err := m.Interpreter(ctx, string(script.Node))
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 		return nil, err
 	}
 	defer remove()
-	// A command of a root server is another user.
+	// If the server is root, the command runs as another user.
 	if err := errors.Join(work.Chmod(0o777), fsys.WriteFile(work.Name()+"/package.json", manifest,
 		0o666)); err != nil {
 		return nil, err
@@ -111,11 +111,11 @@ func (m *Maker) resolveNode(ctx context.Context, asked []string) (*environment.L
 	return &environment.LockedNode{Asked: asked, Packages: packages}, nil
 }
 
-// nodeNames are what npm calls systems and processors.
+// nodeNames are npm's names of systems and processors.
 var nodeNames = map[string]string{"windows": "win32", "amd64": "x64", "386": "ia32"}
 
-// suits reports whether a package is for this machine: list names the machine, if it names any, and does not
-// exclude it.
+// suits reports whether a package is for this machine: list excludes no machine by "!", or not this one, and
+// names this one if it names any.
 func suits(list []string, own string) bool {
 	own = cmp.Or(nodeNames[own], own)
 	named := false
@@ -128,7 +128,7 @@ func suits(list []string, own string) bool {
 	return !named || slices.Contains(list, own)
 }
 
-// words are one word or a list of them.
+// words is a JSON string or a list of strings.
 type words []string
 
 func (w *words) UnmarshalJSON(data []byte) error {
@@ -140,7 +140,7 @@ func (w *words) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(w))
 }
 
-// parsePackageLock reads a lock of npm (version 3). Optional packages for other machines are left out.
+// parsePackageLock reads a lock of npm (version 3). It leaves out optional packages for other machines.
 func parsePackageLock(data []byte) ([]environment.Package, error) {
 	var lock struct {
 		Version  int `json:"lockfileVersion"`
@@ -171,7 +171,7 @@ func parsePackageLock(data []byte) ([]environment.Package, error) {
 	for _, at := range slices.Sorted(maps.Keys(lock.Packages)) {
 		p := lock.Packages[at]
 		if at == "" || p.InBundle {
-			continue // what was asked for; a part of another package
+			continue // the requested packages; a part of another package
 		}
 		const modules = "node_modules/"
 		inside := strings.LastIndex(at, modules)

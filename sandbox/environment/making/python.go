@@ -18,11 +18,11 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// certificates are the certificates of the system, to which a company adds its own; pip and npm bring lists
-// of their own.
+// certificates is the file with the certificates of the system, to which a company adds its own; pip and npm
+// come with other lists.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// resolvePython lets pip resolve requirements.
+// resolvePython resolves requirements with pip.
 func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment.LockedPython, error) {
 	in, err := m.python(ctx)
 	if err != nil {
@@ -47,15 +47,18 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		cmd := &sandbox.Cmd{Argv: append(argv, asked...), Interpreter: in,
 			Env: []string{"PIP_CONFIG_FILE=/dev/null"}}
 		result, proxy, err := m.manage(ctx, cmd, index)
-		if err == nil && (result.Outcome != sandbox.Exited || result.ExitCode != 0) {
-			err = failed(result, proxy)
+		if err != nil {
+			return result, err
 		}
-		return result, err
+		if result.Outcome != sandbox.Exited || result.ExitCode != 0 {
+			return result, failed(result, proxy)
+		}
+		return result, nil
 	}
 	result, err := run(slices.Clone(argv))
 	if result != nil && strings.Contains(string(result.Stderr.Head),
 		"no such option: --break-system-packages") {
-		// Only a pip that knows the marker of a managed installation needs it, and knows it.
+		// A pip without the option does not check the marker of a managed installation either.
 		argv = slices.DeleteFunc(argv, func(arg string) bool { return arg == "--break-system-packages" })
 		result, err = run(argv)
 	}
@@ -79,7 +82,7 @@ func (m *Maker) resolvePython(ctx context.Context, asked []string) (*environment
 		return nil, err
 	}
 	if result.Stdout.Truncated {
-		return nil, &Error{Code: ResolveFailed, Message: "pip says more than is read"}
+		return nil, &Error{Code: ResolveFailed, Message: "pip's report is too long"}
 	}
 	packages, err := parseReport(result.Stdout.Head)
 	if err != nil {
@@ -109,7 +112,7 @@ func parseReport(data []byte) ([]environment.Package, error) {
 			} `json:"metadata"`
 		} `json:"install"`
 	}
-	// A warning that an index adds to its pages comes before the report.
+	// pip prints warnings of an index before the report.
 	if err := json.Unmarshal(data[max(bytes.IndexByte(data, '{'), 0):], &report); err != nil {
 		return nil, err
 	}
@@ -148,8 +151,8 @@ func parseReport(data []byte) ([]environment.Package, error) {
 	return packages, nil
 }
 
-// derive adds what makes the packages a virtual environment of this machine's interpreter, and compiles the
-// modules.
+// derive adds the files that make the packages a virtual environment of this machine's interpreter, and
+// compiles the modules.
 func (m *Maker) derive(
 	ctx context.Context, st *environment.Stage, manifest environment.Manifest, in *sandbox.Interpreter,
 ) error {
@@ -172,7 +175,7 @@ func (m *Maker) derive(
 	m.report("compiling modules: %d", len(modules))
 	compiled, err := m.compile(ctx, st, modules, in)
 	if err != nil {
-		// A run without compiled modules takes longer, and does the same.
+		// A run without compiled modules only takes longer.
 		m.report("modules are not compiled: %v", err)
 		return nil
 	}
@@ -184,11 +187,11 @@ func (m *Maker) derive(
 	return nil
 }
 
-// maxCompiled is the most bytes that one compiled module may have.
+// maxCompiled is the size of the largest compiled module, in bytes.
 const maxCompiled = 32 << 20
 
-// compile runs the compiler of an interpreter in the sandbox over the modules of a tree at the place where
-// runs find it. It runs no module.
+// compile runs the compiler of an interpreter in the sandbox over the modules of a tree, at the path that
+// runs use. It runs no module.
 func (m *Maker) compile(
 	ctx context.Context, st *environment.Stage, modules []string, in *sandbox.Interpreter,
 ) (map[string][]byte, error) {
@@ -207,7 +210,7 @@ func (m *Maker) compile(
 		return nil, err
 	}
 	defer removeOut()
-	// A command of a root server is another user.
+	// If the server is root, the command runs as another user.
 	if err := out.Chmod(0o777); err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/skillsd/skillsd/skills/script"
 )
 
-// MakeRoot reads the root file system that locked names, from source, and finds out which interpreters of
-// it run in the sandbox. A lock without a digest gets one, with the interpreters; one with a digest must
-// lead to it. What is there and unchanged is not read again.
+// MakeRoot reads the root file system of locked from source, and finds which of its interpreters run in the
+// sandbox. It sets the digest and the interpreters of a lock without a digest, and fails if a lock's digest
+// does not match. It does not read again if the store has the tree unchanged.
 //
 // Errors: *Error; *rootfs.UnsafeError; errors of the sandbox, of the store and of ctx.
 func (m *Maker) MakeRoot(ctx context.Context, source rootfs.Source,
@@ -53,7 +53,7 @@ func (m *Maker) MakeRoot(ctx context.Context, source rootfs.Source,
 	default:
 		return nil, &Error{Code: NotAsLocked, Message: "the root file system has the digest " + sum.String() +
 			", the lock says " + locked.Digest.String(),
-			Remedy: "put there what was locked, or lock this one: " +
+			Remedy: "restore the locked one, or lock this one: " +
 				"`skillsd env update`"}
 	}
 	st, err := m.Store.StageRoot(ctx, manifest)
@@ -74,7 +74,7 @@ func (m *Maker) MakeRoot(ctx context.Context, source rootfs.Source,
 	return &Made{Tree: tree, Notes: notes}, nil
 }
 
-// look fills what a lock says of a root file system besides its digest.
+// look sets the platform and the interpreters in the lock of a root file system.
 func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *environment.Locked) error {
 	libc := "glibc"
 	if arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; arch != "" {
@@ -130,10 +130,10 @@ func (m *Maker) look(ctx context.Context, tree *environment.Tree, locked *enviro
 	return nil
 }
 
-// On returns a maker of packages on the root file system of base, the environment called name, which is made.
-// The caller closes it.
+// On returns a maker of packages on the root file system of base, an environment with a name, which must be
+// made. The caller closes it.
 //
-// Errors: as of the store's trees.
+// Errors: *Error; errors of Store.Tree.
 func (m *Maker) On(ctx context.Context, name string, base *environment.Locked) (*Maker, func(), error) {
 	tree, err := m.Store.Tree(ctx, base.Digest, "")
 	if errors.Is(err, environment.ErrNotMade) {
@@ -160,7 +160,7 @@ func (m *Maker) On(ctx context.Context, name string, base *environment.Locked) (
 	return &on, func() { _ = rootfs.Unmount(root) }, nil
 }
 
-// has reports whether a file is there for a package manager in the sandbox.
+// has reports whether a package manager in the sandbox finds a file.
 func (m *Maker) has(at string) bool {
 	if m.tree != nil {
 		_, ok := m.tree.Lookup(at)
@@ -170,7 +170,7 @@ func (m *Maker) has(at string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// unchanged returns the tree of a lock if it is there and is what it was made as, else nil.
+// unchanged returns the stored tree of a lock if it is unchanged, else nil.
 func (m *Maker) unchanged(ctx context.Context, locked *environment.Locked, variant digest.Digest) (
 	*environment.Tree, error) {
 	tree, err := m.Store.Tree(ctx, locked.Digest, variant)

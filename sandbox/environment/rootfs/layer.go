@@ -30,8 +30,8 @@ func (r *reader) newImage() *archive.Image[blob] {
 	}
 }
 
-// put puts a content into the blobs. A tree has no times, so a module that Python compiled by the time of its
-// source is marked as one that Python does not compare with it: [stale] does that once.
+// put puts a content into the blobs. A tree has no times, so a module that Python compiled by the time of
+// its source is marked so that Python does not compare them; [stale] does it once.
 func (r *reader) put(name string, executable bool, in io.Reader) (c blob, size int64, err error) {
 	const headSize = 16 // a magic number, flags, and the time and size of the source
 	if path.Ext(name) == ".pyc" {

@@ -71,7 +71,7 @@ func FuzzLayer(f *testing.F) {
 		if err := image.Add(bytes.NewReader(base), int64(len(base))); err != nil {
 			t.Fatal(err)
 		}
-		err := unsafe(image.Add(bytes.NewReader(data), int64(len(data))))
+		err := refused(image.Add(bytes.NewReader(data), int64(len(data))))
 		var manifest environment.Manifest
 		if err == nil {
 			manifest, _, err = finish(image.Top, blobs)

@@ -8,7 +8,7 @@ import (
 	"github.com/skillsd/skillsd/sandbox/environment"
 )
 
-// Mount returns the root file system of a tree, for a command. [Unmount] closes its directories.
+// Mount returns the root file system in a tree, for a command. [Unmount] closes its directories.
 func Mount(tree *environment.Tree) (*sandbox.Root, error) {
 	dirs, links := tree.Top()
 	root := &sandbox.Root{Links: links}
@@ -32,8 +32,8 @@ func Unmount(root *sandbox.Root) (err error) {
 	return err
 }
 
-// Interpreter returns an interpreter of the root file system of a tree, nil if it has none of that name. Its
-// digest is the tree's, its version the one that its lock says.
+// Interpreter returns an interpreter of the root file system in a tree by its name, or nil. Its digest is
+// from the tree, its version from the lock.
 func Interpreter(tree *environment.Tree, locked *environment.LockedRoot, name string) *sandbox.Interpreter {
 	program := locked.Program(name)
 	if program == nil {
@@ -53,7 +53,7 @@ type Runner struct {
 	Root *sandbox.Root
 }
 
-// Run runs a command on the root file system, whatever its own is.
+// Run runs a command on the root file system, instead of the command's own.
 func (r Runner) Run(ctx context.Context, cmd *sandbox.Cmd) (*sandbox.Result, error) {
 	on := *cmd
 	on.Root = r.Root

@@ -1,23 +1,23 @@
 // Package rootfs reads root file systems, as layers of an OCI image or as a directory, for scripts that see
-// them in the place of the host's.
+// them instead of the host's.
 //
-// Whatever it is read from, equal content gives an equal [environment.Manifest], and so one digest: of paths,
-// contents, executable bits and links. Owners, times, empty directories and attributes are no part of it.
+// Equal content gives an equal [environment.Manifest] from any source, and so one digest: of paths, contents,
+// executable bits and links. Owners, times, empty directories and attributes are not part of it.
 //
 // # What is kept
 //
-// Everything that every user may read, below the directories of the top. Left out are the directories that a
-// sandbox has of its own ([Own]), files of the top, names with control characters, and files and directories
+// Every file that all users may read, below the directories of the top. Left out are the directories that a
+// sandbox has itself ([Own]), files at the top, names with control characters, and files and directories
 // without read permission for all: a script could not read them in a container either. Files lose their
 // set-id bits. A few files of etc ([Synthetic]) are replaced by the files of every sandbox. Modules that
-// Python compiled are kept if they are of their source, and marked as such: their times are lost.
+// Python compiled are kept if they match their source, and marked as such: their times are lost.
 //
 // # What is refused
 //
-// An image is a stranger's archive. It is refused as a whole, with an [*UnsafeError], for absolute paths or
-// "..", for a file below what is not a directory (a link that an earlier layer has, too), for hard links to
-// what is not there, for whiteouts of nothing, duplicates, devices, and more than the limits. Layers are put
-// together in memory, by name: no path of an image is ever looked up in a file system of this machine.
+// An image is a stranger's archive, read by the rules of package archive. It is refused as a whole, with an
+// [*UnsafeError], for absolute paths or "..", for a file below a file or a link (of an earlier layer, too), for
+// hard links to missing files, for whiteouts without a name, duplicates, devices, and more than the limits. No
+// path of an image is ever looked up in a file system of this machine.
 package rootfs
 
 import (
@@ -45,7 +45,7 @@ const (
 	maxJSON    = 4 << 20  // bytes of an index, a manifest or a configuration
 )
 
-// UnsafeError says why a root file system is refused.
+// UnsafeError is the reason why a root file system is refused.
 type UnsafeError struct {
 	Path   string // of any bytes; empty for the whole
 	Reason string // a phrase that follows the path
@@ -58,11 +58,11 @@ func (e *UnsafeError) Error() string {
 	return fmt.Sprintf("%+q of the root file system %s", e.Path, e.Reason)
 }
 
-// Own are the names that a sandbox has of its own at its top.
+// Own are the names at the top that a sandbox has itself.
 var Own = []string{"dev", "env", "mnt", "node_modules", "out", "proc", "run", "skill", "sys", "tmp",
 	"workspace"}
 
-// Synthetic are the files, below etc, that are the same in every sandbox, by their names.
+// Synthetic are the texts of the files below etc that are the same in every sandbox, by name.
 var Synthetic = map[string]string{
 	"passwd":        "sandbox:x:1000:1000:sandbox:/tmp:/bin/sh\n",
 	"group":         "sandbox:x:1000:\n",
@@ -84,8 +84,8 @@ type blob struct {
 // compiled is the time and the size of a source, as in the header of its compiled module.
 type compiled struct{ seconds, size uint32 }
 
-// unsafe returns the error of reading a layer as an error of the root file system.
-func unsafe(err error) error {
+// refused returns the error of a layer as an error of the root file system.
+func refused(err error) error {
 	bad, ok := errors.AsType[*archive.Error](err)
 	if !ok {
 		return err
@@ -97,21 +97,21 @@ func unsafe(err error) error {
 	return &UnsafeError{p.Entry, p.Reason}
 }
 
-// finisher makes the manifest of a tree.
+// finisher writes the manifest of a tree.
 type finisher struct {
 	blobs    environment.Blobs
 	manifest environment.Manifest
 	notes    []environment.Note
 }
 
-// notePackage is what notes of a root file system are of.
+// notePackage is the package of the notes about a root file system.
 const notePackage = "root"
 
 func (f *finisher) note(at, what string) {
 	f.notes = append(f.notes, environment.Note{Package: notePackage, Path: at, What: what})
 }
 
-// finish returns the manifest of a whole tree.
+// finish returns the manifest of a complete tree.
 func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environment.Note, error) {
 	f := &finisher{blobs: blobs}
 	etc := top.Children["etc"]
@@ -145,7 +145,8 @@ func finish(top *node, blobs environment.Blobs) (environment.Manifest, []environ
 	return f.manifest, f.notes, nil
 }
 
-// add adds a file, and what is in it. above is the directory that its directory is in, nil at the top.
+// add adds a file, or a directory with its files. dir is the parent, above the parent of dir; nil at the
+// top.
 func (f *finisher) add(at string, n, dir, above *node) error {
 	if text := at + n.Target; !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		f.note(at, "is left out: its name is not text")
@@ -192,7 +193,7 @@ func (f *finisher) add(at string, n, dir, above *node) error {
 	return nil
 }
 
-// open reports whether everyone may read a file, or list and enter a directory.
+// open reports whether all users may read a file, or list and enter a directory.
 func open(mode fs.FileMode) bool {
 	if mode.IsDir() {
 		return mode&0o005 == 0o005
@@ -200,12 +201,12 @@ func open(mode fs.FileMode) bool {
 	return mode&0o004 != 0
 }
 
-// stale reports whether a module that Python compiled is of another source than the one in above, the
-// directory that its __pycache__ is in: its header no longer says so.
+// stale reports whether a module that Python compiled does not match its source in above, the parent of its
+// __pycache__: Python does not compare them any more.
 func stale(at string, n, above *node) bool {
 	dir, name := path.Split(at)
 	if n.Content.compiled == nil || above == nil || path.Base(dir) != "__pycache__" {
-		return false // Python looks at no source of others
+		return false // Python reads it without comparing a source
 	}
 	module, _, _ := strings.Cut(name, ".")
 	source := above.Children[module+".py"]

@@ -22,14 +22,14 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// Source says where a root file system is read from.
+// Source is where a root file system is read from.
 type Source struct {
-	Dir   string // of the file system, or of the layout of an image
-	Image bool   // it is a layout
+	Dir   string // of the file system, or of an image in the OCI layout
+	Image bool   // Dir is an OCI layout
 	Tag   string // of the image in the layout; empty if it has only one
 }
 
-// ParseSource reads DIR, oci:DIR or oci:DIR:TAG.
+// ParseSource parses DIR, oci:DIR or oci:DIR:TAG.
 func ParseSource(spec string) (Source, error) {
 	s := Source{Dir: spec}
 	if rest, is := strings.CutPrefix(spec, "oci:"); is {
@@ -44,7 +44,7 @@ func ParseSource(spec string) (Source, error) {
 	return s, nil
 }
 
-// String returns what [ParseSource] reads.
+// String returns the form that [ParseSource] parses.
 func (s Source) String() string {
 	switch {
 	case !s.Image:
@@ -55,7 +55,7 @@ func (s Source) String() string {
 	return "oci:" + s.Dir + ":" + s.Tag
 }
 
-// Read reads a root file system. Its contents are put into blobs.
+// Read reads a root file system, and puts its contents into blobs.
 //
 // Errors: *UnsafeError; system errors; errors of ctx and of the blobs.
 func Read(
@@ -124,7 +124,7 @@ func (r *reader) directory(ctx context.Context, dir *os.Root) (*node, error) {
 			return err
 		}
 		if err := top.Add(at, at, n); err != nil {
-			return unsafe(err)
+			return refused(err)
 		}
 		if closed && n.Mode.IsDir() {
 			return fs.SkipDir
@@ -141,7 +141,7 @@ func (r *reader) file(dir *os.Root, at string, n *node) error {
 		return err
 	}
 	defer file.Close()
-	if info.Size() > r.left { // a hole takes no space on the disk, but as long to read as data
+	if info.Size() > r.left { // a hole takes no space on the disk, but is read like data
 		return &UnsafeError{"", "has more bytes than it may have"}
 	}
 	limited := &io.LimitedReader{R: file, N: r.left + 1}
@@ -162,7 +162,7 @@ const maxIndexes = 4
 // here reports whether an image is for this machine.
 func here(p *v1.Platform) bool { return p.OS == "linux" && p.Architecture == runtime.GOARCH }
 
-// image reads an image of a layout.
+// image reads an image of an OCI layout.
 func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, error) {
 	blobs := layout{dir}
 	text, err := fsys.ReadFileIn(dir, v1.ImageIndexFile, maxJSON)
@@ -201,8 +201,8 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 	return image.Top, nil
 }
 
-// choose reads an index or a manifest. It returns the manifest, or what an index leads to: the image of a tag
-// for this machine.
+// choose reads an index or a manifest. It returns the manifest, or the descriptor that an index has of the
+// image with a tag for this machine.
 func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 	var read struct {
 		v1.Manifest
@@ -237,10 +237,11 @@ func choose(text []byte, tag string) (*v1.Manifest, *v1.Descriptor, error) {
 	return nil, nil, &UnsafeError{"", "is one of several images without a tag"}
 }
 
-// layout is the directory of an image in the form of the OCI image layout.
+// layout is the directory of an image in the OCI image layout.
 //
-// oras has a reader of layouts, content/oci. It would follow links of the directory, reads its index whatever
-// its size, and its packages would be initialized at every start; the verification of blobs is oras's.
+// oras has a reader of layouts, content/oci, which is not used: it would follow links in the directory, does
+// not limit the index, and its packages would be initialized at every start. Blobs are verified by package
+// content of oras.
 type layout struct{ dir *os.Root }
 
 // Fetch opens a blob.
@@ -259,7 +260,7 @@ func (l layout) Fetch(_ context.Context, d v1.Descriptor) (io.ReadCloser, error)
 	return file, nil
 }
 
-// text returns the content of a small blob.
+// text returns the content of a blob of at most maxJSON bytes.
 func (l layout) text(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 	if d.Size > maxJSON {
 		return nil, &UnsafeError{"", "has a manifest that is too large: " + d.Digest.String()}
@@ -271,7 +272,7 @@ func (l layout) text(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 	return text, err
 }
 
-// checkPlatform refuses an image whose configuration is for another machine.
+// checkPlatform returns an error if the configuration of an image is for another machine.
 func (l layout) checkPlatform(ctx context.Context, config v1.Descriptor) error {
 	text, err := l.text(ctx, config)
 	if err != nil {
@@ -288,8 +289,8 @@ func (l layout) checkPlatform(ctx context.Context, config v1.Descriptor) error {
 	return nil
 }
 
-// layer adds a layer to an image. It compares the digest after the layer was read: no caller uses an image
-// that is returned with an error.
+// layer adds a layer to an image. The digest is compared after the layer was read: the caller drops the
+// image on an error.
 func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image[blob]) error {
 	file, err := l.Fetch(ctx, d)
 	if err != nil {
@@ -298,9 +299,9 @@ func (l layout) layer(ctx context.Context, d v1.Descriptor, image *archive.Image
 	defer file.Close()
 	in := content.NewVerifyReader(file, d)
 	if err := image.Add(in, d.Size); err != nil {
-		return unsafe(err)
+		return refused(err)
 	}
-	// A reader of gzip may stop before the end of the blob.
+	// The reader of gzip may stop before the end of the blob.
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
