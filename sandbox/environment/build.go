@@ -225,9 +225,9 @@ func readText(r io.Reader) ([]byte, error) {
 		return data, err
 	}
 	if len(data) > maxText {
-		err = fmt.Errorf("has more than %d bytes", maxText)
+		return nil, fmt.Errorf("has more than %d bytes", maxText)
 	}
-	return data, err
+	return data, nil
 }
 
 // withFirstLine returns r with change applied to its first line, without the line break. A first line that

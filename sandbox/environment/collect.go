@@ -88,10 +88,13 @@ func (s *Store) References() (locks []string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, err
+	}
 	for line := range bytes.Lines(text) {
 		locks = append(locks, strings.TrimSuffix(string(line), "\n"))
 	}
-	return locks, err
+	return locks, nil
 }
 
 // Unused returns the names of the trees that are in none of the locks.

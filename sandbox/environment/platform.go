@@ -20,8 +20,8 @@ func Platform() string {
 	return runtime.GOOS + "-" + runtime.GOARCH + "-" + libc
 }
 
-// Fits reports whether this machine can run an environment. The C library is compared only if the
-// environment has no root file system, which has its own.
+// Fits reports whether this machine can run an environment. The C library is compared only for an
+// environment without a root file system.
 func Fits(e *Locked) bool {
 	here := Platform()
 	if e.Root != nil || e.Base != nil {

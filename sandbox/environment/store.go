@@ -109,9 +109,14 @@ func (s *Store) Dir() string { return s.dir }
 // removeAll removes a tree; earlier versions made its directories read-only.
 func (s *Store) removeAll(name string) error {
 	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			err = s.root.Chmod(at, 0o700)
+		// Another process may remove the same tree.
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil || !entry.IsDir():
+			return err
 		}
+		err = s.root.Chmod(at, 0o700)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -287,7 +292,7 @@ func (st *Stage) put(e Entry) error {
 	return root.Link(blob, name)
 }
 
-// renew replaces a blob by a copy, which has no other links.
+// renew replaces a blob by a copy without other links.
 func (s *Store) renew(blob string) error {
 	from, info, err := fsys.OpenIn(s.root, blob)
 	if err != nil {

@@ -185,7 +185,7 @@ func (t *Tree) first(ctx context.Context) (*Tree, error) {
 	return t, nil
 }
 
-// forget drops a tree that has changed, so that another process can make it anew.
+// forget drops a changed tree, so that another process can make it anew.
 func (t *Tree) forget(err error) {
 	if _, changed := errors.AsType[*ChangedError](err); !changed {
 		return

@@ -33,19 +33,19 @@ const (
 	flagStrong     = 1 << 6
 	flagMasked     = 1 << 13
 
-	// comparedFlags must be the same in the directory and before the data.
+	// comparedFlags must be equal in the directory and before the data.
 	comparedFlags = flagEncrypted | flagDescriptor | flagPatch | flagStrong | flagMasked
 )
 
-// record is what an archive's directory says about an entry and archive/zip does not return.
+// record holds the fields of a directory record that archive/zip does not return.
 type record struct {
 	name   string
 	offset uint64 // of its header
 	limit  uint64 // where the directory begins
 }
 
-// readDirectory finds the directory of an archive, and where the headers of its entries are. It reads
-// at most maxDirectory bytes and the end record.
+// readDirectory finds the directory of an archive, and the offsets of its entries. It reads at most
+// maxDirectory bytes and the end record.
 func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	if size > maxArchive {
 		found.add("", "has more than %d bytes", maxArchive)
@@ -56,7 +56,7 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The last place where an end record fits is the end, as it is for archive/zip.
+	// The end record is the last one that fits, as in archive/zip.
 	at := len(tail) - endSize
 	for at >= 0 && (le.Uint32(tail[at:]) != endSignature ||
 		at+endSize+int(le.Uint16(tail[at+20:])) > len(tail)) {
@@ -84,7 +84,10 @@ func readDirectory(r io.ReaderAt, size int64, found *Error) ([]record, error) {
 		found.add("", "has a directory of more than %d bytes", maxDirectory)
 	default:
 		directory, err := readAt(r, offset, length)
-		return splitDirectory(directory, count, uint64(offset), found), err
+		if err != nil {
+			return nil, err
+		}
+		return splitDirectory(directory, count, uint64(offset), found), nil
 	}
 	return nil, nil
 }
@@ -113,8 +116,8 @@ func splitDirectory(b []byte, count int, limit uint64, found *Error) []record {
 	return records
 }
 
-// differentName reports whether an extra field has a Unicode name (APPNOTE.TXT 4.6.9) that other
-// programs would use instead of the name.
+// differentName reports whether an extra field has a Unicode name (APPNOTE.TXT 4.6.9), which other programs
+// would use, that differs from the name.
 func differentName(extra []byte, name string) bool {
 	for len(extra) >= 4 {
 		id, n := le.Uint16(extra), int(le.Uint16(extra[2:]))
@@ -130,8 +133,7 @@ func differentName(extra []byte, name string) bool {
 	return false
 }
 
-// checkHeader compares the header before a file's data with the directory, and returns where both
-// are.
+// checkHeader compares the header before a file's data with the directory, and returns the span of both.
 func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *Error) (span, error) {
 	at := span{name: f.Name, start: rec.offset, end: rec.offset + localSize}
 	if at.end > rec.limit {
@@ -169,7 +171,7 @@ func checkHeader(r io.ReaderAt, f *zip.File, rec *record, found *Error) (span, e
 	return at, nil
 }
 
-// sameSizes compares checksum and sizes; a size of 4 GiB less one byte says that it is in an extra field.
+// sameSizes compares checksum and sizes; a size of 4 GiB less one byte stands for a size in an extra field.
 func sameSizes(header []byte, f *zip.File) bool {
 	same := func(short uint32, size uint64) bool { return short == maxSize32 || uint64(short) == size }
 	return le.Uint32(header[14:]) == f.CRC32 &&

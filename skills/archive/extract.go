@@ -100,11 +100,10 @@ func (x *Extraction) checkTree() error {
 func (n *Node[C]) walk(dir string, each func(at string, n *Node[C]) error) error {
 	for _, name := range slices.Sorted(maps.Keys(n.Children)) {
 		at, child := path.Join(dir, name), n.Children[name]
-		err := each(at, child)
-		if err == nil {
-			err = child.walk(at, each)
+		if err := each(at, child); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := child.walk(at, each); err != nil {
 			return err
 		}
 	}

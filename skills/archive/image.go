@@ -17,7 +17,7 @@ type Node[C any] struct {
 	Content  C           // of a file
 	Children map[string]*Node[C]
 
-	// Of a directory of one layer:
+	// These fields are for a directory in one layer:
 	implied bool            // only the files in it are entries
 	opaque  bool            // all names of the layers below are removed
 	removed map[string]bool // these names of the layers below are removed

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxProblems is how many problems are kept; the rest is counted.
+// maxProblems is how many problems an Error lists; it only counts the others.
 const maxProblems = 100
 
-// Problem is a rule that an archive breaks.
+// Problem is a broken rule.
 type Problem struct {
-	Entry  string // its name, which may hold anything; empty for the archive
+	Entry  string // the name of the entry, of any bytes; empty for the archive
 	Reason string // a phrase that follows the entry
 }
 
@@ -27,11 +27,11 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%+q %s", name, p.Reason)
 }
 
-// Error says why an archive is not used.
+// Error lists why an archive is refused.
 type Error struct {
 	Kind     string    // tar; empty: zip
 	Problems []Problem // in the order of the directory; the first 100
-	More     int       // how many others there are
+	More     int       // the number of others
 }
 
 // Error returns one line that names the first five problems.
@@ -57,7 +57,7 @@ func (e *Error) add(entry, format string, args ...any) {
 	e.Problems = append(e.Problems, Problem{entry, fmt.Sprintf(format, args...)})
 }
 
-// failure returns nil if nothing is wrong.
+// failure returns e, or nil if it has no problems.
 func (e *Error) failure() error {
 	if len(e.Problems) == 0 {
 		return nil

@@ -32,8 +32,8 @@ type Rules struct {
 	// Layer is for a layer of an image: whiteouts, links, devices and FIFOs are entries.
 	Layer bool
 
-	// Left is called, in a layer, with each name that is left out instead of refused; nil refuses. An
-	// image may be a whole system where only the files of a skill are used.
+	// Left is called, in a layer, with each name that is left out instead of refused; nil refuses. The image
+	// of a skill may be a whole system, of which only the files of the skill are used.
 	Left func(name string)
 
 	// System is for a layer of a system that is used as a whole. Its names may have backslashes, colons
@@ -71,8 +71,8 @@ type Entry struct {
 // Executable reports whether anyone may execute the file.
 func (e *Entry) Executable() bool { return e.Mode&0o111 != 0 }
 
-// Tar reads a tar archive of size bytes, as it is stored, and calls each for every entry, with its content.
-// The end of the archive and the checksum of gzip are checked last.
+// Tar reads a tar archive of size bytes, gzip included, and calls each for every entry, with its content. It
+// checks the end of the archive and the checksum of gzip last.
 //
 // Errors: *Error; system errors of r; errors of each.
 func Tar(r io.Reader, size int64, rules *Rules, each func(*Entry, io.Reader) error) error {
@@ -106,12 +106,17 @@ func read(r io.Reader, size int64, rules *Rules, each func(*Entry, io.Reader) er
 	stream := &meter{r: plain, left: most}
 	tail := &zeros{r: stream}
 	err := t.entries(tar.NewReader(tail))
-	if err == nil {
-		err = end(tail)
-	} else if stream.left < 0 {
-		err = t.grows("")
+	if stream.left < 0 {
+		return 0, t.grows("")
 	}
-	return most - min(t.left, stream.left), err
+	if err != nil {
+		return 0, err
+	}
+	if err := end(tail); err != nil {
+		return 0, err
+	}
+	// Sparse files become larger than the stream, files with headers smaller.
+	return most - min(t.left, stream.left), nil
 }
 
 // end reads to the end of an archive after its last entry. Zeros may follow it, but not too many.
@@ -144,7 +149,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// zeros counts the zero bytes at the end of the bytes that were read.
+// zeros is a reader that knows how many zero bytes it read last.
 type zeros struct {
 	r io.Reader
 	n int

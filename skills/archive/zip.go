@@ -67,7 +67,7 @@ func Zip(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return reader, found.failure()
 }
 
-// checkEntry checks what the directory says about an entry.
+// checkEntry checks the directory's record of an entry.
 func checkEntry(f *zip.File, known names, found *Error) {
 	name, dir := strings.CutSuffix(f.Name, "/")
 	if err := CheckName(name); err != nil {
@@ -89,7 +89,8 @@ func checkEntry(f *zip.File, known names, found *Error) {
 	}
 	switch {
 	case f.CRC32 == 0 && f.UncompressedSize64 > 0:
-		// Package archive/zip would not check it. Content whose checksum is 0 is rare enough to refuse.
+		// Package archive/zip does not verify a checksum of 0. Content with that checksum is rare enough to
+		// refuse.
 		found.add(f.Name, "has no checksum")
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64:
 		found.add(f.Name, "is stored with another size than it has")
@@ -98,13 +99,13 @@ func checkEntry(f *zip.File, known names, found *Error) {
 	}
 }
 
-// span is the part of an archive that an entry takes, its header included.
+// span is the part of an archive with an entry's header and data.
 type span struct {
 	name       string
 	start, end uint64
 }
 
-// checkSpans finds entries that share bytes, so that little data could be read as much.
+// checkSpans finds entries that share bytes: a small archive could have much content.
 func checkSpans(spans []span, found *Error) {
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	for i := 1; i < len(spans); i++ {
@@ -114,8 +115,8 @@ func checkSpans(spans []span, found *Error) {
 	}
 }
 
-// Content calls use with the content of a file of a zip archive. The content is verified once use has read
-// it to its end.
+// Content calls use with the content of a file of a zip archive. The content is verified when use reads its
+// end.
 //
 // Errors: *Error if the content is damaged; system errors of the archive; errors of use.
 func Content(f *zip.File, use func(io.Reader) error) error {

@@ -94,13 +94,16 @@ func (t *tree) Version(ctx context.Context) (string, error) {
 		defer file.Close()
 		content := sha256.New()
 		n, err := io.Copy(content, io.LimitReader(file, left+1))
+		if err != nil {
+			return err
+		}
 		left -= n
 		if left < 0 {
 			return errors.New("the tree is too large")
 		}
 		// One line with a digest for each file: no two lists of files give the same bytes.
 		fmt.Fprintf(sum, "%q %t %x\n", name, info.Mode()&0o111 != 0, content.Sum(nil))
-		return err
+		return nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("version of %s: %w", t.origin, err)

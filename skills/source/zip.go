@@ -164,12 +164,10 @@ func (a *pinned) unchanged() error {
 
 // Open opens a file or a directory.
 func (a *pinned) Open(name string) (fs.File, error) {
-	err := a.unchanged()
-	var opened fs.File
-	if err != nil {
+	if err := a.unchanged(); err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
 	}
-	opened, err = a.reader.Open(name)
+	opened, err := a.reader.Open(name)
 	a.doubt(err)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: bare(err)}
@@ -192,11 +190,15 @@ func (a *pinned) doubt(err error) {
 func (a *pinned) hash() (string, error) {
 	sum := sha256.New()
 	_, err := io.Copy(sum, io.NewSectionReader(a.file, 0, a.info.Size()))
-	if err == nil {
-		err = a.unchanged()
+	if err != nil {
+		a.doubt(err)
+		return "", bare(err)
 	}
-	a.doubt(err)
-	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), bare(err)
+	// The bytes may be of two versions if the file was overwritten meanwhile.
+	if err := a.unchanged(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
 }
 
 // file is an open file of an archive. Package archive/zip compares its size and checksum with the archive's
@@ -215,10 +217,11 @@ func (f *file) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
-		err = f.archive.unchanged()
-		if err == nil {
+		changed := f.archive.unchanged()
+		if changed == nil {
 			return n, io.EOF
 		}
+		err = changed
 	}
 	f.archive.doubt(err)
 	return n, &fs.PathError{Op: "read", Path: f.name, Err: bare(err)}

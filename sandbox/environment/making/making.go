@@ -76,7 +76,7 @@ type Maker struct {
 	Node        string       // URL of the registry; empty: NPM
 	Report      func(string) // receives progress messages; may be nil
 
-	// Of packages on a root file system:
+	// The root file system for packages, set by On:
 	tree     *environment.Tree
 	on       *environment.LockedBase
 	platform string
@@ -160,14 +160,17 @@ func (m *Maker) Resolve(ctx context.Context, python, node []string) (*environmen
 	var err error
 	if len(python) > 0 {
 		locked.Python, err = m.resolvePython(ctx, python)
-	}
-	if err != nil {
-		return locked, err
+		if err != nil {
+			return nil, err
+		}
 	}
 	if len(node) > 0 {
 		locked.Node, err = m.resolveNode(ctx, node)
+		if err != nil {
+			return nil, err
+		}
 	}
-	return locked, err
+	return locked, nil
 }
 
 // empty makes and opens an empty directory, and returns a function that removes it.

@@ -173,12 +173,20 @@ func (m *Maker) has(at string) bool {
 // unchanged returns the stored tree of a lock if it is unchanged, else nil.
 func (m *Maker) unchanged(ctx context.Context, locked *environment.Locked, variant digest.Digest) (
 	*environment.Tree, error) {
-	tree, err := m.Store.Tree(ctx, locked.Digest, variant)
-	if err == nil {
-		err = tree.Verify(ctx)
+	// A tree that is missing or has changed is made anew by the caller.
+	missing := func(err error) bool {
+		_, changed := errors.AsType[*environment.ChangedError](err)
+		return changed || errors.Is(err, environment.ErrNotMade)
 	}
-	_, changed := errors.AsType[*environment.ChangedError](err)
-	if changed || errors.Is(err, environment.ErrNotMade) {
+	tree, err := m.Store.Tree(ctx, locked.Digest, variant)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = tree.Verify(ctx)
+	if missing(err) {
 		return nil, nil
 	}
 	return tree, err

@@ -24,10 +24,11 @@ func Mount(tree *environment.Tree) (*sandbox.Root, error) {
 
 // Unmount closes the directories of a root file system, which may be nil.
 func Unmount(root *sandbox.Root) (err error) {
-	if root != nil {
-		for _, m := range root.Dirs {
-			err = errors.Join(err, m.Dir.Close())
-		}
+	if root == nil {
+		return nil
+	}
+	for _, m := range root.Dirs {
+		err = errors.Join(err, m.Dir.Close())
 	}
 	return err
 }

@@ -173,9 +173,10 @@ func (r *reader) image(ctx context.Context, dir *os.Root, tag string) (*node, er
 	// An index may lead to another one, with the platforms of an image.
 	for depth := 0; err == nil && manifest == nil && depth < maxIndexes; depth++ {
 		text, err = blobs.text(ctx, *next)
-		if err == nil {
-			manifest, next, err = choose(text, "")
+		if err != nil {
+			return nil, err
 		}
+		manifest, next, err = choose(text, "")
 	}
 	if err != nil {
 		return nil, err

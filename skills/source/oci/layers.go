@@ -15,9 +15,8 @@ import (
 	"github.com/skillsd/skillsd/skills/archive"
 )
 
-// Extract writes the files of a skill into an empty directory, and returns notes about the names that were
-// left out. Its layers have at most most bytes as they are stored. If it fails, the caller removes the
-// directory.
+// Extract writes the files of a skill into an empty directory, and returns notes about the names that it
+// left out. most limits the stored bytes of all layers. If it fails, the caller removes the directory.
 //
 // Errors: *archive.Error; errors of ctx, of the registry and of the directory.
 func (r *Repository) Extract(ctx context.Context, s *Skill, into *os.Root, most int64) ([]string, error) {

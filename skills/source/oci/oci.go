@@ -143,7 +143,10 @@ func (r *Repository) Resolve(ctx context.Context, name string) (digest.Digest, e
 		return sum, nil
 	}
 	found, err := r.remote.Resolve(ctx, name)
-	return found.Digest, err
+	if err != nil {
+		return "", err
+	}
+	return found.Digest, nil
 }
 
 // Denied reports whether a registry refused a request for lack of a login, or may have hidden the content
@@ -189,10 +192,16 @@ func (r *Repository) Find(ctx context.Context, name string) (*Found, error) {
 	switch at.MediaType {
 	case v1.MediaTypeImageManifest, dockerManifest:
 		manifest, err := parseManifest(text, at.MediaType)
+		if err != nil {
+			return nil, err
+		}
 		found.Skills = []*Skill{{manifest: manifest}}
-		return found, err
+		return found, nil
 	case v1.MediaTypeImageIndex, dockerIndex:
-		return found, found.index(text, at.MediaType)
+		if err := found.index(text, at.MediaType); err != nil {
+			return nil, err
+		}
+		return found, nil
 	}
 	return nil, fmt.Errorf("the manifest is of the type %.100q, which is not read", at.MediaType)
 }

@@ -86,13 +86,13 @@ type bound struct{ http.RoundTripper }
 func (b bound) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer, err := b.RoundTripper.RoundTrip(req)
 	if err != nil {
-		return answer, err
+		return nil, err
 	}
 	answer.Body = struct {
 		io.Reader
 		io.Closer
 	}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
-	return answer, err
+	return answer, nil
 }
 
 // Connect starts a session whose requests pass through the middlewares.

@@ -86,6 +86,7 @@ func (s Signer) Bytes(
 		if err == nil && signed != nil {
 			err = signed.signs(sum)
 		}
+		// Another bundle may still be of this signer, unless none can be verified.
 		if _, unable := errors.AsType[*VerifierError](err); err == nil || unable || ctx.Err() != nil {
 			return identity, err
 		}

@@ -151,11 +151,10 @@ func Tarball(t testing.TB, files map[string]string) []byte {
 		if strings.HasPrefix(text, "#!") {
 			h.Mode = 0o755
 		}
-		err := w.WriteHeader(h)
-		if err == nil {
-			_, err = io.WriteString(w, text)
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
 		}
-		if err != nil {
+		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -183,10 +182,10 @@ func Zip(t testing.TB, files map[string]string) []byte {
 			h.SetMode(0o755)
 		}
 		f, err := w.CreateHeader(h)
-		if err == nil {
-			_, err = io.WriteString(f, text)
-		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(f, text); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -117,8 +117,7 @@ func (m *machine) do(
 	if err != nil {
 		return plan, err
 	}
-	err = plan.Apply(ctx)
-	return plan, err
+	return plan, plan.Apply(ctx)
 }
 
 func (m *machine) install(req install.Request) error {
@@ -153,9 +152,9 @@ func (m *machine) update(access install.Access) error {
 		return err
 	}
 	if len(plan.Refused) > 0 {
-		err = errors.New(plan.Refused[0].Reason)
+		return errors.New(plan.Refused[0].Reason)
 	}
-	return err
+	return nil
 }
 
 // trees returns the trees of the installed skills, by name, and verifies every byte of them.

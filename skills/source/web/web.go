@@ -182,14 +182,13 @@ func (c *Client) authorize(req *http.Request) {
 func (c *Client) follow(at *url.URL) error {
 	to := *at
 	to.RawQuery, to.Fragment, to.ForceQuery = "", "", false
-	err := Check(&to, c.Insecure)
-	if err != nil {
+	if err := Check(&to, c.Insecure); err != nil {
 		return err
 	}
 	if to.Scheme == "http" && c.Home.Scheme == "https" {
-		err = errors.New("is of plain http")
+		return errors.New("is of plain http")
 	}
-	return err
+	return nil
 }
 
 // redirect admits at most maxRedirects redirects, each to a URL that follows the rules.
@@ -342,9 +341,9 @@ func allowed(addr netip.Addr, home bool) error {
 		return err
 	}
 	if !address.Public(addr, own) {
-		err = fmt.Errorf("%s is not a public address, and the host is not the one that was named", addr)
+		return fmt.Errorf("%s is not a public address, and the host is not the one that was named", addr)
 	}
-	return err
+	return nil
 }
 
 // plain removes the query of the URL, which may be a secret of the server, from an error.
