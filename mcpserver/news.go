@@ -240,7 +240,8 @@ func (s *Server) newsLine(sc scope, all []change, cut bool) string {
 	return fmt.Sprintf("[%s: %s]", opening, strings.Join(parts, "; "))
 }
 
-// listable returns the snapshot for lists: before the end of the first scan, that of an earlier process.
+// listable returns the snapshot for lists: before the end of the first scan, the snapshot of an earlier
+// process.
 func (s *Server) listable() *skills.Snapshot {
 	if s.isReady() {
 		return s.cfg.Registry.Snapshot()

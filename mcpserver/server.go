@@ -207,7 +207,7 @@ func (s *Server) Resume(ctx context.Context, id string, reload bool) error {
 	return s.cfg.Sessions.Resume(ctx, id, localPrincipal, reload)
 }
 
-// logDiagnostics logs the new diagnostics of roots and directories, and those of the skills at the given
+// logDiagnostics logs the new diagnostics of roots and directories, and of the skills at the given
 // paths: one line per code, with the first diagnostic.
 func (s *Server) logDiagnostics(ctx context.Context, snapshot *skills.Snapshot, paths ...string) {
 	type sum struct {

@@ -175,8 +175,8 @@ func (r *Registry) rescan(ctx context.Context, changed []string, index bool) (Di
 	return d, nil
 }
 
-// remember replaces the skills of the last scan by those of the current snapshot: some were read again since,
-// or got another name.
+// remember replaces the skills of the last scan by the skills of the current snapshot: some were read again
+// since, or got another name.
 func (r *Registry) remember(current []*Skill) {
 	replaced := map[*Skill]*Skill{}
 	for i, sk := range r.found {

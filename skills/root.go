@@ -57,7 +57,7 @@ func ParseRoot(spec string) (Root, error) {
 
 // Source is a tree of skills that is not a directory of this machine: an archive, an embedded file system, a
 // remote tree. Root{Dir: src.Origin(), FS: src} serves it; only files that are staged for execution are
-// copied to disk. Its files are as untrusted as those of any other root.
+// copied to disk. Its files are as untrusted as the files of any other root.
 //
 // As an [fs.FS] it must list each name once, in any order; a name is one path element, not "." or "..". A
 // file that Stat reports as regular must end, and have the same bytes at each read within one version. If a

@@ -142,7 +142,7 @@ func (s *Snapshot) after(found []*Skill, scan []Diagnostic) *Snapshot {
 		if sk == old {
 			continue
 		}
-		// A changed name may collide with that of another skill, or end a collision.
+		// A changed name may collide with the name of another skill, or end a collision.
 		if s.byPath[old.Path] != old || !sk.isAt(old) || sk.Frontmatter.Name != old.Frontmatter.Name ||
 			s.opts.unusable(sk) || !reflect.DeepEqual(s.Status(old), s.statusOf(sk, map[string]bool{})) {
 			return assemble(s.Roots, found, scan, s.opts)

@@ -119,7 +119,7 @@ func (v *visitor) visit(rel string, depth int, was *visit) *visit {
 		switch {
 		// Not a file here: skillFile has reported it.
 		case e.name == upperFile || e.name == lowerFile:
-		// Of other regular files, list returns only those with the name of a skill file in another case.
+		// list returns no other regular files but those with the name of a skill file in another case.
 		case e.mode == 0:
 			v.note(Warning, CodeMisspeltFile, v.path(below),
 				"only %s and %s make a directory a skill", upperFile, lowerFile)

@@ -256,7 +256,7 @@ func (s *Sessions) Work(ctx context.Context, by elsewhere.Worker, data []byte, s
 	return elsewhere.Encode(done)
 }
 
-// work runs a job and completes done. The stages are those of RunScript, without records and questions.
+// work runs a job and completes done. The stages are the same as in RunScript, without records and questions.
 //
 // Errors: the errors of [policy.Policy.Decide], *Error.
 func (s *Sessions) work(ctx context.Context, data []byte, started func() error, done *elsewhere.Done) error {

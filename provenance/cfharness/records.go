@@ -291,7 +291,7 @@ type Interpreter struct {
 type Environment struct {
 	Name   string        `json:"name"`
 	Digest digest.Digest `json:"digest"` // of all paths and contents
-	// Root is the digest of the root file system that replaced that of the host; empty if none did.
+	// Root is the digest of the root file system that replaced the host's; empty if none did.
 	Root     digest.Digest        `json:"root,omitempty"`
 	Packages int                  `json:"packages"` // number of packages in its lock
 	Checked  string               `json:"checked"`  // check before the run: full or directories

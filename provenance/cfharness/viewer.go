@@ -115,7 +115,7 @@ func (v *Viewer) projectEvents(r io.Reader, w io.Writer) error {
 	}
 }
 
-// Event returns an event as visible to the caller. Its hash is that of the recorded event.
+// Event returns an event as visible to the caller. It has the hash of the recorded event.
 //
 // Errors: an error for a malformed row.
 func (v *Viewer) Event(e *provenance.Event) (*provenance.Event, error) {
@@ -260,7 +260,7 @@ func (v *Viewer) Row(view string, raw json.RawMessage) (json.RawMessage, error) 
 		if v.Remote && x.ResourcePath != "" {
 			changed, x.ResourcePath = true, x.SandboxResourcePath
 		}
-		// The paths of a run on the host are those of this machine; no caller gets them.
+		// A run on the host has paths of this machine; no caller gets them.
 		if x.ExecutionTarget == "host" {
 			at := hostScript(&x)
 			if shown := sandboxSkill + x.Path; at > 0 && x.Argv[at] != shown {

@@ -76,7 +76,7 @@ type PredicateSkill struct {
 type PredicateEnvironment struct {
 	Name   string            `json:"name"`
 	Digest map[string]string `json:"digest"`
-	// Root is the root file system that replaced that of the host; nil if none did.
+	// Root is the root file system that replaced the host's; nil if none did.
 	Root map[string]string `json:"root,omitempty"`
 }
 

@@ -48,7 +48,7 @@ func unread(pid int) int64 {
 
 // sample adds up the usage of the processes below pid, which are all processes of the sandbox except the
 // first. It includes resident memory, page tables and mappings; sockets and pipes, as if they were full;
-// epoll watches; locks; and files in those of the mounted directories that are in memory. Once done is
+// epoll watches; locks; and files in mounted directories that are in memory. Once done is
 // closed, it returns the sum so far.
 func sample(pid int, limit int64, mounted []string, done <-chan struct{}) usage {
 	var u usage

@@ -31,10 +31,10 @@ type Fields struct {
 }
 
 // Requires lists the requirements of a skill. They come from metadata.requires, and from blocks named
-// requires at the top, in metadata, or in a vendor's block of metadata, such as those of openclaw, clawdbot
-// and Hermes. The keys of a block are bins, anyBins, env, os, platforms, skills and tools. In addition,
-// platforms, required_environment_variables, required-skills and prerequisites.env_vars are read at the top,
-// os in a vendor's block, and requires_tools and requires_toolsets in both.
+// requires at the top, in metadata, or in a vendor's block of metadata, such as the blocks of openclaw,
+// clawdbot and Hermes. The keys of a block are bins, anyBins, env, os, platforms, skills and tools. In
+// addition, platforms, required_environment_variables, required-skills and prerequisites.env_vars are read at
+// the top, os in a vendor's block, and requires_tools and requires_toolsets in both.
 type Requires struct {
 	Commands    []string // on PATH
 	AnyCommands []string // each a list of commands separated by spaces, one of them on PATH

@@ -144,7 +144,7 @@ type part struct {
 	get func(ctx context.Context, packed, into string) error
 }
 
-// fetchParts fetches skills into one directory: at most most bytes in total, including those of parts that
+// fetchParts fetches skills into one directory: at most most bytes in total, including bytes of parts that
 // fail. If one of several skills fails, its error is in f.failed and its files are removed.
 func (p *Plan) fetchParts(
 	ctx context.Context, f *fetched, wanted []part, most int64,

@@ -16,7 +16,7 @@ import (
 
 // Sync describes how to make an installation equal to a lock file.
 type Sync struct {
-	// Lock is the lock file; nil: that of the installation, to repair changes on disk. An installed skill
+	// Lock is the lock file; nil: the one of the installation, to repair changes on disk. An installed skill
 	// keeps an earlier version of this machine: the version that is replaced, or else its current earlier
 	// one. The rest comes from Lock, so the caller must decide whether to trust its tiers.
 	Lock *Lock

@@ -146,8 +146,8 @@ func (p *Plan) client(home *url.URL, access Access) *web.Client {
 		Transport: p.i.cfg.transport}
 }
 
-// accept sets the digest of the origin to that of the download. It returns an error if the lock file or the
-// user requires another one.
+// accept sets the digest of the origin to the digest of the download. It returns an error if the lock file or
+// the user requires another one.
 func (o *Origin) accept(got digest.Digest) error {
 	want := digest.Digest(cmp.Or(o.Digest.String(), o.Ref))
 	if want == "" || want == got {

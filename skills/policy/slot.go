@@ -37,7 +37,7 @@ func ParsePromptSlot(raw json.RawMessage) (*PromptSlot, error) {
 	if kind, ok := text(fields["type"]); !ok || kind != slotType {
 		return nil, &SlotError{"type is not " + slotType}
 	}
-	// The form is that of the reference, which accepts a string or an object.
+	// The form follows the reference, which accepts a string or an object.
 	if !nonEmpty(fields["source"]) {
 		return nil, &SlotError{"source is neither a non-empty string nor a non-empty object"}
 	}

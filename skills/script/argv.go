@@ -25,7 +25,8 @@ func Argv(info Info, interpreter, file string, args []string) []string {
 }
 
 // Environ returns the variables by which scripts find the modules of their skill in dir, as if they were
-// started there. It includes those of all interpreters, since a script may start programs in other languages.
+// started there. It includes the variables of all interpreters, since a script may start programs in other
+// languages.
 func Environ(dir string) (env []string) {
 	for i := range interpreters {
 		if name := interpreters[i].modulesVar; name != "" {

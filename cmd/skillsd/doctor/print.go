@@ -10,7 +10,7 @@ import (
 )
 
 // weights order the areas of problems with the same verdict: problems that keep scripts from running come
-// before those of single skills.
+// before findings of single skills.
 var weights = []string{"serve", "configuration", "state", "records", "sandbox", "allowlist", "roots",
 	"installed",
 	"skill"}

@@ -72,7 +72,8 @@ func Python(interpreter string, scripts []string, files map[string][]byte) (argv
 	return []string{interpreter, "-I", "-B", "-c", pythonProgram}, stdin, err
 }
 
-// maxModules is the maximum number of modules of one script, maxLibraries that of libraries of one module.
+// maxModules is the maximum number of modules of one script, maxLibraries the maximum number of libraries of
+// one module.
 const maxModules, maxLibraries = 200, 5
 
 var (
