@@ -29,6 +29,16 @@ const tags = "-tags=grpcnotrace"
 
 var built = flag.String("binary", "", "the server to test, instead of one that is built")
 
+var nightly = flag.Bool("nightly", false, "run the tests too that take long, see onlyNightly")
+
+// onlyNightly skips a test that takes long, and whose parts other tests look at for every change.
+func onlyNightly(t *testing.T) {
+	t.Helper()
+	if !*nightly {
+		t.Skip("takes long: `make nightly` runs it")
+	}
+}
+
 func TestMain(m *testing.M) {
 	clustertest.Main()
 	os.Exit(runMain(m))

@@ -60,8 +60,9 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	defer closed()
 	call, err := words.Find(ctx, args[0], time.Now())
 	if errors.Is(err, approval.ErrNoCall) {
-		return exit.Errorf(exit.Failure, "repeat the call: its refusal will have a new code; --state selects "+
-			"the directory of another server", "%q: %w", config.Clip(args[0]), err)
+		const hint = "repeat the call: its refusal will have a new code; --state selects the directory of " +
+			"another server"
+		return exit.Errorf(exit.Failure, hint, "%q: %w", config.Clip(args[0]), err)
 	} else if err != nil {
 		return err
 	}

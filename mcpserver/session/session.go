@@ -340,7 +340,7 @@ type activationRow struct {
 //	neither, on stdio     | the session of the process, unless the call has a Profile or a Parent
 //	ClientSession         | the session of that name
 //	ProtocolSession       | the session of that protocol session
-//	Alone                 | the session of the principal's only conversation, marked as guessed in its record
+//	Alone                 | the session of the principal's only conversation; its record marks it as guessed
 //	none, but Opens       | a new session, which later calls find by its handle
 //	none of these         | a session that such calls of the principal share; no skill is active in it
 //

@@ -2,9 +2,9 @@
 // before a run that a tree is unchanged.
 //
 // A package manager only resolves names, elsewhere, into a [Lock]. This package unpacks the wheels
-// ([Build.Wheel]) and the tarballs of npm ([Build.Tarball]) in the lock, and runs no code in them: so one lock
-// gives one tree, and one digest, on every machine. The other files that a manager writes differ between its
-// versions.
+// ([Build.Wheel]) and the tarballs of npm ([Build.Tarball]) in the lock, and runs no code in them: so one
+// lock gives one tree, and one digest, on every machine. The other files that a manager writes differ between
+// its versions.
 //
 // # What is unpacked
 //

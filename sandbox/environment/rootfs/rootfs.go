@@ -15,9 +15,9 @@
 // # What is refused
 //
 // An image is a stranger's archive, read by the rules of package archive. It is refused as a whole, with an
-// [*UnsafeError], for absolute paths or "..", for a file below a file or a link (of an earlier layer, too), for
-// hard links to missing files, for whiteouts without a name, duplicates, devices, and more than the limits. No
-// path of an image is ever looked up in a file system of this machine.
+// [*UnsafeError], for absolute paths or "..", for a file below a file or a link (of an earlier layer, too),
+// for hard links to missing files, for whiteouts without a name, duplicates, devices, and more than the
+// limits. No path of an image is ever looked up in a file system of this machine.
 package rootfs
 
 import (
