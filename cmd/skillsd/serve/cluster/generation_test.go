@@ -26,7 +26,7 @@ func TestGenerationRefuses(t *testing.T) {
 		want   string // in the error; empty for none
 	}{
 		"same":    {2, Parts{"--release": `"none"`, "skill org a": "1", "skill org b": "2"}, ""},
-		"older":   {1, Parts{"--release": `"none"`, "skill org a": "1", "skill org b": "2"}, "of generation 2"},
+		"older":   {1, Parts{"--release": `"none"`, "skill org a": "1", "skill org b": "2"}, "have generation 2"},
 		"newer":   {3, Parts{}, ""},
 		"changed": {2, Parts{"--release": `"opaque"`, "skill org a": "1", "skill org b": "2"}, ": --release"},
 		"moved":   {2, Parts{"--release": `"none"`, "skill org a": "2", "skill org b": "1"}, "skill org a, skill org b"},
