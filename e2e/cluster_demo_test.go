@@ -20,6 +20,9 @@ import (
 // A server of skillsd and a server of NATS are killed while clients call, and nothing is lost. It is what
 // `make cluster-demo` shows.
 func TestClusterDemo(t *testing.T) {
+	if !*clusterDemo {
+		onlyNightly(t)
+	}
 	t.Parallel()
 	say := t.Logf
 	if *clusterDemo {

@@ -532,6 +532,7 @@ var bursts = flag.Int("bursts", 0, "how many bursts of 1,000 clients TestHTTPBur
 // that the server is busy and when to call again. There are never more records open than the limit has room for,
 // those of sessions that are ending too.
 func TestHTTPBurstOfSessions(t *testing.T) {
+	onlyNightly(t)
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("missing capability: bash, for its ulimit")
 	}

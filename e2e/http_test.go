@@ -462,6 +462,7 @@ func runsSleepScript(cmdline string) bool {
 
 // Clients that initialize and never say goodbye cost a bounded amount of memory.
 func TestHTTPInitializeFlood(t *testing.T) {
+	onlyNightly(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("missing capability: /proc/PID/status")
 	}

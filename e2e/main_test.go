@@ -29,12 +29,10 @@ const tags = "-tags=grpcnotrace"
 
 var built = flag.String("binary", "", "the server to test, instead of one that is built")
 
-var nightly = flag.Bool("nightly", false, "run the tests too that take long, see onlyNightly")
-
 // onlyNightly skips a test that takes long, and whose parts other tests look at for every change.
 func onlyNightly(t *testing.T) {
 	t.Helper()
-	if !*nightly {
+	if os.Getenv("SKILLSD_NIGHTLY") == "" {
 		t.Skip("takes long: `make nightly` runs it")
 	}
 }

@@ -57,6 +57,7 @@ func needSandboxOf(t *testing.T, probe toolResult) {
 
 // 200 cancellations right behind their requests: no answer to any, and every script is dead.
 func TestStormOfCancels(t *testing.T) {
+	onlyNightly(t)
 	p := serve(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
 	p.initialize()
 	p.call(2, "load_skill", map[string]any{"name": "demo"})
@@ -97,6 +98,7 @@ func TestStormOfCancels(t *testing.T) {
 
 // The same over HTTP, where a cancellation can follow only what has begun.
 func TestStormOfCancelsHTTP(t *testing.T) {
+	onlyNightly(t)
 	s := serveHTTP(t, allowRun(tree(t, demoSkill()), "ok.sh", "sleep.sh")...)
 	needSandboxHTTP(t, s.open(""))
 	var clients sync.WaitGroup
@@ -309,6 +311,7 @@ func TestDuplicateIDs(t *testing.T) {
 // Walks of the lists while skills come and go: each ends without an error and has every skill that
 // stays once.
 func TestStormOfReloads(t *testing.T) {
+	onlyNightly(t)
 	files := map[string]string{}
 	for i := range 150 {
 		name := fmt.Sprintf("keep-%03d", i)

@@ -278,6 +278,7 @@ func TestWorkerDecides(t *testing.T) {
 
 // Nobody says what a worker did that was killed, and nothing runs twice.
 func TestWorkerKilled(t *testing.T) {
+	onlyNightly(t)
 	p := startPool(t, true)
 	w := p.start()
 	answer := p.counting(p.caller, "killed")
@@ -300,6 +301,7 @@ func TestWorkerKilled(t *testing.T) {
 // The outcome of a worker that was stopped for a while is recorded when it comes, and replaces the first one. A
 // job that comes to a stopped worker is not run, then or later.
 func TestWorkerStopped(t *testing.T) {
+	onlyNightly(t)
 	p := startPool(t, true)
 	w := p.start("--node", "w1")
 	answer := p.counting(p.caller, "stopped")

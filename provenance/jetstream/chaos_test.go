@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -327,6 +328,9 @@ func (x *traffic) end() {
 
 // Servers are killed while many write: the leader, a follower, two of three. No append fails.
 func TestServersKilled(t *testing.T) {
+	if os.Getenv("SKILLSD_NIGHTLY") == "" {
+		t.Skip("takes long: `make nightly` runs it")
+	}
 	t.Parallel()
 	cluster := clustertest.StartApart(t, 3)
 	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}
@@ -355,6 +359,9 @@ func TestServersKilled(t *testing.T) {
 // The leader, to which the writers are connected, is cut off from the other servers. Writers go on at those,
 // nobody takes another's place for good, and what the leader had not passed on is not acknowledged.
 func TestLeaderCutOff(t *testing.T) {
+	if os.Getenv("SKILLSD_NIGHTLY") == "" {
+		t.Skip("takes long: `make nightly` runs it")
+	}
 	t.Parallel()
 	cluster := clustertest.Start(t, 3)
 	x := &traffic{T: t, cluster: cluster, conn: cluster.Connect(t)}

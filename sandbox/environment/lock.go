@@ -70,7 +70,7 @@ type Package struct {
 	SHA512  string            `json:"sha512,omitempty"` // of npm
 	Size    int64             `json:"size"`             // in bytes; 0 if unknown
 	Bin     map[string]string `json:"bin,omitempty"`    // of npm
-	By      []string          `json:"by,omitempty"`     // packages that need it; empty if the user asked for it
+	By      []string          `json:"by,omitempty"`     // packages that need it; empty if the user named it
 }
 
 // Packages returns all packages of the environment. e may be nil.
