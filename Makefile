@@ -26,7 +26,7 @@ TAGS        = -tags=grpcnotrace
 RELEASE     = bin/release
 RELEASES    = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
-.PHONY: install man screens clients cf-harness release release-check
+.PHONY: install install-sigstore man screens clients cf-harness release release-check
 .PHONY: build demo cluster-demo chaos nightly test unit race e2e fuzz sandbox-cases vm-cases runsc bench load soak suites conformance check lint vet vuln
 
 # Without cgo: every sandboxed run starts this binary once more, and a dynamic loader costs it a
@@ -151,9 +151,12 @@ cf-harness:
 # Into GOBIN, else the bin of GOPATH.
 install:
 	CGO_ENABLED=0 go install $(TAGS) -trimpath ./cmd/skillsd
-	CGO_ENABLED=0 go install -trimpath -v ./cmd/skillsd-sigstore
 	@dir="$$(go env GOBIN)"; dir="$${dir:-$$(go env GOPATH | sed 's/:.*//')/bin}"; case ":$$PATH:" in *":$$dir:"*) echo "installed $$dir/skillsd" ;; \
 	*) echo "installed $$dir/skillsd; $$dir is not in your PATH: add it there, with export PATH=\"\$$PATH:$$dir\" in your shell's profile" ;; esac
+
+# Beside it, the program that verifies identities of Sigstore: only for those whose trust.signers name some.
+install-sigstore:
+	CGO_ENABLED=0 go install -trimpath -v ./cmd/skillsd-sigstore
 
 # One page for each command, into bin/man.
 man: build
