@@ -52,7 +52,7 @@ func parseServer(given string, insecure bool) (at *url.URL, argv []string, err e
 }
 
 // mcpKind is the skills that another MCP server serves.
-type mcpKind struct{ plain }
+type mcpKind struct{}
 
 func (mcpKind) resolve(given, ref string, insecure bool) (Origin, bool, error) {
 	if !strings.HasPrefix(given, mcpPrefix) {
