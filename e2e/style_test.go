@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,62 @@ func TestLines(t *testing.T) {
 // columns is how wide an editor shows a line.
 func columns(line string) int {
 	return utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
+}
+
+// turns are turns of language that make a comment hard to read, with how many lines of 1,000 may have one: each of
+// these words has a right use too.
+var turns = []struct {
+	name    string
+	pattern *regexp.Regexp
+	most    float64
+}{
+	{"a thing that says", regexp.MustCompile(`\bsays?\b`), 2},
+	{"a person for a state", regexp.MustCompile(`\b(nobody|whoever|somebody)\b`), 2},
+	{"counts, for is valid", regexp.MustCompile(`\bcounts?\b`), 4},
+	{"as it is", regexp.MustCompile(`\bas (it|they) (is|are|was|were)\b`), 1.5},
+	{"which has", regexp.MustCompile(`\b(which|that) has\b`), 3},
+	{"of which", regexp.MustCompile(`\bof (which|whom|whose)\b`), 1},
+	{"those of", regexp.MustCompile(`\b(those|that) of\b`), 1},
+	{"is none", regexp.MustCompile(`\b(is|are) none\b|if there is none`), 1},
+}
+
+// clause matches the start of a sentence with a clause as its subject.
+var clause = regexp.MustCompile(`^\s*// (What|Who|Whoever|Of|Whose|Whatever) `)
+
+// TestLanguage counts turns of language in the comments of the product.
+func TestLanguage(t *testing.T) {
+	comments, found := 0, make([]int, len(turns))
+	for _, f := range sourceFiles(t) {
+		lines := strings.Split(f.text, "\n")
+		for i, line := range lines {
+			if !strings.HasPrefix(strings.TrimSpace(line), "//") || strings.Contains(line, "//go:") {
+				continue
+			}
+			comments++
+			for n, turn := range turns {
+				if turn.pattern.MatchString(line) {
+					found[n]++
+				}
+			}
+			match := clause.FindStringSubmatch(line)
+			if match == nil || i > 0 && strings.HasPrefix(strings.TrimSpace(lines[i-1]), "//") {
+				continue
+			}
+			next := i
+			for strings.HasPrefix(strings.TrimSpace(lines[next]), "//") {
+				next++
+			}
+			// The comment of a declaration starts with its name.
+			if !regexp.MustCompile(`\b` + match[1] + `\b`).MatchString(lines[next]) {
+				t.Errorf("%s:%d starts with %s: %s", f.path, i+1, match[1], strings.TrimSpace(line))
+			}
+		}
+	}
+	for n, turn := range turns {
+		if rate := 1000 * float64(found[n]) / float64(comments); rate > turn.most {
+			t.Errorf("%s: %.1f of 1,000 lines of comments, more than %v", turn.name, rate, turn.most)
+		}
+	}
 }
 
 // TestPackageComments wants a comment in every package that says what it is.
