@@ -98,7 +98,7 @@ bin/runsc:
 
 # Hostile and ordinary scripts on every backend that works here, and each attack without one; run by
 # root, as an ordinary user too. SANDBOXES chooses the backends.
-SANDBOXES = native,bwrap,runsc
+SANDBOXES ?= native,bwrap,runsc
 sandbox-cases:
 	PATH="$$PATH:$(CURDIR)/bin" go test -count=1 -v -timeout=30m -run='^TestSandboxCases' ./e2e -sandboxes=$(SANDBOXES) -other-user
 
