@@ -8,7 +8,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -227,10 +226,18 @@ func ledgerMethods(t *testing.T) (lines []string) {
 				"tasks/update", "tasks/cancel", "tasks/list", "tasks/result", "server/discover", "subscriptions/listen",
 				"roots/list", "sampling/createMessage", "elicitation/create",
 			} {
-				id++
-				a := p.request(id, method, "{}")
-				served := a.Error == nil || a.Error.Code != -32601
-				lines = append(lines, fmt.Sprintf("method %s %v", method, served))
+				for _, params := range []string{"{}", `{"_meta":{` + modernMeta + `}}`} {
+					if params != "{}" && method == "subscriptions/listen" {
+						continue // it is answered when it ends
+					}
+					id++
+					era, a := "2025-11-25", p.request(id, method, params)
+					if params != "{}" {
+						era = "2026-07-28"
+					}
+					served := a.Error == nil || a.Error.Code != -32601
+					lines = append(lines, fmt.Sprintf("method %s %s %v", era, method, served))
+				}
 			}
 		}
 		var list struct {
@@ -262,19 +269,7 @@ func ledgerMethods(t *testing.T) (lines []string) {
 
 // ledgerMetrics lists the metrics of a server that was used, with their types.
 func ledgerMetrics(t *testing.T) (lines []string) {
-	args := []string{"serve", "--state", t.TempDir(), "--log-format", "json", "--metrics", "127.0.0.1:0"}
-	p := start(t, exec.Command(binary, append(args, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)...))
-	addr := p.logged(metricsAddr)
-	p.initialize()
-	id := 10
-	workOn(func(tool string, args map[string]any) toolResult {
-		id++
-		return p.call(id, tool, args)
-	})
-	status, page := scrape(t, "GET", addr, "/metrics", addr)
-	if status != http.StatusOK {
-		t.Fatalf("GET /metrics = %d", status)
-	}
+	p, _, page := metered(t, t.TempDir())
 	for line := range strings.Lines(page) {
 		name, ok := strings.CutPrefix(line, "# TYPE ")
 		if ok && (strings.HasPrefix(name, "skillsd_") || strings.HasPrefix(name, "mcp_")) {

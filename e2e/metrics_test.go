@@ -117,12 +117,12 @@ func workOn(call func(tool string, args map[string]any) toolResult) {
 	run("other.sh") // not allowed
 }
 
-// What is scraped during a session is what its record counts, and names nothing of what was said.
-func TestMetricsStdio(t *testing.T) {
-	state := t.TempDir()
+// metered starts a server with metrics and calls its tools. It returns the address and the page of the metrics.
+func metered(t *testing.T, state string) (p *process, addr, page string) {
+	t.Helper()
 	args := []string{"serve", "--state", state, "--log-format", "json", "--metrics", "127.0.0.1:0"}
-	p := start(t, exec.Command(binary, append(args, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)...))
-	addr := p.logged(metricsAddr)
+	p = start(t, exec.Command(binary, append(args, allowRun(tree(t, demoSkill()), "ok.sh", "fail.sh")...)...))
+	addr = p.logged(metricsAddr)
 	p.initialize()
 	id := 10
 	workOn(func(tool string, args map[string]any) toolResult {
@@ -133,6 +133,13 @@ func TestMetricsStdio(t *testing.T) {
 	if status != http.StatusOK {
 		t.Fatalf("GET /metrics = %d %s", status, page)
 	}
+	return p, addr, page
+}
+
+// What is scraped during a session is what its record counts, and names nothing of what was said.
+func TestMetricsStdio(t *testing.T) {
+	state := t.TempDir()
+	p, addr, page := metered(t, state)
 	for _, want := range []string{"skillsd_sessions 1\n", "skillsd_snapshot_skills 1\n", `skillsd_activations_total{skill="demo",source="model-tool"} 2` + "\n", "skillsd_rescan_seconds_count ", "skillsd_activation_failures_total{code=\"skill_not_found\",skill=\"other\"} 1\n",
 		`mcp_server_operation_duration_seconds_count{gen_ai_operation_name="execute_tool",gen_ai_tool_name="run_skill_script",mcp_method_name="tools/call",`,
 		`error_type="script_not_allowlisted"`, "go_goroutines ", "process_resident_memory_bytes "} {
