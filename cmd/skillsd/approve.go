@@ -33,8 +33,8 @@ func newApproveCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// words opens the calls that wait for the user's decision. The caller calls closed.
-func (a *app) words(ctx context.Context) (words *approval.Elsewhere, closed func(), err error) {
+// codes opens the calls that wait for the user's decision. The caller calls closed.
+func (a *app) codes(ctx context.Context) (codes *approval.Codes, closed func(), err error) {
 	if a.cluster.Enabled() {
 		return cluster.OpenWords(ctx, &a.cluster, a.logger())
 	}
@@ -42,7 +42,7 @@ func (a *app) words(ctx context.Context) (words *approval.Elsewhere, closed func
 	if err != nil {
 		return nil, nil, err
 	}
-	return serve.Words(state), func() {}, nil
+	return serve.Codes(state), func() {}, nil
 }
 
 func (a *app) approve(ctx context.Context, args []string) error {
@@ -53,12 +53,12 @@ func (a *app) approve(ctx context.Context, args []string) error {
 		return exit.Errorf(exit.Failure, "type it in a terminal",
 			"nothing is approved: confirmation needs a terminal")
 	}
-	words, closed, err := a.words(ctx)
+	codes, closed, err := a.codes(ctx)
 	if err != nil {
 		return err
 	}
 	defer closed()
-	call, err := words.Find(ctx, args[0], time.Now())
+	call, err := codes.Find(ctx, args[0], time.Now())
 	if errors.Is(err, approval.ErrNoCall) {
 		const hint = "repeat the call: its refusal will have a new code; --state selects the directory of " +
 			"another server"
@@ -81,7 +81,7 @@ func (a *app) approve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = words.Approve(ctx, call.Code, userName()+" at a terminal", time.Now())
+	err = codes.Approve(ctx, call.Code, userName()+" at a terminal", time.Now())
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func newPageCmd(a *app) *cobra.Command {
 				return err
 			}
 			defer records.Close()
-			words, closed, err := a.words(ctx)
+			codes, closed, err := a.codes(ctx)
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func newPageCmd(a *app) *cobra.Command {
 				return err
 			}
 			return page.Serve(ctx, page.Options{Records: records, Place: dir, State: state,
-				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Words: words,
+				AskLife: session.AskLife, Printed: a.printed, Updates: updates, Codes: codes,
 				User: userName(),
 				Show: func(link string) { a.printf("%s\n", link) }}, listener)
 		}),
@@ -218,12 +218,12 @@ func (a *app) servePage(flags *pflag.FlagSet, table func() []config.Option) func
 				given = append(given, "--"+option.Flag+"="+value)
 			}
 		}
-		words := source.Words
+		codes := source.Codes
 		if a.agentShell() != "" { // its model could log in, and approve its own calls
-			words = nil
+			codes = nil
 		}
 		return page.Serve(ctx, page.Options{Records: source.Records, Place: source.Place,
-			State: source.State, AskLife: session.AskLife, Words: words, User: userName(),
+			State: source.State, AskLife: session.AskLife, Codes: codes, User: userName(),
 			Printed: func(ctx context.Context, words ...string) ([]byte, error) {
 				if words[0] == "doctor" {
 					words = append(words, "--http=", "--unix=", "--metrics=")

@@ -249,13 +249,13 @@ func TestUserIsNotWornDown(t *testing.T) {
 		}
 	}
 	// A word elsewhere shows that the user changed their mind.
-	b.cfg.Elsewhere = approval.NewElsewhere(&cells{of: map[string][]byte{}})
+	b.cfg.Codes = approval.NewCodes(&cells{of: map[string][]byte{}})
 	_, err := decline(approval.Least)
 	denied, ok := errors.AsType[*Denied](err)
 	if !ok || denied.Object.ApprovalCode == "" {
 		t.Fatalf("no code after three refusals: %v", err)
 	}
-	if err := b.cfg.Elsewhere.Approve(t.Context(), denied.Object.ApprovalCode, "alice", now); err != nil {
+	if err := b.cfg.Codes.Approve(t.Context(), denied.Object.ApprovalCode, "alice", now); err != nil {
 		t.Fatal(err)
 	}
 	if q, err := decline(approval.Least); q != nil || err != nil {
@@ -330,10 +330,10 @@ func (c *cells) Change(_ context.Context, key string, _ time.Duration, change fu
 // call, once, also in another session of the same user.
 func TestApprovedElsewhere(t *testing.T) {
 	common := &cells{of: map[string][]byte{}}
-	elsewhere := approval.NewElsewhere(common)
+	elsewhere := approval.NewCodes(common)
 	first, second := newBench(t, benchOptions{}), newBench(t, benchOptions{})
 	for _, b := range []*bench{first, second} {
-		b.cfg.Elsewhere = elsewhere
+		b.cfg.Codes = elsewhere
 		b.load("demo")
 	}
 	run := func(b *bench, in RunRequest) (string, error) {
@@ -400,7 +400,7 @@ func TestApprovedElsewhere(t *testing.T) {
 	}
 	// A refusal that no word of a user overrides has no code, and neither has one by the user.
 	b := newBench(t, benchOptions{policy: policy.Config{Release: policy.ReleaseNone}})
-	b.cfg.Elsewhere = elsewhere
+	b.cfg.Codes = elsewhere
 	b.load("demo")
 	q, _, _ := b.askRun([]string{"a"}, nil)
 	_, _, err = b.askRun([]string{"a"}, &Answer{State: q.State, Action: "decline", Chosen: true})

@@ -259,10 +259,10 @@ func (s *Session) approvalFor(r *request, call Call, f *scriptFile) approval.Key
 func (s *Session) offer(
 	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired, form approval.Form,
 ) string {
-	if s.cfg.Elsewhere == nil || ctx.Err() != nil {
+	if s.cfg.Codes == nil || ctx.Err() != nil {
 		return ""
 	}
-	code, err := s.cfg.Elsewhere.Offer(ctx, s.callDigest(r, f, needs), approval.Waiting{
+	code, err := s.cfg.Codes.Offer(ctx, s.callDigest(r, f, needs), approval.Waiting{
 		Principal: r.call.Principal.Name, Session: s.id, Client: s.client, Script: f.file.Digest,
 		Tree: f.index.TreeDigest, Text: form.Message}, s.cfg.Now())
 	if err != nil {
@@ -275,15 +275,15 @@ func (s *Session) offer(
 // AwaitApproval returns when the call with a code has been approved elsewhere, when it can no longer be
 // approved, or when ctx ends.
 func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
-	if s.cfg.Elsewhere == nil {
+	if s.cfg.Codes == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, approval.WordLife)
+	ctx, cancel := context.WithTimeout(ctx, approval.CodeLife)
 	defer cancel()
 	ticker := time.NewTicker(pollApproval)
 	defer ticker.Stop()
 	for {
-		if _, err := s.cfg.Elsewhere.Find(ctx, code, s.cfg.Now()); errors.Is(err, approval.ErrNoCall) {
+		if _, err := s.cfg.Codes.Find(ctx, code, s.cfg.Now()); errors.Is(err, approval.ErrNoCall) {
 			return
 		}
 		select {
@@ -294,17 +294,17 @@ func (s *Sessions) AwaitApproval(ctx context.Context, code string) {
 	}
 }
 
-// givenElsewhere reports whether a user approved the call outside of their client, and records the approval.
+// givenByCode reports whether a user approved the call outside of their client, and records the approval.
 // An approval is used up by one call.
 //
 // Errors: *Error.
-func (s *Session) givenElsewhere(
+func (s *Session) givenByCode(
 	ctx context.Context, r *run, f *scriptFile, needs *policy.ApprovalRequired,
 ) (bool, error) {
-	if s.cfg.Elsewhere == nil || r.in.Answer != nil {
+	if s.cfg.Codes == nil || r.in.Answer != nil {
 		return false, nil
 	}
-	by, err := s.cfg.Elsewhere.Take(ctx, s.callDigest(r, f, needs), s.cfg.Now())
+	by, err := s.cfg.Codes.Take(ctx, s.callDigest(r, f, needs), s.cfg.Now())
 	if err != nil {
 		s.cfg.Logger.WarnContext(ctx, "cannot look up whether a call was approved", tint.Err(err))
 	}
@@ -476,7 +476,7 @@ func (s *Session) Runnable(ctx context.Context, sk *skills.Skill, in RunRequest)
 	}
 	// A script that the user can approve is runnable.
 	_, asks := errors.AsType[*policy.ApprovalRequired](err)
-	if asks && f.file != nil && (s.cfg.Elsewhere != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
+	if asks && f.file != nil && (s.cfg.Codes != nil || in.CanAsk && !s.tired(ctx, in.Call, f)) {
 		return nil
 	}
 	return policy.DenialOf(err)

@@ -351,7 +351,7 @@ func (s *Session) authorize(ctx context.Context, r *run, f *scriptFile) (authori
 	if err := r.recorded.wait(); err != nil {
 		return authorization{}, err
 	}
-	given, err := s.givenElsewhere(ctx, r, f, needs)
+	given, err := s.givenByCode(ctx, r, f, needs)
 	switch {
 	case given || err != nil:
 	case s.tired(ctx, r.call, f):

@@ -88,9 +88,9 @@ type Config struct {
 	Peers    *elsewhere.Peers
 	Approver *approval.Approver
 
-	// Elsewhere holds refused calls that a user can approve outside of their client. Optional: nil means
+	// Codes holds refused calls that a user can approve outside of their client. Optional: nil means
 	// that approvals are given in the client only.
-	Elsewhere *approval.Elsewhere
+	Codes *approval.Codes
 
 	Pool elsewhere.Pool // optional: workers that run scripts instead of Runner
 	// Principals are the configured principals, by name; they narrow the jobs of other servers. Optional.

@@ -20,11 +20,11 @@ type Waiting struct {
 
 // waiting returns the calls with these codes that the viewer may approve now.
 func (p *Page) waiting(r *http.Request, codes []string) (list []Waiting, err error) {
-	if p.Words == nil {
+	if p.Codes == nil {
 		return nil, nil
 	}
 	for _, code := range codes {
-		call, err := p.Words.Find(r.Context(), code, p.Now())
+		call, err := p.Codes.Find(r.Context(), code, p.Now())
 		if errors.Is(err, approval.ErrNoCall) || err == nil && !viewerOf(r.Context()).sees(call.Principal) {
 			continue
 		} else if err != nil {
@@ -45,11 +45,11 @@ func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this form is not of your page: open the page of approvals again", http.StatusForbidden)
 		return
 	}
-	if p.Words == nil {
+	if p.Codes == nil {
 		http.Error(w, "no calls wait here", http.StatusNotFound)
 		return
 	}
-	call, err := p.Words.Find(r.Context(), r.PathValue("code"), p.Now())
+	call, err := p.Codes.Find(r.Context(), r.PathValue("code"), p.Now())
 	if err == nil && !v.sees(call.Principal) {
 		err = approval.ErrNoCall
 	}
@@ -58,7 +58,7 @@ func (p *Page) approve(w http.ResponseWriter, r *http.Request) {
 		if by == "" {
 			by = p.User
 		}
-		err = p.Words.Approve(r.Context(), call.Code, by+" on the page", p.Now())
+		err = p.Codes.Approve(r.Context(), call.Code, by+" on the page", p.Now())
 	}
 	if err != nil {
 		status, text := p.fault(r, err)

@@ -24,7 +24,7 @@ import (
 // the principal.
 func TestApprove(t *testing.T) {
 	t.Parallel()
-	words, dir := serve.Words(t.TempDir()), t.TempDir()
+	words, dir := serve.Codes(t.TempDir()), t.TempDir()
 	calls := map[string]digest.Digest{"jwt:alice": digest.FromString("a"), "jwt:bobby": digest.FromString("b")}
 	codes := map[string]string{}
 	store, err := filestore.Open(dir, nil)
@@ -53,7 +53,7 @@ func TestApprove(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	with := func(o *page.Options, _ string) { o.Words, o.User = words, "me" }
+	with := func(o *page.Options, _ string) { o.Codes, o.User = words, "me" }
 	provider := oidctest.New(t)
 	team := open(t, dir, oidc(provider, "http"), with)
 	provider.LogIn(map[string]any{"sub": "alice", "roles": "staff"})

@@ -44,9 +44,9 @@ type Options struct {
 	Updates bool          // check the sources of installed skills for updates
 	AskLife time.Duration // how long a user may answer a question
 
-	// Words holds the calls that wait for the user's decision; nil without any. User is the name of the user
+	// Codes holds the calls that wait for the user's decision; nil without any. User is the name of the user
 	// who opens the link.
-	Words *approval.Elsewhere
+	Codes *approval.Codes
 	User  string
 
 	OIDC *serve.Login // nil: access by a link

@@ -152,7 +152,7 @@ func (p *Page) approvals(r *http.Request) (any, error) {
 		func(s *provenance.Session) bool { return s.State != provenance.StateDamaged },
 		func(s *provenance.Session, b *Block) bool {
 			open[s.ID] = s.State == provenance.StateOpen
-			recent := p.Now().Sub(b.Start()) < approval.WordLife
+			recent := p.Now().Sub(b.Start()) < approval.CodeLife
 			if b.approvalCode != "" && recent && !slices.Contains(codes, b.approvalCode) {
 				codes = append(codes, b.approvalCode)
 			}

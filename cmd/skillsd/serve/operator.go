@@ -40,7 +40,7 @@ type PageSource struct {
 	Live    func(context.Context) (Live, error)
 	Members func(context.Context) (*cluster.Members, error) // nil without a cluster
 	Login   *Login                                          // nil: access by a link
-	Words   *approval.Elsewhere                             // calls that wait for the user's decision
+	Codes   *approval.Codes                                 // calls that wait for the user's decision
 	Log     *slog.Logger
 }
 
@@ -64,7 +64,7 @@ func (o *Options) openPage(
 	if listener == nil {
 		return func() {}, err
 	}
-	source := PageSource{Words: p.words(), Login: login, Log: logger, Records: p.Records,
+	source := PageSource{Codes: p.codes(), Login: login, Log: logger, Records: p.Records,
 		State: p.own[0].path,
 		Place: p.own[1].path,
 		Live: func(ctx context.Context) (Live, error) {

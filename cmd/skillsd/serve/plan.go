@@ -495,12 +495,12 @@ func (p *Plan) Close(ctx context.Context, logger *slog.Logger) (err error) {
 	return err
 }
 
-// words returns the calls that wait for the user's decision.
-func (p *Plan) words() *approval.Elsewhere {
+// codes returns the calls that wait for the user's decision.
+func (p *Plan) codes() *approval.Codes {
 	if p.Cluster != nil {
-		return p.Cluster.Elsewhere
+		return p.Cluster.Codes
 	}
-	return Words(p.own[0].path)
+	return Codes(p.own[0].path)
 }
 
 // Sessions returns the sessions of the process, which record into records.
@@ -542,7 +542,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 		Version: o.Version, Logger: logger,
 		Principals: o.Process.Cfg.Keys.PolicyPrincipals(nil),
 	}
-	cfg.Elsewhere = p.words()
+	cfg.Codes = p.codes()
 	if p.Cluster != nil {
 		cfg.Peers, cfg.Approver, cfg.Pool = p.Cluster.Peers, p.Cluster.Approver, p.Cluster.Pool
 	}

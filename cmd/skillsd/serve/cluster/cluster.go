@@ -196,7 +196,7 @@ func OpenReader(ctx context.Context, o *config.Cluster, logger *slog.Logger) (pr
 // Errors: *exit.Error.
 func OpenWords(
 	ctx context.Context, o *config.Cluster, logger *slog.Logger,
-) (words *approval.Elsewhere, closed func(), err error) {
+) (codes *approval.Codes, closed func(), err error) {
 	if err := checkServers(o); err != nil {
 		return nil, nil, err
 	}
@@ -209,7 +209,7 @@ func OpenWords(
 		conn.Close()
 		return nil, nil, unusable(err)
 	}
-	return approval.NewElsewhere(cells), conn.Close, nil
+	return approval.NewCodes(cells), conn.Close, nil
 }
 
 // Failure adds a hint to the error of records whose cluster does not answer. Other errors are returned
@@ -248,9 +248,9 @@ type Cluster struct {
 	Records  *Records
 	Peers    *elsewhere.Peers
 	Approver *approval.Approver
-	// Elsewhere holds the calls that wait for the user's decision.
-	Elsewhere *approval.Elsewhere
-	Pool      elsewhere.Pool // nil if scripts run on this server
+	// Codes holds the calls that wait for the user's decision.
+	Codes *approval.Codes
+	Pool  elsewhere.Pool // nil if scripts run on this server
 
 	logger     *slog.Logger
 	key        []byte
@@ -321,7 +321,7 @@ func Open(ctx context.Context, o *config.Cluster, logger *slog.Logger) (c *Clust
 		return c, err
 	}
 	c.Approver = approval.NewShared(secret, approval.NewLedger(c.cells))
-	c.Elsewhere = approval.NewElsewhere(c.cells)
+	c.Codes = approval.NewCodes(c.cells)
 	c.Pool, err = newPool(c.conn, o, c.key)
 	if err != nil {
 		return c, err

@@ -29,11 +29,11 @@ func (c *memoryCells) Change(_ context.Context, key string, _ time.Duration, cha
 	return nil
 }
 
-func elsewhere() *Elsewhere { return NewElsewhere(&memoryCells{of: map[string][]byte{}}) }
+func codes() *Codes { return NewCodes(&memoryCells{of: map[string][]byte{}}) }
 
 // A code finds exactly one call, whose approval is used once, by that call, within its time.
-func TestElsewhere(t *testing.T) {
-	e, call, other := elsewhere(), digest.FromString("a"), digest.FromString("b")
+func TestCodes(t *testing.T) {
+	e, call, other := codes(), digest.FromString("a"), digest.FromString("b")
 	waits := Waiting{Principal: "alice", Text: "Run it?"}
 	offer := func(call digest.Digest, at time.Time) string {
 		t.Helper()
@@ -96,20 +96,20 @@ func TestElsewhere(t *testing.T) {
 	}
 	// Neither a code nor an approval outlives its time.
 	code = offer(call, now.Add(time.Hour))
-	if err := e.Approve(t.Context(), code, "alice", now.Add(time.Hour+WordLife)); !errors.Is(err, ErrNoCall) {
+	if err := e.Approve(t.Context(), code, "alice", now.Add(time.Hour+CodeLife)); !errors.Is(err, ErrNoCall) {
 		t.Errorf("approved too late: %v", err)
 	}
 	if err := e.Approve(t.Context(), code, "alice", now.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if by := take(call, now.Add(time.Hour+WordLife)); by != "" {
+	if by := take(call, now.Add(time.Hour+CodeLife)); by != "" {
 		t.Errorf("an old approval counts, by %q", by)
 	}
 }
 
 // Of calls that are made at once, one has the approval.
-func TestElsewhereCountsOnce(t *testing.T) {
-	e, call := elsewhere(), digest.FromString("a")
+func TestCodesCountsOnce(t *testing.T) {
+	e, call := codes(), digest.FromString("a")
 	code, err := e.Offer(t.Context(), call, Waiting{}, now)
 	if err == nil {
 		err = e.Approve(t.Context(), code, "alice", now)
@@ -133,9 +133,9 @@ func TestElsewhereCountsOnce(t *testing.T) {
 }
 
 // What cannot be read is no approval.
-func TestElsewhereDamaged(t *testing.T) {
+func TestCodesDamaged(t *testing.T) {
 	cells := &memoryCells{of: map[string][]byte{}}
-	e, call := NewElsewhere(cells), digest.FromString("a")
+	e, call := NewCodes(cells), digest.FromString("a")
 	cells.of["call "+string(call)] = []byte("{")
 	if by, err := e.Take(t.Context(), call, now); by != "" || !errors.Is(err, ErrUnknown) {
 		t.Errorf("Take = %q, %v", by, err)
@@ -147,8 +147,8 @@ func TestElsewhereDamaged(t *testing.T) {
 
 // A client that makes one call after another takes no room from the calls of other users, and the calls that it
 // made keep their codes.
-func TestElsewhereFlood(t *testing.T) {
-	e := elsewhere()
+func TestCodesFlood(t *testing.T) {
+	e := codes()
 	offer := func(principal, call string, at time.Time) (string, error) {
 		return e.Offer(t.Context(), digest.FromString(call), Waiting{Principal: principal}, at)
 	}
@@ -169,7 +169,7 @@ func TestElsewhereFlood(t *testing.T) {
 	if _, err := offer("alice", "hers", now); err != nil {
 		t.Errorf("another user: %v", err)
 	}
-	if _, err := offer("mallory", "another", now.Add(WordLife)); err != nil {
+	if _, err := offer("mallory", "another", now.Add(CodeLife)); err != nil {
 		t.Errorf("later: %v", err)
 	}
 }

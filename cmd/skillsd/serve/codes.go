@@ -24,12 +24,12 @@ const (
 	cellLock = "lock"
 )
 
-// Words returns the calls that wait for the user's decision, of all processes with this state directory.
+// Codes returns the calls that wait for the user's decision, of all processes with this state directory.
 //
 // The files are as trustworthy as the configuration: only programs of this user can write either, and a
 // script in a sandbox sees neither.
-func Words(state string) *approval.Elsewhere {
-	return approval.NewElsewhere(cellFiles(filepath.Join(state, "approvals")))
+func Codes(state string) *approval.Codes {
+	return approval.NewCodes(cellFiles(filepath.Join(state, "approvals")))
 }
 
 // cellFiles are cells in files of a directory that only its user can access.

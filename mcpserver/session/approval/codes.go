@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// WordLife is how long a code finds its call, and from the approval on how long the call may be made.
-const WordLife = 10 * time.Minute
+// CodeLife is how long a code finds its call, and from the approval on how long the call may be made.
+const CodeLife = 10 * time.Minute
 
 // ErrNoCall is the error of a code that finds no call.
 var ErrNoCall = errors.New("no call waits with this code: it was used, or ten minutes have passed")
@@ -36,44 +36,44 @@ type Waiting struct {
 // open reports whether a user may still approve the call or, if it is approved, the client may make it.
 func (w *Waiting) open(now time.Time) bool { return w.Code != "" && now.Before(w.Expires) }
 
-// Elsewhere keeps the calls that wait for a user's word at another place than their client: a terminal or a
-// page. A code finds one call, and an approval lets exactly this call run, once. It is safe for concurrent
+// Codes keeps the calls that wait for a user's approval outside of their client, at a terminal or on the
+// operator's page. A code finds one call, and an approval lets exactly this call run, once. It is safe for concurrent
 // use by all processes that have its cells in common.
-type Elsewhere struct {
+type Codes struct {
 	cells Cells
 
 	mu      sync.Mutex
 	offered map[string][]time.Time // when calls began to wait here, by principal
 }
 
-// NewElsewhere returns an Elsewhere of cells.
-func NewElsewhere(cells Cells) *Elsewhere {
-	return &Elsewhere{cells: cells, offered: map[string][]time.Time{}}
+// NewCodes returns the codes in cells.
+func NewCodes(cells Cells) *Codes {
+	return &Codes{cells: cells, offered: map[string][]time.Time{}}
 }
 
-// maxOffered bounds the calls of one principal that begin to wait within WordLife: the cells have room for a
+// maxOffered bounds the calls of one principal that begin to wait within CodeLife: the cells have room for a
 // thousand calls of all.
 const maxOffered = 50
 
 // mayOffer reports whether another call of a principal may wait, and notes it.
-func (e *Elsewhere) mayOffer(principal string, now time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	recent := slices.DeleteFunc(e.offered[principal],
-		func(at time.Time) bool { return now.Sub(at) >= WordLife })
+func (c *Codes) mayOffer(principal string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	recent := slices.DeleteFunc(c.offered[principal],
+		func(at time.Time) bool { return now.Sub(at) >= CodeLife })
 	if len(recent) >= maxOffered {
 		return false
 	}
-	e.offered[principal] = append(recent, now)
+	c.offered[principal] = append(recent, now)
 	return true
 }
 
 // change calls change with the call that has a digest, or with the zero value if there is no such call.
 //
 // Errors: ErrUnknown.
-func (e *Elsewhere) change(ctx context.Context, call string, change func(*Waiting)) error {
+func (c *Codes) change(ctx context.Context, call string, change func(*Waiting)) error {
 	var wrong error
-	err := e.cells.Change(ctx, "call "+call, 2*WordLife, func(was []byte) []byte {
+	err := c.cells.Change(ctx, "call "+call, 2*CodeLife, func(was []byte) []byte {
 		var w Waiting
 		if was != nil {
 			wrong = json.Unmarshal(was, &w)
@@ -97,33 +97,33 @@ func (e *Elsewhere) change(ctx context.Context, call string, change func(*Waitin
 // one.
 //
 // Errors: ErrUnknown.
-func (e *Elsewhere) Offer(
+func (c *Codes) Offer(
 	ctx context.Context, call digest.Digest, w Waiting, now time.Time,
 ) (code string, err error) {
-	err = e.change(ctx, string(call), func(known *Waiting) {
+	err = c.change(ctx, string(call), func(known *Waiting) {
 		if known.open(now) && known.By == "" {
-			code, w.Code, w.Expires = known.Code, known.Code, now.Add(WordLife)
+			code, w.Code, w.Expires = known.Code, known.Code, now.Add(CodeLife)
 			*known = w
 		}
 	})
 	if err == nil && code != "" { // it is to be found as long as the call waits
-		err = e.cells.Change(ctx, "code "+code, 2*WordLife, func([]byte) []byte { return []byte(call) })
+		err = c.cells.Change(ctx, "code "+code, 2*CodeLife, func([]byte) []byte { return []byte(call) })
 	}
 	if err != nil || code != "" {
 		return code, unknown(err)
 	}
-	if !e.mayOffer(w.Principal, now) {
+	if !c.mayOffer(w.Principal, now) {
 		return "", fmt.Errorf("%w: too many calls of this principal wait", ErrUnknown)
 	}
 	made := rand.Text()[:8] // letters, and digits that look like none of them
 	made = made[:4] + "-" + made[4:]
 	// A code that finds nothing yet does no harm.
-	err = e.cells.Change(ctx, "code "+made, 2*WordLife, func([]byte) []byte { return []byte(call) })
+	err = c.cells.Change(ctx, "code "+made, 2*CodeLife, func([]byte) []byte { return []byte(call) })
 	if err != nil {
 		return "", unknown(err)
 	}
-	err = e.change(ctx, string(call), func(known *Waiting) {
-		w.Code, w.Expires, w.By = made, now.Add(WordLife), ""
+	err = c.change(ctx, string(call), func(known *Waiting) {
+		w.Code, w.Expires, w.By = made, now.Add(CodeLife), ""
 		if known.open(now) && known.By == "" {
 			w.Code = known.Code
 		}
@@ -135,11 +135,11 @@ func (e *Elsewhere) Offer(
 // byCode changes the call that a code finds. change is called for one that may still be approved.
 //
 // Errors: ErrNoCall, ErrUnknown.
-func (e *Elsewhere) byCode(
+func (c *Codes) byCode(
 	ctx context.Context, code string, now time.Time, change func(*Waiting),
 ) (w Waiting, err error) {
 	call := ""
-	err = e.cells.Change(ctx, "code "+Code(code), 2*WordLife, func(was []byte) []byte {
+	err = c.cells.Change(ctx, "code "+Code(code), 2*CodeLife, func(was []byte) []byte {
 		call = string(was)
 		return nil
 	})
@@ -148,7 +148,7 @@ func (e *Elsewhere) byCode(
 	}
 	found := false
 	if call != "" {
-		err = e.change(ctx, call, func(known *Waiting) {
+		err = c.change(ctx, call, func(known *Waiting) {
 			found = known.open(now) && known.Code == Code(code) && known.By == ""
 			if found {
 				w = *known
@@ -168,26 +168,26 @@ func (e *Elsewhere) byCode(
 // Find returns the call that waits with a code.
 //
 // Errors: ErrNoCall, ErrUnknown.
-func (e *Elsewhere) Find(ctx context.Context, code string, now time.Time) (Waiting, error) {
-	return e.byCode(ctx, code, now, func(*Waiting) {})
+func (c *Codes) Find(ctx context.Context, code string, now time.Time) (Waiting, error) {
+	return c.byCode(ctx, code, now, func(*Waiting) {})
 }
 
 // Approve lets the call that waits with a code run once; by names the user and the place of the approval.
 //
 // Errors: ErrNoCall, ErrUnknown.
-func (e *Elsewhere) Approve(ctx context.Context, code, by string, now time.Time) error {
+func (c *Codes) Approve(ctx context.Context, code, by string, now time.Time) error {
 	if by == "" {
 		return fmt.Errorf("%w: nobody is named who approves", ErrUnknown)
 	}
-	_, err := e.byCode(ctx, code, now, func(w *Waiting) { w.By, w.Expires = by, now.Add(WordLife) })
+	_, err := c.byCode(ctx, code, now, func(w *Waiting) { w.By, w.Expires = by, now.Add(CodeLife) })
 	return err
 }
 
 // Take uses up the approval of a call, and returns who gave it, or "" if there is no approval.
 //
 // Errors: ErrUnknown.
-func (e *Elsewhere) Take(ctx context.Context, call digest.Digest, now time.Time) (by string, err error) {
-	err = e.change(ctx, string(call), func(w *Waiting) {
+func (c *Codes) Take(ctx context.Context, call digest.Digest, now time.Time) (by string, err error) {
+	err = c.change(ctx, string(call), func(w *Waiting) {
 		by = ""
 		if w.open(now) && w.By != "" {
 			by, *w = w.By, Waiting{}
