@@ -17,7 +17,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/packed"
 	"github.com/skillsd/skillsd/skills/signal"
 	"github.com/skillsd/skillsd/skills/store"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -92,7 +91,7 @@ func (c *Cache) value(kind recordKind, now mark) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	u := packed.Reader{Rest: known[at][keySize:]}
+	u := packedReader{Rest: known[at][keySize:]}
 	return u.Text(), true
 }
 
@@ -161,7 +160,7 @@ func splitRecords(data []byte) []string {
 	if string(first)+"\n" != string(header(records)) {
 		return nil
 	}
-	known, u := make([]string, 0, len(records)/256), packed.Reader{Rest: string(records)}
+	known, u := make([]string, 0, len(records)/256), packedReader{Rest: string(records)}
 	for !u.End() {
 		rest := u.Rest
 		_, _ = u.Fixed(keySize), u.Text()
@@ -186,7 +185,7 @@ func newRecord(kind recordKind, m mark, value []byte) string {
 	if !m.known || !m.settled || value == nil {
 		return ""
 	}
-	record := append(make(packed.Writer, 0, keySize+binary.MaxVarintLen64+len(value)), m.key(kind)...)
+	record := append(make(packedWriter, 0, keySize+binary.MaxVarintLen64+len(value)), m.key(kind)...)
 	record.Number(len(value))
 	return string(append(record, value...))
 }

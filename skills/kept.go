@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/frontmatter"
-	"github.com/skillsd/skillsd/skills/packed"
 	"github.com/skillsd/skillsd/skills/script"
 	"github.com/skillsd/skillsd/skills/store"
 )
@@ -45,7 +44,7 @@ func (l *listing) childless() bool {
 
 // pack encodes the listing as the value of a record.
 func (l *listing) pack() []byte {
-	var p packed.Writer
+	var p packedWriter
 	p.Flags(l.barren)
 	for _, e := range l.entries {
 		p.Number(int(e.mode >> 16)) // all type bits are above bit 16
@@ -56,7 +55,7 @@ func (l *listing) pack() []byte {
 
 // unpackListing reverses pack.
 func unpackListing(text string) (l listing, ok bool) {
-	u := packed.Reader{Rest: text}
+	u := packedReader{Rest: text}
 	u.Flags(&l.barren)
 	for u.Rest = strings.Clone(u.Rest); u.Rest != ""; {
 		mode := fs.FileMode(u.Number()) << 16
@@ -70,7 +69,7 @@ func unpackListing(text string) (l listing, ok bool) {
 
 // subject begins the record of a skill: its form depends on these names, and a file may have several names.
 func (s *Skill) subject() string {
-	var p packed.Writer
+	var p packedWriter
 	p.Text(s.dirName(), s.File)
 	return string(p)
 }
@@ -86,7 +85,7 @@ func packNotes(list []Diagnostic) string {
 
 // pack encodes all results of parse as the value of a record. Strings that alias the record come last.
 func (s *Skill) pack() []byte {
-	f, p := &s.Frontmatter, make(packed.Writer, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
+	f, p := &s.Frontmatter, make(packedWriter, 0, 2*len(s.Frontmatter.JSON)+len(s.Lead)+256)
 	p = append(p, s.subject()...)
 	p.Text(packNotes(s.Diagnostics), string(f.JSON), string(s.Digest), s.Lead, f.Name, f.Description,
 		f.License, f.Compatibility, f.WhenToUse, f.Author, f.Version)
@@ -101,7 +100,7 @@ func (s *Skill) pack() []byte {
 // unpack fills a skill with known path and file from a record with its subject, like parse. It reports false
 // if the record is damaged.
 func (s *Skill) unpack(text string, now mark) bool {
-	u := packed.Reader{Rest: text[len(s.subject()):]}
+	u := packedReader{Rest: text[len(s.subject()):]}
 	var sum, notes, block string
 	f := frontmatter.Fields{}
 	u.Texts(&notes, &block)
@@ -124,7 +123,7 @@ func (s *Skill) unpack(text string, now mark) bool {
 }
 
 // unpackMark decodes a mark as encoded by [mark.key]. The mark is known and settled.
-func unpackMark(u *packed.Reader) mark {
+func unpackMark(u *packedReader) mark {
 	text := u.Fixed(keySize - 1)
 	if text == "" {
 		return mark{}
@@ -142,7 +141,7 @@ func (s *Skill) packIndex(x *Index) []byte {
 		return nil
 	}
 	notes := packNotes(x.Diagnostics)
-	p := append(make(packed.Writer, 0, 128+len(notes)+200*(len(listed.dirs)+len(x.Files))), s.subject()...)
+	p := append(make(packedWriter, 0, 128+len(notes)+200*(len(listed.dirs)+len(x.Files))), s.subject()...)
 	p.Text(string(s.Digest), notes)
 	p.Number(x.signals)
 	p.Flags(x.Publishable)
@@ -184,7 +183,7 @@ func (s *Skill) packIndex(x *Index) []byte {
 // unpackIndex decodes the index and its directories from a record with the skill's subject. It returns nil if
 // the record exceeds the limits of this scan, and false if the record is about another SKILL.md.
 func (s *Skill) unpackIndex(text string) (*listedDirs, bool) {
-	u := packed.Reader{Rest: text[len(s.subject()):]}
+	u := packedReader{Rest: text[len(s.subject()):]}
 	var sum, notes string
 	x := &Index{whole: true}
 	u.Texts(&sum, &notes)

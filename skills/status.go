@@ -3,8 +3,6 @@ package skills
 import (
 	"fmt"
 	"slices"
-
-	"github.com/skillsd/skillsd/skills/requires"
 )
 
 // State is the state of a skill: whether it is offered.
@@ -118,7 +116,7 @@ func (s *Snapshot) statusOf(sk *Skill, named map[string]bool) Status {
 
 // missing returns the requirements of a skill that the host lacks.
 func (o *ScanOptions) missing(sk *Skill) []string {
-	host := requires.Host{HasCommand: o.HasCommand, HasEnv: o.HasEnv, Platform: o.Platform}
+	host := requirementsHost{HasCommand: o.HasCommand, HasEnv: o.HasEnv, Platform: o.Platform}
 	if o.HasEnv != nil && o.HasSecret != nil {
 		host.HasEnv = func(name string) bool { return o.HasEnv(name) || o.HasSecret(sk.Path, name) }
 	}
@@ -129,12 +127,12 @@ func (o *ScanOptions) missing(sk *Skill) []string {
 // that require them. A requirement is a path, a name or the name of a directory.
 func (s *Snapshot) withholdRequiring(served func(sk *Skill) bool) {
 	asked := slices.DeleteFunc(slices.Clone(s.Skills), func(sk *Skill) bool { return !served(sk) })
-	nodes := make([]requires.Skill, len(asked))
+	nodes := make([]requiring, len(asked))
 	for i, sk := range asked {
-		nodes[i] = requires.Skill{Names: []string{sk.Path, sk.Frontmatter.Name, sk.dirName()},
+		nodes[i] = requiring{Names: []string{sk.Path, sk.Frontmatter.Name, sk.dirName()},
 			Needs: sk.Frontmatter.Requires.Skills}
 	}
-	for i, reasons := range requires.Lacking(nodes) {
+	for i, reasons := range lacking(nodes) {
 		s.statuses[asked[i]] = Status{State: StateUnavailable, Reasons: reasons}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/cmd/skillsd/schemas"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
 	"github.com/skillsd/skillsd/cmd/skillsd/sessions"
 	"github.com/skillsd/skillsd/provenance/schema"
@@ -60,7 +59,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 
 // schemaNames returns the names of all schemas.
 func schemaNames() []string {
-	names := slices.Concat(schema.Names(), schemas.Names())
+	names := slices.Concat(schema.Names(), namedSchemas())
 	for _, o := range outputs() {
 		names = append(names, o.name())
 	}
@@ -123,7 +122,7 @@ func (o *output) name() string {
 
 // outputSchema returns the schema with that name, nil if no output has it.
 func outputSchema(name string) (s *jsonschema.Schema, err error) {
-	s, err = schemas.Named(name)
+	s, err = namedSchema(name)
 	if s != nil || err != nil {
 		return s, err
 	}
@@ -134,7 +133,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	}
 	o := all[i]
 	if o.record == "" {
-		s, err = schemas.For(o.typ)
+		s, err = schemaFor(o.typ)
 	} else if s, err = schema.Of(o.record); err == nil && !o.lines {
 		s.Schema = ""
 		s = &jsonschema.Schema{Type: "array", Items: s}
@@ -147,8 +146,8 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 			Type: "array", Items: &jsonschema.Schema{Type: "string"},
 			Description: "Of the first line: the ids of the sessions that belong to this one."}
 	}
-	schemas.NeverNull(s)
-	s.Schema, s.Title = schemas.Dialect, "What skillsd "+o.command+" --json prints"
+	neverNull(s)
+	s.Schema, s.Title = dialect, "What skillsd "+o.command+" --json prints"
 	if o.page != "" {
 		s.Title = "What skillsd page answers at " + o.page
 	}

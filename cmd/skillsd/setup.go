@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/skillsd/skillsd/cmd/skillsd/adapters"
 	"github.com/skillsd/skillsd/cmd/skillsd/clients"
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
@@ -497,7 +496,7 @@ func (o *setupOptions) adapter(dir string, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := adapters.Write(dir, o.app.err); err != nil {
+		if err := writeAdapter(dir, o.app.err); err != nil {
 			return err
 		}
 		fmt.Fprintln(o.app.err, "run, with the flags of cf-harness after ---:")

@@ -145,7 +145,7 @@ func TestChildren(t *testing.T) {
 // `make cf-harness`; here nothing declares what it imports of it.
 func TestAdapterTypes(t *testing.T) {
 	deno := needDeno(t)
-	adapter, err := filepath.Abs("../../cmd/skillsd/adapters/cf-harness")
+	adapter, err := filepath.Abs("../../cmd/skillsd/cf-harness")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestAdapterTypes(t *testing.T) {
 
 // TestAdapterLines holds the adapter, which others read and copy, to the width of our own code.
 func TestAdapterLines(t *testing.T) {
-	files, err := filepath.Glob("../../cmd/skillsd/adapters/cf-harness/*.ts")
+	files, err := filepath.Glob("../../cmd/skillsd/cf-harness/*.ts")
 	if err != nil || len(files) != 4 {
 		t.Fatalf("files %q, %v", files, err)
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/skillsd/skillsd/provenance/filestore"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills"
-	"github.com/skillsd/skillsd/skills/catalog/uses"
+	"github.com/skillsd/skillsd/skills/catalog"
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
@@ -379,11 +379,11 @@ func (o *Options) countUses(ctx context.Context, cfg *mcpserver.Config, logger *
 		return func() {}
 	}
 	file := filepath.Join(state, "uses")
-	cfg.Uses, err = uses.Count(file)
+	cfg.Uses, err = catalog.LoadsOf(file)
 	if err != nil {
 		logger.WarnContext(ctx, "the catalog is ordered by name", tint.Err(err))
 	}
-	counter := uses.NewCounter(file, func(err error) {
+	counter := catalog.NewLoadCounter(file, func(err error) {
 		logger.DebugContext(ctx, "uses cannot be counted", tint.Err(err))
 	})
 	cfg.Used = counter.Add

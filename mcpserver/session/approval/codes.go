@@ -37,8 +37,8 @@ type Waiting struct {
 func (w *Waiting) open(now time.Time) bool { return w.Code != "" && now.Before(w.Expires) }
 
 // Codes keeps the calls that wait for a user's approval outside of their client, at a terminal or on the
-// operator's page. A code finds one call, and an approval lets exactly this call run, once. It is safe for concurrent
-// use by all processes that have its cells in common.
+// operator's page. A code finds one call, and an approval lets exactly this call run, once. It is safe for
+// concurrent use by all processes that have its cells in common.
 type Codes struct {
 	cells Cells
 

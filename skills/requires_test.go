@@ -1,4 +1,4 @@
-package requires
+package skills
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 // The spellings are those of public skills.
 func TestMissing(t *testing.T) {
 	t.Parallel()
-	host := Host{Platform: "linux",
+	host := requirementsHost{Platform: "linux",
 		HasCommand: func(name string) bool { return name == "have" },
 		HasEnv:     func(name string) bool { return name == "SET" },
 	}
@@ -39,7 +39,7 @@ func TestMissing(t *testing.T) {
 		if got := strings.Join(host.Missing(&fields.Requires), "; "); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", block, got, want)
 		}
-		if got := (&Host{}).Missing(&fields.Requires); got != nil {
+		if got := (&requirementsHost{}).Missing(&fields.Requires); got != nil {
 			t.Errorf("%s: a host that is not checked lacks %q", block, got)
 		}
 	}

@@ -1,6 +1,4 @@
-// Package schemas generates JSON Schemas: of Go types that commands print with --json, of the _meta of a
-// request, of denial codes and of a run of an evaluation.
-package schemas
+package main
 
 import (
 	"encoding/json"
@@ -19,26 +17,26 @@ import (
 	"github.com/skillsd/skillsd/skills/policy"
 )
 
-// Dialect is the JSON Schema version of all schemas.
-const Dialect = "https://json-schema.org/draft/2020-12/schema"
+// dialect is the JSON Schema version of all schemas.
+const dialect = "https://json-schema.org/draft/2020-12/schema"
 
-// Names returns the names that Named accepts.
-func Names() []string { return []string{"request-meta", "denial-codes", "eval-run"} }
+// namedSchemas returns the names that namedSchema accepts.
+func namedSchemas() []string { return []string{"request-meta", "denial-codes", "eval-run"} }
 
-// Named returns a schema that is not the output of a command: of the _meta of requests, of denial codes, or
-// of the skillsd.json written by session export --format evals. It returns nil for another name.
-func Named(name string) (s *jsonschema.Schema, err error) {
+// namedSchema returns a schema that is not the output of a command: of the _meta of requests, of denial
+// codes, or of the skillsd.json written by session export --format evals. It returns nil for another name.
+func namedSchema(name string) (s *jsonschema.Schema, err error) {
 	switch name {
 	case "request-meta":
 		s, err = requestMeta()
 	case "denial-codes":
 		s = denialCodes()
 	case "eval-run":
-		s, err = For(reflect.TypeFor[evals.Run]())
-		NeverNull(s)
+		s, err = schemaFor(reflect.TypeFor[evals.Run]())
+		neverNull(s)
 	}
 	if s != nil {
-		s.Schema = Dialect
+		s.Schema = dialect
 	}
 	return s, err
 }
@@ -78,13 +76,13 @@ func denialCodes() *jsonschema.Schema {
 	return s
 }
 
-// For returns the schema of a type as encoded by encoding/json.
-func For(typ reflect.Type) (*jsonschema.Schema, error) {
-	return jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: types()})
+// schemaFor returns the schema of a type as encoded by encoding/json.
+func schemaFor(typ reflect.Type) (*jsonschema.Schema, error) {
+	return jsonschema.ForType(typ, &jsonschema.ForOptions{TypeSchemas: schemaTypes()})
 }
 
-// NeverNull removes null from a schema: an empty value is an empty list or omitted.
-func NeverNull(s *jsonschema.Schema) {
+// neverNull removes null from a schema: an empty value is an empty list or omitted.
+func neverNull(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
@@ -92,14 +90,14 @@ func NeverNull(s *jsonschema.Schema) {
 		s.Type, s.Types = s.Types[1-i], nil
 	}
 	for _, property := range s.Properties {
-		NeverNull(property)
+		neverNull(property)
 	}
-	NeverNull(s.Items)
-	NeverNull(s.AdditionalProperties)
+	neverNull(s.Items)
+	neverNull(s.AdditionalProperties)
 }
 
-// types are the schemas of types with a custom JSON form.
-func types() map[reflect.Type]*jsonschema.Schema {
+// schemaTypes are the schemas of types with a custom JSON form.
+func schemaTypes() map[reflect.Type]*jsonschema.Schema {
 	word := func(words ...string) *jsonschema.Schema {
 		s := &jsonschema.Schema{Type: "string"}
 		for _, w := range words {

@@ -1,10 +1,4 @@
-// Package adapters has the adapters for agent harnesses that are not MCP clients. They are source files in
-// the language of the harness, embedded in the binary, so that the adapter matches the version of the server.
-//
-//	changed, err := adapters.Write("labs/skillsd", os.Stderr)
-//
-// The tests in e2e/cfharness compare them with recordings of the harness.
-package adapters
+package main
 
 import (
 	"bytes"
@@ -21,17 +15,21 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// maxFile is the maximum size in bytes of a file that is backed up before it is replaced.
-const maxFile = 1 << 20
+// maxAdapterFile is the maximum size in bytes of a file that is backed up before it is replaced.
+const maxAdapterFile = 1 << 20
 
+// adapterFiles are the adapters for agent harnesses that are not MCP clients: source files in the language of
+// the harness, embedded so that the adapter matches the version of the server. The tests in e2e/cfharness
+// compare them with recordings of the harness.
+//
 //go:embed cf-harness/*.ts
-var files embed.FS
+var adapterFiles embed.FS
 
-// Write writes the adapter of cf-harness into a directory, which it creates if missing, and prints what it
-// did. A file that differs is kept as FILE.skillsd-backup.
+// writeAdapter writes the adapter of cf-harness into a directory, which it creates if missing, and prints
+// what it did. A file that differs is kept as FILE.skillsd-backup.
 //
 // Errors: *exit.Error if an existing file cannot be replaced, such as a link; system errors.
-func Write(dir string, out io.Writer) error {
+func writeAdapter(dir string, out io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the adapter: %w", err)
 	}
@@ -41,12 +39,12 @@ func Write(dir string, out io.Writer) error {
 	}
 	defer root.Close()
 	const folder = "cf-harness"
-	entries, _ := files.ReadDir(folder) // embedded files can always be read
+	entries, _ := adapterFiles.ReadDir(folder) // embedded files can always be read
 	changed := false
 	for _, entry := range entries {
 		name := entry.Name()
-		text, _ := files.ReadFile(path.Join(folder, name))
-		there, err := fsys.ReadFileIn(root, name, maxFile)
+		text, _ := adapterFiles.ReadFile(path.Join(folder, name))
+		there, err := fsys.ReadFileIn(root, name, maxAdapterFile)
 		switch {
 		case err == nil && bytes.Equal(there, text):
 			continue

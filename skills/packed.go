@@ -1,16 +1,16 @@
-// Package packed encodes values without names or types, for files that only this program reads.
-package packed
+package skills
 
 import "encoding/binary"
 
-// Writer appends values, each text preceded by its length.
-type Writer []byte
+// packedWriter encodes values without names or types, for files that only this program reads: each text
+// preceded by its length.
+type packedWriter []byte
 
 // Number writes a number from 0 to 1<<28 - 1.
-func (p *Writer) Number(n int) { *p = binary.AppendUvarint(*p, uint64(n)) }
+func (p *packedWriter) Number(n int) { *p = binary.AppendUvarint(*p, uint64(n)) }
 
 // Text writes texts.
-func (p *Writer) Text(texts ...string) {
+func (p *packedWriter) Text(texts ...string) {
 	for _, s := range texts {
 		p.Number(len(s))
 		*p = append(*p, s...)
@@ -18,7 +18,7 @@ func (p *Writer) Text(texts ...string) {
 }
 
 // List writes a list, and distinguishes nil from an empty one.
-func (p *Writer) List(list []string) {
+func (p *packedWriter) List(list []string) {
 	if list == nil {
 		p.Number(0)
 		return
@@ -28,7 +28,7 @@ func (p *Writer) List(list []string) {
 }
 
 // Flags writes up to 28 flags as one number.
-func (p *Writer) Flags(flags ...bool) {
+func (p *packedWriter) Flags(flags ...bool) {
 	set := 0
 	for i, flag := range flags {
 		if flag {
@@ -38,14 +38,14 @@ func (p *Writer) Flags(flags ...bool) {
 	p.Number(set)
 }
 
-// Reader decodes the output of a Writer. Its results alias the text.
-type Reader struct {
+// packedReader decodes the output of a packedWriter. Its results alias the text.
+type packedReader struct {
 	Rest string // the unread rest
 	Bad  bool   // set if the text is malformed, and never cleared
 }
 
 // Number reads a number.
-func (u *Reader) Number() int {
+func (u *packedReader) Number() int {
 	n, shift := uint64(0), 0
 	for i := range len(u.Rest) {
 		c := u.Rest[i]
@@ -64,7 +64,7 @@ func (u *Reader) Number() int {
 }
 
 // Text reads a text.
-func (u *Reader) Text() string {
+func (u *packedReader) Text() string {
 	n := u.Number()
 	if n > len(u.Rest) {
 		u.Bad, u.Rest = true, ""
@@ -76,14 +76,14 @@ func (u *Reader) Text() string {
 }
 
 // Texts reads texts.
-func (u *Reader) Texts(to ...*string) {
+func (u *packedReader) Texts(to ...*string) {
 	for _, s := range to {
 		*s = u.Text()
 	}
 }
 
 // List reads a list.
-func (u *Reader) List() []string {
+func (u *packedReader) List() []string {
 	n := u.Number()
 	if n == 0 || n > len(u.Rest)+1 { // each element has at least its length
 		u.Bad = u.Bad || n > 0
@@ -97,7 +97,7 @@ func (u *Reader) List() []string {
 }
 
 // Flags reads flags.
-func (u *Reader) Flags(to ...*bool) {
+func (u *packedReader) Flags(to ...*bool) {
 	set := u.Number()
 	for i, flag := range to {
 		*flag = set>>i&1 == 1
@@ -105,10 +105,10 @@ func (u *Reader) Flags(to ...*bool) {
 }
 
 // End reports whether the whole text was read without an error.
-func (u *Reader) End() bool { return !u.Bad && u.Rest == "" }
+func (u *packedReader) End() bool { return !u.Bad && u.Rest == "" }
 
 // Fixed reads n bytes without a length prefix; it returns "" if there are fewer.
-func (u *Reader) Fixed(n int) string {
+func (u *packedReader) Fixed(n int) string {
 	if n > len(u.Rest) {
 		u.Bad, u.Rest = true, ""
 		return ""

@@ -1,4 +1,4 @@
-package uses_test
+package catalog_test
 
 import (
 	"os"
@@ -7,22 +7,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skillsd/skillsd/skills/catalog/uses"
+	"github.com/skillsd/skillsd/skills/catalog"
 )
 
 func TestCount(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "uses")
-	if counts, err := uses.Count(file); err != nil || len(counts) > 0 {
+	if counts, err := catalog.LoadsOf(file); err != nil || len(counts) > 0 {
 		t.Errorf("Count of no file = %v, %v", counts, err)
 	}
-	counter := uses.NewCounter(file, func(err error) { t.Error(err) })
+	counter := catalog.NewLoadCounter(file, func(err error) { t.Error(err) })
 	for _, paths := range [][]string{{"pdf"}, {"team/csv", "a\nforged", "pdf"}, {strings.Repeat("x", 2_000)}, nil} {
 		for _, path := range paths {
 			counter.Add(path)
 		}
 		counter.Flush()
 	}
-	counts, err := uses.Count(file)
+	counts, err := catalog.LoadsOf(file)
 	if err != nil || len(counts) != 2 || counts["pdf"] != 2 || counts["team/csv"] != 1 {
 		t.Errorf("Count = %v, %v", counts, err)
 	}
@@ -36,7 +36,7 @@ func TestOldUsesGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		counts, err := uses.Count(file)
+		counts, err := catalog.LoadsOf(file)
 		if err != nil || len(counts) != 2 || counts["lately"] != 1_000 || counts["once-upon-a-time"] > 10_000 {
 			t.Errorf("Count = %v, %v", counts, err)
 		}
@@ -49,7 +49,7 @@ func TestOldUsesGiveWay(t *testing.T) {
 // TestNothingToCount makes sure that a file in the way is an error and not a wait.
 func TestNothingToCount(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := uses.Count(dir); err == nil {
+	if _, err := catalog.LoadsOf(dir); err == nil {
 		t.Error("Count of a directory succeeds")
 	}
 	link := filepath.Join(dir, "link")
@@ -57,7 +57,7 @@ func TestNothingToCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := false
-	counter := uses.NewCounter(link, func(error) { failed = true })
+	counter := catalog.NewLoadCounter(link, func(error) { failed = true })
 	counter.Add("pdf")
 	counter.Flush()
 	if !failed {
@@ -69,9 +69,9 @@ func TestNothingToCount(t *testing.T) {
 func TestCountedLater(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "uses")
-	uses.NewCounter(file, func(err error) { t.Error(err) }).Add("pdf")
+	catalog.NewLoadCounter(file, func(err error) { t.Error(err) }).Add("pdf")
 	for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
-		counts, err := uses.Count(file)
+		counts, err := catalog.LoadsOf(file)
 		switch {
 		case err != nil || time.Now().After(end):
 			t.Fatalf("Count = %v, %v", counts, err)

@@ -1,12 +1,4 @@
-// Package uses counts loads of skills, to order a catalogue that exceeds its budget.
-//
-// The counts are in a separate file in the state directory, with one line per load. Records of sessions have
-// the same facts, but counting them would mean reading every record at each start. Lines are appended without
-// a lock or fsync: a load that is lost in a crash only affects an order. Only the newest loads are used, some
-// thousands, so that unused skills give way to others.
-//
-// Nothing else may depend on a count: a caller that loads a skill often moves it forward.
-package uses
+package catalog
 
 import (
 	"bytes"
@@ -22,15 +14,24 @@ import (
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
-// counted is the length of the end of the file that is used, in bytes. At startup the file is truncated if it
-// is more than twice as long.
-const counted = 128 << 10
+// The loads of each skill are counted to order a catalogue that exceeds its budget.
+//
+// The counts are in a separate file in the state directory, with one line per load. Records of sessions have
+// the same facts, but counting them would mean reading every record at each start. Lines are appended without
+// a lock or fsync: a load that is lost in a crash only affects an order. Only the newest loads are used, some
+// thousands, so that unused skills give way to others.
+//
+// Nothing else may depend on a count: a caller that loads a skill often moves it forward.
 
-// Count returns the number of loads of skills in the file, by path. A missing file is empty. A file that has
-// grown too long is shortened.
+// maxLoads is the length of the end of the file that is used, in bytes. At startup the file is truncated if
+// it is more than twice as long.
+const maxLoads = 128 << 10
+
+// LoadsOf returns the number of loads of skills in the file, by path. A missing file is empty. A file that
+// has grown too long is shortened.
 //
 // Errors: the file could not be read. The counts read so far are returned too.
-func Count(file string) (map[string]int, error) {
+func LoadsOf(file string) (map[string]int, error) {
 	counts := map[string]int{}
 	f, info, err := fsys.Open(file)
 	if os.IsNotExist(err) {
@@ -40,8 +41,8 @@ func Count(file string) (map[string]int, error) {
 		return counts, fmt.Errorf("count uses of skills: %w", err)
 	}
 	defer f.Close()
-	from := max(info.Size()-counted, 0)
-	data, err := io.ReadAll(io.NewSectionReader(f, from, counted))
+	from := max(info.Size()-maxLoads, 0)
+	data, err := io.ReadAll(io.NewSectionReader(f, from, maxLoads))
 	if from > 0 { // the first line may be incomplete
 		_, data, _ = bytes.Cut(data, []byte("\n"))
 	}
@@ -53,7 +54,7 @@ func Count(file string) (map[string]int, error) {
 	if err != nil {
 		return counts, fmt.Errorf("count uses of skills: %w", err)
 	}
-	if from <= counted {
+	if from <= maxLoads {
 		return counts, nil
 	}
 	// A load that another process adds now is lost, which only affects an order.
@@ -65,7 +66,7 @@ func Count(file string) (map[string]int, error) {
 
 // Counter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
 // use.
-type Counter struct {
+type LoadCounter struct {
 	file   string
 	failed func(error)
 
@@ -74,12 +75,12 @@ type Counter struct {
 }
 
 // NewCounter returns a counter of loads in a file. failed is called with errors of writing.
-func NewCounter(file string, failed func(error)) *Counter {
-	return &Counter{file: file, failed: failed}
+func NewLoadCounter(file string, failed func(error)) *LoadCounter {
+	return &LoadCounter{file: file, failed: failed}
 }
 
 // Add adds a load of the skill at path.
-func (c *Counter) Add(path string) {
+func (c *LoadCounter) Add(path string) {
 	if len(path) > 1<<10 || strings.ContainsFunc(path, unicode.IsControl) {
 		return // it could pass for others
 	}
@@ -92,7 +93,7 @@ func (c *Counter) Add(path string) {
 }
 
 // Flush writes all loads added so far.
-func (c *Counter) Flush() {
+func (c *LoadCounter) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.loaded) == 0 {

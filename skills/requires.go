@@ -1,7 +1,4 @@
-// Package requires finds the requirements of a skill that a host lacks: commands, variables, a platform. They
-// come from the frontmatter, see [frontmatter.Requires]. Tools of other MCP servers cannot be checked here;
-// they are up to the client.
-package requires
+package skills
 
 import (
 	"fmt"
@@ -11,20 +8,22 @@ import (
 	"github.com/skillsd/skillsd/skills/frontmatter"
 )
 
-// Host describes a host. Fields that are nil or empty are not checked.
-type Host struct {
+// requirementsHost finds the requirements of a skill that a host lacks: commands, variables, a platform. They
+// come from the frontmatter, see [frontmatter.Requires]. Tools of other MCP servers cannot be checked here;
+// they are up to the client. Fields that are nil or empty are not checked.
+type requirementsHost struct {
 	HasCommand, HasEnv func(name string) bool
 	Platform           string // a GOOS
 }
 
-// MaxMissing is the maximum number of reasons per skill.
-const MaxMissing = 20
+// maxMissing is the maximum number of reasons per skill.
+const maxMissing = 20
 
 // Missing returns the requirements of a skill that the host lacks, a phrase each. Names that no command and
 // no variable can have are ignored: real skills also list sentences, which no host can satisfy.
-func (h *Host) Missing(r *frontmatter.Requires) (missing []string) {
+func (h *requirementsHost) Missing(r *frontmatter.Requires) (missing []string) {
 	add := func(format, what string) {
-		if len(missing) < MaxMissing {
+		if len(missing) < maxMissing {
 			missing = append(missing, fmt.Sprintf(format, frontmatter.Clip(what, frontmatter.MaxName)))
 		}
 	}
@@ -59,7 +58,7 @@ var platforms = map[string][]string{
 }
 
 // isPlatform reports whether a word in a skill means the platform of the host, or any.
-func (h *Host) isPlatform(word string) bool {
+func (h *requirementsHost) isPlatform(word string) bool {
 	word = strings.ToLower(word)
 	return slices.Contains([]string{h.Platform, "any", "all", "*"}, word) ||
 		slices.Contains(platforms[h.Platform], word)
@@ -72,4 +71,50 @@ func isName(name string) bool {
 			strings.ContainsRune("()[]{}<>,;:\"'`|&=*?!", r)
 	}
 	return name != "" && len(name) <= frontmatter.MaxName && !strings.ContainsFunc(name, odd)
+}
+
+// requiring is a skill among others: the names by which others refer to it, and the names of skills that it
+// requires.
+type requiring struct{ Names, Needs []string }
+
+// lacking returns the skills that lack a required skill, by their index in all, with a phrase for each
+// missing name. A skill that lacks one does not satisfy the requirements of others. The time is proportional
+// to the number of names and needs.
+func lacking(all []requiring) map[int][]string {
+	offered, requiring := map[string]int{}, map[string][]int{}
+	names := func(i int) []string { return slices.Compact(slices.Sorted(slices.Values(all[i].Names))) }
+	for i := range all {
+		for _, name := range names(i) {
+			offered[name]++
+		}
+		for _, name := range all[i].Needs {
+			requiring[name] = append(requiring[name], i)
+		}
+	}
+	var lost []string // required names without a skill
+	for name := range requiring {
+		if offered[name] == 0 {
+			lost = append(lost, name)
+		}
+	}
+	slices.Sort(lost)
+	lacking := map[int][]string{}
+	for ; len(lost) > 0; lost = lost[1:] {
+		reason := fmt.Sprintf("requires the skill %q, which is not served",
+			frontmatter.Clip(lost[0], frontmatter.MaxName))
+		for _, i := range slices.Compact(requiring[lost[0]]) {
+			if lacking[i] == nil {
+				for _, name := range names(i) {
+					offered[name]--
+					if offered[name] == 0 && requiring[name] != nil {
+						lost = append(lost, name)
+					}
+				}
+			}
+			if len(lacking[i]) < maxMissing {
+				lacking[i] = append(lacking[i], reason)
+			}
+		}
+	}
+	return lacking
 }

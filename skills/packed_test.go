@@ -1,4 +1,4 @@
-package packed
+package skills
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 // What was written is read again; a part of it, or more, is not taken for it.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
-	var w Writer
+	var w packedWriter
 	w.Number(1<<28 - 1)
 	w.Text("", "a\x00b")
 	w.List(nil)
@@ -17,7 +17,7 @@ func TestRoundTrip(t *testing.T) {
 	w.Flags(true, false, true)
 	w = append(w, "raw"...)
 	read := func(text string) bool {
-		u := Reader{Rest: text}
+		u := packedReader{Rest: text}
 		var a, b string
 		var f, g, h bool
 		n := u.Number()
