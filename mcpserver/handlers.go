@@ -196,13 +196,13 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 	if err != nil {
 		return answer{}, err
 	}
-	tasks.Of(ctx).Here()
+	tasks.FromContext(ctx).Here()
 	call.YieldSlot = func() bool { return wire.YieldSlot(ctx) }
 	stop := func() {}
 	if meta := request.Params.Meta; meta != nil && meta.ProgressToken != nil {
-		stop = s.reportProgress(tasks.Of(ctx).Request(ctx), &call)
+		stop = s.reportProgress(tasks.FromContext(ctx).Request(ctx), &call)
 	}
-	call.Progress = tasks.Of(ctx).Progress(call.Progress)
+	call.Progress = tasks.FromContext(ctx).Progress(call.Progress)
 	run := session.RunRequest{
 		Call: call, Skill: args.Skill, Path: args.Path, Args: args.Args, Cwd: args.Cwd,
 		Invalid: invalid, CanAsk: canAsk(ctx), Fields: asksWithFields(ctx), Answer: answered,
@@ -256,7 +256,7 @@ func (s *Server) run(ctx context.Context, request mcp.CallToolRequest) (answer, 
 // asks for records gets the refusal at once, as from its own tools.
 func (s *Server) awaited(ctx context.Context, run session.RunRequest, err error) bool {
 	denied, ok := errors.AsType[*session.Denied](err)
-	if !ok || run.CanAsk || run.Call.Records != nil || tasks.Of(ctx) == nil {
+	if !ok || run.CanAsk || run.Call.Records != nil || tasks.FromContext(ctx) == nil {
 		return false
 	}
 	code, where := denied.Object.ApprovalCode, ""

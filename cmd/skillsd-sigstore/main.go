@@ -36,11 +36,10 @@ func main() {
 func run(in io.Reader, out, problems io.Writer) (code int) {
 	answer, code, err := answer(in)
 	if err == nil {
-		err = json.NewEncoder(out).Encode(answer)
-		if err == nil {
-			return 0
-		}
-		code = 2
+		code, err = 2, json.NewEncoder(out).Encode(answer)
+	}
+	if err == nil {
+		return 0
 	}
 	fmt.Fprintln(problems, strings.ReplaceAll(err.Error(), "\n", " "))
 	return code

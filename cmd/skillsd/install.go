@@ -33,6 +33,22 @@ type planned struct {
 	print   func(plan *install.Plan) error // runs after the plan is carried out
 }
 
+// apply carries a plan out, after the confirmation if there is one.
+func (p *planned) apply(ctx context.Context, plan *install.Plan, installed *installation) error {
+	err := plan.Prepare(ctx)
+	// The status line must not be left above a question.
+	installed.line.Clear()
+	if err != nil {
+		return err
+	}
+	if p.confirm != nil {
+		if err := p.confirm(ctx, plan); err != nil {
+			return err
+		}
+	}
+	return plan.Apply(ctx)
+}
+
 // carryOut computes a plan, carries it out and prints it.
 func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	if !p.dry {
@@ -46,19 +62,13 @@ func (a *app) carryOut(ctx context.Context, p planned) (err error) {
 	}
 	defer func() { err = errors.Join(err, installed.Close()) }()
 	plan, err := p.compute(installed.Installer)
-	if err == nil && !p.dry {
-		err = plan.Prepare(ctx)
-		installed.line.Clear()
-		if err == nil && p.confirm != nil {
-			err = p.confirm(ctx, plan)
-		}
-		if err == nil {
-			err = plan.Apply(ctx)
-		}
+	if err != nil {
+		return installing.Failure(err)
 	}
-	if plan != nil {
-		err = errors.Join(err, plan.Close())
+	if !p.dry {
+		err = p.apply(ctx, plan, installed)
 	}
+	err = errors.Join(err, plan.Close())
 	if err != nil {
 		return installing.Failure(err)
 	}

@@ -63,7 +63,7 @@ func TestOutputSchemas(t *testing.T) {
 // which provenance does not import.
 func TestTiersOfRecords(t *testing.T) {
 	t.Parallel()
-	s, err := schema.Of("skill-registry")
+	s, err := schema.Named("skill-registry")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 				return err
 			}
 			if s == nil {
-				s, err = schema.Of(args[0])
+				s, err = schema.Named(args[0])
 				if err != nil {
 					return exit.Usagef("use one of: "+strings.Join(schemaNames(), ", "), "no schema %q",
 						args[0])
@@ -134,7 +134,7 @@ func outputSchema(name string) (s *jsonschema.Schema, err error) {
 	o := all[i]
 	if o.record == "" {
 		s, err = schemaFor(o.typ)
-	} else if s, err = schema.Of(o.record); err == nil && !o.lines {
+	} else if s, err = schema.Named(o.record); err == nil && !o.lines {
 		s.Schema = ""
 		s = &jsonschema.Schema{Type: "array", Items: s}
 	}

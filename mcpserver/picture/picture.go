@@ -79,9 +79,9 @@ var turn = make(chan struct{}, 1)
 // Borrow waits for n bytes of memory and reports whether it got them; giveBack releases them.
 type Borrow func(ctx context.Context, n int) (giveBack func(), ok bool)
 
-// Of returns the picture in a file, or nil if it cannot be shown. It takes at most some seconds, and 350 MB
+// Decode returns the picture in a file, or nil if it cannot be shown. It takes at most some seconds, and 350 MB
 // of memory, which it requests from borrow unless that is nil. It returns nil if ctx ends.
-func Of(ctx context.Context, file []byte, borrow Borrow) *Picture {
+func Decode(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return of(ctx, file, borrow)

@@ -108,7 +108,7 @@ func TestOf(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if Of(ended, small, nil) != nil {
+	if Decode(ended, small, nil) != nil {
 		t.Error("a picture for a call that has ended")
 	}
 }
@@ -122,7 +122,7 @@ func TestPatience(t *testing.T) {
 		strings.Repeat(scan, 20_000) + "\xff\xd9"
 	soon, stop := context.WithTimeout(t.Context(), time.Second/10)
 	defer stop()
-	if Of(soon, []byte(passes), nil) != nil {
+	if Decode(soon, []byte(passes), nil) != nil {
 		t.Error("20,000 passes over 16 million pixels are over in a moment")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func FuzzOf(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if shown := Of(t.Context(), file, nil); shown != nil {
+		if shown := Decode(t.Context(), file, nil); shown != nil {
 			check(t, file, shown)
 		}
 	})
@@ -173,7 +173,7 @@ func FuzzOf(f *testing.F) {
 func TestBorrow(t *testing.T) {
 	file, asked, back := pngOf(image.NewGray(image.Rect(0, 0, 100, 50))), 0, 0
 	for _, has := range []bool{true, false} {
-		shown := Of(t.Context(), file, func(_ context.Context, n int) (func(), bool) {
+		shown := Decode(t.Context(), file, func(_ context.Context, n int) (func(), bool) {
 			asked = n
 			return func() { back++ }, has
 		})

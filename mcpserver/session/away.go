@@ -315,7 +315,7 @@ func (s *Sessions) work(ctx context.Context, data []byte, started func() error, 
 	}
 	ses.makeCache(r, result)
 	done.Withheld, done.Recounted = secrets.Result(r.secrets, result, r.cmd.given)
-	out, sum := streams.Of(&result.Stdout), streams.Of(&result.Stderr)
+	out, sum := streams.FromSandbox(&result.Stdout), streams.FromSandbox(&result.Stderr)
 	done.Record = *r.extension(result, &RunResult{Stdout: out, Stderr: sum}, done.Recounted, ending{})
 	done.Record.Worker, done.Record.WorkerRules = done.Name, done.Rules
 	done.Result, done.Release = result, r.grant.Release

@@ -109,7 +109,7 @@ func (s *Session) ReadResource(ctx context.Context, in ReadRequest) (*ReadResult
 	whole := d.file.Data
 	d.file.slice(in.Offset, in.MaxBytes, in.MaxChars)
 	if !d.file.Text && in.MaxBytes > 0 {
-		d.file.Picture = picture.Of(ctx, whole, in.Call.Borrow)
+		d.file.Picture = picture.Decode(ctx, whole, in.Call.Borrow)
 	}
 	if !d.file.Text && in.Call.HostPaths {
 		d.file.HostPath = snapshot.HostPath(sk, path)

@@ -32,7 +32,7 @@ var resolved sync.Map
 func conforms(t testing.TB, name string, data []byte) {
 	t.Helper()
 	made, _ := resolved.LoadOrStore(name, sync.OnceValues(func() (*jsonschema.Resolved, error) {
-		s, err := schema.Of(name)
+		s, err := schema.Named(name)
 		if err != nil {
 			return nil, err
 		}

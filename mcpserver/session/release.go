@@ -151,7 +151,7 @@ func (s *Session) showOut(ctx context.Context, r *run, result *sandbox.Result, a
 			shown.Text, kept = string(data), data
 			texts -= utf8.RuneCount(data)
 		case !isText && pictures > 0 && result.Outcome == sandbox.Exited:
-			shown.Picture = picture.Of(ctx, data, r.call.Borrow)
+			shown.Picture = picture.Decode(ctx, data, r.call.Borrow)
 			if shown.Picture != nil {
 				kept = shown.Picture.Data
 				pictures--

@@ -134,8 +134,8 @@ type Task struct {
 
 type taskKey struct{}
 
-// Of returns the task that the work of ctx may become, or nil.
-func Of(ctx context.Context) *Task {
+// FromContext returns the task that the work of ctx may become, or nil.
+func FromContext(ctx context.Context) *Task {
 	t, _ := ctx.Value(taskKey{}).(*Task)
 	return t
 }

@@ -148,7 +148,7 @@ func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, of := newBench(t, func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			time.Sleep(10 * time.Second) // until another server has said that it does not have the session
-			Of(ctx).Here()
+			FromContext(ctx).Here()
 			time.Sleep(time.Minute)
 			return mcp.NewToolResultText("done"), nil
 		}), new(places)

@@ -5,7 +5,7 @@
 // renamed, added or removed in one place only. Outside of keys named skillsd they allow only the listed keys.
 // They describe the form; Reader.Verify checks that a digest matches its file and a row its event.
 //
-//	s, err := schema.Of("policy-trace")
+//	s, err := schema.Named("policy-trace")
 //	…
 //	resolved, err := s.Resolve(nil)
 //	…
@@ -72,10 +72,10 @@ func Names() []string {
 	return names
 }
 
-// Of returns the schema with a name. It belongs to the caller.
+// Named returns the schema with a name. It belongs to the caller.
 //
 // Errors: ErrUnknown.
-func Of(name string) (*jsonschema.Schema, error) {
+func Named(name string) (*jsonschema.Schema, error) {
 	all := documents()
 	i := slices.IndexFunc(all, func(d document) bool { return d.name == name })
 	if i < 0 {

@@ -33,7 +33,7 @@ func encode(t *testing.T, v any) json.RawMessage {
 // those who use it have it.
 func validator(t *testing.T, name string) func([]byte) error {
 	t.Helper()
-	made, err := Of(name)
+	made, err := Named(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +66,17 @@ func line(t *testing.T, e *provenance.Event) json.RawMessage {
 
 func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"", "Event", "event.json", "../event"} {
-		if _, err := Of(name); !errors.Is(err, ErrUnknown) {
-			t.Errorf("Of(%q) = %v", name, err)
+		if _, err := Named(name); !errors.Is(err, ErrUnknown) {
+			t.Errorf("Named(%q) = %v", name, err)
 		}
 	}
 }
 
 // Each call makes a schema of its own.
 func TestOwnSchemas(t *testing.T) {
-	first, _ := Of("policy-trace")
+	first, _ := Named("policy-trace")
 	first.Properties["decisions"].Items.Properties["type"] = nil
-	if again, _ := Of("policy-trace"); again.Properties["decisions"].Items.Properties["type"] == nil {
+	if again, _ := Named("policy-trace"); again.Properties["decisions"].Items.Properties["type"] == nil {
 		t.Error("a schema that was changed is given out again")
 	}
 }

@@ -161,8 +161,8 @@ func (l *Lock) with(changes map[string]*Entry) *Lock {
 	return changed
 }
 
-// Of returns a lock with the entries for which keep returns true, without their earlier versions.
-func (l *Lock) Of(keep func(*Entry) bool) *Lock {
+// Filter returns a lock with the entries for which keep returns true, without their earlier versions.
+func (l *Lock) Filter(keep func(*Entry) bool) *Lock {
 	part := &Lock{}
 	for _, e := range l.Skills {
 		if keep(e) {

@@ -46,7 +46,7 @@ func TestSyncByDigests(t *testing.T) {
 			files[f.Digest] = string(data)
 		}
 	}
-	lock, err := ParseLock(published.Of((*Entry).Served).Encode())
+	lock, err := ParseLock(published.Filter((*Entry).Served).Encode())
 	if err != nil || len(lock.Skills) != 2 {
 		t.Fatalf("%+v, %v", lock, err)
 	}

@@ -98,25 +98,7 @@ func (p *Process) verifier(root string) (*signed.Verifier, error) {
 //
 // Errors: *signed.VerifierError.
 func (p *Process) VerifierProgram() (string, error) {
-	program := p.Cfg.Keys.Verifier
-	if own, err := os.Executable(); err == nil && program == "" {
-		// With links resolved, this is the directory that skillsd was installed in.
-		if real, err := filepath.EvalSymlinks(own); err == nil {
-			own = real
-		}
-		program, _ = exec.LookPath(filepath.Join(filepath.Dir(own), verifierName))
-	}
-	var err error
-	if program == "" {
-		program, err = exec.LookPath(verifierName)
-	}
-	if err == nil {
-		program, err = filepath.Abs(program)
-	}
-	var info fs.FileInfo
-	if err == nil {
-		info, err = os.Stat(program)
-	}
+	program, info, err := findVerifier(p.Cfg.Keys.Verifier)
 	if err != nil {
 		return "", &signed.VerifierError{Reason: fmt.Sprintf("%s is neither in the directory of skillsd "+
 			"nor in PATH: go install github.com/skillsd/skillsd/cmd/%[1]s@latest", verifierName)}
@@ -133,6 +115,41 @@ func (p *Process) VerifierProgram() (string, error) {
 			"directories on its path (chmod go-w, chown)", program, err)}
 	}
 	return program, nil
+}
+
+// findVerifier returns the absolute path of the program that is configured, or else of the one beside this
+// program, or else of the one in PATH.
+func findVerifier(configured string) (program string, info fs.FileInfo, err error) {
+	program = configured
+	if program == "" {
+		program = besideSelf(verifierName)
+	}
+	if program == "" {
+		program, err = exec.LookPath(verifierName)
+		if err != nil {
+			return "", nil, err
+		}
+	}
+	program, err = filepath.Abs(program)
+	if err != nil {
+		return "", nil, err
+	}
+	info, err = os.Stat(program)
+	return program, info, err
+}
+
+// besideSelf returns the path of a program in the directory of this one, or "".
+func besideSelf(name string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	// With links resolved, this is the directory that skillsd was installed in.
+	if real, err := filepath.EvalSymlinks(own); err == nil {
+		own = real
+	}
+	program, _ := exec.LookPath(filepath.Join(filepath.Dir(own), name))
+	return program
 }
 
 // RegistryLogin returns the logins in Docker's configuration.

@@ -155,14 +155,14 @@ func (o *Doctor) checkDirectories() []Check {
 		if err == nil {
 			err = writable(path)
 		}
-		if err == nil {
-			c := ok(dir.area, path+" can be written")
-			c.detail = true
-			checks = append(checks, c)
-		} else {
+		if err != nil {
 			checks = append(checks, fail(dir.area, err.Error(),
 				"give "+dir.flag+" a writable directory of your own"))
+			continue
 		}
+		c := ok(dir.area, path+" can be written")
+		c.detail = true
+		checks = append(checks, c)
 	}
 	return checks
 }

@@ -474,20 +474,7 @@ func (c *Command) rows(ctx context.Context, names []string, full bool) ([]Row, e
 func (c *Command) tree(
 	ctx context.Context, store *environment.Store, lock *environment.Lock, locked *environment.Locked,
 ) (*environment.Tree, error) {
-	var in *sandbox.Interpreter
-	base, err := lock.RootOf(locked)
-	switch {
-	case err != nil:
-	case locked.Python == nil:
-	case base == nil:
-		in, err = c.Process.Interpreters().Find(ctx, string(script.Python3))
-	default:
-		var root *environment.Tree
-		root, err = store.Tree(ctx, base.Digest, "")
-		if err == nil {
-			in = rootfs.Interpreter(root, base.Root, string(script.Python3))
-		}
-	}
+	in, err := c.pythonOf(ctx, store, lock, locked)
 	if err != nil {
 		return nil, err
 	}
@@ -495,6 +482,25 @@ func (c *Command) tree(
 		in = &sandbox.Interpreter{}
 	}
 	return store.Tree(ctx, locked.Digest, locked.Variant(in.Path, in.Version, in.Digest))
+}
+
+// pythonOf returns the Python that an environment was made for: the one in its root file system, or the one
+// of this machine. It is nil for an environment without Python, and if this machine has none.
+func (c *Command) pythonOf(
+	ctx context.Context, store *environment.Store, lock *environment.Lock, locked *environment.Locked,
+) (*sandbox.Interpreter, error) {
+	base, err := lock.RootOf(locked)
+	if err != nil || locked.Python == nil {
+		return nil, err
+	}
+	if base == nil {
+		return c.Process.Interpreters().Find(ctx, string(script.Python3))
+	}
+	root, err := store.Tree(ctx, base.Digest, "")
+	if err != nil {
+		return nil, err
+	}
+	return rootfs.Interpreter(root, base.Root, string(script.Python3)), nil
 }
 
 // Rows returns the environments of the configuration.
@@ -574,17 +580,19 @@ func (c *Command) showManifest(ctx context.Context, name string) error {
 		return err
 	}
 	defer store.Close()
-	err = environment.ErrNotMade
-	if locked := lock.Environments[name]; locked != nil {
-		var tree *environment.Tree
-		tree, err = c.tree(ctx, store, lock, locked)
-		if err == nil {
-			_, err = c.Out.Write(tree.Manifest().Bytes())
-		}
+	notMade := exit.Errorf(exit.Failure, "skillsd env sync", "environment %s is not made", name)
+	locked := lock.Environments[name]
+	if locked == nil {
+		return notMade
 	}
+	tree, err := c.tree(ctx, store, lock, locked)
 	if errors.Is(err, environment.ErrNotMade) {
-		return exit.Errorf(exit.Failure, "skillsd env sync", "environment %s is not made", name)
+		return notMade
 	}
+	if err != nil {
+		return err
+	}
+	_, err = c.Out.Write(tree.Manifest().Bytes())
 	return err
 }
 

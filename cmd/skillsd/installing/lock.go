@@ -48,7 +48,7 @@ func Publish(
 	ctx context.Context, i *install.Installer, trees *store.Store, o *config.Cluster, logger *slog.Logger,
 ) (lock *install.Lock, sum digest.Digest, err error) {
 	problems, _, err := i.Verify(ctx)
-	lock = i.Lock().Of(func(e *install.Entry) bool {
+	lock = i.Lock().Filter(func(e *install.Entry) bool {
 		return e.Served() && !e.FromProgram()
 	})
 	switch {

@@ -81,15 +81,24 @@ func (o *Options) Work(ctx context.Context) (err error) {
 // served.
 func (o *Options) makeInstalledRoots() error {
 	state, err := o.Process.StateDir()
-	for _, tier := range skills.Tiers() {
-		if err == nil {
-			err = os.MkdirAll(install.RootDir(state, tier), 0o700)
-		}
-	}
 	if err != nil {
 		return exit.Place("state directory", "--state", err)
 	}
+	for _, tier := range skills.Tiers() {
+		if err := os.MkdirAll(install.RootDir(state, tier), 0o700); err != nil {
+			return exit.Place("state directory", "--state", err)
+		}
+	}
 	return nil
+}
+
+// installOne installs the skill of a lock with one entry, whose source the cluster already accepted.
+func installOne(ctx context.Context, i *install.Installer, lock *install.Lock, access install.Access) error {
+	plan, err := i.Sync(ctx, install.Sync{Lock: lock, TrustAccepted: true, Access: access})
+	if err != nil {
+		return err
+	}
+	return plan.Apply(ctx)
 }
 
 // allowed is the script of an allowlist entry on this machine.
@@ -194,7 +203,7 @@ func (p *Plan) fetch(
 			break
 		}
 		for name, why := range lacking {
-			one := published.Of(func(e *install.Entry) bool { return e.Name == name })
+			one := published.Filter(func(e *install.Entry) bool { return e.Name == name })
 			if len(one.Skills) == 0 {
 				continue
 			}
@@ -225,16 +234,12 @@ func (p *Plan) fetch(
 	installed := 0
 	for _, one := range wanted {
 		// One plan per skill, so that a failure does not affect others.
-		plan, err := installer.Sync(ctx,
-			install.Sync{Lock: one, TrustAccepted: true, Access: install.Access{Files: catalogue.File}})
-		if err == nil {
-			err = plan.Apply(ctx)
-		}
-		if err == nil {
-			installed++
-		} else {
+		err := installOne(ctx, installer, one, install.Access{Files: catalogue.File})
+		if err != nil {
 			lacking[one.Skills[0].Name] = err
+			continue
 		}
+		installed++
 	}
 	if installed > 0 {
 		logger.InfoContext(ctx, "installed from the cluster", slog.Int("skills", installed))
