@@ -37,12 +37,14 @@ var importRules = map[string][]string{
 	// The shapes of one client; the other packages of records look at them, and provenance does not.
 	"provenance/cfharness": {"provenance", "provenance/compact"},
 	"provenance/intoto":    {"provenance", "provenance/cfharness"},
-	"provenance/evals":     {"provenance", "provenance/cfharness"},
+	// What people read of a record is folded once.
+	"provenance/story":     {"provenance", "provenance/cfharness"},
+	"provenance/evals":     {"provenance", "provenance/cfharness", "provenance/story"},
 	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact"},
 	// It verifies a session as a filestore does.
 	"provenance/jetstream":             {"provenance", "provenance/cfharness", "provenance/filestore"},
 	"provenance/jetstream/clustertest": {},
-	"provenance/telemetry":             {"provenance", "provenance/cfharness"},
+	"provenance/telemetry":             {"provenance", "provenance/cfharness", "provenance/story"},
 	"provenance/storetest":             {"provenance", "provenance/cfharness"},
 	"provenance/schema":                {"provenance", "provenance/cfharness"},
 	"provenance/redact":                {"provenance"},
@@ -149,13 +151,13 @@ var importRules = map[string][]string{
 		// Skills that replicas and workers install are published there.
 		"skills", "skills/install", "skills/store"},
 	"cmd/skillsd/doctor": {"*"},
-	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
+	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "provenance/story", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
 		"provenance", "provenance/evals", "provenance/filestore", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/config", "cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"cmd/skillsd/serve/cluster", "cmd/skillsd/sessions", "mcpserver/httpauth", "mcpserver/session/approval",
-		"provenance", "provenance/cfharness",
+		"provenance", "provenance/story",
 		"skills", "skills/store/fsys"},
 	"cmd/skillsd/installing": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster", "skills", "skills/archive", "skills/install", "skills/policy",
 		"skills/source/oci", "skills/store"},

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 func full() *provenance.Event {
@@ -182,7 +182,7 @@ func FuzzDecodeLine(f *testing.F) {
 			if bytes.ContainsAny(line, "\n\r") || !utf8.Valid(line) {
 				t.Errorf("DecodeLine accepted a line break or what is not UTF-8 in %q", line)
 			}
-			_ = cfharness.Summary(e)
+			_ = story.Of(e).Summary()
 			slow, err := provenance.SlowLine(line)
 			if diff := cmp.Diff(slow, e); err != nil || diff != "" {
 				t.Errorf("%q is read in two ways: %v\n%s", line, err, diff)

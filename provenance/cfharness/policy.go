@@ -190,25 +190,36 @@ type ScriptRequest struct {
 	Digest digest.Digest `json:"digest,omitempty"` // of the script
 }
 
+// OutputID returns the output id of the run that an event is about, or "". Requests, questions, answers,
+// outcomes and refusals have one.
+func OutputID(e *provenance.Event) string {
+	form, _ := e.Kind.Form()
+	switch {
+	case form == provenance.FormRequest, form == provenance.FormQuestion, form == provenance.FormRun:
+		var row ScriptRequest
+		if json.Unmarshal(e.Row, &row) == nil {
+			return row.OutputID
+		}
+	case e.Kind == provenance.KindPolicyDenied:
+		var row PolicyDecision
+		if json.Unmarshal(e.Decision, &row) == nil && row.Skillsd != nil {
+			return row.Skillsd.OutputID
+		}
+	}
+	return ""
+}
+
 // Pending holds the output ids of scripts that were requested and have no outcome yet, in order of the
 // requests.
 type Pending []string
 
 // Add adds e, which must be the next event of the session.
 func (p *Pending) Add(e *provenance.Event) {
-	var id string
-	switch e.Kind {
-	case provenance.KindScriptRequested, provenance.KindScriptExecuted, provenance.KindApprovalAsked:
-		var row ScriptRequest
-		if json.Unmarshal(e.Row, &row) == nil {
-			id = row.OutputID
-		}
-	case provenance.KindPolicyDenied:
-		var row PolicyDecision
-		if json.Unmarshal(e.Decision, &row) == nil && row.Skillsd != nil {
-			id = row.Skillsd.OutputID
-		}
+	// An answer has the id of the call that came with it, and that call has no outcome yet.
+	if e.Kind == provenance.KindApprovalAnswered {
+		return
 	}
+	id := OutputID(e)
 	if id == "" {
 		return
 	}

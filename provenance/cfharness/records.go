@@ -494,9 +494,10 @@ func NewCallRecords(
 			c.Invocation = e.Invocation
 		}
 		view := e.Kind.View()
+		form, _ := e.Kind.Form()
 		switch {
 		case len(e.Row) == 0:
-		case e.Kind == provenance.KindPolicyDenied, e.Kind == provenance.KindPolicyWarned:
+		case form == provenance.FormPolicy:
 			c.PolicyEvents = append(c.PolicyEvents, e.Row)
 		case view != "":
 			row, err := project(view, e.Row)

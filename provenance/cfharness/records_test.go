@@ -9,7 +9,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -243,35 +242,6 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, provenance.SessionFile, data)
-}
-
-func TestSummary(t *testing.T) {
-	for _, tc := range []struct {
-		kind          provenance.Kind
-		detail        string
-		row, decision string
-		want          string
-	}{
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":3}`, want: "exited 3"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","skillsd":{"outcome":"signaled","signal":"SIGKILL"}}`, want: "signaled SIGKILL"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":1,"skillsd":{"outcome":"timeout"}}`, want: "timeout"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"error","error":{"code":"script_not_found"}}`, want: "error script_not_found"},
-		{kind: provenance.KindScriptExecuted, row: `{"status":"executed","exitCode":0,"skillsd":{"late":true}}`, want: "exited 0, after its call had ended"},
-		{kind: provenance.KindResourceRead, row: `{"status":"read","digestMatchesRegistry":false,"truncated":true}`, want: "read changed truncated"},
-		{kind: provenance.KindResourceRead, row: `{"status":"error","error":{"code":"unknown"}}`, want: "error unknown"},
-		{kind: provenance.KindResourceRead, detail: "asked", want: "asked"},
-		{kind: provenance.KindSkillActivated, row: `{"source":"cli-preload"}`, want: "active, cli-preload"},
-		{kind: provenance.KindSkillActivated, detail: "model-tool", row: `{"source":"model-tool"}`, want: "shown, model-tool"},
-		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"],"skillsd":{"code":"tier_denied"}}`, want: "tier_denied"},
-		{kind: provenance.KindPolicyDenied, decision: `{"reasonCodes":["tool_not_allowed"]}`, want: "tool_not_allowed"},
-		{kind: provenance.KindSessionStarted, detail: "started", row: `{"cfcEnforcementMode":"observe"}`, want: "started (observe)"},
-		{kind: provenance.KindSkillDiscovered, detail: strings.Repeat("é", 500), want: strings.Repeat("é", 200) + "…"},
-	} {
-		e := &provenance.Event{Kind: tc.kind, Detail: tc.detail, Row: json.RawMessage(tc.row), Decision: json.RawMessage(tc.decision)}
-		if got := cfharness.Summary(e); got != tc.want {
-			t.Errorf("Summary(%s %s%s) = %q, want %q", tc.kind, tc.row, tc.decision, got, tc.want)
-		}
-	}
 }
 
 // capabilityCommands are commands of which the first is there.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 // The type and the version of a [Run].
@@ -278,7 +279,8 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 		if failure != nil {
 			return failure
 		}
-		step := w.step(e)
+		event := story.Of(e)
+		step := stepOf(event)
 		// Both are in the same order. An event without texts here may have been recorded in the meantime.
 		for ; more && (err != nil || text.Seq <= e.Seq); text, err, more = next() {
 			if err != nil {
@@ -290,77 +292,58 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 			}
 			step.ShownBytes += text.Bytes
 		}
-		if err := w.add(e, &step); err != nil {
+		if err := w.add(event, &step); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// step returns the step of an event; What is empty if it has none.
-func (w *writer) step(e *provenance.Event) Step {
-	var decision struct {
-		ToolID      string          `json:"toolId"`
-		PromptSlot  json.RawMessage `json:"promptSlot"`
-		ReasonCodes []string        `json:"reasonCodes"`
-	}
-	var row struct {
-		Source   cfharness.Source       `json:"source"`
-		ExitCode *int                   `json:"exitCode"`
-		Error    *cfharness.RecordError `json:"error"`
-		Denied   struct{ Code string }  `json:"observationDenied"`
-		Skillsd  struct {
-			Outcome    cfharness.Outcome `json:"outcome"`
-			DurationMS int64             `json:"durationMs"`
-			Sent       bool              `json:"sent"`
-		} `json:"skillsd"`
-	}
-	// A malformed decision or row is ignored here; verifying the session reports it.
-	if len(e.Decision) > 0 {
-		_ = json.Unmarshal(e.Decision, &decision)
-	}
-	if len(e.Row) > 0 {
-		_ = json.Unmarshal(e.Row, &row)
-	}
-	s := Step{Seq: e.Seq, Time: provenance.Stamp(e.Time), Tool: decision.ToolID, Skill: e.Skill,
-		Path: e.Path, PromptSlot: decision.PromptSlot}
-	switch e.Kind {
-	case provenance.KindSkillActivated:
-		s.What, s.Code, s.Source = "loaded", e.ErrorCode(), row.Source
-		byItself := row.Source == cfharness.SourcePreload || row.Source == cfharness.SourceInherited
+// stepOf returns the step of an event; What is empty if it has none. A malformed decision or row is ignored
+// here; verifying the session reports it.
+func stepOf(e *story.Step) Step {
+	ruling := e.Ruling()
+	s := Step{Seq: e.Seq, Time: provenance.Stamp(e.Time), What: string(e.What), Tool: ruling.ToolID,
+		Skill: e.Skill, Path: e.Path, PromptSlot: ruling.PromptSlot, Code: e.Code()}
+	switch e.What {
+	case story.Loaded:
+		var sent bool
+		if e.Activation != nil {
+			s.Source = e.Activation.Source
+			sent = e.Activation.Skillsd != nil && e.Activation.Skillsd.Sent
+		}
+		byItself := s.Source == cfharness.SourcePreload || s.Source == cfharness.SourceInherited
 		switch {
 		case s.Code != "":
 			s.Tool = cmp.Or(s.Tool, "load_skill")
-		case byItself && !row.Skillsd.Sent, slices.Contains(decision.ReasonCodes, cfharness.RuleResumeReload):
+		case byItself && !sent, slices.Contains(ruling.ReasonCodes, cfharness.RuleResumeReload):
 			s.Tool = "" // no call caused it
 		}
-	case provenance.KindResourceRead:
-		s.What = "read"
-	case provenance.KindScriptExecuted:
-		s.What, s.ExitCode = "ran", row.ExitCode
-		s.Outcome, s.DurationMS = row.Skillsd.Outcome, row.Skillsd.DurationMS
-	case provenance.KindPolicyDenied:
-		s.What, s.Code = "denied", row.Denied.Code
+	case story.Read:
+	case story.Ran:
+		s.Outcome, s.DurationMS = e.Facts().Outcome, e.Facts().DurationMS
+		if e.Run != nil {
+			s.ExitCode = e.Run.ExitCode
+		}
+	case story.Refused:
+		return s
 	default:
 		return Step{}
 	}
-	if row.Error != nil {
-		s.Code = cmp.Or(row.Error.Code, "error")
-	}
-	if s.Code != "" && s.What != "denied" {
-		s.What = "failed"
+	if e.Failed() {
+		s.What, s.Code = "failed", cmp.Or(s.Code, "error")
 	}
 	return s
 }
 
 // add adds an event and its step to the totals and to the list of steps.
-func (w *writer) add(e *provenance.Event, s *Step) error {
+func (w *writer) add(e *story.Step, s *Step) error {
 	w.sum.Client = cmp.Or(w.sum.Client, e.Client)
 	if w.timing.Start.IsZero() {
 		w.timing.Start = provenance.Stamp(e.Time)
 	}
 	w.timing.End = provenance.Stamp(e.Time)
-	if e.Kind == provenance.KindRegistrySnapshot && e.Detail == provenance.RegistryFile {
+	if e.What == story.Snapshot && e.Detail == provenance.RegistryFile {
 		w.registry = true
 	}
 	if s.What == "" {
@@ -416,19 +399,16 @@ func (w *writer) skills() error {
 }
 
 // copies copies the files that a script made. Files that are no longer stored are skipped.
-func (w *writer) copies(e *provenance.Event, s *Step) error {
+func (w *writer) copies(e *story.Step, s *Step) error {
 	if s.What != "ran" {
 		return nil
 	}
-	var row cfharness.ScriptExecution
-	if json.Unmarshal(e.Row, &row) != nil || row.Skillsd == nil {
+	x := e.Facts()
+	if w.released && (x.Stdout.Withheld != "" || x.Stderr.Withheld != "") {
 		return nil
 	}
-	if x := row.Skillsd; w.released && (x.Stdout.Withheld != "" || x.Stderr.Withheld != "") {
-		return nil
-	}
-	for i, made := range row.Skillsd.Out {
-		kept := provenance.OutputName(row.OutputID, fmt.Sprintf("out-%d", i))
+	for i, made := range x.Out {
+		kept := provenance.OutputName(e.Run.OutputID, fmt.Sprintf("out-%d", i))
 		// Files that were withheld or too large were never stored.
 		if !slices.ContainsFunc(e.Files, func(f provenance.File) bool { return f.Name == kept }) {
 			continue

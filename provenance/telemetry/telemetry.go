@@ -31,9 +31,7 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"path"
 	"strings"
 	"sync"
@@ -49,6 +47,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 // Scope is the name of the meter and the tracer of this program.
@@ -150,30 +149,17 @@ func (s *Store) Recall(ctx context.Context, session string) (*cfharness.Recollec
 	return cfharness.Recall(ctx, s.Store, session)
 }
 
-// row holds the fields of rows of all kinds that are used.
-type row struct {
-	Status   cfharness.Status      `json:"status"`
-	Source   string                `json:"source"`
-	ToolID   string                `json:"toolId"`
-	ExitCode int                   `json:"exitCode"`
-	Error    struct{ Code string } `json:"error"`
-	Denied   struct{ Code string } `json:"observationDenied"`
-	Skillsd  struct {
-		Outcome    cfharness.Outcome `json:"outcome"`
-		DurationMs int64             `json:"durationMs"`
-	} `json:"skillsd"`
-}
-
 // Add folds a recorded event into the totals and adds it to the active span, if any. Events of other kinds
-// change no total, and neither does a row that is not valid JSON.
+// change no total, and neither does a malformed row.
 func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("skillsd.session", e.Session))
-	switch e.Kind {
-	case provenance.KindSessionStarted, provenance.KindSessionResumed:
+	s := story.Of(e)
+	switch s.What {
+	case story.Opened:
 		c.mu.Lock()
 		c.sessions[strings.Clone(e.Session)] = e.Time
 		c.mu.Unlock()
-	case provenance.KindSessionEnded:
+	case story.Ended:
 		// A session that another process started is unknown here.
 		c.mu.Lock()
 		start, open := c.sessions[e.Session]
@@ -182,26 +168,19 @@ func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 		if open {
 			c.sessionTimes.Record(ctx, e.Time.Sub(start).Seconds())
 		}
-	case provenance.KindSkillActivated, provenance.KindResourceRead, provenance.KindScriptExecuted,
-		provenance.KindPolicyDenied:
-		// Only these rows are decoded, since others may be large.
-		var r row
-		if len(e.Row) == 0 || json.Unmarshal(e.Row, &r) == nil {
-			c.addCall(ctx, e, &r)
+	case story.Loaded, story.Read, story.Ran, story.Refused:
+		if s.Malformed == nil {
+			c.addCall(ctx, s)
 		}
 	}
 }
 
 // addCall folds the end of a call.
-func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
-	code := cmp.Or(r.Denied.Code, r.Error.Code)
-	if e.Kind == provenance.KindSkillActivated {
-		code = e.ErrorCode()
-	}
-	failed := code != "" || r.Status == cfharness.StatusError || e.Kind == provenance.KindPolicyDenied
+func (c *Counters) addCall(ctx context.Context, e *story.Step) {
+	code, failed := e.Code(), e.Failed()
 	// serves may take locks of the registry, so it is called before the lock.
 	served := failed && c.serves(e.Skill)
-	span, outcome := trace.SpanFromContext(ctx), string(r.Skillsd.Outcome)
+	span, outcome := trace.SpanFromContext(ctx), string(e.Facts().Outcome)
 	if e.Skill != "" && (!failed || served) {
 		// The conventions use the name, which may be ambiguous; the path is not.
 		span.SetAttributes(attribute.String("skillsd.skill", e.Skill),
@@ -217,35 +196,38 @@ func (c *Counters) addCall(ctx context.Context, e *provenance.Event, r *row) {
 	if !failed || served || c.skills[e.Skill] {
 		skill = attribute.String("skill", bounded(c.skills, e.Skill, MaxSkills))
 	}
-	switch e.Kind {
-	case provenance.KindSkillActivated:
+	switch e.What {
+	case story.Loaded:
 		if failed {
 			add(ctx, c.activationFailures, skill, c.code(code))
 			return
 		}
 		// If the instructions were sent before, the event has no row.
 		source, _, _ := strings.Cut(e.Detail, ",")
-		add(ctx, c.activations, skill, c.label("source", cmp.Or(r.Source, source)))
-	case provenance.KindResourceRead:
+		if e.Activation != nil && e.Activation.Source != "" {
+			source = string(e.Activation.Source)
+		}
+		add(ctx, c.activations, skill, c.label("source", source))
+	case story.Read:
 		if !failed {
 			add(ctx, c.reads, skill)
 		}
-	case provenance.KindScriptExecuted:
+	case story.Ran:
 		if failed {
 			add(ctx, c.runFailures, skill, c.code(code))
 			return
 		}
 		add(ctx, c.runs, skill, c.label("outcome", outcome))
 		switch {
-		case r.Skillsd.Outcome != cfharness.OutcomeExited:
+		case e.Facts().Outcome != cfharness.OutcomeExited:
 			add(ctx, c.runFailures, skill, c.code(outcome))
-		case r.ExitCode != 0:
+		case e.Run.ExitCode != nil && *e.Run.ExitCode != 0:
 			add(ctx, c.runFailures, skill, c.code("exit_nonzero"))
 		}
-		c.scripts.Record(ctx, float64(max(r.Skillsd.DurationMs, 0))/1000)
-	case provenance.KindPolicyDenied:
+		c.scripts.Record(ctx, float64(max(e.Facts().DurationMS, 0))/1000)
+	case story.Refused:
 		add(ctx, c.denials, c.code(code))
-		if r.ToolID == "load_skill" || r.ToolID == "prompts/get" {
+		if e.Policy != nil && (e.Policy.ToolID == "load_skill" || e.Policy.ToolID == "prompts/get") {
 			add(ctx, c.activationFailures, skill, c.code(code))
 		}
 	}

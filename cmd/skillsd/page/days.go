@@ -80,7 +80,7 @@ func (p *Page) days(r *http.Request) ([]Day, error) {
 				d.Failed++
 			}
 		}
-		if c.asked() {
+		if c.asked {
 			d.Asked++
 		}
 		most = max(most, d.Runs-d.Failed, d.Failed, d.Refused)

@@ -156,7 +156,7 @@ func (p *Page) approvals(r *http.Request) (any, error) {
 			if b.approvalCode != "" && recent && !slices.Contains(codes, b.approvalCode) {
 				codes = append(codes, b.approvalCode)
 			}
-			return b.asked()
+			return b.asked
 		})
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"path"
@@ -13,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
-	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 // Block is one call in a timeline: all of its events, from the request to the outcome.
@@ -48,9 +47,7 @@ type Block struct {
 	In string `json:"-"` // the session
 
 	approvalCode string // of a refused call that a user can approve
-
-	want   string // the tree in a question
-	joined bool   // its events were moved to another block
+	asked        bool   // a user was asked about the call
 }
 
 // Step is one event of a block.
@@ -95,7 +92,7 @@ type Bars struct {
 // Bars returns the bars of a run, nil without one. The scale goes from a millisecond, near 0, to ten minutes.
 func (b Block) Bars() *Bars {
 	all := max(b.DurationMS, b.Waited())
-	if b.Kind != "run" || b.Outcome == waits || all == 0 || b.Backend == "" && !b.asked() {
+	if b.Kind != "run" || b.Outcome == waits || all == 0 || b.Backend == "" && !b.asked {
 		return nil
 	}
 	length := 0
@@ -109,14 +106,6 @@ func (b Block) Bars() *Bars {
 		words += ", ran " + took(b.DurationMS)
 	}
 	return &Bars{length - run, run, words}
-}
-
-// asked reports whether a user was asked about the call.
-func (b *Block) asked() bool {
-	return slices.ContainsFunc(b.Steps, func(s Step) bool {
-		return s.Kind == string(provenance.KindApprovalAsked) ||
-			s.Kind == string(provenance.KindApprovalAnswered)
-	})
 }
 
 // open reports whether a user may still answer its question.
@@ -177,180 +166,119 @@ type timeline struct {
 // group groups events into a timeline. Of a record that cannot be read to its end, it uses the readable part.
 func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 	t := &timeline{}
-	byOutput, asked := map[string]*Block{}, []*Block{}
+	var calls story.Calls
+	byFirst, joined := map[uint64]*Block{}, map[*Block]bool{}
 	for e, err := range events {
 		if err != nil {
 			t.fault = err.Error()
 			break
 		}
 		t.head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
-		step := Step{Seq: e.Seq, Time: e.Time, What: label(e), Kind: string(e.Kind)}
-		if e.Kind == provenance.KindRegistrySnapshot {
-			step.What = e.Detail
+		s := story.Of(e)
+		step := Step{Seq: s.Seq, Time: s.Time, What: s.Kind.Word(), Kind: string(s.Kind)}
+		if s.What == story.Snapshot {
+			step.What = s.Detail
 			t.snapshots = append(t.snapshots, step)
 			continue
 		}
-		if info, err := e.SessionInfo(); err == nil && info != nil && e.Seq == 1 {
-			t.info = *info
+		if s.Session != nil && s.Seq == 1 {
+			t.info = *s.Session
 		}
-		// Records of earlier servers have no calls.
-		output := cmp.Or(e.Call, outputOf(e))
-		b := byOutput[output]
+		calls.Add(s)
+		b := byFirst[s.First]
 		if b == nil {
-			b = &Block{Skill: e.Skill, Path: e.Path, In: e.Session}
+			b = &Block{Skill: s.Skill, Path: s.Path, In: s.Event.Session}
 			t.blocks = append(t.blocks, b)
-			if output != "" {
-				byOutput[output] = b
-			}
+			byFirst[s.First] = b
 		}
-		if e.Kind == provenance.KindApprovalAnswered {
-			open := slices.DeleteFunc(slices.Clone(asked), func(q *Block) bool {
-				return e.Call != "" || q == b || q.Skill != e.Skill || q.Path != e.Path || q.want != e.Want
-			})
-			switch len(open) {
-			case 0:
-			case 1:
-				// The client called again with the answer: for a reader, both calls are one.
-				question := open[0]
-				question.Steps, b.joined = append(question.Steps, b.Steps...), true
-				b, byOutput[output] = question, question
-			default:
-				b.Note = "answers one of the questions"
-				for _, q := range open {
-					b.Note += fmt.Sprintf(" #%d", q.First())
-				}
-				b.Note += ", which are about the same script"
-			}
-			asked = slices.DeleteFunc(asked, func(q *Block) bool { return q == b })
+		if other := byFirst[s.Joins]; other != nil {
+			b.Steps, joined[other] = append(b.Steps, other.Steps...), true
 		}
 		b.Steps = append(b.Steps, step)
-		b.add(e)
-		if e.Kind == provenance.KindApprovalAsked {
-			asked = append(asked, b)
-		}
+		b.add(s)
 	}
-	t.blocks = slices.DeleteFunc(t.blocks, func(b *Block) bool { return b.joined })
+	t.blocks = slices.DeleteFunc(t.blocks, func(b *Block) bool { return joined[b] })
 	return t
 }
 
-// outputOf returns the output id of an event, empty without one.
-func outputOf(e *provenance.Event) string {
-	var row struct {
-		OutputID string `json:"outputId"`
-	}
-	switch e.Kind {
-	case provenance.KindScriptRequested, provenance.KindScriptExecuted, provenance.KindApprovalAsked,
-		provenance.KindApprovalAnswered:
-		_ = json.Unmarshal(e.Row, &row) // without it the event is a block of its own
-		return row.OutputID
-	case provenance.KindPolicyDenied:
-		if d := decisionOf(e); d.Skillsd != nil {
-			return d.Skillsd.OutputID
-		}
-	}
-	return ""
-}
-
-func decisionOf(e *provenance.Event) (d cfharness.PolicyDecision) {
-	if len(e.Decision) == 0 || json.Unmarshal(e.Decision, &d) != nil {
-		return cfharness.PolicyDecision{}
-	}
-	return d
-}
-
-// label describes the kind of an event in words.
-func label(e *provenance.Event) string {
-	words := map[provenance.Kind]string{
-		provenance.KindSessionStarted: "started", provenance.KindSessionResumed: "resumed",
-		provenance.KindSessionEnded: "ended", provenance.KindSkillActivated: "loaded",
-		provenance.KindResourceRead: "read", provenance.KindScriptRequested: "requested",
-		provenance.KindScriptExecuted: "finished", provenance.KindPolicyWarned: "warned",
-		provenance.KindPolicyDenied: refused, provenance.KindApprovalAsked: "user asked",
-		provenance.KindApprovalAnswered: "user answered", provenance.KindDriftDetected: "file changed",
-		provenance.KindOutputsRemoved: "outputs removed",
-	}
-	if word, ok := words[e.Kind]; ok {
-		return word
-	}
-	return string(e.Kind)
-}
-
-// add adds an event to its block.
-func (b *Block) add(e *provenance.Event) {
-	switch e.Kind {
-	case provenance.KindScriptRequested:
+// add adds a step to its block.
+func (b *Block) add(s *story.Step) {
+	switch s.What {
+	case story.Requested:
 		b.is("run", "no outcome yet", "ask")
-	case provenance.KindApprovalAsked:
+	case story.Asked:
 		b.is("run", waits, "ask")
-		b.want = e.Want
-		var row cfharness.ScriptRequest
-		if json.Unmarshal(e.Row, &row) == nil {
+		b.asked = true
+		if row := s.Request; row != nil {
 			b.Args, b.CWD, b.Target, b.Script = row.Args, row.CWD, row.Target, row.Digest
 			if row.Stdin != nil {
 				b.StdinBytes = row.Stdin.Bytes
 			}
 		}
-	case provenance.KindApprovalAnswered:
-		b.is("run", "answered: "+e.Detail, "ask")
-		b.Answer = e.Detail
-	case provenance.KindScriptExecuted:
-		b.ran(e)
-	case provenance.KindPolicyDenied:
-		b.refused(e)
-	case provenance.KindSkillActivated:
-		b.is("load", cfharness.Summary(e), "good")
-		if e.ErrorCode() != "" {
-			b.Class, b.Code = "bad", e.ErrorCode()
+	case story.Answered:
+		b.is("run", "answered: "+s.Detail, "ask")
+		b.Answer, b.asked = s.Detail, true
+		if len(s.Questions) > 0 {
+			b.Note = "answers one of the questions"
+			for _, seq := range s.Questions {
+				b.Note += fmt.Sprintf(" #%d", seq)
+			}
+			b.Note += ", which are about the same script"
 		}
-	case provenance.KindResourceRead:
-		b.is("read", cfharness.Summary(e), "good")
-		if e.ErrorCode() != "" {
-			b.Class, b.Code = "bad", e.ErrorCode()
+	case story.Ran:
+		b.ran(s)
+	case story.Refused:
+		b.refused(s)
+	case story.Loaded:
+		b.shown("load", s)
+	case story.Read:
+		b.shown("read", s)
+	case story.Opened, story.Ended:
+		b.is("session", s.Kind.Word(), "plain")
+		if s.Detail != b.Outcome {
+			b.Detail = s.Detail
 		}
-	case provenance.KindSessionStarted, provenance.KindSessionResumed, provenance.KindSessionEnded:
-		b.is("session", label(e), "plain")
-		if e.Detail != b.Outcome {
-			b.Detail = e.Detail
-		}
-	case provenance.KindDriftDetected, provenance.KindPolicyWarned:
-		b.is("other", label(e), "ask")
-		b.Detail = cfharness.Summary(e)
 	default:
-		b.is("other", label(e), "plain")
-		b.Detail = e.Detail
+		b.is("other", s.Kind.Word(), "plain")
+		b.Detail = s.Detail
+		if s.Kind.Alerts() {
+			b.Class, b.Detail = "ask", s.Summary()
+		}
 	}
 }
 
 func (b *Block) is(kind, outcome, class string) { b.Kind, b.Outcome, b.Class = kind, outcome, class }
 
-func (b *Block) refused(e *provenance.Event) {
+// shown adds the outcome of loading a skill or reading a file.
+func (b *Block) shown(kind string, s *story.Step) {
+	b.is(kind, s.Summary(), "good")
+	if code := s.Code(); code != "" {
+		b.Class, b.Code = "bad", code
+	}
+}
+
+func (b *Block) refused(s *story.Step) {
 	if b.Kind == "" {
 		b.Kind = "refusal"
 	}
 	b.Outcome, b.Class = refused, "bad"
 	b.Denials++
-	var row cfharness.PolicyEvent
-	if json.Unmarshal(e.Row, &row) == nil && row.ObservationDenied != nil {
-		b.Remedy, b.Code, b.Detail = row.ObservationDenied.Remedy, row.ObservationDenied.Code,
-			row.ObservationDenied.Detail
-		b.approvalCode = row.ObservationDenied.ApprovalCode
+	if s.Policy != nil && s.Policy.ObservationDenied != nil {
+		denied := s.Policy.ObservationDenied
+		b.Remedy, b.Code, b.Detail = denied.Remedy, denied.Code, denied.Detail
+		b.approvalCode = denied.ApprovalCode
 	}
-	d := decisionOf(e)
-	if b.Detail == "" {
-		b.Detail = e.Detail
-	}
-	if d.Skillsd != nil {
-		b.Operator = d.Skillsd.Operator
-		if d.Skillsd.Code != "" {
-			b.Code = d.Skillsd.Code
-		}
+	b.Detail = cmp.Or(b.Detail, s.Detail)
+	if x := s.Ruling().Skillsd; x != nil {
+		b.Operator = x.Operator
+		b.Code = cmp.Or(x.Code, b.Code)
 	}
 }
 
-func (b *Block) ran(e *provenance.Event) {
-	b.is("run", cfharness.Summary(e), "good")
-	var row cfharness.ScriptExecution
-	if json.Unmarshal(e.Row, &row) != nil {
+func (b *Block) ran(s *story.Step) {
+	b.is("run", s.Summary(), "good")
+	row := s.Run
+	if row == nil {
 		return
 	}
 	b.Args, b.CWD, b.Target, b.Script = row.Args, row.CWD, row.ExecutionTarget, row.ObservedDigest
@@ -368,8 +296,8 @@ func (b *Block) ran(e *provenance.Event) {
 			b.Class = "ask"
 		}
 	}
-	if d := decisionOf(e); d.Skillsd != nil {
-		b.Evidence = d.Skillsd.Evidence
+	if x := s.Ruling().Skillsd; x != nil {
+		b.Evidence = x.Evidence
 	}
 	withheld, given := map[string]bool{}, map[string]string{} // original names of kept files
 	if x := row.Skillsd; x != nil {
@@ -380,7 +308,7 @@ func (b *Block) ran(e *provenance.Event) {
 		}
 	}
 	prefix := provenance.OutputName(row.OutputID, "")
-	for _, f := range e.Files {
+	for _, f := range s.Files {
 		name, ok := strings.CutPrefix(f.Name, provenance.OutputsDir+"/")
 		if !ok {
 			continue

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 	"github.com/skillsd/skillsd/skills"
 	"github.com/skillsd/skillsd/skills/frontmatter"
 	"github.com/skillsd/skillsd/skills/store/fsys"
@@ -60,8 +61,8 @@ func Replay(
 			if err != nil {
 				break // the events are read again below, with the same error
 			}
-			row, err := rowOf[cfharness.Activation](e)
-			if err != nil || row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
+			row := story.Of(e).Activation
+			if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
 				continue
 			}
 			opened[row.Skillsd.TreeDigest] = true
@@ -75,7 +76,7 @@ func Replay(
 				yield(nil, err)
 				return
 			}
-			found, err = f.shownBy(e)
+			found, err = f.shownBy(story.Of(e))
 			if err != nil {
 				yield(nil, err)
 				return
@@ -132,12 +133,9 @@ func withheldRun(e *provenance.Event) (bool, error) {
 	if e.Kind != provenance.KindScriptExecuted {
 		return false, nil
 	}
-	row, err := rowOf[cfharness.ScriptExecution](e)
-	if err != nil || row == nil || row.Skillsd == nil {
-		return false, err
-	}
-	x := row.Skillsd
-	return x.Opaque || x.ExitWithheld || x.Stdout.Withheld != "" || x.Stderr.Withheld != "", nil
+	step := story.Of(e)
+	x := step.Facts()
+	return x.Opaque || x.ExitWithheld || x.Stdout.Withheld != "" || x.Stderr.Withheld != "", step.Malformed
 }
 
 // Withholds reports whether a session has a run with output withheld from the model.
@@ -165,10 +163,11 @@ func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 		if err != nil {
 			return true, err
 		}
-		row, err := rowOf[cfharness.ScriptExecution](e)
-		if err != nil {
-			return true, err
+		step := story.Of(e)
+		if step.Malformed != nil {
+			return true, step.Malformed
 		}
+		row := step.Run
 		if row == nil || row.Skillsd == nil || provenance.OutputName(row.OutputID, stream) !=
 			provenance.OutputName(outputID, stream) {
 			continue
@@ -233,23 +232,23 @@ type shownFinder struct {
 }
 
 // shownBy returns the texts that an event showed.
-func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
-	s := Shown{Seq: e.Seq, Time: provenance.Stamp(e.Time), Skill: e.Skill, Path: e.Path}
-	switch e.Kind {
-	case provenance.KindSkillActivated:
-		row, err := rowOf[cfharness.Activation](e)
+func (f *shownFinder) shownBy(step *story.Step) ([]Shown, error) {
+	s := Shown{Seq: step.Seq, Time: provenance.Stamp(step.Time), Skill: step.Skill, Path: step.Path}
+	switch step.What {
+	case story.Loaded:
+		row := step.Activation
 		// An activation that was preloaded, or whose skill had been shown before, showed nothing.
-		if err != nil || row == nil || !row.SentBy(e) {
-			return nil, err
+		if row == nil || !row.SentBy(step.Event) {
+			return nil, step.Malformed
 		}
 		s.What, s.Digest = "instructions", row.Digest.String()
-		data, err := f.find(row.Digest, e.Skill, e.Path)
+		data, err := f.find(row.Digest, s.Skill, s.Path)
 		s.Offset = frontmatter.BodyOffset(data)
 		return s.with(data[s.Offset:], err), nil
-	case provenance.KindResourceRead:
-		row, err := rowOf[cfharness.ResourceRead](e)
-		if err != nil || row == nil {
-			return nil, err
+	case story.Read:
+		row := step.Resource
+		if row == nil {
+			return nil, step.Malformed
 		}
 		if row.Error != nil {
 			return s.failed(row.Error), nil
@@ -260,13 +259,13 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 			return nil, nil
 		}
 		s.What, s.Digest, s.Offset, s.Bytes = "file", row.ObservedDigest.String(), *x.Offset, int(*x.Bytes)
-		return s.with(f.part(e.Skill, row)), nil
-	case provenance.KindScriptExecuted:
-		row, err := rowOf[cfharness.ScriptExecution](e)
-		if err != nil || row == nil {
-			return nil, err
+		return s.with(f.part(s.Skill, row)), nil
+	case story.Ran:
+		row := step.Run
+		if row == nil {
+			return nil, step.Malformed
 		}
-		if row.Error != nil && row.Error.Code == "outcome_unknown" && len(e.Decision) == 0 {
+		if row.Error != nil && row.Error.Code == "outcome_unknown" && len(step.Decision) == 0 {
 			return nil, nil // of a lost server; no client got it
 		}
 		if row.Error != nil {
@@ -283,9 +282,9 @@ func (f *shownFinder) shownBy(e *provenance.Event) ([]Shown, error) {
 			found = append(found, f.output(s, "made", made.Shown, made.Bytes)...)
 		}
 		return found, nil
-	case provenance.KindPolicyDenied:
+	case story.Refused:
 		s.What = "denial"
-		return s.with([]byte(e.Detail+"\n"), nil), nil
+		return s.with([]byte(step.Detail+"\n"), nil), nil
 	}
 	return nil, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
+	"github.com/skillsd/skillsd/provenance/story"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -239,7 +240,8 @@ func WriteTimeline(
 			day = d
 			fmt.Fprintln(w, day)
 		}
-		lines := append([]string{eventLine(e, columns)}, eventDetails(e, columns)...)
+		step := story.Of(e)
+		lines := append([]string{eventLine(step, columns)}, eventDetails(step, columns)...)
 		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 			return err
 		}
@@ -248,9 +250,9 @@ func WriteTimeline(
 }
 
 // eventLine returns time, kind, subject and outcome of an event. The subject is truncated to fit.
-func eventLine(e *provenance.Event, columns int) string {
-	subject, outcome := OneLine(subjectOf(e.Skill, e.Path)), OneLine(cfharness.Summary(e))
-	line := e.Time.Local().Format("15:04:05.000") + "  " + Pad(string(e.Kind), 22) + "  "
+func eventLine(s *story.Step, columns int) string {
+	subject, outcome := OneLine(subjectOf(s.Skill, s.Path)), OneLine(s.Summary())
+	line := s.Time.Local().Format("15:04:05.000") + "  " + Pad(string(s.Kind), 22) + "  "
 	if columns > 0 {
 		const gap, least = 2, 12
 		left := max(columns-Cells(line), 2*least)
@@ -272,23 +274,18 @@ func subjectOf(skill, path string) string {
 }
 
 // eventDetails returns the lines below an event: the origin of a skill; or the inputs of a script, then its
-// digest, the evidence of the user's intent and the id of its output. Each is truncated to the width of a
+// digest, the evidence of the user's intent and the id of its output; or how the operator can change a
+// refusal. Each is truncated to the width of a
 // line; --json has all of it.
-func eventDetails(e *provenance.Event, columns int) []string {
+func eventDetails(s *story.Step, columns int) []string {
 	var given, id string
 	var facts []string
 	var sum digest.Digest
-	switch e.Kind {
-	case provenance.KindSkillActivated:
-		row, err := rowOf[cfharness.Activation](e)
-		if err == nil && row != nil && row.Skillsd != nil && row.Skillsd.Origin != nil {
-			given = "from " + OneLine(row.Skillsd.Origin.String())
-		}
-	case provenance.KindApprovalAsked:
-		row, err := rowOf[cfharness.ScriptRequest](e)
-		if err != nil || row == nil {
-			return nil
-		}
+	switch {
+	case s.Activation != nil && s.Activation.Skillsd != nil && s.Activation.Skillsd.Origin != nil:
+		given = "from " + OneLine(s.Activation.Skillsd.Origin.String())
+	case s.What == story.Asked && s.Request != nil:
+		row := s.Request
 		given, sum, id = quoted(row.Args), row.Digest, row.OutputID
 		facts = []string{row.Target}
 		if row.CWD != "" {
@@ -297,22 +294,24 @@ func eventDetails(e *provenance.Event, columns int) []string {
 		if row.Stdin != nil {
 			given += fmt.Sprintf(" stdin %d bytes %s", row.Stdin.Bytes, shortDigest(row.Stdin.Digest))
 		}
-	case provenance.KindScriptExecuted:
-		row, err := rowOf[cfharness.ScriptExecution](e)
-		if err != nil || row == nil {
-			return nil
-		}
-		given, sum, id = quoted(row.Args), row.ObservedDigest, row.OutputID
-		var decision cfharness.PolicyDecision
-		if json.Unmarshal(e.Decision, &decision) == nil && decision.Skillsd != nil {
-			facts = []string{decision.Skillsd.Evidence}
+	case s.Run != nil:
+		given, sum, id = quoted(s.Run.Args), s.Run.ObservedDigest, s.Run.OutputID
+		if x := s.Ruling().Skillsd; x != nil {
+			facts = []string{x.Evidence}
 		}
 	}
 	// session show --output also takes an id without the session.
-	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{strings.TrimPrefix(id, e.Session+":")})
+	id = strings.TrimPrefix(id, s.Event.Session+":")
+	facts = slices.Concat([]string{shortDigest(sum)}, facts, []string{id})
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
 	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
-	lines := operatorLines(e)
+	var lines []string
+	if s.What == story.Refused {
+		// It is not truncated, because it may contain a command to copy.
+		if x := s.Ruling().Skillsd; x != nil && x.Operator != "" {
+			lines = append(lines, detailIndent+OneLine(x.Operator))
+		}
+	}
 	for _, words := range []string{strings.TrimSpace(given), strings.Join(facts, ", ")} {
 		if words != "" {
 			lines = append(lines, detailIndent+Shorten(words, left))
@@ -321,33 +320,10 @@ func eventDetails(e *provenance.Event, columns int) []string {
 	return lines
 }
 
-// operatorLines returns the line below a refusal: how the operator can change it. It is not truncated,
-// because it may contain a command to copy.
-func operatorLines(e *provenance.Event) []string {
-	var d cfharness.PolicyDecision
-	if e.Kind != provenance.KindPolicyDenied || json.Unmarshal(e.Decision, &d) != nil || d.Skillsd == nil ||
-		d.Skillsd.Operator == "" {
-		return nil
-	}
-	return []string{detailIndent + OneLine(d.Skillsd.Operator)}
-}
-
 // quoted quotes arguments, so that they cannot be confused.
 func quoted(args []string) string { return strings.Trim(fmt.Sprintf("%+q", args), "[]") }
 
 func shortDigest(d digest.Digest) string {
 	text := d.String()
 	return text[:min(len(text), len("sha256:")+12)]
-}
-
-// rowOf decodes the row of an event; nil for an event without one.
-func rowOf[T any](e *provenance.Event) (*T, error) {
-	if len(e.Row) == 0 {
-		return nil, nil
-	}
-	row := new(T)
-	if err := json.Unmarshal(e.Row, row); err != nil {
-		return nil, fmt.Errorf("row of event %d: %w", e.Seq, err)
-	}
-	return row, nil
 }

@@ -1,0 +1,143 @@
+// Package story reads a record as people do: each event is a typed step, and steps belong to calls.
+package story
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/provenance/cfharness"
+)
+
+// What is what happened in a step.
+type What string
+
+// The kinds of steps. The fields of a Step named in the comments are set for these steps.
+const (
+	Opened    What = "opened" // the session started or was resumed: Session
+	Ended     What = "ended"
+	Snapshot  What = "snapshot"  // Detail is the file that describes the server from now on
+	Loaded    What = "loaded"    // a skill was activated, or failed to be: Activation
+	Read      What = "read"      // Resource
+	Requested What = "requested" // a run: Request
+	Asked     What = "asked"     // the user, about a run: Request
+	Answered  What = "answered"  // Request
+	Ran       What = "ran"       // the end of a run, including a script that did not start: Run
+	Refused   What = "denied"    // Policy
+	Warned    What = "warned"    // Policy
+	Changed   What = "changed"   // Got is the digest of a file, which was Want when it was loaded
+	Other     What = "other"
+)
+
+// Step is an event with its row decoded. At most one of the rows is not nil: rows are nil for events without
+// one, and for malformed rows.
+type Step struct {
+	*provenance.Event
+	What What
+
+	Session    *provenance.SessionInfo
+	Activation *cfharness.Activation
+	Resource   *cfharness.ResourceRead
+	Request    *cfharness.ScriptRequest
+	Run        *cfharness.ScriptExecution
+	Policy     *cfharness.PolicyEvent
+
+	// Malformed is the error of decoding the row, or nil.
+	Malformed error
+
+	// First is the sequence number of the first event of the call that the step belongs to: the start and the
+	// end of a run have the same. It is set by Calls.Add, like the next fields.
+	First uint64
+	// Joins is the First of another call, if the step shows that its steps belong to this call; else 0.
+	Joins uint64
+	// Questions are the first events of the questions that an answer may be about, if there are several.
+	Questions []uint64
+}
+
+// Of returns the step of an event. The step aliases the event.
+func Of(e *provenance.Event) *Step {
+	s := &Step{Event: e}
+	switch form, _ := e.Kind.Form(); form {
+	case provenance.FormSession:
+		s.What, s.Session = Opened, row[provenance.SessionInfo](s)
+	case provenance.FormActivation:
+		s.What, s.Activation = Loaded, row[cfharness.Activation](s)
+	case provenance.FormRead:
+		s.What, s.Resource = Read, row[cfharness.ResourceRead](s)
+	case provenance.FormRequest:
+		s.What, s.Request = Requested, row[cfharness.ScriptRequest](s)
+	case provenance.FormQuestion:
+		s.What, s.Request = Asked, row[cfharness.ScriptRequest](s)
+	case provenance.FormRun:
+		s.What, s.Run = Ran, row[cfharness.ScriptExecution](s)
+	case provenance.FormPolicy:
+		s.What, s.Policy = Warned, row[cfharness.PolicyEvent](s)
+	default:
+		s.What = Other
+	}
+	// These kinds differ from others with rows of their form.
+	switch e.Kind {
+	case provenance.KindSessionEnded:
+		s.What = Ended
+	case provenance.KindRegistrySnapshot:
+		s.What = Snapshot
+	case provenance.KindApprovalAnswered:
+		s.What = Answered
+	case provenance.KindPolicyDenied:
+		s.What = Refused
+	case provenance.KindDriftDetected:
+		s.What = Changed
+	}
+	return s
+}
+
+// row decodes the row of a step.
+func row[T any](s *Step) *T {
+	if len(s.Row) == 0 {
+		return nil
+	}
+	row := new(T)
+	if err := json.Unmarshal(s.Row, row); err != nil {
+		s.Malformed = fmt.Errorf("row of event %d: %w", s.Seq, err)
+		return nil
+	}
+	return row
+}
+
+// Ruling returns the decision of the event, or the zero value if it has none that is well-formed.
+func (s *Step) Ruling() (d cfharness.PolicyDecision) {
+	if len(s.Decision) == 0 || json.Unmarshal(s.Decision, &d) != nil {
+		return cfharness.PolicyDecision{}
+	}
+	return d
+}
+
+// Code returns the code of a refusal, or of an attempt to load, read or run that failed; else "".
+func (s *Step) Code() string {
+	switch {
+	case s.What == Loaded:
+		return s.ErrorCode()
+	case s.What == Refused && s.Policy != nil && s.Policy.ObservationDenied != nil:
+		return s.Policy.ObservationDenied.Code
+	case s.Resource != nil && s.Resource.Error != nil:
+		return s.Resource.Error.Code
+	case s.Run != nil && s.Run.Error != nil:
+		return s.Run.Error.Code
+	}
+	return ""
+}
+
+// Failed reports whether a skill was not loaded, a file not read, a script not started, or a call refused.
+func (s *Step) Failed() bool {
+	return s.Code() != "" || s.What == Refused ||
+		s.Resource != nil && s.Resource.Status == cfharness.StatusError ||
+		s.Run != nil && s.Run.Status == cfharness.StatusError
+}
+
+// Facts returns the facts of a run that started. They are empty for other steps.
+func (s *Step) Facts() *cfharness.RunExtension {
+	if s.Run == nil || s.Run.Skillsd == nil {
+		return &cfharness.RunExtension{}
+	}
+	return s.Run.Skillsd
+}
