@@ -102,17 +102,19 @@ var importRules = map[string][]string{
 		"skills/source/discovery", "skills/source/oci", "skills/source/served", "skills/source/signed",
 		"skills/source/web"},
 
-	"mcpserver/wire":     {},
+	// Limits are rules about principals and numbers, and know no protocol.
+	"mcpserver/admit":    {},
+	"mcpserver/wire":     {"mcpserver/admit"},
 	"mcpserver/httpauth": {"skills/policy"},
 	// A provider for tests.
 	"mcpserver/httpauth/oidctest": {},
 	"mcpserver/picture":           {},
 	"mcpserver/tasks":             {"mcpserver/wire"},
 	"mcpserver/session": {
-		"mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/artifact", "mcpserver/session/caches",
+		"mcpserver/admit", "mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/artifact", "mcpserver/session/caches",
 		"mcpserver/session/earlier", "mcpserver/session/elsewhere", "mcpserver/session/fault",
 		"mcpserver/session/packages",
-		"mcpserver/session/recorder", "mcpserver/session/secrets", "mcpserver/session/slots",
+		"mcpserver/session/recorder", "mcpserver/session/secrets",
 		"mcpserver/session/snapshot", "mcpserver/session/streams",
 		"skills", "skills/frontmatter", "skills/policy", "skills/script", "skills/store",
 		"sandbox", "sandbox/egress", "provenance", "provenance/cfharness", "provenance/redact",
@@ -125,7 +127,6 @@ var importRules = map[string][]string{
 	"mcpserver/session/earlier":   {"skills", "provenance", "provenance/cfharness", "skills/policy"},
 	"mcpserver/session/secrets":   {"provenance", "provenance/redact", "sandbox", "skills/policy"},
 	"mcpserver/session/packages":  {"provenance", "provenance/cfharness", "sandbox", "sandbox/environment", "sandbox/environment/rootfs", "skills/script"},
-	"mcpserver/session/slots":     {},
 	"mcpserver/session/snapshot":  {"skills", "skills/policy", "skills/script", "sandbox", "provenance", "provenance/cfharness"},
 	"mcpserver/session/fault":     {"mcpserver/session/packages", "provenance", "sandbox", "skills", "skills/policy"},
 	"mcpserver/session/elsewhere": {"mcpserver/session/earlier", "provenance", "provenance/cfharness", "sandbox", "skills/policy"},

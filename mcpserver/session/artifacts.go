@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/artifact"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/skills"
@@ -79,7 +79,7 @@ func (s *Sessions) ReadArtifact(ctx context.Context, call Call, uri string) (*ar
 	}
 	slot, err := s.reading.Acquire(ctx, call.Principal.Name, func(int) {})
 	switch {
-	case errors.Is(err, slots.ErrCrowded):
+	case errors.Is(err, admit.ErrCrowded):
 		return nil, fault.ReadsCrowded.Because(err)
 	case err != nil:
 		return nil, fault.Internal(err)

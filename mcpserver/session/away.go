@@ -224,7 +224,7 @@ func (s *Session) jobScript(ctx context.Context, job *elsewhere.Job) (*scriptFil
 
 // WorkSlot waits for a slot for the work of a principal of another server.
 //
-// Errors: the errors of [slots.Queue].
+// Errors: the errors of [admit.Queue].
 func (s *Sessions) WorkSlot(
 	ctx context.Context, principal string, waiting func(before int),
 ) (release func(), err error) {

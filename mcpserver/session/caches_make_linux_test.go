@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/sandbox/native"
 	"github.com/skillsd/skillsd/skills/script"
@@ -82,7 +82,7 @@ func TestCacheEndsWithTheServer(t *testing.T) {
 
 // A cache is made only in a slot that nobody needs.
 func TestCacheTakesSpareSlots(t *testing.T) {
-	q := slots.New(2)
+	q := admit.NewQueue(2, nil)
 	held, ok := q.Spare("a", nil)
 	if !ok {
 		t.Fatal("no spare slot of two")

@@ -116,7 +116,8 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 	if err != nil || past.Principal != call.Principal.Name || !call.admits(past.Profile, past.ParentSession) {
 		return nil, err
 	}
-	if err := s.table.acquirePlace(ctx, call.Principal.Name); err != nil {
+	place, err := s.table.acquirePlace(ctx, call.Principal.Name)
+	if err != nil {
 		return nil, err
 	}
 	ses, err = s.recalled(Call{Principal: call.Principal, Client: call.Client, Protocol: call.Protocol,
@@ -125,7 +126,7 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 		err = ses.continued(ctx, past)
 	}
 	if err != nil {
-		s.table.places.Free()
+		place.Release()
 		return nil, err
 	}
 	ses.recordInBackground()
@@ -134,7 +135,8 @@ func (s *Sessions) takeOver(ctx context.Context, call Call, id string) (taken *S
 		ses.keyed.protocol = call.ProtocolSession
 	}
 	s.cfg.Logger.InfoContext(ctx, "session taken over", slog.String("session", id))
-	return s.table.seat(ctx, call.Principal.Name, ses.keyed.key, func() (*Session, error) { return ses, nil })
+	return s.table.seat(ctx, call.Principal.Name, ses.keyed.key, place,
+		func() (*Session, error) { return ses, nil })
 }
 
 // continued records that a session goes on in its earlier record, and restores its skills and the outcomes of

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/sandbox"
 	"github.com/skillsd/skillsd/skills/policy"
@@ -43,7 +43,7 @@ type queueBench struct {
 
 func newQueueBench(t *testing.T) *queueBench {
 	b := &queueBench{bench: newBench(t, benchOptions{policy: direct}), runner: &slowRunner{began: make(chan struct{}, 8), end: make(chan struct{})}}
-	b.queue = slots.New(1)
+	b.queue = admit.NewQueue(1, nil)
 	b.cfg.Runner = func(context.Context) (sandbox.Runner, error) { return b.runner, nil }
 	b.load("demo")
 	b.runs.Go(func() { b.start(t.Context(), nil) })
@@ -187,7 +187,7 @@ func TestEndEndsWaits(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- b.End(t.Context()) }()
 	// The run that holds the slot ends only when no other can have it.
-	for _, err := b.queue.Join("probe"); !errors.Is(err, slots.ErrClosed); _, err = b.queue.Join("probe") {
+	for _, err := b.queue.Join("probe"); !errors.Is(err, admit.ErrClosed); _, err = b.queue.Join("probe") {
 		runtime.Gosched()
 	}
 	b.runner.end <- struct{}{}

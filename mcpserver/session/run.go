@@ -16,10 +16,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/elsewhere"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/mcpserver/session/streams"
 	"github.com/skillsd/skillsd/provenance"
@@ -454,7 +454,7 @@ type heldSlot interface {
 func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 	// A call that waits must not occupy the place of a call that could be served meanwhile.
 	if r.call.YieldSlot != nil && !r.call.YieldSlot() {
-		return nil, fault.RunsCrowded.Because(slots.ErrCrowded)
+		return nil, fault.RunsCrowded.Because(admit.ErrCrowded)
 	}
 	waiting := func(before int) {
 		// A run whose progress a user sees is in the record. RunScript returns the error.
@@ -465,13 +465,13 @@ func (s *Session) waitTurn(ctx context.Context, r *run) (*turn, error) {
 		return s.turnAway(ctx, r, waiting)
 	}
 	slot, err := s.queue.Acquire(ctx, r.call.Principal.Name, waiting)
-	late, isLate := errors.AsType[*slots.LateError](err)
+	late, isLate := errors.AsType[*admit.LateError](err)
 	switch {
 	case err == nil:
 		return &turn{heldSlot: slot}, nil
 	case isLate:
 		return nil, fault.RunsLate.Because(err, "{before}", strconv.Itoa(late.Before))
-	case ctx.Err() == nil && !errors.Is(err, slots.ErrClosed):
+	case ctx.Err() == nil && !errors.Is(err, admit.ErrClosed):
 		return nil, fault.RunsCrowded.Because(err)
 	}
 	return nil, errWaitEnded

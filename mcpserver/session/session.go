@@ -37,6 +37,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/picture"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/caches"
@@ -46,7 +47,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
 	"github.com/skillsd/skillsd/mcpserver/session/recorder"
 	"github.com/skillsd/skillsd/mcpserver/session/secrets"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
@@ -113,7 +113,7 @@ type Config struct {
 	Facts  snapshot.Facts // optional: facts for the records besides the policy
 	Limits sandbox.Limits // defaults and ceilings; zero fields mean sandbox.DefaultLimits
 
-	Concurrent int // most runs at once, up to MaxConcurrent; 0 means [slots.Default]
+	Concurrent int // most runs at once, up to MaxConcurrent; 0 means [admit.Default]
 	// ConcurrentOf returns the most runs at once of one principal. Optional: nil means Concurrent.
 	ConcurrentOf  func(principal string) int
 	MaxRemote     int    // most remote sessions open at once; 0 and more than 1,024 mean 1,024
@@ -125,13 +125,13 @@ type Config struct {
 }
 
 // MaxConcurrent is the most runs at once that a [Config] may ask for.
-const MaxConcurrent = slots.Max
+const MaxConcurrent = admit.Max
 
 // Sessions opens the sessions of one server process.
 type Sessions struct {
 	cfg     Config
-	queue   *slots.Queue // of concurrent runs
-	reading *slots.Queue // of artifacts held in memory, one at a time
+	queue   *admit.Queue // of concurrent runs
+	reading *admit.Queue // of artifacts held in memory, one at a time
 
 	// Set by Start, before the first call. trees and pins are fields of the first inForce.
 	trees   map[string]digest.Digest
@@ -162,14 +162,13 @@ func New(cfg Config) *Sessions {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sessions{cfg: cfg, queue: slots.New(cfg.Concurrent), caches: caches.New(),
-		reading: slots.New(1), approver: cmp.Or(cfg.Approver, approval.New()),
+	s := &Sessions{cfg: cfg, queue: admit.NewQueue(cfg.Concurrent, cfg.ConcurrentOf), caches: caches.New(),
+		reading: admit.NewQueue(1, nil), approver: cmp.Or(cfg.Approver, approval.New()),
 		trees: map[string]digest.Digest{}, pins: map[string]pin{}}
 	s.serving, s.over = context.WithCancel(context.Background())
 	patient, stop := context.WithCancel(context.Background())
 	s.patient = patient
 	context.AfterFunc(s.serving, func() { time.AfterFunc(registryPatience, stop) })
-	s.queue.Most = cfg.ConcurrentOf
 	s.cfg.Logger = s.Logger(cfg.Logger)
 	s.table = newTable(cfg.MaxRemote, cfg.Peers != nil, s.cfg.Logger, func() time.Time { return s.cfg.Now() })
 	s.earlier = earlier.New(cfg.Records, s.cfg.Logger, func() time.Time { return s.cfg.Now() },
@@ -179,7 +178,7 @@ func New(cfg Config) *Sessions {
 }
 
 // Live returns the open questions to users, the oldest first, and the state of the queue of runs.
-func (s *Sessions) Live() ([]approval.Pending, slots.State) {
+func (s *Sessions) Live() ([]approval.Pending, admit.State) {
 	return s.approver.Pending(s.cfg.Now()), s.queue.State()
 }
 

@@ -168,10 +168,11 @@ func (s *Sessions) enter(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.table.acquirePlace(ctx, call.Principal.Name); err != nil {
+	place, err := s.table.acquirePlace(ctx, call.Principal.Name)
+	if err != nil {
 		return nil, err
 	}
-	return s.table.seat(ctx, call.Principal.Name, key, func() (*Session, error) {
+	return s.table.seat(ctx, call.Principal.Name, key, place, func() (*Session, error) {
 		ses, err := s.newSession(call, parent)
 		if err != nil {
 			return ses, err

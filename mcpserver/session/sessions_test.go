@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/skills/policy"
 )
@@ -512,7 +512,7 @@ func TestRemoteSessionsAtOnce(t *testing.T) {
 func TestEndingSessionsCount(t *testing.T) {
 	b := newBench(t, benchOptions{})
 	b.table.most = 2
-	b.table.places = slots.NewPlaces(2)
+	b.table.places = admit.NewQuota(2, 2)
 	unused := b.session(remote(alice, false, "a", "", ""))
 	_, leave := b.enter(remote(bob, false, "b", "", ""))
 	open := func(ctx context.Context, name string) <-chan error {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/lmittmann/tint"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/earlier"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 )
 
 const (
@@ -61,8 +61,8 @@ type table struct {
 	keyed   map[earlier.Key]*Session // open
 	resting map[earlier.Key]*Session // at most maxResting
 	unended []*Session
-	ending  int           // sessions whose end is being recorded
-	places  *slots.Places // one for each session with a key that has files open
+	ending  int          // sessions whose end is being recorded
+	places  *admit.Quota // one for each session with a key that has files open
 }
 
 // newTable returns an empty table for at most most sessions with a key; 0 and more than maxRemote mean
@@ -71,7 +71,7 @@ func newTable(most int, peers bool, logger *slog.Logger, now func() time.Time) *
 	if most <= 0 || most > maxRemote {
 		most = maxRemote
 	}
-	return &table{most: most, peers: peers, logger: logger, now: now, places: slots.NewPlaces(most),
+	return &table{most: most, peers: peers, logger: logger, now: now, places: admit.NewQuota(most, most),
 		keyed: map[earlier.Key]*Session{}, resting: map[earlier.Key]*Session{}}
 }
 
@@ -82,9 +82,9 @@ type keyedState struct {
 	guessed  bool   // shared by the calls of a conversation that seems to be the principal's only one
 	protocol string // id of the protocol session with which it ends
 	used     time.Time
-	busy     int  // calls that are being served
-	places   int  // places that it holds until its end is recorded: one for each time it was opened
-	deleted  bool // its record was deleted
+	busy     int            // calls that are being served
+	places   []*admit.Claim // held until its end is recorded: one for each time it was opened
+	deleted  bool           // its record was deleted
 }
 
 // current returns the session of the process, or nil before its first call.
@@ -173,23 +173,26 @@ func (t *table) enterKey(ctx context.Context, key earlier.Key) *Session {
 	return t.enter(ctx, func() *Session { return t.keyed[key] })
 }
 
+// placePatience is how long a call waits for a place.
+const placePatience = 10 * time.Second
+
 // acquirePlace acquires a place for one more session, which holds it until its end is recorded, since its
 // files are open until then. If there is no free place, acquirePlace waits for one.
 //
 // Errors: *Error if no place became free.
-func (t *table) acquirePlace(ctx context.Context, principal string) error {
-	acquired := t.places.Take(ctx, principal, func() {
+func (t *table) acquirePlace(ctx context.Context, principal string) (*admit.Claim, error) {
+	place := t.places.Wait(ctx, principal, 1, placePatience, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.makeRoom()
 	})
 	switch {
-	case acquired:
-		return nil
+	case place != nil:
+		return place, nil
 	case t.most < maxRemote: // the limit of open files bounds the places
-		return fault.FilesExhausted.Because(errTooMany)
+		return nil, fault.FilesExhausted.Because(errTooMany)
 	}
-	return fault.SessionsInUse.Because(errTooMany)
+	return nil, fault.SessionsInUse.Because(errTooMany)
 }
 
 // seat puts a session into a place that was acquired, and keeps it open until ctx ends: the resting session
@@ -198,17 +201,17 @@ func (t *table) acquirePlace(ctx context.Context, principal string) error {
 //
 // Errors: *Error if the principal has its share of sessions, all of them busy; the errors of open.
 func (t *table) seat(
-	ctx context.Context, principal string, key earlier.Key, open func() (*Session, error),
+	ctx context.Context, principal string, key earlier.Key, place *admit.Claim, open func() (*Session, error),
 ) (*Session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ses := t.keyed[key]; ses != nil {
-		t.places.Free() // another call opened it meanwhile
+		place.Release() // another call opened it meanwhile
 		t.keepOpen(ctx, ses)
 		return ses, nil
 	}
 	if !t.withinShare(principal) {
-		t.places.Free()
+		place.Release()
 		return nil, fault.SessionsInUse.Because(errTooMany)
 	}
 	ses := t.resting[key]
@@ -216,11 +219,11 @@ func (t *table) seat(
 		var err error
 		ses, err = open()
 		if err != nil {
-			t.places.Free()
+			place.Release()
 			return nil, err
 		}
 	}
-	ses.keyed.places++
+	ses.keyed.places = append(ses.keyed.places, place)
 	t.keyed[key] = ses
 	delete(t.resting, key)
 	t.keepOpen(ctx, ses)
@@ -413,9 +416,9 @@ func (t *table) finish(ses *Session) {
 			t.unended = append(t.unended, ses)
 			return
 		}
-		if ses.keyed.places > 0 {
-			ses.keyed.places--
-			t.places.Free()
+		if n := len(ses.keyed.places); n > 0 {
+			ses.keyed.places[n-1].Release()
+			ses.keyed.places = ses.keyed.places[:n-1]
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/session/fault"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
 	"github.com/skillsd/skillsd/sandbox"
@@ -22,7 +22,7 @@ import (
 // turnBench is a bench whose scripts run in real sandboxes, in one slot that something else holds.
 type turnBench struct {
 	*cacheBench
-	held   *slots.Slot
+	held   *admit.Claim
 	secret string // of the script; "" is gone
 }
 
@@ -40,15 +40,15 @@ func newTurnBench(t *testing.T) *turnBench {
 		}
 		return b.secret, nil
 	}
-	b.queue = slots.New(1)
+	b.queue = admit.NewQueue(1, nil)
 	b.hold()
 	return b
 }
 
 // mustJoin has one run of each principal join, in this order.
-func mustJoin(t testing.TB, q *slots.Queue, principals string) []*slots.Slot {
+func mustJoin(t testing.TB, q *admit.Queue, principals string) []*admit.Claim {
 	t.Helper()
-	var held []*slots.Slot
+	var held []*admit.Claim
 	for p := range strings.FieldsSeq(principals) {
 		slot, err := q.Join(p)
 		if err != nil {
@@ -165,7 +165,7 @@ func TestWaitedRunKeepsItsApproval(t *testing.T) {
 func TestWaitedRunNeedsItsLease(t *testing.T) {
 	b := hostBench(t, "echo ran\n", onHost(), policy.Entry{Release: policy.ReleaseObserved})
 	b.Current().background.Wait()
-	b.queue = slots.New(1)
+	b.queue = admit.NewQueue(1, nil)
 	held := mustJoin(t, b.queue, "holder")[0]
 	b.progress = func(message string) {
 		if strings.HasPrefix(message, "waiting") {
@@ -220,13 +220,13 @@ func TestWaitsAreBoundedByDescriptors(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lower); err != nil {
 		t.Fatal(err)
 	}
-	q := slots.New(1)
+	q := admit.NewQueue(1, nil)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
 	mustJoin(t, q, "holder"+strings.Repeat(" a", 50)+strings.Repeat(" b", 50))
-	if _, err := q.Join("a"); err != slots.ErrCrowded {
-		t.Errorf("join of one too many = %v, want slots.ErrCrowded", err)
+	if _, err := q.Join("a"); err != admit.ErrCrowded {
+		t.Errorf("join of one too many = %v, want admit.ErrCrowded", err)
 	}
 	if q.State().Waiting != 100 {
 		t.Errorf("%d wait", q.State().Waiting)
@@ -236,7 +236,7 @@ func TestWaitsAreBoundedByDescriptors(t *testing.T) {
 // A run that finds no slot ends the making of a cache, which is made after a later run.
 func TestCacheYieldsItsSlot(t *testing.T) {
 	b := newCacheBench(t, native.New(nil), "python3", []string{"main.py"}, map[string]string{"main.py": "import m\n", "m.py": large})
-	b.queue = slots.New(2)
+	b.queue = admit.NewQueue(2, nil)
 	started, ended := make(chan struct{}), make(chan bool, 1)
 	b.watched.before = func(ctx context.Context, _ *sandbox.Cmd) {
 		close(started)

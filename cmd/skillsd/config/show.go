@@ -15,7 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // Row is one option as printed by config show.
@@ -53,7 +53,7 @@ func (p *Process) Rows(o Options, given bool) ([]Row, error) {
 	o.HTTP.Rate = o.HTTP.RequestRate()
 	o.Records.Limits = o.RecordLimits()
 	o.Limits.Limits = o.Limits.WithDefaults()
-	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, slots.Default())
+	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, admit.Default())
 	scan := &o.Roots.Limits
 	*scan = scanLimits{cmp.Or(scan.Depth, 8), cmp.Or(scan.Directories, 20_000), cmp.Or(scan.Files, 2_000),
 		cmp.Or(scan.Bytes, 256<<20)}

@@ -16,10 +16,10 @@ import (
 
 	"github.com/skillsd/skillsd/cmd/skillsd/page"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve"
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/httpauth/oidctest"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -220,12 +220,12 @@ func TestPrincipals(t *testing.T) {
 	const mine, theirs = "jwt:alice", "jwt:bobby"
 	corpus(t, dir, "ses_mine", mine)
 	corpus(t, dir, "ses_yours", theirs)
-	live := serve.Live{Queue: slots.State{Free: 3, Waiting: 77}}
+	live := serve.Live{Queue: admit.State{Free: 3, Waiting: 77}}
 	for _, name := range []string{mine, theirs} {
 		live.Pending = append(live.Pending, approval.Pending{State: approval.State{Principal: name, Session: name,
 			Skill: name}, Form: approval.Form{Message: name}})
 		live.Uses = append(live.Uses, filestore.Use{Principal: name})
-		live.Queue.Shares = append(live.Queue.Shares, slots.Share{Principal: name, Waiting: 5})
+		live.Queue.Shares = append(live.Queue.Shares, admit.Share{Principal: name, Waiting: 5})
 	}
 	s := open(t, dir, oidc(provider, "http"), func(o *page.Options, _ string) {
 		o.Live = func(context.Context) (serve.Live, error) { return live, nil }

@@ -17,10 +17,10 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/config"
 	"github.com/skillsd/skillsd/cmd/skillsd/exit"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
 )
@@ -28,7 +28,7 @@ import (
 // Live is the current state of a running server, which no record has.
 type Live struct {
 	Pending []approval.Pending // questions that users may answer, oldest first
-	Queue   slots.State        // of runs
+	Queue   admit.State        // of runs
 	Uses    []filestore.Use    // of the records, by principal
 }
 

@@ -21,11 +21,11 @@ import (
 	"github.com/skillsd/skillsd/cmd/skillsd/report"
 	"github.com/skillsd/skillsd/cmd/skillsd/serve/cluster"
 	"github.com/skillsd/skillsd/mcpserver"
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/httpauth"
 	"github.com/skillsd/skillsd/mcpserver/session"
 	"github.com/skillsd/skillsd/mcpserver/session/approval"
 	"github.com/skillsd/skillsd/mcpserver/session/packages"
-	"github.com/skillsd/skillsd/mcpserver/session/slots"
 	"github.com/skillsd/skillsd/mcpserver/session/snapshot"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
@@ -511,7 +511,7 @@ func (p *Plan) Sessions(ctx context.Context, records provenance.Store,
 	o, facts := p.options, p.facts
 	facts.WorkspacePath, facts.KeepsShown = p.WorkspacePath, p.Records.KeepsShown()
 	facts.Enforces, facts.Path = p.Detection.enforces, p.Records.Path
-	all := cmp.Or(o.Limits.Concurrent, slots.Default())
+	all := cmp.Or(o.Limits.Concurrent, admit.Default())
 	concurrent := func(principal string) int {
 		// The only principal of a server may use all of it.
 		if !o.HTTP.Authenticates() && o.Cluster.Pool == "" {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package slots
+package admit
 
 import "syscall"
 

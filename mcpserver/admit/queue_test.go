@@ -1,4 +1,4 @@
-package slots
+package admit
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 )
 
 // mustJoin has one run of each principal join, in this order.
-func mustJoin(t testing.TB, q *Queue, principals string) []*Slot {
+func mustJoin(t testing.TB, q *Queue, principals string) []*Claim {
 	t.Helper()
-	var turns []*Slot
+	var turns []*Claim
 	for p := range strings.FieldsSeq(principals) {
 		turn, err := q.Join(p)
 		if err != nil {
@@ -29,10 +29,13 @@ func mustJoin(t testing.TB, q *Queue, principals string) []*Slot {
 }
 
 // granted reports whether the slot was granted.
-func (s *Slot) granted() bool {
+func (c *Claim) granted() bool {
+	if !c.queued {
+		return true
+	}
 	select {
-	case <-s.settled:
-		return s.err == nil
+	case <-c.settled:
+		return c.err == nil
 	default:
 		return false
 	}
@@ -55,18 +58,18 @@ func TestQueueOrder(t *testing.T) {
 		{"one who comes again comes last", 1, "a", "b c", "a -", "b c"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			q := New(tt.slots)
+			q := NewQueue(tt.slots, nil)
 			held := mustJoin(t, q, tt.holding)
 			waiting := mustJoin(t, q, tt.waiting)
 			var served []string
 			for p := range strings.FieldsSeq(tt.back) {
-				i := slices.IndexFunc(held, func(h *Slot) bool { return h.principal == p })
+				i := slices.IndexFunc(held, func(h *Claim) bool { return h.principal == p })
 				if p == "-" {
 					i = len(held) - 1
 				}
 				held[i].Release()
 				held = slices.Delete(held, i, i+1)
-				i = slices.IndexFunc(waiting, (*Slot).granted)
+				i = slices.IndexFunc(waiting, (*Claim).granted)
 				held, served = append(held, waiting[i]), append(served, waiting[i].principal)
 				waiting = slices.Delete(waiting, i, i+1)
 			}
@@ -80,8 +83,7 @@ func TestQueueOrder(t *testing.T) {
 // While nobody else waits a principal may have every slot, and what is free is handed out at once.
 // A principal that holds its most leaves free slots to others, and is served again when it gives one back.
 func TestQueueMost(t *testing.T) {
-	q := New(4)
-	q.Most = func(principal string) int { return map[string]int{"a": 2, "b": 3}[principal] }
+	q := NewQueue(4, func(principal string) int { return map[string]int{"a": 2, "b": 3}[principal] })
 	turns := mustJoin(t, q, "a a a a c b")
 	granted := func() (s string) {
 		for _, turn := range turns {
@@ -105,7 +107,7 @@ func TestQueueMost(t *testing.T) {
 // A run does not wait for ever, and learns how many come before it.
 func TestQueueLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(1)
+		q := NewQueue(1, nil)
 		mustJoin(t, q, "a b")
 		begin := time.Now()
 		_, err := q.Acquire(t.Context(), "c", func(int) {})
@@ -117,7 +119,7 @@ func TestQueueLate(t *testing.T) {
 }
 
 func TestQueueAlone(t *testing.T) {
-	q := New(4)
+	q := NewQueue(4, nil)
 	turns := mustJoin(t, q, "a a a a a")
 	for i, turn := range turns {
 		if want := i < 4; turn.granted() != want {
@@ -128,7 +130,7 @@ func TestQueueAlone(t *testing.T) {
 
 // A principal has a bound; when all places are taken, who has most of them makes room for others.
 func TestQueueIsBounded(t *testing.T) {
-	q := New(1)
+	q := NewQueue(1, nil)
 	mustJoin(t, q, "holder")
 	a := mustJoin(t, q, strings.Repeat("a ", q.mostEach))
 	if _, err := q.Join("a"); err != ErrCrowded {
@@ -147,8 +149,8 @@ func TestQueueIsBounded(t *testing.T) {
 		default:
 		}
 	}
-	if len(q.waiting) != q.most || away == 0 {
-		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.waiting), q.most, away)
+	if len(q.slots.waiting) != q.most || away == 0 {
+		t.Errorf("%d wait, want %d; %d of a were sent away", len(q.slots.waiting), q.most, away)
 	}
 	if _, err := q.Join("b"); err != ErrCrowded {
 		t.Errorf("join of one who has as many as anyone = %v, want ErrCrowded", err)
@@ -158,7 +160,7 @@ func TestQueueIsBounded(t *testing.T) {
 // A run that waits is told at once how many come before it, and after a while when that has changed.
 func TestQueueTellsPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(1)
+		q := NewQueue(1, nil)
 		held := mustJoin(t, q, "a")[0]
 		others := mustJoin(t, q, "a a b")
 		var told []int
@@ -175,13 +177,13 @@ func TestQueueTellsPlaces(t *testing.T) {
 		if !slices.Equal(told, []int{1}) {
 			t.Errorf("told %v at once, want [1]: a holds a slot, b came first", told)
 		}
-		time.Sleep(3 * placeEvery)
+		time.Sleep(3 * reportEvery)
 		synctest.Wait()
 		if len(told) != 1 {
 			t.Errorf("told %v although nothing changed", told)
 		}
 		held.Release()
-		time.Sleep(placeEvery)
+		time.Sleep(reportEvery)
 		synctest.Wait()
 		others[2].Release()
 		waits.Wait()
@@ -192,7 +194,7 @@ func TestQueueTellsPlaces(t *testing.T) {
 }
 
 func TestQueuePlaces(t *testing.T) {
-	q := New(3)
+	q := NewQueue(3, nil)
 	mustJoin(t, q, "a a b")
 	turns := mustJoin(t, q, "a b a c b c")
 	for i, want := range []int{3, 1, 5, 0, 4, 2} {
@@ -204,26 +206,27 @@ func TestQueuePlaces(t *testing.T) {
 
 // A run that gives up leaves its place, or the slot that came in the same moment, to others.
 func TestQueueGiveUp(t *testing.T) {
-	q := New(1)
+	q := NewQueue(1, nil)
 	held := mustJoin(t, q, "a")[0]
 	turns := mustJoin(t, q, "a a a")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := q.giveUp(turns[0], ctx.Err()); err != context.Canceled {
-		t.Errorf("giveUp = %v", err)
+	q.slots.giveUp(turns[0], ctx.Err())
+	if turns[0].err != context.Canceled {
+		t.Errorf("the wait ended with %v", turns[0].err)
 	}
 	held.Release()
 	if !turns[1].granted() {
 		t.Fatal("the slot did not pass over who gave up")
 	}
-	q.giveUp(turns[1], ctx.Err())
+	q.slots.giveUp(turns[1], ctx.Err())
 	if !turns[2].granted() {
 		t.Error("a slot that came too late was lost")
 	}
 }
 
 func TestQueueClose(t *testing.T) {
-	q := New(1)
+	q := NewQueue(1, nil)
 	held := mustJoin(t, q, "a")[0]
 	turns := mustJoin(t, q, "a b")
 	q.Close()
@@ -237,8 +240,8 @@ func TestQueueClose(t *testing.T) {
 	if _, err := q.Join("a"); err != ErrClosed {
 		t.Errorf("join after the end = %v, want ErrClosed", err)
 	}
-	if q.free != 1 || len(q.shares) != 0 {
-		t.Errorf("%d slots free, shares %v", q.free, q.shares)
+	if q.State().Free != 1 || len(q.slots.shares) != 0 {
+		t.Errorf("%d slots free, shares %v", q.State().Free, q.slots.shares)
 	}
 }
 
@@ -248,15 +251,15 @@ func TestQueueClose(t *testing.T) {
 func TestQueueRules(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		m := &queueModel{t: t, q: New(1 + r.IntN(4)), last: map[string]int{}, held: map[string]int{}}
-		m.slots = m.q.free
+		m := &queueModel{t: t, q: NewQueue(1+r.IntN(4), nil), last: map[string]int{}, held: map[string]int{}}
+		m.slots = m.q.slots.most
 		for m.step = 1; m.step <= 300 && !t.Failed(); m.step++ {
 			switch op := r.IntN(10); {
 			case op < 5:
 				m.join(string(rune('a' + r.IntN(5))))
 			case op < 6 && len(m.waiting) > 0:
 				i := r.IntN(len(m.waiting))
-				m.q.giveUp(m.waiting[i], context.Canceled)
+				m.q.slots.giveUp(m.waiting[i], context.Canceled)
 				m.waiting = slices.Delete(m.waiting, i, i+1)
 			case len(m.running) > 0:
 				i := r.IntN(len(m.running))
@@ -275,7 +278,7 @@ type queueModel struct {
 	t                *testing.T
 	q                *Queue
 	slots, step      int
-	waiting, running []*Slot
+	waiting, running []*Claim
 	held, last       map[string]int // of those that wait or run: slots, and when they last had one, or came
 }
 
@@ -285,7 +288,7 @@ func (m *queueModel) join(principal string) {
 		m.t.Errorf("join(%s) = %v", principal, err)
 		return
 	}
-	ofIt := func(other *Slot) bool { return other.principal == principal }
+	ofIt := func(other *Claim) bool { return other.principal == principal }
 	if !slices.ContainsFunc(m.waiting, ofIt) && !slices.ContainsFunc(m.running, ofIt) {
 		m.last[principal] = 2 * m.step
 	}
@@ -296,11 +299,11 @@ func (m *queueModel) join(principal string) {
 func (m *queueModel) check() {
 	m.t.Helper()
 	for {
-		i := slices.IndexFunc(m.waiting, (*Slot).granted)
+		i := slices.IndexFunc(m.waiting, (*Claim).granted)
 		if i < 0 {
 			break
 		}
-		want := slices.MinFunc(m.waiting, func(a, b *Slot) int {
+		want := slices.MinFunc(m.waiting, func(a, b *Claim) int {
 			return cmp.Or(cmp.Compare(m.held[a.principal], m.held[b.principal]), cmp.Compare(m.last[a.principal], m.last[b.principal]))
 		})
 		if m.waiting[i] != want {
@@ -318,11 +321,11 @@ func (m *queueModel) check() {
 
 // A principal that asks for little is served although others ask without end.
 func TestQueueStarvesNobody(t *testing.T) {
-	q := New(2)
+	q := NewQueue(2, nil)
 	greedy := mustJoin(t, q, strings.Repeat("a b c ", 20))
 	modest := mustJoin(t, q, "d")[0]
 	for n := 0; !modest.granted(); n++ {
-		i := slices.IndexFunc(greedy, (*Slot).granted)
+		i := slices.IndexFunc(greedy, (*Claim).granted)
 		greedy[i].Release()
 		greedy = append(slices.Delete(greedy, i, i+1), mustJoin(t, q, greedy[i].principal)...)
 		if n > 4 {
@@ -335,7 +338,7 @@ func TestQueueStarvesNobody(t *testing.T) {
 // and in the end every slot is free.
 func TestQueueStorm(t *testing.T) {
 	const slots, runs = 3, 60
-	q := New(slots)
+	q := NewQueue(slots, nil)
 	var running, most, ran atomic.Int32
 	var group sync.WaitGroup
 	for i := range runs * 4 {
@@ -358,7 +361,7 @@ func TestQueueStorm(t *testing.T) {
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			for range r.IntN(50) {
-				q.before(&Slot{share: &share{}})
+				q.before(&Claim{share: &share{}})
 			}
 			running.Add(-1)
 			ran.Add(1)
@@ -372,7 +375,7 @@ func TestQueueStorm(t *testing.T) {
 	if n := ran.Load(); n < runs*2 {
 		t.Errorf("%d ran, %d stayed", n, runs*2)
 	}
-	if q.free != slots || len(q.shares)+len(q.waiting) != 0 {
-		t.Errorf("in the end %d slots are free, shares %v, %d wait", q.free, q.shares, len(q.waiting))
+	if q.State().Free != slots || len(q.slots.shares)+len(q.slots.waiting) != 0 {
+		t.Errorf("in the end %d slots are free, shares %v, %d wait", q.State().Free, q.slots.shares, len(q.slots.waiting))
 	}
 }

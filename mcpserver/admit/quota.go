@@ -1,0 +1,276 @@
+// Package admit limits what the requests of a server use at a time, with fair shares for principals: slots,
+// memory, connections and the rate of requests.
+//
+// A [Quota] has one rule for all resources. A principal holds at most its share. Of the claims that wait and
+// fit, the next is the one of the principal that holds the least; among equals, the one of the principal that
+// came, was granted or released something longest ago; within a principal, the one that came first. A claim
+// that does not fit yet does not block others. A [Queue] is a quota with bounds on what waits.
+package admit
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Quota limits the use of a resource, in all and by each principal. Safe for concurrent use.
+type Quota struct {
+	most   int
+	mostOf func(principal string) int // called with mu held
+
+	mu      sync.Mutex
+	used    int
+	clock   uint64            // a logical clock: ticks on each arrival, grant and release
+	shares  map[string]*share // of the principals that hold or wait for something
+	waiting []*Claim          // in order of arrival
+}
+
+// share is the use of a quota by one principal; guarded by Quota.mu.
+type share struct {
+	principal     string
+	most          int
+	held, waiting int    // units that it holds, and claims that wait
+	last          uint64 // when it came, was granted or released something
+}
+
+// Claim is a number of units of a quota that a principal holds or waits for.
+type Claim struct {
+	*share
+	quota    *Quota
+	n        int
+	queued   bool          // it had to wait
+	settled  chan struct{} // if it had to wait: closed when it is granted, or never will be
+	err      error         // why it never will be; read after settled
+	spare    *Queue        // if it is the spare slot of a queue
+	released bool
+}
+
+// NewQuota returns a quota of most units, of which one principal may hold mostEach. A single claim may exceed
+// the share of its principal while nothing else is held.
+func NewQuota(most, mostEach int) *Quota {
+	return &Quota{most: most, mostOf: func(string) int { return mostEach }, shares: make(map[string]*share)}
+}
+
+// Take acquires n units for a principal, at least one. It returns nil if there is no room.
+func (q *Quota) Take(principal string, n int) *Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.take(q.claim(principal, n))
+}
+
+// Wait is Take that waits for room until patience or ctx ends. If it has to wait, it calls waits, if not nil,
+// once the claim is among those that wait.
+func (q *Quota) Wait(
+	ctx context.Context, principal string, n int, patience time.Duration, waits func(),
+) *Claim {
+	q.mu.Lock()
+	c := q.claim(principal, n)
+	if q.take(c) != nil {
+		q.mu.Unlock()
+		return c
+	}
+	q.enqueue(c)
+	q.mu.Unlock()
+	if waits != nil {
+		waits()
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-c.settled:
+		return c
+	case <-ctx.Done():
+		q.giveUp(c, ctx.Err())
+		return nil
+	}
+}
+
+// Held returns how many units a principal holds.
+func (q *Quota) Held(principal string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.shares[principal]; s != nil {
+		return s.held
+	}
+	return 0
+}
+
+// Most returns how many units there are, and how many of them a principal may hold.
+func (q *Quota) Most(principal string) (all, each int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.most, q.mostOf(principal)
+}
+
+// Wanted returns, for each principal, what held returns and the number of its claims that wait, and the
+// least sum of a principal that waits. It returns nil and 0 if at most free claims wait.
+func (q *Quota) Wanted(held func() map[string]int, free int) (each map[string]int, least int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) <= free { // nearly always
+		return nil, 0
+	}
+	each = held()
+	for principal, s := range q.shares {
+		if s.waiting == 0 {
+			continue
+		}
+		each[principal] += s.waiting
+		if least == 0 || each[principal] < least {
+			least = each[principal]
+		}
+	}
+	return each, least
+}
+
+// State describes a quota or a queue at one moment.
+type State struct {
+	Free, Waiting  int
+	Most, MostEach int     // claims that may wait in a queue, in all and of one principal
+	Principals     int     // that hold or wait for something
+	Shares         []Share // one for each of them, ordered by name
+}
+
+// Share is the use of a quota by one principal.
+type Share struct {
+	Principal           string
+	Held, Waiting, Most int
+}
+
+// State returns the present state of the quota.
+func (q *Quota) State() State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	state := State{Free: q.most - q.used, Waiting: len(q.waiting), Principals: len(q.shares)}
+	for _, s := range q.shares {
+		state.Shares = append(state.Shares, Share{s.principal, s.held, s.waiting, s.most})
+	}
+	slices.SortFunc(state.Shares, func(a, b Share) int { return cmp.Compare(a.Principal, b.Principal) })
+	return state
+}
+
+// claim returns a claim that is neither granted nor waits yet. q.mu is held.
+func (q *Quota) claim(principal string, n int) *Claim {
+	s := q.shares[principal]
+	if s == nil {
+		q.clock++
+		s = &share{principal: principal, most: q.mostOf(principal), last: q.clock}
+		q.shares[principal] = s
+	}
+	return &Claim{share: s, quota: q, n: max(n, 1)}
+}
+
+// fits reports whether there is room for a claim. q.mu is held.
+func (q *Quota) fits(c *Claim) bool {
+	if q.used == 0 {
+		return c.n <= q.most
+	}
+	return q.used+c.n <= q.most && c.held+c.n <= c.most
+}
+
+// take grants a claim and returns it, or nil if there is no room. q.mu is held.
+func (q *Quota) take(c *Claim) *Claim {
+	if !q.fits(c) {
+		q.forget(c.share)
+		return nil
+	}
+	q.grant(c)
+	return c
+}
+
+// grant gives a claim its units. q.mu is held.
+func (q *Quota) grant(c *Claim) {
+	q.used += c.n
+	q.clock++
+	c.held += c.n
+	c.last = q.clock
+}
+
+// enqueue lets a claim wait. q.mu is held.
+func (q *Quota) enqueue(c *Claim) {
+	q.shares[c.principal] = c.share // take has forgotten a share without claims
+	c.queued, c.settled = true, make(chan struct{})
+	c.waiting++
+	q.waiting = append(q.waiting, c)
+}
+
+// leave ends the wait of a claim, with err or because it is granted, and reports whether it waited. q.mu is
+// held.
+func (q *Quota) leave(c *Claim, err error) bool {
+	i := slices.Index(q.waiting, c)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	c.share.waiting--
+	c.err = err
+	close(c.settled)
+	q.forget(c.share)
+	return true
+}
+
+// giveUp ends the wait of a claim, or releases a claim that was granted at the same time.
+func (q *Quota) giveUp(c *Claim, err error) {
+	q.mu.Lock()
+	left := q.leave(c, err)
+	q.mu.Unlock()
+	if !left && c.err == nil {
+		c.Release()
+	}
+}
+
+// Queued reports whether the claim had to wait.
+func (c *Claim) Queued() bool { return c.queued }
+
+// Release returns the units of the claim to the quota, which grants claims that wait for them. Only the first
+// call has an effect. Releasing nil does nothing.
+func (c *Claim) Release() {
+	if c == nil {
+		return
+	}
+	q := c.quota
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.released {
+		return
+	}
+	c.released = true
+	if c.spare != nil {
+		c.spare.yield = nil
+	}
+	q.used -= c.n
+	q.clock++
+	c.held -= c.n
+	c.last = q.clock
+	q.forget(c.share)
+	for q.used < q.most {
+		next := q.next()
+		if next == nil {
+			return
+		}
+		q.grant(next)
+		q.leave(next, nil)
+	}
+}
+
+// next returns the claim that is served next, or nil if none of those that wait fits. q.mu is held.
+func (q *Quota) next() (next *Claim) {
+	for _, c := range q.waiting {
+		if !q.fits(c) {
+			continue
+		}
+		if next == nil || cmp.Or(cmp.Compare(c.held, next.held), cmp.Compare(c.last, next.last)) < 0 {
+			next = c
+		}
+	}
+	return next
+}
+
+// forget drops the share of a principal that neither holds nor waits for something. q.mu is held.
+func (q *Quota) forget(s *share) {
+	if s.held+s.waiting == 0 {
+		delete(q.shares, s.principal)
+	}
+}
