@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -60,27 +59,13 @@ func NewConnections(most, mostStrangers int, answerTime time.Duration) *Connecti
 		known: make(map[string]bool), freed: make(chan struct{}, 1)}
 }
 
-// Watch makes a server, which has no such hooks yet, report its connections.
-func (c *Connections) Watch(s *http.Server) {
-	s.ConnState = func(conn net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			c.add(conn)
-		case http.StateActive:
-			c.setIdle(conn, false)
-		case http.StateIdle:
-			c.setIdle(conn, true)
-		case http.StateClosed, http.StateHijacked:
-			c.remove(conn)
-		}
-	}
-	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
-	}
-}
-
 // connKey is the context key of the connection of a request.
 type connKey struct{}
+
+// Context returns the context of the requests of a connection.
+func (c *Connections) Context(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
 
 // of returns the connection of a request, or nil. c.mu is held.
 func (c *Connections) of(ctx context.Context) *connection {
@@ -102,7 +87,7 @@ func (c *Connections) Asks(ctx context.Context) bool {
 }
 
 // Authenticated records that a client has authenticated on the connection of a request. It reports whether
-// the request has a connection that is watched.
+// the request has a connection.
 func (c *Connections) Authenticated(ctx context.Context) bool {
 	conn, ok := ctx.Value(connKey{}).(net.Conn)
 	if ok {
@@ -141,7 +126,8 @@ func (c *Connections) Open() (all, strangers int) {
 	return len(c.open), c.unknown
 }
 
-func (c *Connections) add(conn net.Conn) {
+// Add adds a new connection.
+func (c *Connections) Add(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := &connection{Conn: conn, host: hostOf(conn), stranger: true, arrived: time.Now()}
@@ -159,8 +145,8 @@ func (c *Connections) add(conn net.Conn) {
 
 func byArrival(x, y *connection) int { return x.arrived.Compare(y.arrived) }
 
-// setIdle records that a connection waits for its next request, or has one.
-func (c *Connections) setIdle(conn net.Conn, idle bool) {
+// SetIdle records that a connection waits for its next request, or has one.
+func (c *Connections) SetIdle(conn net.Conn, idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.open[conn]
@@ -182,7 +168,8 @@ func (c *Connections) use(own *connection) {
 	}
 }
 
-func (c *Connections) remove(conn net.Conn) {
+// Remove removes a connection that has ended. It does nothing if the connection is not open.
+func (c *Connections) Remove(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if own := c.open[conn]; own != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // call is one request from the parse of its message until its answer.
@@ -21,6 +23,12 @@ type call struct {
 
 	canceled bool // guarded by callTable.mu
 	away     bool // handled by another server; guarded by callTable.mu
+}
+
+// newCall returns the call of a request, without a context and a session yet.
+func newCall(m *message) *call {
+	return &call{msg: m, key: idKey(m.id), listen: m.method == string(mcp.MethodSubscriptionsListen),
+		ping: m.method == string(mcp.MethodPing)}
 }
 
 // callTable holds the calls that wait or run. Safe for concurrent use.

@@ -55,14 +55,14 @@ func KillAtEOF(ctx context.Context) (context.Context, context.CancelFunc) {
 // handler must not wait then. A second call, and a call outside of a request, does nothing.
 func YieldSlot(ctx context.Context) bool {
 	s := callSessionOf(ctx)
-	return s == nil || s.yield == nil || s.yield()
+	return s == nil || s.admission.yield()
 }
 
 // Decoded reports that the handler has decoded the arguments of the request of ctx. Only few long messages
 // are decoded at a time, so a handler calls it before it waits. Outside of a request it does nothing.
 func Decoded(ctx context.Context) {
-	if s := callSessionOf(ctx); s != nil && s.decoded != nil {
-		s.decoded()
+	if s := callSessionOf(ctx); s != nil {
+		s.admission.decoded()
 	}
 }
 
@@ -73,7 +73,7 @@ func Decoded(ctx context.Context) {
 func Hold(ctx context.Context, n int) bool {
 	Decoded(ctx)
 	s := callSessionOf(ctx)
-	return s == nil || s.ledger == nil || s.ledger.hold(ctx, fileCost*n)
+	return s == nil || s.admission.memory.Hold(ctx, fileCost*n)
 }
 
 // Borrow waits for n bytes of the memory that Hold uses and reports whether it got them. giveBack releases
@@ -81,10 +81,10 @@ func Hold(ctx context.Context, n int) bool {
 func Borrow(ctx context.Context, n int) (giveBack func(), ok bool) {
 	Decoded(ctx)
 	s := callSessionOf(ctx)
-	if s == nil || s.ledger == nil {
+	if s == nil {
 		return func() {}, true
 	}
-	return s.ledger.borrow(ctx, n)
+	return s.admission.memory.Borrow(ctx, n)
 }
 
 // RequestID returns the id of the JSON-RPC request of ctx, byte for byte as the client sent it; nil outside

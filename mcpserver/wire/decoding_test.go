@@ -74,11 +74,7 @@ func TestLongMessagesInTurn(t *testing.T) {
 	send("alice", "1", long)
 	await(t, begun)
 	send("alice", "2", long)
-	eventually(t, "the second message waits", func() bool {
-		p.h.decoding.mu.Lock()
-		defer p.h.decoding.mu.Unlock()
-		return len(p.h.decoding.waiters) > 0
-	})
+	eventually(t, "the second message waits", func() bool { return p.h.decoding.State().Waiting > 0 })
 	send("bob", "3", long)
 	if got := await(t, begun); got != "3" {
 		t.Fatalf("call %s began, want the one of bob", got)
@@ -92,9 +88,5 @@ func TestLongMessagesInTurn(t *testing.T) {
 		t.Fatalf("call %s began, want the second", got)
 	}
 	cancel()
-	eventually(t, "all room is given back", func() bool {
-		p.h.decoding.mu.Lock()
-		defer p.h.decoding.mu.Unlock()
-		return p.h.decoding.all == 0 && len(p.h.decoding.each) == 0
-	})
+	eventually(t, "all room is given back", func() bool { return p.h.decoding.State().Principals == 0 })
 }

@@ -3,7 +3,6 @@ package wire
 import (
 	"cmp"
 	"context"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"golang.org/x/time/rate"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // HTTPOptions are the parameters of NewHTTP. The zero value of every field is its default.
@@ -114,17 +115,16 @@ type HTTP struct {
 	opts       HTTPOptions
 	dispatcher *Dispatcher
 	guard      *guard
-	rates      *rates
-	bodies     *quota // requests being read
-	decoding   *quota // bytes of messages being read and decoded
-	memory     *quota // bytes taken by files, pictures and answers
-	waiting    *quota // bytes of requests that are decoded, or yielded their slot
-	calls      *quota
-	streams    *quota
-	listens    *quota // subscriptions, which are streams too
-	spreads    *quota // messages being sent to other servers
-	strangers  *strangers
-	conns      *conns
+	rates      *admit.Rates
+	bodies     *admit.Quota // requests being read
+	decoding   *admit.Quota // bytes of messages being read and decoded
+	memory     *admit.Quota // bytes taken by files, pictures and answers
+	waiting    *admit.Quota // bytes of requests that are decoded, or yielded their slot
+	calls      *admit.Quota
+	streams    *admit.Quota
+	listens    *admit.Quota // subscriptions, which are streams too
+	spreads    *admit.Quota // messages being sent to other servers
+	conns      *admit.Connections
 	sessions   *sessionTable
 	leaves     func() // unregisters the audience
 
@@ -173,7 +173,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		opts:       opts,
 		guard:      guard,
 		dispatcher: d,
-		rates:      &rates{limit: opts.Rate, burst: max(opts.Burst, 1), each: make(map[string]*rate.Limiter)},
+		rates:      admit.NewRates(opts.Rate, opts.Burst),
 		bodies:     newQuota(opts.MaxInFlight, share),
 		decoding:   newDecoding(int(opts.MaxBody)),
 		memory:     newMemory(opts.Memory),
@@ -182,8 +182,7 @@ func NewHTTP(d *Dispatcher, opts HTTPOptions) (*HTTP, error) {
 		streams:    newQuota(opts.MaxStreams, share),
 		listens:    newQuota(opts.MaxStreams, 1),
 		spreads:    newQuota(maxSpreads, share),
-		strangers:  newStrangers(opts.MaxStrangers),
-		conns:      newConns(opts.MaxConnections),
+		conns:      admit.NewConnections(opts.MaxConnections, opts.MaxStrangers, headerTimeout),
 		audience:   newAudience(),
 	}
 	h.sessions = newSessionTable(newQuota(opts.MaxSessions, share), h.sessionEnded)
@@ -200,7 +199,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
 	// Only an authenticated connection is kept for further requests, and not even that if there are too many.
-	if h.strangers.asks(r.Context()) || h.endsConnection(r) {
+	if h.conns.Asks(r.Context()) || h.endsConnection(r) {
 		header.Set("Connection", "close")
 	}
 	if done := h.guard.check(w, r); done {
@@ -226,7 +225,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // principal. It closes after a chunked body: net/http hides a Content-Length sent in addition, and a proxy
 // that used it may have taken the rest of the body for the next request.
 func (h *HTTP) endsConnection(r *http.Request) bool {
-	return h.conns.crowded() || len(r.TransferEncoding) > 0
+	return h.conns.Crowded() || len(r.TransferEncoding) > 0
 }
 
 func status(w http.ResponseWriter, r *http.Request, good bool) {
@@ -256,11 +255,8 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if conn, ok := ctx.Value(connKey{}).(net.Conn); ok {
-		h.strangers.know(conn)
-		if !h.endsConnection(r) {
-			w.Header().Del("Connection")
-		}
+	if h.conns.Authenticated(ctx) && !h.endsConnection(r) {
+		w.Header().Del("Connection")
 	}
 	r = r.WithContext(ctx)
 	if name := ambiguous(r); name != "" {
@@ -268,7 +264,7 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The rate is counted per principal, so clients without authentication cannot use it up.
-	if wait, ok := h.rates.take(principal); !ok {
+	if wait, ok := h.rates.Take(principal); !ok {
 		retryLater(w, http.StatusTooManyRequests, wait, "too many requests")
 		return
 	}

@@ -347,11 +347,7 @@ func TestHTTPCallsWait(t *testing.T) {
 	}
 	waiting := func(n int) {
 		t.Helper()
-		eventually(t, "a call waits", func() bool {
-			p.h.calls.mu.Lock()
-			defer p.h.calls.mu.Unlock()
-			return len(p.h.calls.waiters) == n
-		})
+		eventually(t, "a call waits", func() bool { return p.h.calls.State().Waiting == n })
 	}
 	_, end := begin("1")
 	if got := await(t, b.begun); got != "1" {
@@ -368,5 +364,5 @@ func TestHTTPCallsWait(t *testing.T) {
 		t.Errorf("call %s began, want the one that still waits", got)
 	}
 	end3()
-	eventually(t, "all room is given back", func() bool { return p.h.calls.taken("") == 0 })
+	eventually(t, "all room is given back", func() bool { return p.h.calls.Held("") == 0 })
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -17,206 +16,242 @@ type exchange struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	principal string
+	admission *admission
 	msg       *message
 	modern    bool
 	protocol  *httpSession // nil on 2026-07-28, and if the client named no valid session
-	session   *callSession // the session for handlers; nil without one
-	decoded   func()       // releases the memory reserved for decoding
 
 	// For requests only.
-	owner  *httpSession // protocol, or a new one
-	opened bool         // the session was added or entered
-	call   *call
-	stream *httpStream
-	out    *lineWriter
+	owner   *httpSession // protocol, or a session of this request alone
+	opening bool         // the request opens owner
+	opened  bool         // it did
+	call    *call
+	session *callSession // the session for handlers
+	stream  *httpStream
+	out     *lineWriter
+	detach  func() // see ending
 }
 
 // request answers a request, once there is a slot for it.
 func (ex *exchange) request() {
-	h, r, method := ex.h, ex.r, ex.msg.method
-	if method == string(mcp.MethodServerDiscover) && h.opts.OnlySessions != nil {
-		said := ex.msg.protocol()
-		if said.client != nil && h.opts.OnlySessions(*said.client) {
-			failure := unsupported(said.version, Versions()[1:])
-			failure.Message = "this client is served in sessions only: send initialize"
-			h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, failure)
-			return
-		}
+	if failure := ex.needsSession(); failure != nil {
+		ex.h.writeRefusal(ex.w, http.StatusBadRequest, ex.msg.id, failure)
+		return
 	}
-	ex.call = &call{
-		msg:    ex.msg,
-		key:    idKey(ex.msg.id),
-		listen: method == string(mcp.MethodSubscriptionsListen),
-		ping:   method == string(mcp.MethodPing),
+	ex.call = newCall(ex.msg)
+	if ex.call.listen && !acceptsEvents(ex.r.Header.Values("Accept")) { // it would wait forever in a slot
+		plainText(ex.w, http.StatusNotAcceptable, notEvents)
+		return
 	}
-	slots, patience := h.calls, h.opts.Patience
-	if ex.call.listen {
-		if !acceptsEvents(r.Header.Values("Accept")) { // it would wait forever and hold a slot
-			plainText(ex.w, http.StatusNotAcceptable, notEvents)
-			return
-		}
-		slots, patience = h.streams, 0
+	ex.chooseOwner()
+	ex.begin()
+	if ex.register() && ex.awaitSlot() {
+		ex.run()
 	}
-	if ex.call.listen && h.listens.take(ex.principal, 1) {
-		defer h.listens.leave(ex.principal, 1)
+}
+
+// end releases what the exchange has acquired, and ends its response and its context.
+func (ex *exchange) end() {
+	ex.admission.release()
+	if ex.out != nil {
+		ex.out.retire()
+		ex.detach()
+		ex.call.cancel(nil)
 	}
-	leave := func() {}
-	// 2026-07-28 has no sessions, so each request gets its own.
-	opening := method == string(mcp.MethodInitialize) && !ex.modern
+	if ex.opening && !ex.opened {
+		ex.owner.end(ErrDisconnected)
+		ex.h.audience.remove(ex.owner.announcer)
+	}
+	if ex.protocol != nil {
+		ex.h.leave(ex.protocol)
+	}
+}
+
+// needsSession returns the error for a server/discover request of a client that is served in sessions only,
+// or nil.
+func (ex *exchange) needsSession() *Error {
+	if ex.msg.method != string(mcp.MethodServerDiscover) || ex.h.opts.OnlySessions == nil {
+		return nil
+	}
+	said := ex.msg.protocol()
+	if said.client == nil || !ex.h.opts.OnlySessions(*said.client) {
+		return nil
+	}
+	failure := unsupported(said.version, Versions()[1:])
+	failure.Message = "this client is served in sessions only: send initialize"
+	return failure
+}
+
+// chooseOwner sets the session to which the request belongs.
+func (ex *exchange) chooseOwner() {
 	switch {
-	case opening:
-		ex.owner = h.newSession(r.Context(), ex.principal, int(8*h.opts.MaxBody))
-		defer func() {
-			if !ex.opened { // the session was not opened
-				ex.owner.end(ErrDisconnected)
-				h.audience.remove(ex.owner.announcer)
-			}
-		}()
-	case ex.modern:
-		id := "request-" + strconv.FormatUint(h.requests.Add(1), 10)
+	case ex.modern: // 2026-07-28 has no sessions, so each request gets its own
+		id := "request-" + strconv.FormatUint(ex.h.requests.Add(1), 10)
 		ex.owner = &httpSession{session: &session{id: id}}
+	case ex.msg.method == string(mcp.MethodInitialize):
+		ex.owner = ex.h.newSession(ex.r.Context(), ex.principal, int(8*ex.h.opts.MaxBody))
+		ex.opening = true
 	default:
 		ex.owner = ex.protocol
 	}
-	ex.stream = newHTTPStream(ex.w, r, h.opts.WriteTimeout)
-	ex.out = newLineWriter(ex.stream)
-	// The context of the HTTP request ends without a cause, but handlers need to know why a call ended.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(nil)
-	ends := []context.Context{r.Context(), h.base}
-	switch {
-	case ex.call.listen:
-		ends[1] = h.hangUp
-	case ex.owner.base != nil:
-		ends[1] = ex.owner.base
-	}
-	for _, end := range ends {
-		defer context.AfterFunc(end, func() { cancel(ErrDisconnected) })()
-	}
-	ex.call.ctx, ex.call.cancel = ctx, cancel
-	defer ex.out.retire()
-	ex.session = newCallSession(h.hangUp, ex.owner.session, ex.msg, ex.out, h.audience)
-	ex.call.session = ex.session
-	ex.session.deaf = !ex.stream.events
-	ex.session.alone = func() bool {
-		return h.sessions.room.taken(ex.principal)+h.listens.taken(ex.principal) <= 1
-	}
-	// Memory for the message replaces the reservation for decoding, or the slot. The two functions are called
-	// only by the handler of this call.
-	waiting := 0
-	ex.session.decoded = sync.OnceValue(func() bool {
-		if !h.waiting.take(ex.principal, len(ex.msg.raw)) {
-			return false
-		}
-		waiting = len(ex.msg.raw)
-		ex.decoded()
-		return true
-	})
-	ex.session.yield = sync.OnceValue(func() bool {
-		if !ex.session.decoded() {
-			return false
-		}
-		leave()
-		return true
-	})
-	defer func() { h.waiting.leave(ex.principal, waiting) }()
-	ex.session.ledger = &ledger{memory: h.memory, principal: ex.principal}
-	defer ex.session.ledger.close()
-	if calls := ex.owner.calls; calls != nil {
-		switch ok, failure := calls.add(ex.call); {
-		case failure != nil:
-			h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
-			return
-		case !ok:
-			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
-			return
-		}
-		defer calls.leave(ex.call)
-	}
-	if !ex.call.ping {
-		// From here on the client can cancel the call.
-		if !slots.wait(ctx, ex.principal, 1, patience) {
-			if ctx.Err() != nil {
-				ex.empty()
-			} else {
-				retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
-			}
-			return
-		}
-		leave = sync.OnceFunc(func() { slots.leave(ex.principal, 1) })
-		defer leave()
-	}
-	ex.run(opening)
 }
 
-// run answers the request; opening is set if the request opens a session.
-func (ex *exchange) run(opening bool) {
-	d := ex.h.dispatcher
-	if !opening { // a stream could not send the id of the new session
+// begin makes the context, the response and the session of the call.
+func (ex *exchange) begin() {
+	ex.call.ctx, ex.call.cancel, ex.detach = ex.ending()
+	ex.stream = newHTTPStream(ex.w, ex.r, ex.h.opts.WriteTimeout)
+	ex.out = newLineWriter(ex.stream)
+	s := newCallSession(ex.h.hangUp, ex.owner.session, ex.msg, ex.out, ex.h.audience)
+	s.deaf, s.alone, s.admission = !ex.stream.events, ex.alone, ex.admission
+	ex.session, ex.call.session = s, s
+}
+
+// ending returns the context of the call. It ends with a cause once the client disconnects or the server, the
+// session or, for a subscription, the input ends; the context of an HTTP request ends without one. detach
+// stops that.
+func (ex *exchange) ending() (ctx context.Context, cancel context.CancelCauseFunc, detach func()) {
+	ctx, cancel = context.WithCancelCause(context.WithoutCancel(ex.r.Context()))
+	base := ex.h.base
+	switch {
+	case ex.call.listen:
+		base = ex.h.hangUp
+	case ex.owner.base != nil:
+		base = ex.owner.base
+	}
+	disconnect := func() { cancel(ErrDisconnected) }
+	client, server := context.AfterFunc(ex.r.Context(), disconnect), context.AfterFunc(base, disconnect)
+	return ctx, cancel, func() {
+		client()
+		server()
+	}
+}
+
+// register adds the call to those of its session, so that the client can cancel it from here on. It returns
+// false if it has sent an answer.
+func (ex *exchange) register() bool {
+	if ex.call.listen {
+		ex.admission.listen = ex.h.listens.Take(ex.principal, 1)
+	}
+	if ex.owner.calls == nil {
+		return true
+	}
+	ok, failure := ex.admission.join(ex.owner.calls, ex.call)
+	switch {
+	case failure != nil:
+		ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, failure)
+	case !ok:
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "the session has ended")
+	}
+	return ok
+}
+
+// awaitSlot waits for a slot for the call. It returns false if it has sent an answer. A ping needs none; a
+// subscription has one of a stream, or is refused at once.
+func (ex *exchange) awaitSlot() bool {
+	slots, patience := ex.h.calls, ex.h.opts.Patience
+	switch {
+	case ex.call.ping:
+		return true
+	case ex.call.listen:
+		slots, patience = ex.h.streams, 0
+	}
+	ex.admission.slot = slots.Wait(ex.call.ctx, ex.principal, 1, patience, nil)
+	switch {
+	case ex.admission.slot != nil:
+		return true
+	case ex.call.ctx.Err() != nil:
+		ex.empty()
+	default:
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
+	}
+	return false
+}
+
+// run calls the handler of the request and writes its answer.
+func (ex *exchange) run() {
+	if !ex.opening { // a stream could not send the id of the new session
 		defer keepAlive(ex.out, ex.h.opts.KeepAlive).Stop()
 	}
 	ctx := withSession(ex.call.ctx, ex.session)
-	var result any
-	var failure *Error
-	begin := time.Now()
-	for again, done := true, false; again; {
-		result, failure = d.guard(ctx, ex.msg, ex.respond)
-		done, again = ex.forwarded()
-		if done {
-			ex.session.finish()
-			return
-		}
-		again = again && ctx.Err() == nil && time.Since(begin) < forwardPatience
-		if again {
-			time.Sleep(forwardPause)
-		}
-	}
+	result, failure, answered := ex.handle(ctx)
 	ex.session.finish()
-	status := http.StatusOK
-	switch {
-	case result != nil || failure != nil:
-	case ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil:
-		// The stream ends because the server is stopping.
-		ex.out.hungUp(ex.msg.id)
-		result = listened(ex.msg.id)
-		d.decorate(result)
-	default:
-		ex.empty()
+	if answered {
 		return
 	}
-	// A session exists only once its initialize request was accepted.
-	if opening && failure == nil {
-		// Set the id first: announcements read it.
-		ex.owner.id = ex.h.sessions.ids.give(ex.principal, ex.owner.said())
-		ex.h.audience.add(ex.owner.announcer)
-		ex.opened = ex.h.sessions.add(ex.owner)
-		if !ex.opened {
-			ex.out.retire()
-			retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
+	if result == nil && failure == nil {
+		if !ex.isHungUp() {
+			ex.empty()
 			return
 		}
-		ex.w.Header().Set(HeaderSession, ex.owner.id)
+		ex.out.hungUp(ex.msg.id)
+		result = listened(ex.msg.id)
+		ex.h.dispatcher.decorate(result)
 	}
+	if ex.opening && failure == nil && !ex.open() {
+		return
+	}
+	ex.answer(ctx, result, failure)
+}
+
+// handle calls the handler of the request. If the handler wants another server to answer, handle forwards the
+// request; answered reports whether that server did.
+func (ex *exchange) handle(ctx context.Context) (result any, failure *Error, answered bool) {
+	begin := time.Now()
+	for {
+		result, failure = ex.h.dispatcher.guard(ctx, ex.msg, ex.respond)
+		done, again := ex.forwarded()
+		if done || !again || ctx.Err() != nil || time.Since(begin) >= forwardPatience {
+			return result, failure, done
+		}
+		time.Sleep(forwardPause)
+	}
+}
+
+// isHungUp reports whether the call is a subscription that ends because the server is stopping.
+func (ex *exchange) isHungUp() bool {
+	return ex.call.listen && ex.h.hangUp.Err() != nil && ex.r.Context().Err() == nil
+}
+
+// open adds the session of an accepted initialize request to the sessions of the server. It returns false if
+// it has sent an answer.
+func (ex *exchange) open() bool {
+	// Set the id first: announcements read it.
+	ex.owner.id = ex.h.sessions.ids.give(ex.principal, ex.owner.said())
+	ex.h.audience.add(ex.owner.announcer)
+	ex.opened = ex.h.sessions.add(ex.owner)
+	if !ex.opened {
+		ex.out.retire()
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many sessions")
+		return false
+	}
+	ex.w.Header().Set(HeaderSession, ex.owner.id)
+	return true
+}
+
+// answer writes the answer to the request, unless its client no longer waits for it.
+func (ex *exchange) answer(ctx context.Context, result any, failure *Error) {
+	d := ex.h.dispatcher
 	if failure != nil && ex.modern {
-		status = statusOf(failure.Code)
+		ex.stream.status = statusOf(failure.Code)
 	}
 	line := d.encode(ctx, ex.msg, result, failure)
-	if len(line) > shortAnswer && !ex.session.ledger.answer(ctx, len(line)) {
+	if len(line) > shortAnswer && !ex.admission.memory.Raise(ctx, len(line)) {
 		line = d.encode(ctx, ex.msg, nil, &Error{Code: CodeBusy,
 			Message: "the request was carried out, and there is no room for its answer: read the others"})
 	}
-	answered := false
-	ex.out.writeIf(line, func() bool {
-		answered = ex.r.Context().Err() == nil
-		if ex.owner.calls != nil {
-			answered = ex.owner.calls.settle(ex.call)
-		}
-		ex.stream.answer, ex.stream.status = answered, status
-		return answered
-	})
-	if !answered {
+	ex.out.writeIf(line, ex.settle)
+	if !ex.stream.answer {
 		ex.empty()
 	}
+}
+
+// settle reports whether to write the answer, which the stream then takes for the end of the response.
+func (ex *exchange) settle() bool {
+	ex.stream.answer = ex.r.Context().Err() == nil
+	if ex.owner.calls != nil {
+		ex.stream.answer = ex.owner.calls.settle(ex.call)
+	}
+	return ex.stream.answer
 }
 
 // shortAnswer is the size in bytes up to which answers are not charged to the memory quota.
@@ -331,30 +366,39 @@ func (ex *exchange) forwarded() (done, again bool) {
 	if ex.owner.calls != nil && !ex.owner.calls.sendAway(ex.call) {
 		return false, false
 	}
-	ex.session.yield() // the wait on the other server needs no slot here
+	ex.admission.yield() // the wait on the other server needs no slot here
 	ctx, cancel := context.WithCancel(ex.r.Context())
 	defer cancel()
 	// Wait a moment after a cancellation, which may reach the other server before the request does.
 	defer context.AfterFunc(ex.call.ctx, func() { time.AfterFunc(cancelPatience, cancel) })()
-	canceled := func() bool { return errors.Is(context.Cause(ex.call.ctx), ErrCanceled) }
 	ex.out.handOver(func() bool {
-		switch {
-		case ex.stream.begun:
-			return false // too late; the client gets the handler's error
-		case *to == "":
-			ex.w.WriteHeader(http.StatusMisdirectedRequest)
-			done = true
-		default:
-			err := ex.h.opts.Forward(ex.w, ex.r.WithContext(ctx), ex.msg.raw, *to)
-			again = errors.Is(err, ErrMisdirected)
-			done = !again && !(err != nil && canceled())
-			if err != nil && done {
-				ex.h.dispatcher.logPrivate(ex.call.ctx, ex.msg, err.Error())
-				ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, &Error{Code: mcp.INTERNAL_ERROR,
-					Message: "the server that has the session did not answer; what it did is not known"})
-			}
-		}
+		done, again = ex.relay(ctx, *to)
 		return done
 	})
 	return done, again
+}
+
+// relay has the server at an address answer the request, while nothing else is written. It returns the same
+// as forwarded.
+func (ex *exchange) relay(ctx context.Context, address string) (done, again bool) {
+	switch {
+	case ex.stream.begun:
+		return false, false // too late; the client gets the handler's error
+	case address == "":
+		ex.w.WriteHeader(http.StatusMisdirectedRequest)
+		return true, false
+	}
+	err := ex.h.opts.Forward(ex.w, ex.r.WithContext(ctx), ex.msg.raw, address)
+	switch {
+	case err == nil:
+		return true, false
+	case errors.Is(err, ErrMisdirected):
+		return false, true
+	case errors.Is(context.Cause(ex.call.ctx), ErrCanceled):
+		return false, false
+	}
+	ex.h.dispatcher.logPrivate(ex.call.ctx, ex.msg, err.Error())
+	ex.h.writeRefusal(ex.w, http.StatusOK, ex.msg.id, &Error{Code: mcp.INTERNAL_ERROR,
+		Message: "the server that has the session did not answer; what it did is not known"})
+	return true, false
 }

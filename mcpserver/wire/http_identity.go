@@ -120,6 +120,11 @@ func (h *HTTP) session(ctx context.Context, id, principal string) *httpSession {
 	return h.sessions.enter(id, principal)
 }
 
+// alone is Alone for the principal of the exchange.
+func (ex *exchange) alone() bool {
+	return ex.h.sessions.room.Held(ex.principal)+ex.h.listens.Held(ex.principal) <= 1
+}
+
 // Alone reports whether the principal of a request over HTTP has at most one open protocol session or
 // subscription. All its requests without a session may then be treated as one conversation. It returns false
 // outside of such a request.

@@ -222,11 +222,7 @@ func (e *events) message() string {
 }
 
 // taken is how many calls hold a place.
-func (p *httpPeer) taken() int {
-	p.h.calls.mu.Lock()
-	defer p.h.calls.mu.Unlock()
-	return p.h.calls.all
-}
+func (p *httpPeer) taken() int { return p.h.opts.MaxInFlight - p.h.calls.State().Free }
 
 func await[T any](t *testing.T, c <-chan T) T {
 	t.Helper()

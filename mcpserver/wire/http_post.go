@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 const (
@@ -31,88 +34,107 @@ func (h *HTTP) post(w http.ResponseWriter, r *http.Request, principal string) {
 		plainText(w, http.StatusUnsupportedMediaType, form)
 		return
 	}
-	size := int(h.opts.MaxBody)
-	if r.ContentLength >= 0 {
-		size = int(min(r.ContentLength, h.opts.MaxBody))
-	}
-	if !h.decoding.wait(r.Context(), principal, size, decodingPatience) {
-		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many large requests in flight")
+	ex := &exchange{h: h, w: w, r: r, principal: principal, admission: &admission{
+		principal: principal, messages: h.waiting,
+		memory: admit.NewLedger(h.memory, principal, holdingPatience)}}
+	defer ex.end()
+	if !ex.read() || !ex.enter() {
 		return
 	}
-	decoded := sync.OnceFunc(func() { h.decoding.leave(principal, size) })
-	defer decoded()
-	m := h.readMessage(w, r, principal)
-	if m == nil {
-		return
-	}
-	ex := &exchange{h: h, w: w, r: r, principal: principal, msg: m, modern: isModern(r.Header, m),
-		decoded: decoded}
-	if !ex.modern {
-		switch id := r.Header.Get(HeaderSession); {
-		case id == "" && m.method != string(mcp.MethodInitialize):
-			plainText(w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
-			return
-		case m.kind != request && IsForwarded(r.Context()): // this server may have no part of the session
-			ex.protocol = h.sessions.enter(id, principal)
-		case id != "":
-			ex.protocol = h.session(r.Context(), id, principal)
-		}
-		if ex.protocol != nil {
-			defer h.leave(ex.protocol)
-		}
-	}
-	version, opening := r.Header.Get(mcp.HeaderProtocolVersion), m.method == string(mcp.MethodInitialize)
 	switch {
-	case !ex.modern && !opening && refusesVersion(w, version):
-	case !ex.modern && !opening && ex.protocol == nil:
-		// A session of another principal is treated as unknown.
-		plainText(w, http.StatusNotFound, "Invalid session ID")
-	case m.kind == request:
+	case ex.msg.kind == request:
 		ex.request()
-	case m.kind == notification:
+	case ex.msg.kind == notification:
 		ex.notification()
 	case ex.modern:
-		h.writeRefusal(w, http.StatusBadRequest, m.id, invalidRequest(
+		h.writeRefusal(w, http.StatusBadRequest, ex.msg.id, invalidRequest(
 			"the server asks by results in this revision, and takes no responses"))
-	case ex.protocol.asks.route(m) || ex.spread():
+	case ex.protocol.asks.route(ex.msg) || ex.spread():
 		w.WriteHeader(http.StatusAccepted)
 	}
+}
+
+// read reads the message once there is memory to decode it. It returns false if it has sent an answer.
+func (ex *exchange) read() bool {
+	h, a := ex.h, ex.admission
+	size := int(h.opts.MaxBody)
+	if ex.r.ContentLength >= 0 {
+		size = int(min(ex.r.ContentLength, h.opts.MaxBody))
+	}
+	a.decoding = h.decoding.Wait(ex.r.Context(), ex.principal, size, decodingPatience, nil)
+	if a.decoding == nil {
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait, "too many large requests in flight")
+		return false
+	}
+	ex.msg = h.readMessage(ex.w, ex.r, ex.principal)
+	if ex.msg == nil {
+		return false
+	}
+	a.size = len(ex.msg.raw)
+	ex.modern = isModern(ex.r.Header, ex.msg)
+	return true
+}
+
+// enter finds the protocol session of a message of the older revisions, which the exchange then uses. It
+// returns false if it has sent an answer. An initialize request needs no session.
+func (ex *exchange) enter() bool {
+	if ex.modern {
+		return true
+	}
+	h, id, opening := ex.h, ex.r.Header.Get(HeaderSession), ex.msg.method == string(mcp.MethodInitialize)
+	switch {
+	case id == "" && !opening:
+		plainText(ex.w, http.StatusBadRequest, "Mcp-Session-Id is missing; send initialize first")
+		return false
+	case ex.msg.kind != request && IsForwarded(ex.r.Context()): // this server may have no part of the session
+		ex.protocol = h.sessions.enter(id, ex.principal)
+	case id != "":
+		ex.protocol = h.session(ex.r.Context(), id, ex.principal)
+	}
+	switch {
+	case opening:
+		return true
+	case refusesVersion(ex.w, ex.r.Header.Get(mcp.HeaderProtocolVersion)):
+		return false
+	case ex.protocol == nil: // a session of another principal is treated as unknown
+		plainText(ex.w, http.StatusNotFound, "Invalid session ID")
+		return false
+	}
+	return true
 }
 
 // spread sends the message, which belongs to a call on another server, to the other servers. It returns false
 // if it has sent an answer.
 func (ex *exchange) spread() bool {
 	h := ex.h
-	switch {
-	case h.opts.Spread == nil:
-	case IsForwarded(ex.r.Context()):
+	if h.opts.Spread == nil {
+		return true
+	}
+	if IsForwarded(ex.r.Context()) {
 		ex.w.WriteHeader(http.StatusMisdirectedRequest)
 		return false
-	case !h.maySpread(ex.w, ex.principal):
+	}
+	ex.admission.spread = h.maySpread(ex.w, ex.principal)
+	if ex.admission.spread == nil {
 		return false
-	default:
-		defer h.spreads.leave(ex.principal, 1)
-		if size := len(ex.msg.raw); h.waiting.take(ex.principal, size) {
-			defer h.waiting.leave(ex.principal, size)
-			ex.decoded() // else it keeps the memory reserved for decoding
-		}
-		err := h.opts.Spread(ex.r, ex.msg.raw)
-		if err != nil && ex.msg.kind == response { // clients repeat an answer, but not a cancellation
-			retryLater(ex.w, http.StatusServiceUnavailable, busyWait,
-				"the call may be at a server that does not answer")
-			return false
-		}
+	}
+	ex.admission.decoded() // without room the message keeps the memory reserved for decoding
+	err := h.opts.Spread(ex.r, ex.msg.raw)
+	if err != nil && ex.msg.kind == response { // clients repeat an answer, but not a cancellation
+		retryLater(ex.w, http.StatusServiceUnavailable, busyWait,
+			"the call may be at a server that does not answer")
+		return false
 	}
 	return true
 }
 
-// maySpread acquires a place in spreads, or answers 503.
-func (h *HTTP) maySpread(w http.ResponseWriter, principal string) bool {
-	may := h.spreads.take(principal, 1)
-	if !may {
+// maySpread acquires a place in spreads, or answers 503 and returns nil.
+func (h *HTTP) maySpread(w http.ResponseWriter, principal string) *admit.Claim {
+	place := h.spreads.Take(principal, 1)
+	if place == nil {
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many messages for other servers")
 	}
-	return may
+	return place
 }
 
 // unsupportedForm returns what is wrong with the declared form of a body, or "" if it is JSON in UTF-8. A
@@ -134,13 +156,14 @@ func unsupportedForm(header http.Header) string {
 
 // readMessage reads the one message of a body, or answers and returns nil.
 func (h *HTTP) readMessage(w http.ResponseWriter, r *http.Request, principal string) *message {
-	if !h.bodies.wait(r.Context(), principal, 1, readingPatience) {
+	reading := h.bodies.Wait(r.Context(), principal, 1, readingPatience, nil)
+	if reading == nil {
 		retryLater(w, http.StatusServiceUnavailable, busyWait, "too many requests in flight")
 		return nil
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
 	// The quota is for reading only: slow senders hold memory before they have a slot.
-	h.bodies.leave(principal, 1)
+	reading.Release()
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		failure := invalidRequest(fmt.Sprintf("message longer than %d bytes", h.opts.MaxBody))
 		h.writeRefusal(w, http.StatusRequestEntityTooLarge, nil, failure)
@@ -218,4 +241,20 @@ func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessag
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
+}
+
+func retryLater(w http.ResponseWriter, status int, wait time.Duration, text string) {
+	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))))
+	plainText(w, status, text)
+}
+
+func refuseVerb(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	plainText(w, http.StatusMethodNotAllowed, "method not allowed")
+}
+
+func plainText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	io.WriteString(w, text+"\n")
 }

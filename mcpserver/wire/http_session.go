@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // HeaderSession is the header with the protocol session of a request of the older revisions.
@@ -26,8 +28,10 @@ type httpSession struct {
 	base      context.Context
 	end       context.CancelCauseFunc
 
-	used time.Time // guarded by sessionTable.mu
-	busy int       // requests and streams; guarded by sessionTable.mu
+	// Guarded by sessionTable.mu.
+	used time.Time
+	busy int // requests and streams
+	room *admit.Claim
 
 	mu        sync.Mutex
 	supersede context.CancelFunc // ends the open GET stream
@@ -69,7 +73,7 @@ func (s *httpSession) unused(since time.Time) bool { return s.busy == 0 && s.use
 
 // sessionTable holds the protocol sessions. Safe for concurrent use.
 type sessionTable struct {
-	room  *quota
+	room  *admit.Quota
 	ended func(*httpSession)
 	ids   identities
 
@@ -78,7 +82,7 @@ type sessionTable struct {
 	deleted map[string]bool // ids of sessions that their clients ended
 }
 
-func newSessionTable(room *quota, ended func(*httpSession)) *sessionTable {
+func newSessionTable(room *admit.Quota, ended func(*httpSession)) *sessionTable {
 	return &sessionTable{room: room, ended: ended, byID: make(map[string]*httpSession),
 		deleted: make(map[string]bool)}
 }
@@ -92,14 +96,15 @@ func (t *sessionTable) add(s *httpSession) bool {
 		return false
 	}
 	var idlest *httpSession
-	if !t.room.take(s.principal, 1) {
+	s.room = t.room.Take(s.principal, 1)
+	if s.room == nil {
 		idlest = t.idlest(s.principal)
 		if idlest == nil {
 			t.mu.Unlock()
 			return false
 		}
 		t.drop(idlest)
-		t.room.take(s.principal, 1)
+		s.room = t.room.Take(s.principal, 1)
 	}
 	s.used = time.Now()
 	t.byID[s.id] = s
@@ -114,10 +119,11 @@ func (t *sessionTable) add(s *httpSession) bool {
 // principal with the most. A principal never loses sessions to another one with more, so opening many
 // sessions cannot end the sessions of others. t.mu is held.
 func (t *sessionTable) idlest(principal string) (idlest *httpSession) {
-	own, most := t.room.taken(principal), 0
+	own, most := t.room.Held(principal), 0
+	_, share := t.room.Most(principal)
 	for _, s := range t.byID {
-		n := t.room.taken(s.principal)
-		if s.busy > 0 || s.principal != principal && (own >= t.room.mostEach || n < own+2) {
+		n := t.room.Held(s.principal)
+		if s.busy > 0 || s.principal != principal && (own >= share || n < own+2) {
 			continue
 		}
 		if idlest == nil || n > most || n == most && s.used.Before(idlest.used) {
@@ -179,5 +185,5 @@ func (t *sessionTable) forget(id string) {
 
 func (t *sessionTable) drop(s *httpSession) {
 	delete(t.byID, s.id)
-	t.room.leave(s.principal, 1)
+	s.room.Release()
 }

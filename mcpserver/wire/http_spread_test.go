@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // twoPeers starts two servers that have a key in common. What the first gives to the second is sent to it if
@@ -123,14 +125,14 @@ func TestHTTPSpread(t *testing.T) {
 		t.Errorf("a cancelled call is answered with %s", text)
 	}
 
-	a.h.spreads.take("", maxSpreads)
+	all := a.h.spreads.Take("", maxSpreads)
 	for verb, message := range map[string]string{"POST": cancelOf("9"), "DELETE": ""} {
 		response := a.do(t.Context(), verb, "/mcp", message, "Mcp-Session-Id", session)
 		if response.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("too many: %s = %s", verb, response.Status)
 		}
 	}
-	a.h.spreads.leave("", maxSpreads)
+	all.Release()
 
 	b.h.forget(session+"x", "")
 	b.h.forget(session, "another")
@@ -229,22 +231,23 @@ func TestHTTPSpreadMemory(t *testing.T) {
 	var decoding, waiting int
 	p, _ = newHTTPPeer(t, func(o *HTTPOptions) {
 		o.Spread = func(*http.Request, []byte) error {
-			decoding, waiting = p.h.decoding.taken(""), p.h.waiting.taken("")
+			decoding, waiting = p.h.decoding.Held(""), p.h.waiting.Held("")
 			return nil
 		}
 	})
 	session, message := p.open(), fmt.Sprintf(answerTo, "1")
 	for _, full := range []bool{false, true} {
+		var others *admit.Claim
 		before := 0
 		if full {
 			before = maxWaiting / 2
+			others = p.h.waiting.Take("", before)
 		}
-		p.h.waiting.take("", before)
 		p.post(message, "Mcp-Session-Id", session)
 		if waits := waiting - before; waits+decoding != len(message) || (decoding > 0) != full {
 			t.Errorf("full: %v, decoding %d, waiting %d", full, decoding, waits)
 		}
-		p.h.waiting.leave("", before)
+		others.Release()
 	}
 }
 

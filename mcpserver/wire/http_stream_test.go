@@ -154,7 +154,7 @@ func TestHTTPSessionsOfOthers(t *testing.T) {
 			t.Fatal("c is locked out")
 		}
 	}
-	a, b, c := table.room.taken("a"), table.room.taken("b"), table.room.taken("c")
+	a, b, c := table.room.Held("a"), table.room.Held("b"), table.room.Held("c")
 	if a+b+c != 8 || min(a, b) < c {
 		t.Errorf("a, b and c have %d, %d and %d sessions", a, b, c)
 	}

@@ -7,9 +7,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // worker reads when it holds the turn, and serves the call that it read while another worker reads on.
@@ -84,18 +85,15 @@ func (c *conn) notice(m *message) {
 
 // request registers a call before the next line is read, and returns it if the caller still has to serve it.
 func (c *conn) request(m *message) *call {
-	call := &call{
-		msg: m, key: idKey(m.id), wait: c.barrier,
-		listen: m.method == string(mcp.MethodSubscriptionsListen),
-		ping:   m.method == string(mcp.MethodPing),
-	}
+	call := newCall(m)
+	call.wait = c.barrier
 	call.ctx, call.cancel = context.WithCancelCause(c.base)
 	call.session = newCallSession(c.hangUp, c.session, m, c.out, c.audience)
 	if m.method == string(mcp.MethodInitialize) {
 		call.release = make(chan struct{})
 	}
 	// From here on a cancellation on the next line finds the call.
-	if ok, err := c.calls.add(call); !ok {
+	if ok, err := call.session.admission.join(c.calls, call); !ok {
 		call.cancel(nil)
 		if err != nil {
 			c.refuse(m.id, err)
@@ -127,28 +125,17 @@ func (c *conn) serve(call *call) {
 		c.run(call)
 		return
 	}
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		// A single select would choose at random between a free slot and the end of the call.
-		select {
-		case c.slots <- struct{}{}:
-		case <-call.ctx.Done():
-			c.calls.leave(call)
-			return
-		}
-	}
-	call.session.yield = sync.OnceValue(func() bool { <-c.slots; return true })
-	defer call.session.yield()
-	size := len(call.msg.raw)
-	if !c.decoding.wait(call.ctx, "", size, math.MaxInt64) {
-		c.calls.leave(call)
+	a := call.session.admission
+	defer a.release()
+	a.slot = c.slots.Wait(call.ctx, "", 1, math.MaxInt64, nil)
+	if a.slot == nil {
 		return
 	}
-	call.session.decoded = sync.OnceValue(func() bool { c.decoding.leave("", size); return true })
-	defer call.session.decoded()
-	call.session.ledger = &ledger{memory: c.memory}
-	defer call.session.ledger.close()
+	a.decoding = c.decoding.Wait(call.ctx, "", len(call.msg.raw), math.MaxInt64, nil)
+	if a.decoding == nil {
+		return
+	}
+	a.memory = admit.NewLedger(c.memory, "", holdingPatience)
 	c.run(call)
 }
 
@@ -158,7 +145,7 @@ func (c *conn) run(call *call) {
 	if call.release != nil {
 		defer close(call.release)
 	}
-	defer c.calls.leave(call)
+	defer call.session.admission.release()
 	answer := c.dispatcher.answer(call.ctx, call.session)
 	call.session.finish()
 	if call.listen && errors.Is(context.Cause(call.ctx), ErrDisconnected) {

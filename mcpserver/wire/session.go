@@ -52,22 +52,18 @@ type callSession struct {
 	hangUp   context.Context        // ends with the input of the connection
 	forward  atomic.Pointer[string] // see Forward
 
-	deaf  bool        // the client reads nothing but the answer, so it cannot be asked
-	alone func() bool // see Alone; nil outside of HTTP
-	yield func() bool // releases the slot of the call; nil if the call has none
-	// decoded releases the memory reserved for decoding, or is nil.
-	decoded func() bool
-	// ledger is the memory that the call holds; nil without a limit.
-	ledger *ledger
+	deaf      bool        // the client reads nothing but the answer, so it cannot be asked
+	alone     func() bool // see Alone; nil outside of HTTP
+	admission *admission
 
 	declared *known // sent with the message itself, if it is modern; set before its method is called
 }
 
-// newCallSession returns the session of m.
+// newCallSession returns the session of m, with an admission without limits.
 func newCallSession(
 	hangUp context.Context, s *session, m *message, out *lineWriter, a *audience,
 ) *callSession {
-	cs := &callSession{session: s, msg: m, out: out, audience: a, hangUp: hangUp}
+	cs := &callSession{session: s, msg: m, out: out, audience: a, hangUp: hangUp, admission: new(admission)}
 	cs.own = newNotifications(cs.emit)
 	return cs
 }

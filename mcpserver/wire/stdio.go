@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 const (
@@ -103,9 +105,9 @@ type conn struct {
 	audience   *audience
 	legacy     *announcer // for a client of the older revisions
 	calls      *callTable
-	slots      chan struct{}
-	decoding   *quota        // bytes of messages being decoded
-	memory     *quota        // bytes of files and pictures
+	slots      *admit.Quota  // of running requests
+	decoding   *admit.Quota  // bytes of messages being decoded
+	memory     *admit.Quota  // bytes of files and pictures
 	turn       chan struct{} // makes an idle worker the reader
 	ended      chan error    // error of the last reader
 	barrier    chan struct{} // the last initialize request; used by the worker that reads
@@ -118,7 +120,7 @@ func newConn(ctx context.Context, d *Dispatcher, o *StdioOptions) *conn {
 		lines:      newLineReader(o.In, maxLine),
 		out:        newLineWriter(o.Out),
 		calls:      newCallTable(waitingPerSlot*maxInFlight, maxListens, 8*maxLine),
-		slots:      make(chan struct{}, maxInFlight),
+		slots:      admit.NewQuota(maxInFlight, maxInFlight),
 		decoding:   newDecoding(maxLine),
 		memory:     newMemory(0),
 		turn:       make(chan struct{}),

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -60,9 +59,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		idle = append(idle, dial(t, p.addr))
 	}
 	eventually(t, "there are as many strangers as may be", func() bool {
-		p.h.strangers.mu.Lock()
-		defer p.h.strangers.mu.Unlock()
-		return len(p.h.strangers.since) == 3
+		_, strangers := p.h.conns.Open()
+		return strangers == 3
 	})
 	if status, ends := dial(t, p.addr).get(post); status != 200 || ends {
 		t.Errorf("ping on a new connection = %d, ends %v", status, ends)
@@ -78,57 +76,6 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// fromAfar is a connection from another machine.
-type fromAfar struct {
-	net.Conn
-	host   string
-	closed bool
-}
-
-func (c *fromAfar) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.host)} }
-func (c *fromAfar) Close() error         { c.closed = true; return nil }
-
-// All connections of a reverse proxy come from one address. It is never the one on which a user has authenticated
-// that ends, and the others have their time to say who they are; those of an address without a user have not.
-func TestProxyIsManyStrangers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStrangers(16)
-		add := func(host string, n int) (added []*fromAfar) {
-			for range n {
-				time.Sleep(time.Millisecond)
-				added = append(added, &fromAfar{host: host})
-				s.add(added[len(added)-1])
-			}
-			return added
-		}
-		ended := func(of []*fromAfar) (n int) {
-			for _, c := range of {
-				if c.closed {
-					n++
-				}
-			}
-			return n
-		}
-		users := add("192.0.2.1", 4)
-		for _, c := range users {
-			s.know(c)
-		}
-		fresh := add("192.0.2.1", 8)
-		crowd := add("192.0.2.9", 8)
-		if n := ended(users) + ended(fresh); n != 0 {
-			t.Errorf("%d connections of the proxy ended at once", n)
-		}
-		if n := ended(crowd); n != 4 {
-			t.Errorf("%d of 8 connections of a stranger ended, want those above a quarter", n)
-		}
-		time.Sleep(strangerGrace)
-		add("192.0.2.1", 2)
-		if users, fresh := ended(users), ended(fresh); users != 0 || fresh != 2 {
-			t.Errorf("%d users and %d silent connections ended, want the oldest 2 of those", users, fresh)
-		}
-	})
-}
-
 // There are no more connections than may be: each ends after its answer when most are taken, and one that is
 // idle ends for a new one.
 func TestConnectionsAreBounded(t *testing.T) {
@@ -140,9 +87,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	open := func(n int) {
 		t.Helper()
 		eventually(t, "connections are counted", func() bool {
-			p.h.conns.mu.Lock()
-			defer p.h.conns.mu.Unlock()
-			return len(p.h.conns.open) == n
+			all, _ := p.h.conns.Open()
+			return all == n
 		})
 	}
 	open(0)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/skillsd/skillsd/mcpserver/admit"
 )
 
 // addYielding adds a tool that yields its slot, twice, and then waits for its end.
@@ -128,13 +130,11 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 		}
 		return mcp.NewToolResultText("done"), nil
 	})
-	if p.h.waiting.most != maxWaiting {
-		t.Errorf("room for %d bytes", p.h.waiting.most)
+	if all, each := p.h.waiting.Most(""); all != maxWaiting || each != maxWaiting/2 {
+		t.Errorf("room for %d bytes, and %d of one principal", all, each)
 	}
 	large := `"x":"` + strings.Repeat("x", 10<<10) + `"`
-	p.h.waiting.mu.Lock()
-	p.h.waiting.mostEach = 4 * (len(large) + 1000) // for four calls of one principal
-	p.h.waiting.mu.Unlock()
+	p.h.waiting = admit.NewQuota(maxWaiting, 4*(len(large)+1000)) // for four calls of one principal
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 4 {
@@ -147,11 +147,7 @@ func TestHTTPYieldingIsBounded(t *testing.T) {
 		t.Errorf("one more call = %d, or has room", status)
 	}
 	cancel()
-	eventually(t, "all room is given back", func() bool {
-		p.h.waiting.mu.Lock()
-		defer p.h.waiting.mu.Unlock()
-		return p.h.waiting.all == 0 && len(p.h.waiting.each) == 0
-	})
+	eventually(t, "all room is given back", func() bool { return p.h.waiting.State().Principals == 0 })
 }
 
 // addHolding adds a tool that holds a file of 50 MiB and answers after so many seconds.
@@ -222,15 +218,15 @@ func TestHTTPHold(t *testing.T) {
 			t.Error("there is no room for the first file of a principal")
 		}
 	}
-	if p.h.memory.taken("a") != 50<<20*fileCost || p.h.memory.taken("b") != 50<<20*fileCost {
-		t.Errorf("a has %d bytes, b %d", p.h.memory.taken("a"), p.h.memory.taken("b"))
+	if p.h.memory.Held("a") != 50<<20*fileCost || p.h.memory.Held("b") != 50<<20*fileCost {
+		t.Errorf("a has %d bytes, b %d", p.h.memory.Held("a"), p.h.memory.Held("b"))
 	}
 	close(end)
 	if !await(t, begun) {
 		t.Error("there is no room after an answer")
 	}
 	eventually(t, "all room is given back", func() bool {
-		return p.h.memory.taken("a") == 0 && p.h.memory.taken("b") == 0
+		return p.h.memory.Held("a") == 0 && p.h.memory.Held("b") == 0
 	})
 }
 
@@ -239,27 +235,31 @@ func TestHTTPHold(t *testing.T) {
 func TestMemory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // nothing waits
-	whole, small := newMemory(0), newMemory(384<<20)
-	if whole.most != 960<<20 || whole.mostEach != 400<<20 || small.most != 256<<20 || newMemory(1).most != leastMemory {
-		t.Errorf("room of %d and %d bytes, of a small process %d", whole.most, whole.mostEach, small.most)
+	whole, small, least := newMemory(0), newMemory(384<<20), newMemory(1)
+	for q, want := range map[*admit.Quota][2]int{whole: {960 << 20, 400 << 20}, small: {256 << 20, 256 << 20 / 12 * 5},
+		least: {leastMemory, leastMemory / 12 * 5}} {
+		if all, each := q.Most(""); all != want[0] || each != want[1] {
+			t.Errorf("room of %d bytes, %d of one principal, want %v", all, each, want)
+		}
 	}
-	a, b := &ledger{memory: small, principal: "a"}, &ledger{memory: small, principal: "b"}
-	giveBack, ok := a.borrow(ctx, 200<<20)
-	if !ok || b.hold(ctx, 100<<20) || !b.hold(ctx, 50<<20) || a.hold(ctx, 1) {
+	a, b := admit.NewLedger(small, "a", holdingPatience), admit.NewLedger(small, "b", holdingPatience)
+	giveBack, ok := a.Borrow(ctx, 200<<20)
+	if !ok || b.Hold(ctx, 100<<20) || !b.Hold(ctx, 50<<20) || a.Hold(ctx, 1) {
 		t.Error("a picture that needs more than one principal's share leaves no room for more of theirs, and some for others")
 	}
 	giveBack()
 	giveBack()
-	if !a.hold(ctx, 80<<20) || !a.answer(ctx, 70<<20) || !a.answer(ctx, 100<<20) || a.answer(ctx, 150<<20) || a.held != 100<<20 {
-		t.Errorf("an answer takes as much as is not held yet: %d", a.held)
+	if !a.Hold(ctx, 80<<20) || !a.Raise(ctx, 70<<20) || !a.Raise(ctx, 100<<20) || a.Raise(ctx, 150<<20) ||
+		small.Held("a") != 100<<20 {
+		t.Errorf("an answer takes as much as is not held yet: %d", small.Held("a"))
 	}
-	a.close()
-	b.close()
-	if small.all != 0 || len(small.each) != 0 {
-		t.Errorf("left: %d, %v", small.all, small.each)
+	a.Close()
+	b.Close()
+	if left := small.State(); left.Free != 256<<20 || left.Principals != 0 {
+		t.Errorf("left: %+v", left)
 	}
-	if ok := b.hold(ctx, 1<<30); !ok || b.held != small.most {
-		t.Errorf("what is larger than all room is let in alone: %v, %d", ok, b.held)
+	if ok := b.Hold(ctx, 1<<30); !ok || small.Held("b") != 256<<20 {
+		t.Errorf("what is larger than all room is let in alone: %v, %d", ok, small.Held("b"))
 	}
 }
 
@@ -281,9 +281,9 @@ func TestHTTPAnswerRoom(t *testing.T) {
 	if _, err := io.WriteString(conn, head+"\r\n"+request); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer that is not read takes room", func() bool { return p.h.memory.taken("") > leastMemory/2 })
+	eventually(t, "an answer that is not read takes room", func() bool { return p.h.memory.Held("") > leastMemory/2 })
 	conn.Close()
-	eventually(t, "all room is given back", func() bool { return p.h.memory.taken("") == 0 })
+	eventually(t, "all room is given back", func() bool { return p.h.memory.Held("") == 0 })
 	response := p.do(t.Context(), "POST", "/mcp", request, modernHeaders("tools/call", "long")...)
 	defer response.Body.Close()
 	if got, err := io.ReadAll(response.Body); err != nil || len(got) < leastMemory/2 {
