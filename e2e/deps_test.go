@@ -109,7 +109,7 @@ var importRules = map[string][]string{
 	// A provider for tests.
 	"mcpserver/httpauth/oidctest": {},
 	"mcpserver/picture":           {},
-	"mcpserver/tasks":             {"mcpserver/wire"},
+	"mcpserver/tasks":             {"mcpserver/admit", "mcpserver/wire"},
 	"mcpserver/session": {
 		"mcpserver/admit", "mcpserver/picture", "mcpserver/session/approval", "mcpserver/session/artifact", "mcpserver/session/caches",
 		"mcpserver/session/earlier", "mcpserver/session/elsewhere", "mcpserver/session/fault",

@@ -87,6 +87,23 @@ func (q *Quota) Wait(
 	}
 }
 
+// Charge is Take for what exists already: it acquires the units even if there is no room for them.
+func (q *Quota) Charge(principal string, n int) *Claim {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.claim(principal, n)
+	q.grant(c)
+	return c
+}
+
+// Exceeded reports whether more is held than there is, or more by a principal than its share.
+func (q *Quota) Exceeded(principal string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.shares[principal]
+	return q.used > q.most || s != nil && s.held > s.most
+}
+
 // Held returns how many units a principal holds.
 func (q *Quota) Held(principal string) int {
 	q.mu.Lock()

@@ -33,6 +33,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/skillsd/skillsd/mcpserver/admit"
 	"github.com/skillsd/skillsd/mcpserver/wire"
 )
 
@@ -93,6 +94,10 @@ type Store struct {
 	opts    Options
 	running sync.WaitGroup
 
+	live    *admit.Quota // running tasks
+	known   *admit.Quota // tasks
+	results *admit.Quota // bytes of their results
+
 	mu     sync.Mutex
 	tasks  map[string]*Task
 	closed bool
@@ -103,7 +108,8 @@ func New(o Options) *Store {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{opts: o, tasks: make(map[string]*Task)}
+	return &Store{opts: o, tasks: make(map[string]*Task), live: admit.NewQuota(maxLiveAll, maxLive),
+		known: admit.NewQuota(maxKnownAll, maxKnown), results: admit.NewQuota(maxBytesAll, maxBytes)}
 }
 
 // Task is one call that may outlive its request. Fields that change are guarded by mu of its store. A nil
@@ -130,6 +136,8 @@ type Task struct {
 	asked      mcp.InputRequests // without an answer yet
 	answers    mcp.InputResponses
 	answered   chan struct{} // closed when no question is open
+
+	live, known, results *admit.Claim // of the quotas of the store
 }
 
 type taskKey struct{}
@@ -226,19 +234,9 @@ func (s *Store) begin(ctx context.Context, meta *mcp.Meta) *Task {
 	t.owner, t.session = s.opts.Owner(ctx, fields)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var live, liveAll, known, size, sizeAll int
-	for _, other := range s.tasks {
-		length, runs := len(other.result)+len(other.failure), 0
-		if !other.terminal() {
-			runs = 1
-		}
-		liveAll, sizeAll = liveAll+runs, sizeAll+length
-		if other.owner == t.owner {
-			live, size, known = live+runs, size+length, known+1
-		}
-	}
-	if s.closed || live >= maxLive || liveAll >= maxLiveAll || known >= maxKnown ||
-		len(s.tasks) >= maxKnownAll || size > maxBytes || sizeAll > maxBytesAll {
+	t.live, t.known = s.live.Take(t.owner, 1), s.known.Take(t.owner, 1)
+	if s.closed || t.live == nil || t.known == nil || s.results.Exceeded(t.owner) {
+		t.release()
 		return nil
 	}
 	s.tasks[t.id] = t
@@ -297,6 +295,14 @@ func (s *Store) forget(t *Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tasks, t.id)
+	t.release()
+}
+
+// release returns what the task holds of the quotas. The store's mu is held.
+func (t *Task) release() {
+	t.live.Release()
+	t.known.Release()
+	t.results.Release()
 }
 
 // run does the work, including rounds with answers to its questions, until it has a result.
@@ -389,6 +395,10 @@ func (t *Task) end(ctx context.Context, result *mcp.CallToolResult, err error) {
 	defer t.store.mu.Unlock()
 	t.status, t.message, t.result, t.failure, t.updated = status, "", made, failure, time.Now()
 	t.asked, t.answers = nil, nil
+	t.live.Release()
+	if t.store.tasks[t.id] == t { // else its life is over, and nothing would release the claim
+		t.results = t.store.results.Charge(t.owner, len(made)+len(failure))
+	}
 	// Keep only the result, not the request.
 	t.request, t.cancel = nil, func(error) {}
 	close(t.ended)
