@@ -61,7 +61,7 @@ var importRules = map[string][]string{
 	"sandbox/egress/address": {},
 	"sandbox/host":           {"sandbox"},
 	"sandbox/remote":         {"sandbox"},
-	"sandbox/environment":    {"skills/archive", "skills/store"},
+	"sandbox/environment":    {"skills/archive", "skills/content"},
 	// Making one resolves in a sandbox, and fetches through its proxy.
 	"sandbox/environment/making": {"sandbox", "sandbox/egress", "sandbox/environment",
 		"sandbox/environment/rootfs", "skills/script"},
@@ -76,9 +76,11 @@ var importRules = map[string][]string{
 
 	"skills/script":         {},
 	"skills/script/imports": {},
-	"skills/store":          {},
-	fsysPath:                {},
-	patternPath:             {},
+	// Trees of files by digest: the stores of skills and of environments keep and check them in one way.
+	"skills/content": {},
+	"skills/store":   {"skills/content"},
+	fsysPath:         {},
+	patternPath:      {},
 	"skills": {"skills/frontmatter", "skills/script", "skills/signal", "skills/store",
 		fsysPath},
 	"skills/policy":  {"skills"},

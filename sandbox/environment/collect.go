@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -44,12 +45,8 @@ func (s *Store) Lock(ctx context.Context, wait func()) error {
 		}
 	}
 	s.making = file
-	for _, dir := range []string{treesDir, tempDir} {
-		for _, name := range s.names(dir) {
-			if strings.HasPrefix(name, tempPrefix) {
-				_ = s.removeAll(path.Join(dir, name))
-			}
-		}
+	for _, dir := range []content.Dir{s.made, s.temps} {
+		dir.RemoveTemps(func(fs.FileInfo) bool { return true })
 	}
 	return nil
 }
@@ -73,7 +70,7 @@ func (s *Store) Refer(lock string) error {
 		return err
 	}
 	text := strings.Join(append(known, lock), "\n") + "\n"
-	temp := path.Join(tempDir, tempPrefix+"locks")
+	temp := s.temps.Temp()
 	if err := s.root.WriteFile(temp, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/skills/archive"
-	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/content"
 )
 
 // Kind is the kind of an entry of a manifest.
@@ -42,7 +42,7 @@ func byPath(x, y Entry) int { return strings.Compare(x.Path, y.Path) }
 func (m Manifest) Bytes() []byte {
 	var b bytes.Buffer
 	for _, e := range m {
-		b.WriteString(store.Line(e.head(), e.Path))
+		b.WriteString(content.Line(e.head(), e.Path))
 	}
 	return b.Bytes()
 }

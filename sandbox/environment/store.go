@@ -3,8 +3,6 @@ package environment
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/pattern"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
@@ -49,14 +49,15 @@ const (
 	marksDir     = "marks"
 	downloadsDir = "downloads"
 	tempDir      = "tmp" // for incomplete files
-	tempPrefix   = "tmp-"
 )
 
 // Store is a directory of environments: contents in blobs, each once; trees of hard links to them; packed
-// packages in downloads; and in marks the states of the files of each tree when a process hashed them.
+// packages in downloads; and in marks the [content.Mark] of each member of a tree when a process hashed it.
 type Store struct {
 	root   *os.Root
 	dir    string
+	made   content.Dir // the trees
+	temps  content.Dir
 	making *os.File // holds the store's lock; nil: this process only reads
 
 	mu    sync.Mutex
@@ -69,23 +70,14 @@ type Store struct {
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, known: map[string]bool{}, trees: map[string]*Tree{}}
-	err := os.MkdirAll(dir, 0o700)
+	root, err := content.Open(dir, ".", blobsDir, treesDir, marksDir, downloadsDir, tempDir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
-	s.root, err = os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
-	}
-	err = s.root.Chmod(".", 0o700)
-	for _, sub := range []string{blobsDir, treesDir, marksDir, downloadsDir, tempDir} {
-		err = errors.Join(err, s.root.MkdirAll(sub, 0o700))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), s.root.Close())
-	}
-	return s, nil
+	return &Store{
+		root: root, dir: dir, made: content.DirOf(root, treesDir), temps: content.DirOf(root, tempDir),
+		known: map[string]bool{}, trees: map[string]*Tree{},
+	}, nil
 }
 
 // Close releases the store and its lock. Open trees stay usable.
@@ -105,25 +97,6 @@ func (s *Store) Close() error {
 
 // Dir returns the store's directory on this machine, for operators only.
 func (s *Store) Dir() string { return s.dir }
-
-// removeAll removes a tree; earlier versions made its directories read-only.
-func (s *Store) removeAll(name string) error {
-	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
-		// Another process may remove the same tree.
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil || !entry.IsDir():
-			return err
-		}
-		err = s.root.Chmod(at, 0o700)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	return errors.Join(err, s.root.RemoveAll(name))
-}
 
 func blobName(sum digest.Digest, executable bool) string {
 	name := path.Join(blobsDir, sum.Encoded())
@@ -149,19 +122,10 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 			return sum, size, nil
 		}
 	}
-	mode := fs.FileMode(0o644)
-	if executable {
-		mode = 0o755
-	}
-	hash := sha256.New()
-	temp, err := s.temp(mode, func(file *os.File) (err error) {
-		size, err = io.Copy(io.MultiWriter(file, hash), io.MultiReader(&head, r))
-		return err
-	})
+	temp, sum, size, err := s.temp(content.Mode(executable), io.MultiReader(&head, r))
 	if err != nil {
 		return "", 0, err
 	}
-	sum := digest.NewDigest(digest.SHA256, hash)
 	if s.has(sum, executable) {
 		return sum, size, s.root.Remove(temp)
 	}
@@ -175,18 +139,11 @@ func (s *Store) Put(r io.Reader, executable bool) (digest.Digest, int64, error) 
 	return sum, size, nil
 }
 
-// temp makes a file with the content that write writes, and returns its name. If it fails, it removes the
-// file.
-func (s *Store) temp(mode fs.FileMode, write func(file *os.File) error) (name string, err error) {
-	name = path.Join(tempDir, tempPrefix+rand.Text())
-	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(write(file), file.Chmod(mode), file.Close()); err != nil {
-		return "", errors.Join(err, s.root.Remove(name))
-	}
-	return name, nil
+// temp makes a file with the rest of r and a temporary name.
+func (s *Store) temp(mode fs.FileMode, r io.Reader) (name string, sum digest.Digest, size int64, err error) {
+	name = s.temps.Temp()
+	sum, size, err = content.Create(s.root, name, r, func([]byte) fs.FileMode { return mode })
+	return name, sum, size, err
 }
 
 // has reports whether the store has a content. A process hashes each content once before it uses it: a
@@ -200,14 +157,8 @@ func (s *Store) has(sum digest.Digest, executable bool) bool {
 		_, err := s.root.Lstat(name)
 		return err == nil
 	}
-	file, info, err := fsys.OpenIn(s.root, name)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	got, err := digest.FromReader(file)
-	known = err == nil && got == sum && fsys.Exposed(info) == nil &&
-		(info.Mode()&0o111 != 0) == executable
+	found, err := content.Inspect(s.root, name)
+	known = err == nil && found.Digest == sum && (found.Info.Mode()&0o111 != 0) == executable
 	s.mu.Lock()
 	s.known[name] = known
 	s.mu.Unlock()
@@ -251,7 +202,7 @@ func (s *Store) StageRoot(ctx context.Context, m Manifest) (*Stage, error) {
 }
 
 func (s *Store) stage(ctx context.Context, m Manifest, check func(*Entry) error) (*Stage, error) {
-	st := &Stage{store: s, dir: path.Join(treesDir, tempPrefix+rand.Text()), base: m, check: check}
+	st := &Stage{store: s, dir: s.made.Temp(), base: m, check: check}
 	if err := s.root.Mkdir(st.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -282,7 +233,7 @@ func (st *Stage) put(e Entry) error {
 	}
 	blob := blobName(e.Digest, e.Kind == Exec)
 	err := root.Link(blob, name)
-	if !errors.Is(err, errLinks) {
+	if !errors.Is(err, syscall.EMLINK) {
 		return err
 	}
 	// The blob has the most hard links that the file system allows: a copy replaces it.
@@ -299,10 +250,7 @@ func (s *Store) renew(blob string) error {
 		return err
 	}
 	defer from.Close()
-	temp, err := s.temp(info.Mode().Perm(), func(to *os.File) error {
-		_, err := io.Copy(to, from)
-		return err
-	})
+	temp, _, _, err := s.temp(info.Mode().Perm(), from)
 	if err != nil {
 		return err
 	}
@@ -341,7 +289,7 @@ func (st *Stage) Link(at, target string) error {
 func (st *Stage) Open() (*os.File, error) { return st.store.root.Open(st.dir) }
 
 // Close removes the tree, unless it was sealed.
-func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
+func (st *Stage) Close() error { return content.RemoveAll(st.store.root, st.dir) }
 
 // Seal makes the tree durable and readable for all users, and renames it. It replaces a tree with the same
 // name.
@@ -349,23 +297,21 @@ func (st *Stage) Close() error { return st.store.removeAll(st.dir) }
 // Errors: errors of ctx; system errors.
 func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error) {
 	s, name := st.store, TreeName(st.base.Digest(), variant)
-	dirs := map[string]bool{".": true}
+	var paths, files []string
 	for _, e := range slices.Concat(st.base, st.derived) {
-		for dir := path.Dir(e.Path); !dirs[dir]; dir = path.Dir(dir) {
-			dirs[dir] = true
+		paths = append(paths, e.Path)
+		if e.Kind != Link {
+			files = append(files, e.Path)
 		}
 	}
+	dirs := content.Parents(slices.Values(paths))
 	for dir := range dirs {
 		if err := s.root.Chmod(path.Join(st.dir, dir), 0o755); err != nil {
 			return nil, err
 		}
 	}
-	top, err := s.root.Open(st.dir)
+	err := content.Sync(ctx, content.Written{Root: s.root, Dir: st.dir, Files: files, Dirs: dirs})
 	if err != nil {
-		return nil, err
-	}
-	err = syncAll(top)
-	if err = errors.Join(err, top.Close()); err != nil {
 		return nil, err
 	}
 	if err := s.Remove(name); err != nil {
@@ -382,13 +328,13 @@ func (st *Stage) Seal(ctx context.Context, variant digest.Digest) (*Tree, error)
 		t.members = append(t.members, member{Entry: e, derived: true})
 	}
 	t.sort()
-	if err := s.root.Rename(st.dir, path.Join(treesDir, name)); err != nil {
+	if err := s.root.Rename(st.dir, s.made.Path(name)); err != nil {
 		return nil, err
 	}
 	if err := fsys.SyncDir(s.root, treesDir); err != nil {
 		return nil, err
 	}
-	time.Sleep(settling) // so that the states of the files can be trusted once they are hashed
+	time.Sleep(content.Settling) // so that the marks of the files can be trusted
 	return t.first(ctx)
 }
 
@@ -406,8 +352,7 @@ func (s *Store) Remove(name string) error {
 		delete(s.trees, name)
 	}
 	s.mu.Unlock()
-	from := path.Join(treesDir, name)
-	top, err := s.root.Open(from)
+	top, err := s.root.Open(s.made.Path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -417,19 +362,14 @@ func (s *Store) Remove(name string) error {
 	if !fsys.LockAlone(top) {
 		return ErrInUse
 	}
-	// The tree is renamed first, so that its name is free even if the removal stops halfway. A renamed
-	// directory must be writable, for its "..".
-	trash := path.Join(treesDir, tempPrefix+rand.Text())
-	if err := s.root.Chmod(from, 0o700); err != nil {
+	if err := s.made.Remove(name); err != nil {
 		return err
 	}
-	if err := s.root.Rename(from, trash); err != nil {
-		return err
+	err = s.root.Remove(path.Join(marksDir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if err := s.root.Remove(path.Join(marksDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return s.removeAll(trash)
+	return err
 }
 
 // Download returns the stored file of a package, or nil. algorithm and sum, in hexadecimal digits, are in
@@ -451,12 +391,12 @@ func downloadName(algorithm, sum string) string {
 //
 // Errors: errors of r; system errors.
 func (s *Store) Keep(algorithm, sum string, r io.Reader) error {
-	temp, err := s.temp(0o600, func(file *os.File) error {
-		_, err := io.Copy(file, r)
-		return errors.Join(err, file.Sync())
-	})
+	temp, _, _, err := s.temp(0o600, r)
 	if err != nil {
 		return err
+	}
+	if err := fsys.SyncFile(s.root, temp); err != nil {
+		return errors.Join(err, s.root.Remove(temp))
 	}
 	return s.root.Rename(temp, downloadName(algorithm, sum))
 }

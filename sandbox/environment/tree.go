@@ -2,11 +2,10 @@ package environment
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -15,11 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/skillsd/skillsd/skills/store"
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -28,10 +28,6 @@ const directory Kind = "dir"
 
 // fullEvery is the age at which a check of all files is repeated before a run.
 const fullEvery = time.Second
-
-// settling is the coarsest resolution of a file system's times. A file that changed less than that before it
-// was hashed may change again without a new time.
-const settling = 100 * time.Millisecond
 
 // Tree is an environment that was verified. Its methods are safe for concurrent use.
 type Tree struct {
@@ -48,21 +44,11 @@ type Tree struct {
 	events *os.File  // inotify events of the directories; nil: not available
 }
 
-// member is an entry, and the state of its file when its content was hashed.
+// member is an entry, and the mark of its file when its content was hashed; zero if it was not hashed.
 type member struct {
 	Entry
 	derived bool
-	seen    state
-}
-
-// state is the part of a file's stat that changes with its content. The zero value is of a file that was not
-// hashed, or of a system without these fields.
-type state struct {
-	mode  uint32
-	inode uint64
-	size  int64
-	mtime int64 // in nanoseconds
-	ctime int64
+	seen    content.Mark
 }
 
 // Checked describes the check of an environment before a run.
@@ -86,6 +72,14 @@ func (t *Tree) changed(at, what string) error {
 	return &ChangedError{Name: t.Name, Path: at, What: what}
 }
 
+// damaged returns a reason why a member is not what was stored as the error of its tree.
+func (t *Tree) damaged(at string, err error) error {
+	if d, ok := errors.AsType[*content.DamageError](err); ok {
+		return t.changed(at, d.What)
+	}
+	return err
+}
+
 // Manifest returns the manifest of the tree's digest.
 func (t *Tree) Manifest() Manifest {
 	var m Manifest
@@ -99,21 +93,13 @@ func (t *Tree) Manifest() Manifest {
 
 // Open returns a handle of the tree's directory, the verified one. The caller closes it.
 func (t *Tree) Open() (*os.File, error) {
-	handle, err := t.store.root.Open(path.Join(treesDir, t.Name))
+	was, err := t.top.Stat()
 	if err != nil {
 		return nil, err
 	}
-	now, err := handle.Stat()
-	was, wasErr := t.top.Stat()
-	err = errors.Join(err, wasErr)
+	handle, err := t.store.made.Handle(t.Name, was)
 	if err != nil {
-		return nil, errors.Join(err, handle.Close())
-	}
-	if !os.SameFile(now, was) {
-		err = t.changed(".", "its directory was replaced")
-	}
-	if err != nil {
-		return nil, errors.Join(err, handle.Close())
+		return nil, t.damaged(".", err)
 	}
 	return handle, nil
 }
@@ -125,10 +111,10 @@ func (t *Tree) OpenDir(name string) (*os.File, error) {
 
 // Made reports whether the store has a tree of a manifest, in any variant.
 func (s *Store) Made(manifest digest.Digest) bool {
-	entries, _ := fs.ReadDir(s.root.FS(), treesDir)
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		name, _, _ := strings.Cut(e.Name(), "-")
-		return name == manifest.Encoded()
+	names, _ := s.made.Names()
+	return slices.ContainsFunc(names, func(name string) bool {
+		sum, _, _ := strings.Cut(name, "-")
+		return sum == manifest.Encoded()
 	})
 }
 
@@ -145,7 +131,7 @@ func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tre
 		return t, nil
 	}
 	t = &Tree{Name: name, Digest: manifest, store: s}
-	if _, err := s.root.Lstat(path.Join(treesDir, name)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.root.Lstat(s.made.Path(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNotMade
 	}
 	data, err := fsys.ReadFileIn(s.root, path.Join(marksDir, name), maxMarks)
@@ -167,7 +153,7 @@ func (s *Store) Tree(ctx context.Context, manifest, variant digest.Digest) (*Tre
 // first verifies a tree for the first time in this process, writes its marks and registers it.
 func (t *Tree) first(ctx context.Context) (*Tree, error) {
 	s := t.store
-	top, err := s.root.Open(path.Join(treesDir, t.Name))
+	top, err := s.root.Open(s.made.Path(t.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -220,8 +206,7 @@ func (t *Tree) Check(ctx context.Context) (Checked, error) {
 	return Checked{How: "directories", At: t.full.UTC()}, nil
 }
 
-// Verify checks every file and directory, and hashes files whose state differs from the one at which they
-// were hashed.
+// Verify checks every file and directory, and hashes the ones that do not have their marks.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Verify(ctx context.Context) error {
@@ -230,7 +215,7 @@ func (t *Tree) Verify(ctx context.Context) error {
 	return t.verify(ctx)
 }
 
-// Rehash hashes every file, whatever its state.
+// Rehash hashes every file, whatever its mark.
 //
 // Errors: *ChangedError; errors of ctx.
 func (t *Tree) Rehash(ctx context.Context) error {
@@ -238,7 +223,7 @@ func (t *Tree) Rehash(ctx context.Context) error {
 	defer t.mu.Unlock()
 	for i := range t.members {
 		if m := &t.members[i]; m.Kind != directory { // a directory has no content to hash
-			m.seen = state{}
+			m.seen = content.Mark{}
 		}
 	}
 	return t.verify(ctx)
@@ -252,55 +237,104 @@ func (t *Tree) verify(ctx context.Context) error {
 		return err
 	}
 	t.full = begin
-	if renewed {
+	if renewed || !content.Marks { // elsewhere only the list of files in them is of use
 		// Marks only save time: without them the next process hashes the files.
 		_ = fsys.WriteFileIn(t.store.root, path.Join(marksDir, t.Name), t.marks(), 0o600)
 	}
 	return nil
 }
 
-// hash compares the content of a member with its digest, and returns its state.
-func (t *Tree) hash(m *member) (state, error) {
+// walk compares the chosen members with their marks, with two workers, and hashes those that differ. It
+// reports whether it recorded a new mark.
+func (t *Tree) walk(ctx context.Context, chosen func(*member) bool) (renewed bool, err error) {
+	const (
+		workers = 2
+		share   = 128 // members that a worker takes at a time: both end at about the same time
+	)
+	var work sync.WaitGroup
+	var next atomic.Int64
+	var fresh atomic.Bool
+	var failures [workers]error
+	for w := range workers {
+		work.Go(func() {
+			for failures[w] == nil {
+				from := int(next.Add(share)) - share
+				if from >= len(t.members) {
+					return
+				}
+				failures[w] = t.compare(ctx, t.members[from:min(from+share, len(t.members))], chosen, &fresh)
+			}
+		})
+	}
+	work.Wait()
+	return fresh.Load(), cmp.Or(failures[:]...)
+}
+
+// compare is walk for a part of the members.
+func (t *Tree) compare(ctx context.Context, part []member, chosen func(*member) bool,
+	fresh *atomic.Bool) error {
+	for i := range part {
+		m := &part[i]
+		if !chosen(m) || m.seen.Holds(t.top, m.Path) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		now, err := t.hash(m)
+		if err != nil {
+			return err // the old mark stays, so that the next check finds the same
+		}
+		if now != (content.Mark{}) {
+			m.seen = now
+			fresh.Store(true)
+		}
+	}
+	return nil
+}
+
+// hash compares a member with its entry, and returns its mark.
+func (t *Tree) hash(m *member) (content.Mark, error) {
+	changed := func(what string) (content.Mark, error) { return content.Mark{}, t.changed(m.Path, what) }
 	name := path.Join(treesDir, t.Name, m.Path)
-	info, err := t.store.root.Lstat(name)
+	found, err := content.Inspect(t.store.root, name)
 	if err != nil {
-		return state{}, t.changed(m.Path, "it is not there")
-	}
-	if err := fsys.Exposed(info); err != nil {
-		return state{}, t.changed(m.Path, err.Error())
-	}
-	switch {
-	case m.Kind == directory:
-		if !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
-			return state{}, t.changed(m.Path, "it is not a directory that only its owner may change")
+		if _, gone := t.store.root.Lstat(name); gone != nil {
+			return changed("it is not there")
 		}
-		if m.seen == (state{}) {
-			return stateOf(info), t.names(m.Path)
+		if errors.Is(err, fs.ErrPermission) {
+			return changed("it cannot be read")
 		}
-		return state{}, t.changed(m.Path, "a name was added, removed or replaced")
-	case m.Kind == Link:
-		if target, err := t.store.root.Readlink(name); err != nil || target != m.Target {
-			return state{}, t.changed(m.Path, "it is another link")
+		return content.Mark{}, t.damaged(m.Path, err)
+	}
+	mode := found.Info.Mode()
+	switch m.Kind {
+	case directory:
+		if !mode.IsDir() || mode.Perm()&0o022 != 0 {
+			return changed("it is not a directory that only its owner may change")
 		}
-		return stateOf(info), nil
+		if m.seen != (content.Mark{}) {
+			return changed("a name was added, removed or replaced")
+		}
+		if err := t.names(m.Path); err != nil {
+			return content.Mark{}, err
+		}
+	case Link:
+		if mode.Type() != fs.ModeSymlink || found.Target != m.Target {
+			return changed("it is another link")
+		}
+	default:
+		if !mode.IsRegular() {
+			return changed("it is not a regular file")
+		}
+		if found.Digest != m.Digest {
+			return changed("it has another content")
+		}
+		if mode.Perm()&0o022 != 0 || (mode&0o111 != 0) != (m.Kind == Exec) {
+			return changed("it has another mode")
+		}
 	}
-	file, opened, err := fsys.OpenIn(t.store.root, name)
-	if err != nil {
-		return state{}, t.changed(m.Path, "it is not a regular file")
-	}
-	defer file.Close()
-	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(file, opened.Size()+1))
-	if err != nil {
-		return state{}, err
-	}
-	if digest.NewDigest(digest.SHA256, sum) != m.Digest || size != opened.Size() {
-		return state{}, t.changed(m.Path, "it has another content")
-	}
-	if opened.Mode().Perm()&0o022 != 0 || (opened.Mode()&0o111 != 0) != (m.Kind == Exec) {
-		return state{}, t.changed(m.Path, "it has another mode")
-	}
-	return stateOf(opened), nil
+	return found.Mark, nil
 }
 
 // names returns an error if a directory has a name that is not a member.
@@ -316,7 +350,7 @@ func (t *Tree) names(dir string) error {
 	}
 	for _, name := range names {
 		at := path.Join(dir, name)
-		// Other workers write states meanwhile: only Path may be read.
+		// Other workers write marks meanwhile: only Path may be read.
 		if _, ok := sort.Find(len(t.members)-1,
 			func(i int) int { return strings.Compare(at, t.members[i+1].Path) }); !ok {
 			return t.changed(at, "it was added")
@@ -325,7 +359,7 @@ func (t *Tree) names(dir string) error {
 	return nil
 }
 
-// Marks are lines: the version, the boot ID, and for each member its state and its line in a manifest, with
+// Marks are lines: the version, the boot ID, and for each member its mark and its line in a manifest, with
 // a "+" if it is derived.
 const (
 	marksVersion = "environment-marks 1"
@@ -337,7 +371,7 @@ func (t *Tree) marks() []byte {
 	fmt.Fprintf(&b, "%s\n%s\n", marksVersion, fsys.BootID())
 	for _, m := range t.members {
 		s := &m.seen
-		fmt.Fprintf(&b, "%x %x %x %x %x ", s.mode, s.inode, s.size, s.mtime, s.ctime)
+		fmt.Fprintf(&b, "%x %x %x %x %x ", s.Mode, s.Inode, s.Size, s.Mtime, s.Ctime)
 		if m.derived {
 			b.WriteByte('+')
 		}
@@ -345,13 +379,13 @@ func (t *Tree) marks() []byte {
 		if m.Kind != directory {
 			head = m.head()
 		}
-		b.WriteString(store.Line(head, m.Path))
+		b.WriteString(content.Line(head, m.Path))
 	}
 	return b.Bytes()
 }
 
-// parse reads marks, and returns the digest of the manifest in them. It ignores states of another boot: a
-// crash may have lost the writes before it.
+// parse reads marks, and returns the digest of the manifest in them. It ignores the marks of another boot,
+// because a crash may have lost the writes before it.
 func (t *Tree) parse(data []byte) (digest.Digest, error) {
 	bad := errors.New("its marks cannot be read")
 	version, rest, _ := strings.Cut(string(data), "\n")
@@ -376,7 +410,8 @@ func (t *Tree) parse(data []byte) (digest.Digest, error) {
 			}
 		}
 		if trusted {
-			m.seen = state{uint32(n[0]), n[1], int64(n[2]), int64(n[3]), int64(n[4])}
+			m.seen = content.Mark{Mode: uint32(n[0]), Inode: n[1], Size: int64(n[2]), Mtime: int64(n[3]),
+				Ctime: int64(n[4])}
 		}
 		line, m.derived = strings.CutPrefix(line, "+")
 		if !m.line(line) {

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"sync"
 
 	"github.com/opencontainers/go-digest"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -58,10 +57,11 @@ func (b *Batch) Put(ctx context.Context, files []File, open Opener) (*Tree, erro
 	if !corrupt && !errors.Is(err, ErrNotFound) {
 		return tree, err
 	}
-	tree = &Tree{Digest: want, store: b.store, dir: tempName()}
+	tree = &Tree{Digest: want, store: b.store, dir: b.store.dirs.Temp()}
 	tree.Files, err = write(ctx, b.store.root, tree.dir, files, open)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store tree %s: %w", want, err), b.store.remove(tree.dir))
+		err = fmt.Errorf("store tree %s: %w", want, err)
+		return nil, errors.Join(err, content.RemoveAll(b.store.root, tree.dir))
 	}
 	b.add(written{b.store.root, tree.dir, files, tree})
 	return tree, nil
@@ -104,7 +104,7 @@ func (b *Batch) Take(ctx context.Context, t *Tree, from, dir string) (taken bool
 			at, err := t.file(name)
 			known = err == nil && info.Mode().IsRegular() && fsys.Names(info) == 1 &&
 				info.Size() == t.Files[at].Size
-			mode = modeOf(known && t.Files[at].Executable)
+			mode = content.Mode(known && t.Files[at].Executable)
 		}
 		found++
 		if !known {
@@ -158,22 +158,23 @@ func (b *Batch) Commit(ctx context.Context) error {
 
 // name renames a tree to its final name, unless the store has it by now.
 func (b *Batch) name(ctx context.Context, t *Tree) error {
-	temp, s := t.dir, b.store
+	s := b.store
+	temp, final := t.dir, s.treeDir(t.Digest)
 	for attempt, there := 0, false; ; attempt++ {
-		taken := s.root.Rename(temp, treeDir(t.Digest))
+		taken := s.root.Rename(temp, final)
 		if taken == nil {
 			if !there {
 				b.named = append(b.named, t.Digest)
 			}
-			t.dir = treeDir(t.Digest)
+			t.dir = final
 			return nil
 		}
 		_, err := s.Tree(ctx, t.Digest)
 		_, corrupt := errors.AsType[*CorruptError](err)
 		switch {
 		case err == nil:
-			t.dir = treeDir(t.Digest)
-			return s.remove(temp)
+			t.dir = final
+			return content.RemoveAll(s.root, temp)
 		case corrupt:
 			there, err = true, s.Remove(t.Digest)
 		case errors.Is(err, ErrNotFound):
@@ -199,8 +200,8 @@ func (b *Batch) Close() (err error) {
 		}
 	}
 	for _, t := range b.durable {
-		if t.dir != treeDir(t.Digest) {
-			err = errors.Join(err, b.store.remove(t.dir))
+		if t.dir != b.store.treeDir(t.Digest) {
+			err = errors.Join(err, content.RemoveAll(b.store.root, t.dir))
 		}
 	}
 	for _, tree := range b.named {
@@ -210,17 +211,18 @@ func (b *Batch) Close() (err error) {
 	return err
 }
 
-// fewFiles is the number of files up to which they are synced one by one: syncing the file system would also
-// wait for the writes of other programs.
-const fewFiles = 256
-
 // Sync syncs everything that was written, while the trees still have temporary names. Commit calls it too.
 //
 // Errors: errors of ctx; system errors.
 func (b *Batch) Sync(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.sync(ctx); err != nil {
+	var unsynced []content.Written
+	for _, w := range b.written {
+		unsynced = append(unsynced, content.Written{Root: w.root, Dir: w.dir, Dirs: Dirs(w.files),
+			Files: slices.Collect(paths(w.files))})
+	}
+	if err := content.Sync(ctx, unsynced...); err != nil {
 		return err
 	}
 	for _, w := range b.written {
@@ -230,64 +232,4 @@ func (b *Batch) Sync(ctx context.Context) error {
 	}
 	b.written = nil
 	return nil
-}
-
-func (b *Batch) sync(ctx context.Context) error {
-	type parent struct {
-		root *os.Root
-		dir  string
-	}
-	parents, files := map[parent]bool{}, 0
-	for _, w := range b.written {
-		parents[parent{w.root, path.Dir(w.dir)}] = true
-		files += len(w.files)
-	}
-	if files > fewFiles {
-		var dirs []*os.File
-		for p := range parents {
-			dir, err := p.root.Open(p.dir)
-			if err != nil {
-				return err
-			}
-			defer dir.Close()
-			dirs = append(dirs, dir)
-		}
-		if done, err := fsys.SyncWhole(dirs); done || err != nil {
-			return err
-		}
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	// Most of the time is spent waiting for the disk, where one flush serves all waiting files.
-	group.SetLimit(32)
-	for _, w := range b.written {
-		group.Go(func() error {
-			top, err := w.root.OpenRoot(w.dir)
-			if err != nil {
-				return err
-			}
-			defer top.Close()
-			for _, file := range w.files {
-				if err := errors.Join(ctx.Err(), syncFile(top, file.Path)); err != nil {
-					return err
-				}
-			}
-			// A synced file survives a crash only if its directories were synced too.
-			for dir := range Dirs(w.files) {
-				if err := fsys.SyncDir(top, dir); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-func syncFile(root *os.Root, name string) error {
-	// Windows flushes only files that are open for writing.
-	file, err := root.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
 }

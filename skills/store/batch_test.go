@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skillsd/skillsd/skills/content"
 )
 
 // entries returns the names of what a directory has.
@@ -25,14 +27,14 @@ func entries(t *testing.T, dir string) (names []string) {
 // A tree of a batch has its name after Commit and not before, however many files there are, and Close takes
 // back what was not there before.
 func TestBatch(t *testing.T) {
-	large := content{}
-	for n := range fewFiles + 1 {
+	large := texts{}
+	for n := range content.FewFiles + 1 {
 		large[fmt.Sprintf("dir%d/file%d", n%7, n)] = strings.Repeat("x", n)
 	}
-	for name, c := range map[string]content{"few": sample, "many": large} {
+	for name, c := range map[string]texts{"few": sample, "many": large} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := openStore(t)
-			there := content{"SKILL.md": "there"}
+			there := texts{"SKILL.md": "there"}
 			if _, err := s.Put(t.Context(), there.files(), there.open); err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ func BenchmarkTree(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			c := content{}
+			c := texts{}
 			for i := range files {
 				c[fmt.Sprintf("dir%02d/file%03d", i%16, i)] = strings.Repeat("x", i)
 			}

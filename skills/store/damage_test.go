@@ -135,7 +135,7 @@ func TestPutErrors(t *testing.T) {
 		open  func(string) (io.ReadCloser, error)
 		is    func(error) bool
 	}{
-		{"wrong digest", sample.files(), content{}.open, func(err error) bool {
+		{"wrong digest", sample.files(), texts{}.open, func(err error) bool {
 			_, ok := errors.AsType[*ContentError](err)
 			return ok
 		}},
@@ -144,11 +144,11 @@ func TestPutErrors(t *testing.T) {
 		{"one path twice", append(sample.files(), sample.files()...), sample.open,
 			func(err error) bool { return errors.Is(err, fs.ErrExist) }},
 		{"no digest", []File{{Path: "a"}}, sample.open, func(err error) bool { return err != nil }},
-		{"bad path", content{"a/../b": ""}.files(), content{"a/../b": ""}.open, func(err error) bool {
+		{"bad path", texts{"a/../b": ""}.files(), texts{"a/../b": ""}.open, func(err error) bool {
 			_, ok := errors.AsType[*PathError](err)
 			return ok
 		}},
-		{"file and directory", content{"a": "", "a/b": ""}.files(), content{}.open,
+		{"file and directory", texts{"a": "", "a/b": ""}.files(), texts{}.open,
 			func(err error) bool { return err != nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestTreeDigestIsThatOfSha256sum(t *testing.T) {
 		t.Skip("missing capability: sha256sum")
 	}
 	dir := t.TempDir()
-	tree := content{"b": "2", "B": "3", "a.txt": "0", "back\\slash": "4", "line\nbreak": "5", "ü": "6"}
+	tree := texts{"b": "2", "B": "3", "a.txt": "0", "back\\slash": "4", "line\nbreak": "5", "ü": "6"}
 	for name, data := range tree {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 			t.Skipf("needs a file system with such names: %v", err)
@@ -260,7 +260,7 @@ func TestTreeDigestIsThatOfSha256sum(t *testing.T) {
 
 // A file's name must not be able to stand for two files.
 func TestTreeDigestIsInjective(t *testing.T) {
-	honest := content{"a": "1", "b": "2"}.files()
+	honest := texts{"a": "1", "b": "2"}.files()
 	forged := []File{{Path: "a\n" + digest.FromString("2").Encoded() + "  b", Digest: digest.FromString("1")}}
 	if TreeDigest(honest) == TreeDigest(forged) {
 		t.Error("one file with a line break in its name has the digest of two files")
@@ -275,7 +275,7 @@ func TestPutInTwoProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 50 {
-			tree := content{"SKILL.md": fmt.Sprint(i), "scripts/a": strings.Repeat("x", i)}
+			tree := texts{"SKILL.md": fmt.Sprint(i), "scripts/a": strings.Repeat("x", i)}
 			if _, err := s.Put(t.Context(), tree.files(), tree.open); err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +305,7 @@ func TestPutInTwoProcesses(t *testing.T) {
 }
 
 func BenchmarkPut(b *testing.B) {
-	tree := content{}
+	tree := texts{}
 	for i := range 512 {
 		tree[fmt.Sprintf("references/%d.md", i)] = strings.Repeat(fmt.Sprint(i), 4<<10)
 	}

@@ -23,15 +23,12 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +37,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -74,8 +72,7 @@ func (e *ContentError) Error() string {
 }
 
 const (
-	treesDir   = "trees"
-	tempPrefix = "tmp-"
+	treesDir = "trees"
 	// tempLife is the age at which a temporary directory must be a leftover of a dead process.
 	tempLife = time.Hour
 )
@@ -84,7 +81,8 @@ const (
 type Store struct {
 	root *os.Root
 	dir  string
-	lock *os.File // the directory, with a shared lock while the store is open
+	dirs content.Dir // of the trees
+	lock *os.File    // the directory, with a shared lock while the store is open
 
 	mu    sync.Mutex
 	trees map[digest.Digest]*Tree // verified by this process
@@ -95,23 +93,12 @@ type Store struct {
 //
 // Errors: ErrUnwritable.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	root, err := content.Open(dir, treesDir)
+	if err != nil {
 		return nil, fmt.Errorf("%w: %v", ErrUnwritable, err)
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{root: root, dir: dir, trees: map[digest.Digest]*Tree{}}
-	temp := tempName()
-	err = root.MkdirAll(treesDir, 0o700)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
-	}
-	err = root.Chmod(treesDir, 0o700)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
-	}
+	s := &Store{root: root, dir: dir, dirs: content.DirOf(root, treesDir), trees: map[digest.Digest]*Tree{}}
+	temp := s.dirs.Temp()
 	err = root.Mkdir(temp, 0o700) // proves that the store is writable
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
@@ -121,7 +108,9 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnwritable, err), root.Close())
 	}
-	s.removeStale(fsys.LockAlone(s.lock))
+	// If no other process has the store open, all temporary directories are leftovers.
+	alone := fsys.LockAlone(s.lock)
+	s.dirs.RemoveTemps(func(info fs.FileInfo) bool { return alone || time.Since(info.ModTime()) > tempLife })
 	fsys.ShareLock(s.lock)
 	return s, nil
 }
@@ -134,41 +123,7 @@ func (s *Store) Close() error {
 // Dir returns the path of the directory with the trees, for operators only.
 func (s *Store) Dir() string { return filepath.Join(s.dir, treesDir) }
 
-// removeStale removes temporary directories of dead processes: all if no other process has the store open,
-// else old ones. A directory that cannot be removed costs only space and is left to the next start.
-func (s *Store) removeStale(alone bool) {
-	entries, err := fs.ReadDir(s.root.FS(), treesDir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), tempPrefix) {
-			continue
-		}
-		if info, err := entry.Info(); err == nil && (alone || time.Since(info.ModTime()) > tempLife) {
-			_ = s.remove(path.Join(treesDir, entry.Name()))
-		}
-	}
-}
-
-// remove removes a directory of the store. Earlier versions made its directories read-only. Another process
-// may remove it at the same time.
-func (s *Store) remove(dir string) error {
-	err := fs.WalkDir(s.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			err = s.root.Chmod(name, 0o700)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-	return errors.Join(err, s.root.RemoveAll(dir))
-}
-
-func tempName() string { return path.Join(treesDir, tempPrefix+rand.Text()) }
-
-func treeDir(tree digest.Digest) string { return path.Join(treesDir, tree.Encoded()) }
+func (s *Store) treeDir(tree digest.Digest) string { return s.dirs.Path(tree.Encoded()) }
 
 // Opener opens a file of a tree by its path, positioned at its start.
 type Opener func(path string) (io.ReadCloser, error)
@@ -219,19 +174,10 @@ func (s *Store) Remove(tree digest.Digest) error {
 	if tree.Validate() != nil {
 		return nil
 	}
-	// The rename frees its name even if the removal stops halfway.
 	s.mu.Lock()
 	delete(s.trees, tree)
 	s.mu.Unlock()
-	trash := tempName()
-	err := s.root.Rename(treeDir(tree), trash)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // never stored, or another process was faster
-	}
-	if err != nil {
-		return err
-	}
-	return s.remove(trash)
+	return s.dirs.Remove(tree.Encoded())
 }
 
 // write copies all files into dir, which it creates, with modes that let every user read them. It returns the
@@ -274,51 +220,28 @@ func write(
 	return copied, nil
 }
 
-func modeOf(executable bool) fs.FileMode {
-	if executable {
-		return 0o755
-	}
-	return 0o644
-}
-
-var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
 // copyFile writes one file, which must have its digest and size, and makes it executable if it is a program.
-func copyFile(root *os.Root, file *File, open Opener) (err error) {
+func copyFile(root *os.Root, file *File, open Opener) error {
 	from, err := open(file.Path)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := root.OpenFile(file.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
-	sum := sha256.New()
-	both := io.MultiWriter(to, sum)
 	// One byte more than the size detects a file that has grown.
-	content := io.LimitReader(from, file.Size+1)
-	n, err := io.ReadFull(content, buf[:])
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return err
-	}
-	if bytes.HasPrefix(buf[:n], []byte("#!")) || bytes.HasPrefix(buf[:n], []byte("\x7fELF")) {
-		file.Executable = true
-	}
-	if _, err := both.Write(buf[:n]); err != nil {
-		return err
-	}
-	rest, err := io.CopyBuffer(both, content, buf[:])
+	got, size, err := content.Create(root, file.Path, io.LimitReader(from, file.Size+1),
+		func(head []byte) fs.FileMode {
+			if bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF")) {
+				file.Executable = true
+			}
+			return content.Mode(file.Executable)
+		})
 	if err != nil {
 		return err
 	}
-	if got := digest.NewDigest(digest.SHA256, sum); int64(n)+rest != file.Size || got != file.Digest {
+	if size != file.Size || got != file.Digest {
 		return &ContentError{Path: file.Path, Want: file.Digest, Got: got}
 	}
-	return to.Chmod(modeOf(file.Executable))
+	return nil
 }
 
 // sortFiles returns files sorted by path.
@@ -344,14 +267,14 @@ func (s *Store) Sweep(
 	if !fsys.LockAlone(s.lock) {
 		return 0, ErrInUse
 	}
-	entries, err := fs.ReadDir(s.root.FS(), treesDir)
+	names, err := s.dirs.Names()
 	if err != nil {
 		return 0, err
 	}
 	trees := map[digest.Digest]bool{}
-	for _, entry := range entries {
-		tree := digest.NewDigestFromEncoded(digest.SHA256, entry.Name())
-		if entry.IsDir() && tree.Validate() == nil {
+	for _, name := range names {
+		tree := digest.NewDigestFromEncoded(digest.SHA256, name)
+		if tree.Validate() == nil {
 			trees[tree] = true
 		}
 	}

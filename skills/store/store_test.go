@@ -16,10 +16,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// content is a tree as a test describes it.
-type content map[string]string
+// texts is a tree as a test describes it.
+type texts map[string]string
 
-func (c content) files() []File {
+func (c texts) files() []File {
 	var files []File
 	for path, data := range c {
 		files = append(files, File{Path: path, Size: int64(len(data)), Digest: digest.FromString(data)})
@@ -27,7 +27,7 @@ func (c content) files() []File {
 	return files
 }
 
-func (c content) open(path string) (io.ReadCloser, error) {
+func (c texts) open(path string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(c[path])), nil
 }
 
@@ -42,7 +42,7 @@ func openStore(t *testing.T) (*Store, string) {
 	return s, dir
 }
 
-var sample = content{"SKILL.md": "# x\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
+var sample = texts{"SKILL.md": "# x\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
 	"empty": ""}
 
 // The digest is what `sha256sum` over the files prints, hashed: anyone can recompute it.
@@ -150,7 +150,7 @@ func (i interrupted) Err() error {
 }
 
 func TestPutRefusesOtherBytes(t *testing.T) {
-	for name, lie := range map[string]content{
+	for name, lie := range map[string]texts{
 		"other": {"SKILL.md": "# y\n", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
 			"empty": ""},
 		"shorter": {"SKILL.md": "#", "scripts/run.sh": "echo hi\n", "scripts/lib/a.sh": "true\n",
@@ -176,7 +176,7 @@ func TestPutRefusesOtherBytes(t *testing.T) {
 func TestPutRefusesPaths(t *testing.T) {
 	for _, path := range []string{"../x", "/x", "a/../b", "", ".", "a//b"} {
 		s, dir := openStore(t)
-		evil := content{path: "x"}
+		evil := texts{path: "x"}
 		if _, err := s.Put(t.Context(), evil.files(), evil.open); err == nil {
 			t.Errorf("Put(%q) = nil, want an error", path)
 		}
@@ -274,7 +274,7 @@ func BenchmarkTreeUnchanged(b *testing.B) {
 // A program stays one: collections lose modes, and a script may call its neighbour.
 func TestPutModes(t *testing.T) {
 	s, _ := openStore(t)
-	c := content{"tool": "#!/bin/sh\n", "elf": "\x7fELF....", "data": "#", "short": "\x7fEL", "empty": "",
+	c := texts{"tool": "#!/bin/sh\n", "elf": "\x7fELF....", "data": "#", "short": "\x7fEL", "empty": "",
 		"marked": "text\n"}
 	files := c.files()
 	for i := range files {

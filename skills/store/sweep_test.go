@@ -18,7 +18,7 @@ func TestSweep(t *testing.T) {
 	}
 	fsys.ShareLock(s.lock)
 	var trees []*Tree
-	for _, c := range []content{{"a": "keep"}, {"a": "drop"}} {
+	for _, c := range []texts{{"a": "keep"}, {"a": "drop"}} {
 		tree, err := s.Put(t.Context(), c.files(), c.open)
 		if err != nil {
 			t.Fatal(err)

@@ -9,15 +9,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -35,14 +36,16 @@ type PathError struct{ Path string }
 func (e *PathError) Error() string { return fmt.Sprintf("path %q cannot be stored", e.Path) }
 
 // Dirs returns the directories that contain files, with "." for the top.
-func Dirs(files []File) map[string]bool {
-	dirs := map[string]bool{".": true}
-	for _, file := range files {
-		for dir := path.Dir(file.Path); !dirs[dir]; dir = path.Dir(dir) {
-			dirs[dir] = true
+func Dirs(files []File) map[string]bool { return content.Parents(paths(files)) }
+
+func paths(files []File) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range files {
+			if !yield(files[i].Path) {
+				return
+			}
 		}
 	}
-	return dirs
 }
 
 func checkFiles(files []File) error {
@@ -63,18 +66,9 @@ func checkFiles(files []File) error {
 func TreeDigest(files []File) digest.Digest {
 	sum := sha256.New()
 	for _, file := range sortFiles(files) {
-		io.WriteString(sum, Line(file.Digest.Encoded(), file.Path))
+		io.WriteString(sum, content.Line(file.Digest.Encoded(), file.Path))
 	}
 	return digest.NewDigest(digest.SHA256, sum)
-}
-
-// Line returns the line "<head> <path>\n" for a list of files. If the path has a backslash or a line break,
-// it is escaped, and the line starts with a backslash.
-func Line(head, path string) string {
-	if strings.ContainsAny(path, "\\\n\r") {
-		return `\` + head + "  " + strings.NewReplacer(`\`, `\\`, "\n", `\n`, "\r", `\r`).Replace(path) + "\n"
-	}
-	return head + "  " + path + "\n"
 }
 
 // Tree is a stored tree that was verified when it was returned. It is immutable.
@@ -83,19 +77,17 @@ type Tree struct {
 	Files  []File // sorted by Path
 
 	store   *Store
-	dir     string   // relative to the store
-	members []member // each directory before its entries, the top first
+	dir     string      // relative to the store
+	top     fs.FileInfo // of its directory
+	members []member    // each directory before its entries, the top first
 }
 
-// member is a file or directory of a tree, as of the time it was hashed.
+// member is a file or directory of a tree, with its mark when it was hashed.
 type member struct {
-	path    string // relative to the tree
-	info    fs.FileInfo
-	settled bool // the last change was so long ago that a later one has another time
+	path string // relative to the tree
+	dir  bool
+	mark content.Mark
 }
-
-// settling is the coarsest resolution of file times.
-const settling = 100 * time.Millisecond
 
 // Tree returns a stored tree after verifying it: by stat if this process has hashed it before and nothing
 // changed since, else byte for byte.
@@ -111,7 +103,7 @@ func (s *Store) Tree(ctx context.Context, want digest.Digest) (*Tree, error) {
 	if known != nil && known.untouched() {
 		return known, nil
 	}
-	tree := &Tree{Digest: want, store: s, dir: treeDir(want)}
+	tree := &Tree{Digest: want, store: s, dir: s.treeDir(want)}
 	if err := tree.read(ctx); err != nil {
 		return nil, err
 	}
@@ -137,7 +129,7 @@ func (t *Tree) read(ctx context.Context) error {
 	}
 	dirs := Dirs(t.Files)
 	for _, m := range t.members {
-		if m.info.IsDir() && !dirs[m.path] {
+		if m.dir && !dirs[m.path] {
 			return t.corrupt(m.path, "no file of the tree is below it")
 		}
 	}
@@ -175,61 +167,59 @@ func (t *Tree) corrupt(name, what string) error {
 	return &CorruptError{Tree: t.Digest, Path: name, What: what}
 }
 
+// damaged returns a reason why a member is not what was stored as the error of its tree.
+func (t *Tree) damaged(name string, err error) error {
+	if d, ok := errors.AsType[*content.DamageError](err); ok {
+		return t.corrupt(name, d.What)
+	}
+	return err
+}
+
 // visit reads a member of the tree; top is the directory of the tree.
 func (t *Tree) visit(top *os.Root, at string) error {
-	info, err := top.Lstat(at)
+	found, err := content.Inspect(top, at)
 	if err != nil {
-		return err
+		return t.damaged(at, err)
 	}
-	changed := fsys.ChangeTime(info)
-	settled := changed != 0 && time.Since(time.Unix(0, changed)) > settling
-	t.members = append(t.members, member{at, info, settled})
-	// Users with write access could replace the bytes between check and use.
-	if err := fsys.Exposed(info); err != nil {
-		return t.corrupt(at, err.Error())
-	}
+	info := found.Info
+	t.members = append(t.members, member{at, info.IsDir(), found.Mark})
 	switch {
+	case at == ".":
+		t.top = info
+		return nil
 	case info.IsDir():
 		return nil
 	case !info.Mode().IsRegular():
 		return t.corrupt(at, "not a regular file")
 	}
-	file, err := top.OpenFile(at, os.O_RDONLY|fsys.NonBlock, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	opened, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(file, info.Size()+1))
-	if err != nil {
-		return err
-	}
-	if size != info.Size() || !os.SameFile(info, opened) {
-		return t.corrupt(at, "it changed while it was read")
-	}
-	t.Files = append(t.Files, File{Path: at, Size: size, Digest: digest.NewDigest(digest.SHA256, sum),
+	t.Files = append(t.Files, File{Path: at, Size: info.Size(), Digest: found.Digest,
 		Executable: info.Mode()&0o111 != 0})
 	return nil
+}
+
+// untouched reports whether every file and directory of a verified tree still has its mark. The times of a
+// directory change with its entries, so directories are not listed.
+func (t *Tree) untouched() bool {
+	top, err := t.Open()
+	if err != nil {
+		return false
+	}
+	defer top.Close()
+	for i := range t.members {
+		if m := &t.members[i]; !m.mark.Holds(top, m.path) {
+			return false
+		}
+	}
+	return true
 }
 
 // Open returns a handle of the verified directory of the tree. The caller closes it.
 //
 // Errors: *CorruptError if the directory was replaced since.
 func (t *Tree) Open() (*os.File, error) {
-	handle, err := t.store.root.Open(t.dir)
+	handle, err := t.store.dirs.Handle(t.Digest.Encoded(), t.top)
 	if err != nil {
-		return nil, err
-	}
-	info, err := handle.Stat()
-	if err != nil {
-		return nil, errors.Join(err, handle.Close())
-	}
-	if !os.SameFile(info, t.members[0].info) {
-		return nil, errors.Join(t.corrupt(".", "its directory was replaced"), handle.Close())
+		return nil, t.damaged(".", err)
 	}
 	return handle, nil
 }

@@ -3,6 +3,7 @@
 package fsys
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 )
@@ -16,6 +17,24 @@ const (
 	// Directory makes open fail for anything but a directory.
 	Directory = 0
 )
+
+// SyncFile syncs a regular file below root. A name that is a link is refused.
+//
+// Errors: system errors; *fs.PathError with ErrNotRegular.
+func SyncFile(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "sync", Path: name, Err: ErrNotRegular}
+	}
+	file, err := root.OpenFile(name, os.O_WRONLY, 0) // Windows flushes only files that are open for writing
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
 
 // SyncDir does nothing: Windows cannot flush the entries of a directory separately.
 func SyncDir(*os.Root, string) error { return nil }

@@ -20,6 +20,17 @@ const (
 	Directory = syscall.O_DIRECTORY
 )
 
+// SyncFile syncs a regular file below root. A name that is a link is refused.
+//
+// Errors: system errors; *fs.PathError with ErrNotRegular.
+func SyncFile(root *os.Root, name string) error {
+	file, _, err := OpenIn(root, name) // a program that is running cannot be opened for writing
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
 // SyncDir syncs the entries of a directory below root.
 //
 // Errors: system errors.
