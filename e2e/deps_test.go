@@ -36,7 +36,6 @@ var importRules = map[string][]string{
 	"provenance/compact": {},
 	// The shapes of one client; the other packages of records look at them, and provenance does not.
 	"provenance/cfharness": {"provenance", "provenance/compact"},
-	"provenance/intoto":    {"provenance", "provenance/cfharness"},
 	// What people read of a record is folded once.
 	"provenance/story":     {"provenance", "provenance/cfharness"},
 	"provenance/evals":     {"provenance", "provenance/cfharness", "provenance/story"},
@@ -157,7 +156,7 @@ var importRules = map[string][]string{
 	"cmd/skillsd/report": {"cmd/skillsd/exit", "skills/script", "provenance", "provenance/cfharness", "provenance/compact", "provenance/story", "skills", "skills/compare", "skills/frontmatter", "skills/install", "skills/policy",
 		"skills/search"},
 	"cmd/skillsd/sessions": {"cmd/skillsd/config", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve", "cmd/skillsd/serve/cluster",
-		"provenance", "provenance/evals", "provenance/filestore", "skills/store"},
+		"provenance", "provenance/cfharness", "provenance/evals", "provenance/filestore", "provenance/story", "skills/store"},
 	"cmd/skillsd/page": {"cmd/skillsd/config", "cmd/skillsd/doctor", "cmd/skillsd/exit", "cmd/skillsd/report", "cmd/skillsd/serve",
 		"cmd/skillsd/serve/cluster", "cmd/skillsd/sessions", "mcpserver/httpauth", "mcpserver/session/approval",
 		"provenance", "provenance/story",

@@ -25,7 +25,6 @@ import (
 	"github.com/skillsd/skillsd/mcpserver"
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/filestore"
-	"github.com/skillsd/skillsd/provenance/intoto"
 )
 
 func newSessionCmd(a *app) *cobra.Command {
@@ -321,8 +320,8 @@ func newSessionExportCmd(a *app) *cobra.Command {
 		Long: "Print a session as one JSON document (json: events, views, snapshots, outputs and what was " +
 			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's " +
 			"outputs as the subject and skill tree, script, arguments, sandbox, policy decision and place " +
-			"in the record as the predicate of type " + intoto.ExecutionType + ". With evals it is written " +
-			"into the new directory --to, as a run that the skill-creator of Anthropic grades, shows and " +
+			"in the record as the predicate of type " + sessions.ExecutionType + ". With evals it is " +
+			"written into the new directory --to, as a run that the skill-creator of Anthropic grades, shows and " +
 			"counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
 			"`skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
@@ -346,7 +345,7 @@ func newSessionExportCmd(a *app) *cobra.Command {
 				if format == "json" {
 					return errors.Join(report.WriteExport(ctx, out, records, id), out.Flush())
 				}
-				written, err := intoto.Write(ctx, out, records, id)
+				written, err := sessions.WriteStatements(ctx, out, records, id)
 				if err == nil && written == 0 {
 					a.notef("skillsd: note: session %s ran no script, so there is no statement", id)
 				}

@@ -1,4 +1,4 @@
-package intoto_test
+package sessions
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/skillsd/skillsd/provenance"
 	"github.com/skillsd/skillsd/provenance/cfharness"
-	"github.com/skillsd/skillsd/provenance/intoto"
+	"github.com/skillsd/skillsd/provenance/story"
 )
 
 func TestNewStatement(t *testing.T) {
@@ -37,7 +37,7 @@ func TestNewStatement(t *testing.T) {
 		Row: raw, Decision: json.RawMessage(`{"decision":"allowed"}`), Prev: provenance.FirstPrev, Hash: "beef",
 		Files: []provenance.File{{Name: "outputs/o.stdout", Size: 3, Digest: digest.FromString("out")}},
 	}
-	st, err := intoto.NewStatement(e)
+	st, err := newStatement(story.Of(e))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,16 +61,16 @@ func TestNewStatement(t *testing.T) {
 	} {
 		other := *e
 		change(&other)
-		st, err := intoto.NewStatement(&other)
+		st, err := newStatement(story.Of(&other))
 		if want := name == "without decision"; err != nil || (st != nil) != want {
-			t.Errorf("%s: NewStatement = %v, %v", name, st, err)
+			t.Errorf("%s: newStatement = %v, %v", name, st, err)
 		} else if want && string(st.Predicate.Policy) != "null" {
 			t.Errorf("%s: policy is %s, want null", name, st.Predicate.Policy)
 		}
 	}
 	e.Row = json.RawMessage(`{"status":1}`)
-	if _, err := intoto.NewStatement(e); !errors.Is(err, provenance.ErrInvalid) {
-		t.Errorf("NewStatement of a row that is none = %v, want ErrInvalid", err)
+	if _, err := newStatement(story.Of(e)); !errors.Is(err, provenance.ErrInvalid) {
+		t.Errorf("newStatement of a row that is none = %v, want ErrInvalid", err)
 	}
 }
 
@@ -92,29 +92,29 @@ func TestApprovalsOfRuns(t *testing.T) {
 			Row:      encode(cfharness.ScriptExecution{OutputID: id, Skillsd: &cfharness.RunExtension{TreeDigest: tree}}),
 			Decision: encode(cfharness.PolicyDecision{Skillsd: &cfharness.DecisionExtension{Evidence: evidence}})}
 	}
-	var all intoto.Approvals
+	var all approvals
 	for _, e := range []*provenance.Event{
 		answered(3, "s:t:1", "a.sh", cfharness.ApprovalAccepted), answered(5, "s:t:2", "a.sh", "decline"), answered(6, "s:t:3", "a.sh", "not accepted: it came too late"),
 		answered(7, "s:t:4", "b.sh", cfharness.ApprovalRemembered),
 		answered(8, "s:t:9", "c.sh", cfharness.ApprovalBy+"alice at a terminal"),
 	} {
-		all.Add(e)
+		all.add(story.Of(e))
 	}
 	for _, tc := range []struct {
 		e    *provenance.Event
-		want *intoto.Approval
+		want *approval
 	}{
-		{ran("s:t:1", "a.sh", "approval", tree), &intoto.Approval{Seq: 3}},
+		{ran("s:t:1", "a.sh", "approval", tree), &approval{Seq: 3}},
 		{ran("s:t:2", "a.sh", "approval", tree), nil},
-		{ran("s:t:9", "c.sh", "approval", tree), &intoto.Approval{Seq: 8}},
+		{ran("s:t:9", "c.sh", "approval", tree), &approval{Seq: 8}},
 		{ran("s:t:3", "a.sh", "approval", tree), nil},
-		{ran("s:t:4", "b.sh", "approval", tree), &intoto.Approval{Seq: 7, Remembered: true}},
-		{ran("s:t:5", "b.sh", "approval", tree), &intoto.Approval{Seq: 7, Remembered: true}},
+		{ran("s:t:4", "b.sh", "approval", tree), &approval{Seq: 7, Remembered: true}},
+		{ran("s:t:5", "b.sh", "approval", tree), &approval{Seq: 7, Remembered: true}},
 		{ran("s:t:5", "b.sh", "approval", digest.FromString("other")), nil},
 		{ran("s:t:5", "b.sh", "operator", tree), nil},
 		{ran("s:t:5", "a.sh", "approval", tree), nil},
 	} {
-		if got := all.Of(tc.e); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+		if got := all.of(story.Of(tc.e)); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%s of %s: %+v, want %+v", tc.e.Row, tc.e.Path, got, tc.want)
 		}
 	}
