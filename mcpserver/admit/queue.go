@@ -21,13 +21,13 @@ const (
 	maxWaiting     = 512
 	maxWaitingEach = 256
 
-	// waitingDescriptors is which part of this process's file descriptors runs that wait may hold.
+	// Runs that wait may hold the part 1/waitingDescriptors of the file descriptors of this process.
 	waitingDescriptors = 4
 
-	// reportEvery is how often a run that waits reports how many come before it.
+	// reportEvery is the interval at which a waiting run reports how many come before it.
 	reportEvery = 5 * time.Second
 
-	// maxWait is how long a run waits. Few clients wait longer, and who is answered can do something else.
+	// maxWait is how long a run waits. Few clients wait longer, and a client with an answer can do other work.
 	maxWait = 2 * time.Minute
 )
 

@@ -2,9 +2,9 @@
 // memory, connections and the rate of requests.
 //
 // A [Quota] has one rule for all resources. A principal holds at most its share. Of the claims that wait and
-// fit, the next is the one of the principal that holds the least; among equals, the one of the principal that
-// came, was granted or released something longest ago; within a principal, the one that came first. A claim
-// that does not fit yet does not block others. A [Queue] is a quota with bounds on what waits.
+// fit, the next one belongs to the principal that holds the least; among equals, to the principal whose last
+// arrival, grant or release is the oldest. The claims of a principal are served in order of arrival. A claim
+// that does not fit yet does not block others. A [Queue] is a quota that also bounds the claims that wait.
 package admit
 
 import (
@@ -23,7 +23,7 @@ type Quota struct {
 	mu      sync.Mutex
 	used    int
 	clock   uint64            // a logical clock: ticks on each arrival, grant and release
-	shares  map[string]*share // of the principals that hold or wait for something
+	shares  map[string]*share // of the principals with claims
 	waiting []*Claim          // in order of arrival
 }
 
@@ -32,7 +32,7 @@ type share struct {
 	principal     string
 	most          int
 	held, waiting int    // units that it holds, and claims that wait
-	last          uint64 // when it came, was granted or released something
+	last          uint64 // clock of its arrival, or of its last grant or release
 }
 
 // Claim is a number of units of a quota that a principal holds or waits for.
@@ -47,8 +47,8 @@ type Claim struct {
 	released bool
 }
 
-// NewQuota returns a quota of most units, of which one principal may hold mostEach. A single claim may exceed
-// the share of its principal while nothing else is held.
+// NewQuota returns a quota of most units. One principal may hold mostEach of them. A claim may exceed the
+// share of its principal while nothing else is held.
 func NewQuota(most, mostEach int) *Quota {
 	return &Quota{most: most, mostOf: func(string) int { return mostEach }, shares: make(map[string]*share)}
 }
@@ -146,7 +146,7 @@ func (q *Quota) Wanted(held func() map[string]int, free int) (each map[string]in
 type State struct {
 	Free, Waiting  int
 	Most, MostEach int     // claims that may wait in a queue, in all and of one principal
-	Principals     int     // that hold or wait for something
+	Principals     int     // with claims
 	Shares         []Share // one for each of them, ordered by name
 }
 
@@ -182,7 +182,7 @@ func (q *Quota) claim(principal string, n int) *Claim {
 // fits reports whether there is room for a claim. q.mu is held.
 func (q *Quota) fits(c *Claim) bool {
 	if q.used == 0 {
-		return c.n <= q.most
+		return c.n <= q.most // a claim for more than a share would never be granted otherwise
 	}
 	return q.used+c.n <= q.most && c.held+c.n <= c.most
 }
@@ -285,7 +285,7 @@ func (q *Quota) next() (next *Claim) {
 	return next
 }
 
-// forget drops the share of a principal that neither holds nor waits for something. q.mu is held.
+// forget drops the share of a principal without claims. q.mu is held.
 func (q *Quota) forget(s *share) {
 	if s.held+s.waiting == 0 {
 		delete(q.shares, s.principal)

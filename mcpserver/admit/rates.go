@@ -8,7 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxRates is the number of principals whose rates are tracked.
+// maxRates is the maximum of tracked principals.
 const maxRates = 4096
 
 // Rates limits the request rate of each principal. Safe for concurrent use.

@@ -428,11 +428,6 @@ func (s *Store) Empty() bool {
 	return len(s.tasks) == 0
 }
 
-// terminal reports whether the task has ended.
-func (t *Task) terminal() bool {
-	return t.status == completed || t.status == failed || t.status == cancelled
-}
-
 // Close cancels all tasks, rejects new ones, and waits until their work has ended.
 func (s *Store) Close() {
 	s.mu.Lock()

@@ -23,7 +23,7 @@ type admission struct {
 	memory    *admit.Ledger // of files, pictures and the answer; nil without a limit
 	listen    *admit.Claim  // of a subscription
 	spread    *admit.Claim  // of a message being sent to other servers
-	calls     *callTable    // that has call; nil without one
+	calls     *callTable    // the table with call; nil without one
 	call      *call
 
 	mu       sync.Mutex
@@ -120,5 +120,5 @@ func newMemory(most int64) *admit.Quota {
 	return admit.NewQuota(int(all), int(all/12*5))
 }
 
-// newQuota returns a quota of most, of which one principal may use 1/share.
+// newQuota returns a quota of most units; one principal may hold the part 1/share.
 func newQuota(most, share int) *admit.Quota { return admit.NewQuota(most, max(most/share, 1)) }

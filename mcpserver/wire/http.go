@@ -3,7 +3,10 @@ package wire
 import (
 	"cmp"
 	"context"
+	"io"
+	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -276,4 +279,22 @@ func (h *HTTP) endpoint(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.delete(w, r, principal)
 	}
+}
+
+// retryLater refuses a request that may be sent again after wait.
+func retryLater(w http.ResponseWriter, status int, wait time.Duration, text string) {
+	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))))
+	plainText(w, status, text)
+}
+
+// refuseVerb refuses a verb where others are allowed.
+func refuseVerb(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	plainText(w, http.StatusMethodNotAllowed, "method not allowed")
+}
+
+func plainText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	io.WriteString(w, text+"\n")
 }

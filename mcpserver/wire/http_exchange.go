@@ -126,7 +126,7 @@ func (ex *exchange) ending() (ctx context.Context, cancel context.CancelCauseFun
 	}
 }
 
-// register adds the call to those of its session, so that the client can cancel it from here on. It returns
+// register adds the call to the calls of its session, so that the client can cancel it from here on. It returns
 // false if it has sent an answer.
 func (ex *exchange) register() bool {
 	if ex.call.listen {

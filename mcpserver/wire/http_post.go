@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -241,20 +239,4 @@ func (h *HTTP) writeRefusal(w http.ResponseWriter, status int, id json.RawMessag
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(append(h.dispatcher.refusal(id, failure), '\n'))
-}
-
-func retryLater(w http.ResponseWriter, status int, wait time.Duration, text string) {
-	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(wait.Seconds())))))
-	plainText(w, status, text)
-}
-
-func refuseVerb(w http.ResponseWriter, allowed string) {
-	w.Header().Set("Allow", allowed)
-	plainText(w, http.StatusMethodNotAllowed, "method not allowed")
-}
-
-func plainText(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	io.WriteString(w, text+"\n")
 }
