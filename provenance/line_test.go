@@ -182,7 +182,7 @@ func FuzzDecodeLine(f *testing.F) {
 			if bytes.ContainsAny(line, "\n\r") || !utf8.Valid(line) {
 				t.Errorf("DecodeLine accepted a line break or what is not UTF-8 in %q", line)
 			}
-			_ = story.Of(e).Summary()
+			_ = story.StepOf(e).Summary()
 			slow, err := provenance.SlowLine(line)
 			if diff := cmp.Diff(slow, e); err != nil || diff != "" {
 				t.Errorf("%q is read in two ways: %v\n%s", line, err, diff)

@@ -279,7 +279,7 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 		if failure != nil {
 			return failure
 		}
-		event := story.Of(e)
+		event := story.StepOf(e)
 		step := stepOf(event)
 		// Both are in the same order. An event without texts here may have been recorded in the meantime.
 		for ; more && (err != nil || text.Seq <= e.Seq); text, err, more = next() {
@@ -303,9 +303,9 @@ func (w *writer) steps(shown iter.Seq2[Text, error]) error {
 // here; verifying the session reports it.
 func stepOf(e *story.Step) Step {
 	ruling := e.Ruling()
-	s := Step{Seq: e.Seq, Time: provenance.Stamp(e.Time), What: string(e.What), Tool: ruling.ToolID,
+	s := Step{Seq: e.Seq, Time: provenance.Stamp(e.Time), What: string(e.Action), Tool: ruling.ToolID,
 		Skill: e.Skill, Path: e.Path, PromptSlot: ruling.PromptSlot, Code: e.Code()}
-	switch e.What {
+	switch e.Action {
 	case story.Loaded:
 		var sent bool
 		if e.Activation != nil {
@@ -343,7 +343,7 @@ func (w *writer) add(e *story.Step, s *Step) error {
 		w.timing.Start = provenance.Stamp(e.Time)
 	}
 	w.timing.End = provenance.Stamp(e.Time)
-	if e.What == story.Snapshot && e.Detail == provenance.RegistryFile {
+	if e.Action == story.Snapshot && e.Detail == provenance.RegistryFile {
 		w.registry = true
 	}
 	if s.What == "" {

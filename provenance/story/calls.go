@@ -31,7 +31,7 @@ func (c *Calls) Add(s *Step) {
 		of = &call{first: s.Seq, skill: s.Skill, path: s.Path}
 		c.name(id, of)
 	}
-	switch s.What {
+	switch s.Action {
 	case Asked:
 		of.tree = s.Want
 		c.asked = append(c.asked, of)

@@ -9,31 +9,32 @@ import (
 	"github.com/skillsd/skillsd/provenance/cfharness"
 )
 
-// What is what happened in a step.
-type What string
+// Action is the kind of a step.
+type Action string
 
-// The kinds of steps. The fields of a Step named in the comments are set for these steps.
+// The kinds of steps. The fields of a Step named in the comments are set for these steps. Package evals writes
+// the strings of Loaded, Read, Ran and Refused into its files.
 const (
-	Opened    What = "opened" // the session started or was resumed: Session
-	Ended     What = "ended"
-	Snapshot  What = "snapshot"  // Detail is the file that describes the server from now on
-	Loaded    What = "loaded"    // a skill was activated, or failed to be: Activation
-	Read      What = "read"      // Resource
-	Requested What = "requested" // a run: Request
-	Asked     What = "asked"     // the user, about a run: Request
-	Answered  What = "answered"  // Request
-	Ran       What = "ran"       // the end of a run, including a script that did not start: Run
-	Refused   What = "denied"    // Policy
-	Warned    What = "warned"    // Policy
-	Changed   What = "changed"   // Got is the digest of a file, which was Want when it was loaded
-	Other     What = "other"
+	Opened    Action = "opened" // the session started or was resumed: Session
+	Ended     Action = "ended"
+	Snapshot  Action = "snapshot"  // Detail is the file that describes the server from now on
+	Loaded    Action = "loaded"    // a skill was activated, or failed to be: Activation
+	Read      Action = "read"      // Resource
+	Requested Action = "requested" // a run: Request
+	Asked     Action = "asked"     // the user, about a run: Request
+	Answered  Action = "answered"  // Request
+	Ran       Action = "ran"       // the end of a run, including a script that did not start: Run
+	Refused   Action = "denied"    // Policy
+	Warned    Action = "warned"    // Policy
+	Changed   Action = "changed"   // Got is the digest of a file, which was Want when it was loaded
+	Other     Action = "other"
 )
 
 // Step is an event with its row decoded. At most one of the rows is not nil: rows are nil for events without
 // one, and for malformed rows.
 type Step struct {
 	*provenance.Event
-	What What
+	Action Action
 
 	Session    *provenance.SessionInfo
 	Activation *cfharness.Activation
@@ -54,39 +55,39 @@ type Step struct {
 	Questions []uint64
 }
 
-// Of returns the step of an event. The step aliases the event.
-func Of(e *provenance.Event) *Step {
+// StepOf returns the step of an event. The step aliases the event.
+func StepOf(e *provenance.Event) *Step {
 	s := &Step{Event: e}
 	switch form, _ := e.Kind.Form(); form {
 	case provenance.FormSession:
-		s.What, s.Session = Opened, row[provenance.SessionInfo](s)
+		s.Action, s.Session = Opened, row[provenance.SessionInfo](s)
 	case provenance.FormActivation:
-		s.What, s.Activation = Loaded, row[cfharness.Activation](s)
+		s.Action, s.Activation = Loaded, row[cfharness.Activation](s)
 	case provenance.FormRead:
-		s.What, s.Resource = Read, row[cfharness.ResourceRead](s)
+		s.Action, s.Resource = Read, row[cfharness.ResourceRead](s)
 	case provenance.FormRequest:
-		s.What, s.Request = Requested, row[cfharness.ScriptRequest](s)
+		s.Action, s.Request = Requested, row[cfharness.ScriptRequest](s)
 	case provenance.FormQuestion:
-		s.What, s.Request = Asked, row[cfharness.ScriptRequest](s)
+		s.Action, s.Request = Asked, row[cfharness.ScriptRequest](s)
 	case provenance.FormRun:
-		s.What, s.Run = Ran, row[cfharness.ScriptExecution](s)
+		s.Action, s.Run = Ran, row[cfharness.ScriptExecution](s)
 	case provenance.FormPolicy:
-		s.What, s.Policy = Warned, row[cfharness.PolicyEvent](s)
+		s.Action, s.Policy = Warned, row[cfharness.PolicyEvent](s)
 	default:
-		s.What = Other
+		s.Action = Other
 	}
 	// These kinds differ from others with rows of their form.
 	switch e.Kind {
 	case provenance.KindSessionEnded:
-		s.What = Ended
+		s.Action = Ended
 	case provenance.KindRegistrySnapshot:
-		s.What = Snapshot
+		s.Action = Snapshot
 	case provenance.KindApprovalAnswered:
-		s.What = Answered
+		s.Action = Answered
 	case provenance.KindPolicyDenied:
-		s.What = Refused
+		s.Action = Refused
 	case provenance.KindDriftDetected:
-		s.What = Changed
+		s.Action = Changed
 	}
 	return s
 }
@@ -115,9 +116,9 @@ func (s *Step) Ruling() (d cfharness.PolicyDecision) {
 // Code returns the code of a refusal, or of an attempt to load, read or run that failed; else "".
 func (s *Step) Code() string {
 	switch {
-	case s.What == Loaded:
+	case s.Action == Loaded:
 		return s.ErrorCode()
-	case s.What == Refused && s.Policy != nil && s.Policy.ObservationDenied != nil:
+	case s.Action == Refused && s.Policy != nil && s.Policy.ObservationDenied != nil:
 		return s.Policy.ObservationDenied.Code
 	case s.Resource != nil && s.Resource.Error != nil:
 		return s.Resource.Error.Code
@@ -129,7 +130,7 @@ func (s *Step) Code() string {
 
 // Failed reports whether a skill was not loaded, a file not read, a script not started, or a call refused.
 func (s *Step) Failed() bool {
-	return s.Code() != "" || s.What == Refused ||
+	return s.Code() != "" || s.Action == Refused ||
 		s.Resource != nil && s.Resource.Status == cfharness.StatusError ||
 		s.Run != nil && s.Run.Status == cfharness.StatusError
 }

@@ -35,7 +35,7 @@ func TestSummary(t *testing.T) {
 		{kind: provenance.KindSkillDiscovered, detail: strings.Repeat("é", 500), want: strings.Repeat("é", 200) + "…"},
 	} {
 		e := &provenance.Event{Kind: tc.kind, Detail: tc.detail, Row: json.RawMessage(tc.row), Decision: json.RawMessage(tc.decision)}
-		if got := story.Of(e).Summary(); got != tc.want {
+		if got := story.StepOf(e).Summary(); got != tc.want {
 			t.Errorf("Summary(%s %s%s) = %q, want %q", tc.kind, tc.row, tc.decision, got, tc.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestOf(t *testing.T) {
 		rows[row.Kind] = true
 	}
 	for _, kind := range provenance.Kinds() {
-		good := story.Of(&provenance.Event{Kind: kind, Row: json.RawMessage(`{}`)})
+		good := story.StepOf(&provenance.Event{Kind: kind, Row: json.RawMessage(`{}`)})
 		decoded := 0
 		for _, row := range []any{good.Session, good.Activation, good.Resource, good.Request, good.Run, good.Policy} {
 			if !reflect.ValueOf(row).IsNil() {
@@ -56,17 +56,17 @@ func TestOf(t *testing.T) {
 			}
 		}
 		// The files of a removal are for the store.
-		if want := rows[kind] || good.What == story.Asked || good.What == story.Answered; good.What == "" ||
+		if want := rows[kind] || good.Action == story.Asked || good.Action == story.Answered; good.Action == "" ||
 			good.Malformed != nil || decoded == 1 != (want && kind != provenance.KindOutputsRemoved) {
-			t.Errorf("%s: %q with %d rows, %v", kind, good.What, decoded, good.Malformed)
+			t.Errorf("%s: %q with %d rows, %v", kind, good.Action, decoded, good.Malformed)
 		}
-		bad := story.Of(&provenance.Event{Kind: kind, Seq: 3, Row: json.RawMessage(`{`)})
-		if decoded > 0 != (bad.Malformed != nil) || bad.What != good.What || bad.Summary() != "" {
-			t.Errorf("%s: malformed: %q %q, %v", kind, bad.What, bad.Summary(), bad.Malformed)
+		bad := story.StepOf(&provenance.Event{Kind: kind, Seq: 3, Row: json.RawMessage(`{`)})
+		if decoded > 0 != (bad.Malformed != nil) || bad.Action != good.Action || bad.Summary() != "" {
+			t.Errorf("%s: malformed: %q %q, %v", kind, bad.Action, bad.Summary(), bad.Malformed)
 		}
 	}
-	if s := story.Of(&provenance.Event{Kind: "install.added"}); s.What != story.Other || s.Kind.Word() != "install.added" {
-		t.Errorf("install.added is %q", s.What)
+	if s := story.StepOf(&provenance.Event{Kind: "install.added"}); s.Action != story.Other || s.Kind.Word() != "install.added" {
+		t.Errorf("install.added is %q", s.Action)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestCalls(t *testing.T) {
 			if want.output != "" {
 				e.Row = request(want.output)
 			}
-			s := story.Of(e)
+			s := story.StepOf(e)
 			calls.Add(s)
 			if s.First != want.first || s.Joins != want.joins || !slices.Equal(s.Questions, want.questions) {
 				t.Errorf("%s: event %d: %d, %d, %d; want %d, %d, %d", name, s.Seq, s.First, s.Joins, s.Questions,

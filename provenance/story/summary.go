@@ -25,9 +25,9 @@ func (s *Step) outcome() string {
 	switch {
 	case s.Session != nil && s.Session.Mode != "" && !strings.Contains(s.Detail, s.Session.Mode):
 		return s.Detail + " (" + s.Session.Mode + ")"
-	case s.What == Changed && (s.Want != "" || s.Got != ""):
+	case s.Action == Changed && (s.Want != "" || s.Got != ""):
 		return fmt.Sprintf("%s: %s -> %s", s.Detail, s.Want, s.Got)
-	case s.What == Asked:
+	case s.Action == Asked:
 		// The digest that identifies the call is of no use to a reader.
 		code, _, _ := strings.Cut(s.Detail, "; call ")
 		return code
@@ -40,7 +40,7 @@ func (s *Step) outcome() string {
 		return readOutcome(s.Resource)
 	case s.Run != nil:
 		return runOutcome(s.Run)
-	case s.What == Refused, s.What == Warned:
+	case s.Action == Refused, s.Action == Warned:
 		ruling := s.Ruling()
 		if ruling.Skillsd != nil && ruling.Skillsd.Code != "" {
 			return ruling.Skillsd.Code

@@ -153,8 +153,8 @@ func (s *Store) Recall(ctx context.Context, session string) (*cfharness.Recollec
 // change no total, and neither does a malformed row.
 func (c *Counters) Add(ctx context.Context, e *provenance.Event) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("skillsd.session", e.Session))
-	s := story.Of(e)
-	switch s.What {
+	s := story.StepOf(e)
+	switch s.Action {
 	case story.Opened:
 		c.mu.Lock()
 		c.sessions[strings.Clone(e.Session)] = e.Time
@@ -196,7 +196,7 @@ func (c *Counters) addCall(ctx context.Context, e *story.Step) {
 	if !failed || served || c.skills[e.Skill] {
 		skill = attribute.String("skill", bounded(c.skills, e.Skill, MaxSkills))
 	}
-	switch e.What {
+	switch e.Action {
 	case story.Loaded:
 		if failed {
 			add(ctx, c.activationFailures, skill, c.code(code))

@@ -174,9 +174,9 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 			break
 		}
 		t.head = provenance.Head{Seq: e.Seq, Hash: e.Hash}
-		s := story.Of(e)
+		s := story.StepOf(e)
 		step := Step{Seq: s.Seq, Time: s.Time, What: s.Kind.Word(), Kind: string(s.Kind)}
-		if s.What == story.Snapshot {
+		if s.Action == story.Snapshot {
 			step.What = s.Detail
 			t.snapshots = append(t.snapshots, step)
 			continue
@@ -203,7 +203,7 @@ func group(events iter.Seq2[*provenance.Event, error]) *timeline {
 
 // add adds a step to its block.
 func (b *Block) add(s *story.Step) {
-	switch s.What {
+	switch s.Action {
 	case story.Requested:
 		b.is("run", "no outcome yet", "ask")
 	case story.Asked:

@@ -61,7 +61,7 @@ func Replay(
 			if err != nil {
 				break // the events are read again below, with the same error
 			}
-			row := story.Of(e).Activation
+			row := story.StepOf(e).Activation
 			if row == nil || row.Skillsd == nil || opened[row.Skillsd.TreeDigest] {
 				continue
 			}
@@ -76,7 +76,7 @@ func Replay(
 				yield(nil, err)
 				return
 			}
-			found, err = f.shownBy(story.Of(e))
+			found, err = f.shownBy(story.StepOf(e))
 			if err != nil {
 				yield(nil, err)
 				return
@@ -133,7 +133,7 @@ func withheldRun(e *provenance.Event) (bool, error) {
 	if e.Kind != provenance.KindScriptExecuted {
 		return false, nil
 	}
-	step := story.Of(e)
+	step := story.StepOf(e)
 	x := step.Facts()
 	return x.Opaque || x.ExitWithheld || x.Stdout.Withheld != "" || x.Stderr.Withheld != "", step.Malformed
 }
@@ -163,7 +163,7 @@ func Withheld(ctx context.Context, records provenance.Reader, session, outputID,
 		if err != nil {
 			return true, err
 		}
-		step := story.Of(e)
+		step := story.StepOf(e)
 		if step.Malformed != nil {
 			return true, step.Malformed
 		}
@@ -234,7 +234,7 @@ type shownFinder struct {
 // shownBy returns the texts that an event showed.
 func (f *shownFinder) shownBy(step *story.Step) ([]Shown, error) {
 	s := Shown{Seq: step.Seq, Time: provenance.Stamp(step.Time), Skill: step.Skill, Path: step.Path}
-	switch step.What {
+	switch step.Action {
 	case story.Loaded:
 		row := step.Activation
 		// An activation that was preloaded, or whose skill had been shown before, showed nothing.

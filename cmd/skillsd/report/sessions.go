@@ -240,7 +240,7 @@ func WriteTimeline(
 			day = d
 			fmt.Fprintln(w, day)
 		}
-		step := story.Of(e)
+		step := story.StepOf(e)
 		lines := append([]string{eventLine(step, columns)}, eventDetails(step, columns)...)
 		if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 			return err
@@ -284,7 +284,7 @@ func eventDetails(s *story.Step, columns int) []string {
 	switch {
 	case s.Activation != nil && s.Activation.Skillsd != nil && s.Activation.Skillsd.Origin != nil:
 		given = "from " + OneLine(s.Activation.Skillsd.Origin.String())
-	case s.What == story.Asked && s.Request != nil:
+	case s.Action == story.Asked && s.Request != nil:
 		row := s.Request
 		given, sum, id = quoted(row.Args), row.Digest, row.OutputID
 		facts = []string{row.Target}
@@ -306,7 +306,7 @@ func eventDetails(s *story.Step, columns int) []string {
 	facts = slices.DeleteFunc(facts, func(fact string) bool { return fact == "" })
 	left := max(cmp.Or(columns, 80)-len(detailIndent), 20)
 	var lines []string
-	if s.What == story.Refused {
+	if s.Action == story.Refused {
 		// It is not truncated, because it may contain a command to copy.
 		if x := s.Ruling().Skillsd; x != nil && x.Operator != "" {
 			lines = append(lines, detailIndent+OneLine(x.Operator))

@@ -108,13 +108,13 @@ func TestTimelineDetails(t *testing.T) {
 		{"no row", provenance.Event{Kind: provenance.KindApprovalAsked}, nil},
 	} {
 		tc.e.Session = "ses_a"
-		if got := eventDetails(story.Of(&tc.e), 0); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
+		if got := eventDetails(story.StepOf(&tc.e), 0); strings.Join(got, "\n") != strings.Join(tc.want, "\n") {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
 	long := provenance.Event{Kind: provenance.KindScriptExecuted,
 		Row: encode(cfharness.ScriptExecution{Args: []string{strings.Repeat("x", 500)}})}
-	if got := eventDetails(story.Of(&long), 0); len(got) != 1 || Cells(got[0]) > 80 {
+	if got := eventDetails(story.StepOf(&long), 0); len(got) != 1 || Cells(got[0]) > 80 {
 		t.Errorf("%q", got)
 	}
 }

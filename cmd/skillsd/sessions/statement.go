@@ -121,7 +121,7 @@ type predicateRecord struct {
 //
 // Errors: ErrInvalid if the row is malformed.
 func newStatement(e *story.Step) (*statement, error) {
-	if e.What != story.Ran {
+	if e.Action != story.Ran {
 		return nil, nil
 	}
 	if e.Malformed != nil {
@@ -173,7 +173,7 @@ func (a *approvals) add(e *story.Step) {
 	remembered := e.Detail == cfharness.ApprovalRemembered
 	allowed := remembered || e.Detail == cfharness.ApprovalAccepted ||
 		strings.HasPrefix(e.Detail, cfharness.ApprovalBy)
-	if e.What != story.Answered || !allowed {
+	if e.Action != story.Answered || !allowed {
 		return
 	}
 	if a.calls == nil {
@@ -240,7 +240,7 @@ func WriteStatements(
 		if err != nil {
 			return written, err
 		}
-		step := story.Of(e)
+		step := story.StepOf(e)
 		given.add(step)
 		st, err := newStatement(step)
 		if err != nil {

@@ -37,7 +37,7 @@ func TestNewStatement(t *testing.T) {
 		Row: raw, Decision: json.RawMessage(`{"decision":"allowed"}`), Prev: provenance.FirstPrev, Hash: "beef",
 		Files: []provenance.File{{Name: "outputs/o.stdout", Size: 3, Digest: digest.FromString("out")}},
 	}
-	st, err := newStatement(story.Of(e))
+	st, err := newStatement(story.StepOf(e))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestNewStatement(t *testing.T) {
 	} {
 		other := *e
 		change(&other)
-		st, err := newStatement(story.Of(&other))
+		st, err := newStatement(story.StepOf(&other))
 		if want := name == "without decision"; err != nil || (st != nil) != want {
 			t.Errorf("%s: newStatement = %v, %v", name, st, err)
 		} else if want && string(st.Predicate.Policy) != "null" {
@@ -69,7 +69,7 @@ func TestNewStatement(t *testing.T) {
 		}
 	}
 	e.Row = json.RawMessage(`{"status":1}`)
-	if _, err := newStatement(story.Of(e)); !errors.Is(err, provenance.ErrInvalid) {
+	if _, err := newStatement(story.StepOf(e)); !errors.Is(err, provenance.ErrInvalid) {
 		t.Errorf("newStatement of a row that is none = %v, want ErrInvalid", err)
 	}
 }
@@ -98,7 +98,7 @@ func TestApprovalsOfRuns(t *testing.T) {
 		answered(7, "s:t:4", "b.sh", cfharness.ApprovalRemembered),
 		answered(8, "s:t:9", "c.sh", cfharness.ApprovalBy+"alice at a terminal"),
 	} {
-		all.add(story.Of(e))
+		all.add(story.StepOf(e))
 	}
 	for _, tc := range []struct {
 		e    *provenance.Event
@@ -114,7 +114,7 @@ func TestApprovalsOfRuns(t *testing.T) {
 		{ran("s:t:5", "b.sh", "operator", tree), nil},
 		{ran("s:t:5", "a.sh", "approval", tree), nil},
 	} {
-		if got := all.of(story.Of(tc.e)); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+		if got := all.of(story.StepOf(tc.e)); (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
 			t.Errorf("%s of %s: %+v, want %+v", tc.e.Row, tc.e.Path, got, tc.want)
 		}
 	}
