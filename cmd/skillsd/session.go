@@ -321,8 +321,8 @@ func newSessionExportCmd(a *app) *cobra.Command {
 			"shown), or for each run one unsigned in-toto Statement a line (intoto), with the run's " +
 			"outputs as the subject and skill tree, script, arguments, sandbox, policy decision and place " +
 			"in the record as the predicate of type " + sessions.ExecutionType + ". With evals it is " +
-			"written into the new directory --to, as a run that the skill-creator of Anthropic grades, shows and " +
-			"counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
+			"written into the new directory --to, as a run that the skill-creator of Anthropic grades, " +
+			"shows and counts; see `skillsd help records`. A record is not verified beyond its chain; see " +
 			"`skillsd session verify`. Without SESSION it is the newest.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

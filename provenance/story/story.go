@@ -12,8 +12,8 @@ import (
 // Action is the kind of a step.
 type Action string
 
-// The kinds of steps. The fields of a Step named in the comments are set for these steps. Package evals writes
-// the strings of Loaded, Read, Ran and Refused into its files.
+// The kinds of steps. The fields of a Step named in the comments are set for these steps. Package evals
+// writes the strings of Loaded, Read, Ran and Refused into its files.
 const (
 	Opened    Action = "opened" // the session started or was resumed: Session
 	Ended     Action = "ended"
