@@ -27,7 +27,8 @@ const (
 	// reportEvery is the interval at which a waiting run reports how many come before it.
 	reportEvery = 5 * time.Second
 
-	// maxWait is how long a run waits. Few clients wait longer, and a client with an answer can do other work.
+	// maxWait is how long a run waits. Few clients wait longer, and a client with an answer can do other
+	// work.
 	maxWait = 2 * time.Minute
 )
 

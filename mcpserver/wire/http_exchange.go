@@ -23,8 +23,8 @@ type exchange struct {
 
 	// For requests only.
 	owner   *httpSession // protocol, or a session of this request alone
-	opening bool         // the request opens owner
-	opened  bool         // it did
+	opening bool         // the request is to open owner
+	opened  bool         // owner is open
 	call    *call
 	session *callSession // the session for handlers
 	stream  *httpStream
@@ -43,7 +43,7 @@ func (ex *exchange) request() {
 		plainText(ex.w, http.StatusNotAcceptable, notEvents)
 		return
 	}
-	ex.chooseOwner()
+	ex.owner, ex.opening = ex.sessionOf()
 	ex.begin()
 	if ex.register() && ex.awaitSlot() {
 		ex.run()
@@ -82,18 +82,16 @@ func (ex *exchange) needsSession() *Error {
 	return failure
 }
 
-// chooseOwner sets the session to which the request belongs.
-func (ex *exchange) chooseOwner() {
+// sessionOf returns the session of the request, and whether it is a new one that the request is to open.
+func (ex *exchange) sessionOf() (owner *httpSession, opening bool) {
 	switch {
 	case ex.modern: // 2026-07-28 has no sessions, so each request gets its own
 		id := "request-" + strconv.FormatUint(ex.h.requests.Add(1), 10)
-		ex.owner = &httpSession{session: &session{id: id}}
+		return &httpSession{session: &session{id: id}}, false
 	case ex.msg.method == string(mcp.MethodInitialize):
-		ex.owner = ex.h.newSession(ex.r.Context(), ex.principal, int(8*ex.h.opts.MaxBody))
-		ex.opening = true
-	default:
-		ex.owner = ex.protocol
+		return ex.h.newSession(ex.r.Context(), ex.principal, int(8*ex.h.opts.MaxBody)), true
 	}
+	return ex.protocol, false
 }
 
 // begin makes the context, the response and the session of the call.
@@ -106,9 +104,9 @@ func (ex *exchange) begin() {
 	ex.session, ex.call.session = s, s
 }
 
-// ending returns the context of the call. It ends with a cause once the client disconnects or the server, the
-// session or, for a subscription, the input ends; the context of an HTTP request ends without one. detach
-// stops that.
+// ending returns the context of the call. It ends with cause ErrDisconnected once the client disconnects, or
+// the server or the session ends; a subscription ends as soon as the server is asked to stop. The context of
+// an HTTP request ends without a cause, and handlers need one. detach must be called.
 func (ex *exchange) ending() (ctx context.Context, cancel context.CancelCauseFunc, detach func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(ex.r.Context()))
 	base := ex.h.base
@@ -126,8 +124,8 @@ func (ex *exchange) ending() (ctx context.Context, cancel context.CancelCauseFun
 	}
 }
 
-// register adds the call to the calls of its session, so that the client can cancel it from here on. It returns
-// false if it has sent an answer.
+// register adds the call to the calls of its session, so that the client can cancel it from here on. It
+// returns false if it has sent an answer.
 func (ex *exchange) register() bool {
 	if ex.call.listen {
 		ex.admission.listen = ex.h.listens.Take(ex.principal, 1)
