@@ -39,7 +39,7 @@ var importRules = map[string][]string{
 	// What people read of a record is folded once.
 	"provenance/story":     {"provenance", "provenance/cfharness"},
 	"provenance/evals":     {"provenance", "provenance/cfharness", "provenance/story"},
-	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact"},
+	"provenance/filestore": {"provenance", "provenance/cfharness", "provenance/compact", "skills/content"},
 	// It verifies a session as a filestore does.
 	"provenance/jetstream":             {"provenance", "provenance/cfharness", "provenance/filestore"},
 	"provenance/jetstream/clustertest": {},
@@ -75,7 +75,7 @@ var importRules = map[string][]string{
 
 	"skills/script":         {},
 	"skills/script/imports": {},
-	// Trees of files by digest: the stores of skills and of environments keep and check them in one way.
+	// Files by digest: the stores of skills, of environments and of records compare the same marks.
 	"skills/content": {},
 	"skills/store":   {"skills/content"},
 	fsysPath:         {},

@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/skillsd/skillsd/provenance"
+	"github.com/skillsd/skillsd/skills/content"
 	"github.com/skillsd/skillsd/skills/store/fsys"
 )
 
@@ -275,7 +276,7 @@ func (s *session) offer(name string, d digest.Digest, data []byte) {
 
 // link links name to a file of the pool, which must have these bytes.
 func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
-	info, err := readPooled(s.store.root, pooled, data)
+	info, err := checkPooled(s.store.root, pooled, nil, hasBytes(data))
 	if err != nil {
 		return err
 	}
@@ -283,25 +284,45 @@ func (s *session) link(dir *os.Root, name, pooled string, data []byte) error {
 	return err
 }
 
-// readPooled checks that a file of the pool has these bytes, and returns its info.
-func readPooled(root *os.Root, name string, data []byte) (fs.FileInfo, error) {
+// checkPooled checks that a file of the pool has the expected bytes, and returns its info as of before it was
+// read. It does not read a file with the marks of known, the info as of when its bytes were known, or nil.
+func checkPooled(
+	root *os.Root, name string, known fs.FileInfo, has func(*os.File) error,
+) (fs.FileInfo, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if mark := content.MarkOf(info); known != nil && mark != (content.Mark{}) &&
+		mark == content.MarkOf(known) && sameFile(known, info) {
+		return info, nil
+	}
 	f, err := openRegular(root, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	found := make([]byte, len(data)+1)
-	if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
-		return nil, errors.New("the file was changed")
+	// Another process may have replaced the file. A write after this is found once the file is linked.
+	info, err = f.Stat()
+	if err != nil {
+		return nil, err
 	}
-	return f.Stat()
+	return info, has(f)
 }
 
-// untouched reports whether a file is unchanged since its bytes were known, judged by its times.
-func untouched(was, is fs.FileInfo) bool {
-	changed := fsys.ChangeTime(is)
-	return changed != 0 && changed == fsys.ChangeTime(was) && sameFile(was, is)
+// hasBytes returns a function that reports an error if a file does not have these bytes.
+func hasBytes(data []byte) func(*os.File) error {
+	return func(f *os.File) error {
+		found := make([]byte, len(data)+1)
+		if n, _ := io.ReadFull(f, found); !bytes.Equal(found[:n], data) {
+			return errChanged
+		}
+		return nil
+	}
 }
+
+// errChanged is the error of a file of the pool that does not have the expected bytes.
+var errChanged = errors.New("the file was changed")
 
 // sameFile reports whether was and is describe one file that was not written in between.
 func sameFile(was, is fs.FileInfo) bool {

@@ -73,24 +73,19 @@ func (st *Store) PutShared(
 
 // linkAgain links name to a file that an earlier session wrote. It reads the file if that was changed since.
 func (s *session) linkAgain(dir *os.Root, name string, k *sharedFile) error {
-	info, err := s.store.root.Lstat(k.pooled)
-	if err != nil {
-		return err
+	known := k.info
+	if known.Size() != k.size {
+		known = nil // it changed while this Store wrote it
 	}
-	if !untouched(k.info, info) || info.Size() != k.size {
-		f, err := openRegular(s.store.root, k.pooled)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		info, err = f.Stat()
-		if err != nil {
-			return err
-		}
+	info, err := checkPooled(s.store.root, k.pooled, known, func(f *os.File) error {
 		found, err := digest.FromReader(io.LimitReader(f, k.size+1))
 		if err != nil || found != k.digest {
-			return errors.Join(errors.New("the file was changed"), err)
+			return errors.Join(errChanged, err)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	linked, err := s.linkTo(dir, name, k.pooled, info)
 	if err != nil {
@@ -165,9 +160,8 @@ func (s *session) linkEqual(
 	if err != nil {
 		return nil, err
 	}
-	changed := errors.New("the file was changed")
 	if info.Size() != w.size {
-		return nil, changed
+		return nil, errChanged
 	}
 	if w.time != nil {
 		stamp := make([]byte, len(w.time))
@@ -177,7 +171,7 @@ func (s *session) linkEqual(
 		at, err := provenance.ParseTime(string(stamp))
 		ours, errOurs := provenance.ParseTime(string(w.time))
 		if err != nil || errOurs != nil || at.After(ours) {
-			return nil, changed
+			return nil, errChanged
 		}
 	}
 	whole := sha256.New()
@@ -198,7 +192,7 @@ func (s *session) linkEqual(
 			}
 		}
 		if !bytes.Equal(theirs[:n], ours[:n]) {
-			return nil, changed
+			return nil, errChanged
 		}
 	}
 	k := &sharedFile{pooled: pooled, size: w.size, digest: digest.NewDigest(digest.SHA256, whole)}

@@ -312,16 +312,10 @@ func (s *session) linkText(d digest.Digest, data []byte) error {
 	text.mu.Lock() // held until the link exists, because linking changes the file's ctime
 	defer text.mu.Unlock()
 	name := d.Encoded()
-	info, err := dir.Lstat(name)
+	info, err := checkPooled(dir.Root, name, text.info, hasBytes(data))
 	if err != nil {
-		return err
-	}
-	if text.info == nil || !untouched(text.info, info) {
 		text.info = nil
-		info, err = readPooled(dir.Root, name, data)
-		if err != nil {
-			return err
-		}
+		return err
 	}
 	if err := linkIn(dir.file, s.texts, name); err != nil {
 		return err

@@ -53,10 +53,7 @@ func (s *Store) Lock(ctx context.Context, wait func()) error {
 
 // names returns the names in a directory of the store, or nil if it cannot be read.
 func (s *Store) names(dir string) (names []string) {
-	entries, _ := fs.ReadDir(s.root.FS(), dir)
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
+	names, _ = content.DirOf(s.root, dir).Names()
 	return names
 }
 

@@ -1,10 +1,11 @@
 // Package content keeps trees of files on disk so that the bytes in use are the bytes that were hashed.
 //
-// It is the common part of the stores of such trees, package store and package environment. A tree is made
-// under a temporary name ([Dir.Temp], [Create]), synced ([Sync]) and renamed: a tree with its final name is
-// complete, also after a crash. Before it is used, each member is hashed by [Inspect]. Later checks compare
-// the [Mark] of a member, which is cheaper, and hash it again if the mark differs. [Dir.Remove] renames a
-// tree before it removes the files, so that its name never denotes a part of a tree.
+// It is the common part of the stores of such trees, package store and package environment; package filestore
+// uses its marks for files that sessions share. A tree is made under a temporary name ([Dir.Temp], [Create]),
+// synced ([Sync]) and renamed: a tree with its final name is complete, also after a crash. Before it is used,
+// each member is hashed by [Inspect]. Later checks compare the [Mark] of a member, which is cheaper, and hash
+// it again if the mark differs. [Dir.Remove] renames a tree before it removes the files, so that its name
+// never denotes a part of a tree.
 //
 // A file is hashed only if it is regular and no other user can write it. A symbolic link is not followed, and
 // a named pipe does not block. The package does not guard against programs of the same user, which can change
