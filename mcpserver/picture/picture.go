@@ -79,8 +79,8 @@ var turn = make(chan struct{}, 1)
 // Borrow waits for n bytes of memory and reports whether it got them; giveBack releases them.
 type Borrow func(ctx context.Context, n int) (giveBack func(), ok bool)
 
-// Decode returns the picture in a file, or nil if it cannot be shown. It takes at most some seconds, and 350 MB
-// of memory, which it requests from borrow unless that is nil. It returns nil if ctx ends.
+// Decode returns the picture in a file, or nil if it cannot be shown. It takes at most some seconds, and 350
+// MB of memory, which it requests from borrow unless that is nil. It returns nil if ctx ends.
 func Decode(ctx context.Context, file []byte, borrow Borrow) *Picture {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -134,8 +134,9 @@ func (s *Session) keepInRoom(
 func answerOf(result *sandbox.Result, out []cfharness.OutFile) *RunResult {
 	answer := &RunResult{
 		Outcome: string(result.Outcome), ExitCode: result.ExitCode, Signal: result.Signal,
-		Duration: result.Duration, Backend: result.Backend, Stdout: streams.FromSandbox(&result.Stdout),
-		Stderr: streams.FromSandbox(&result.Stderr), Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
+		Duration: result.Duration, Backend: result.Backend,
+		Stdout: streams.FromSandbox(&result.Stdout), Stderr: streams.FromSandbox(&result.Stderr),
+		Out: out, OutSkips: result.OutSkips, Writes: result.Writes,
 	}
 	for _, name := range result.Skipped { // file names can have any bytes
 		answer.Skipped = append(answer.Skipped, strconv.Quote(name[:min(len(name), 200)]))

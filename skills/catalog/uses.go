@@ -64,7 +64,7 @@ func LoadsOf(file string) (map[string]int, error) {
 	return counts, nil
 }
 
-// Counter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
+// LoadCounter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
 // use.
 type LoadCounter struct {
 	file   string
@@ -74,7 +74,7 @@ type LoadCounter struct {
 	loaded []string // paths of skills since the last write
 }
 
-// NewCounter returns a counter of loads in a file. failed is called with errors of writing.
+// NewLoadCounter returns a counter of loads in a file. failed is called with errors of writing.
 func NewLoadCounter(file string, failed func(error)) *LoadCounter {
 	return &LoadCounter{file: file, failed: failed}
 }

@@ -25,8 +25,8 @@ type Stream struct {
 	Withheld *cfharness.ObservationDenied
 }
 
-// FromSandbox returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can represent the
-// text.
+// FromSandbox returns a run's stream as text. Bytes that are not UTF-8 are replaced, so that JSON can
+// represent the text.
 func FromSandbox(s *sandbox.Stream) Stream {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 	return Stream{Head: text(s.Head), Tail: text(s.Tail), Total: s.Total, Truncated: s.Truncated,
