@@ -64,8 +64,8 @@ func LoadsOf(file string) (map[string]int, error) {
 	return counts, nil
 }
 
-// LoadCounter appends loads to a file: after a second, in batches, and without fsync. It is safe for concurrent
-// use.
+// LoadCounter appends loads to a file: after a second, in batches, and without fsync. It is safe for
+// concurrent use.
 type LoadCounter struct {
 	file   string
 	failed func(error)
