@@ -171,6 +171,9 @@ func TestDir(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Name() != "a" {
 		t.Errorf("%v are left, %v", left, err)
 	}
+	if err := trees.Remove("a"); err != nil { // the test's directory could not be removed with it
+		t.Error(err)
+	}
 }
 
 // Few files are synced one by one, and many with their file system; a file that is missing is an error.
